@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.faults import Fault, HoldfastError
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable
 
-__all__ = ["after_fork", "is_posix", "need_posix", "need_selector_loop"]
+__all__ = ["after_fork", "boot_id", "is_posix", "need_posix", "need_selector_loop"]
 
 
 def is_posix() -> bool:
@@ -29,6 +31,15 @@ def after_fork(action: Callable[[], None]) -> None:
     register = getattr(os, "register_at_fork", None)
     if register is not None:
         register(after_in_child=action)
+
+
+@cache
+def boot_id() -> str | None:
+    """Return a name of this start of the machine, or None if the system has none. Containers of a machine share it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() or None
+    except OSError:
+        return None
 
 
 def need_posix(feature: str) -> None:

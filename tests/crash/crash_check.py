@@ -152,7 +152,7 @@ def _records(path: Path, found: Found, notes: list[Note]) -> Iterable[str]:
 
 def _checkpoints(connection: sqlite3.Connection) -> Iterable[str]:
     rows = connection.execute(
-        "SELECT s.id, s.top, s.checkpoint, c.pos, c.message_count, c.last_message_id, c.snapshot"
+        "SELECT s.name, s.top, s.checkpoint, c.pos, c.message_count, c.last_message_id, c.snapshot"
         " FROM session s LEFT JOIN checkpoint c ON c.session = s.key"
     )
     for id_, top, at, pos, count, last, snapshot in rows:
@@ -170,7 +170,7 @@ def _checkpoints(connection: sqlite3.Connection) -> Iterable[str]:
 
 def _claims(connection: sqlite3.Connection, found: Found) -> Iterable[str]:
     for id_, claimed, first in connection.execute(
-        "SELECT s.id, i.id, i.first FROM inbox i JOIN session s ON s.key = i.session"
+        "SELECT s.name, i.id, i.first FROM inbox i JOIN session s ON s.key = i.session"
     ):
         record = found.sessions[id_]
         ids = {entry.offset: entry.id for entry in found.logs[id_]}

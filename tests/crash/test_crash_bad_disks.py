@@ -215,7 +215,7 @@ def test_C25_a_session_whose_row_makes_no_sense_is_listed_as_in_error(path: Path
     async def main() -> None:
         await two_sessions(path)
         with closing(sqlite3.connect(path)) as connection:
-            connection.execute("UPDATE session SET state = 'sleeping' WHERE id = 'bad'")
+            connection.execute("UPDATE session SET state = 'sleeping' WHERE name = 'bad'")
             connection.commit()
         async with SqliteStore(path) as store:
             assert [(record.id, record.state.value) for record in await store.sessions()] == [
@@ -226,7 +226,7 @@ def test_C25_a_session_whose_row_makes_no_sense_is_listed_as_in_error(path: Path
             assert failure.fault.code == "SESS_MANIFEST_DRIFT"
             assert "sleeping" in failure.fault.message
         with closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("SELECT state FROM session WHERE id = 'bad'").fetchall() == [("sleeping",)]
+            assert connection.execute("SELECT state FROM session WHERE name = 'bad'").fetchall() == [("sleeping",)]
 
     run(main())
 

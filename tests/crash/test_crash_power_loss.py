@@ -163,7 +163,7 @@ def test_a_fast_store_that_lost_something_has_new_epochs(traced: Trace, tmp_path
 
 async def _changes_epochs(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
-        before = dict(connection.execute("SELECT id, epoch FROM session").fetchall())
+        before = dict(connection.execute("SELECT name, epoch FROM session").fetchall())
     async with SqliteStore(path, durability="fast") as store:
         after = {record.id: record.epoch for record in await store.sessions()}
     assert before.keys() == after.keys()

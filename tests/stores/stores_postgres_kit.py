@@ -8,10 +8,18 @@ import secrets
 import tempfile
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.stores.postgres import PostgresStore
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 SYNC = b"S\0\0\0\4"
+READY = b"Z\0\0\0\5I"
+COMMIT, BIND = b"COMMIT\0", b"B"
+GROUPS = (b"\0holdfast_group\0", b"\0holdfast_group_audit\0")
+"""The statements of group commits. Each is a transaction of its own."""
 SOCKET = ".s.PGSQL.5432"
 _LAST_WORDS = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to unexpected postmaster exit\0\0"
 ENDING = b"E" + (len(_LAST_WORDS) + 4).to_bytes(4, "big") + _LAST_WORDS
@@ -46,9 +54,9 @@ class LosingProxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def cut(self) -> None:
-        """Cut every connection there is."""
-        for writer in list(self._writers):
+    def cut(self, but: Iterable[asyncio.StreamWriter] = ()) -> None:
+        """Cut every connection there is, except `but`."""
+        for writer in self._writers - set(but):
             writer.transport.abort()
 
     @property
@@ -73,9 +81,12 @@ class LosingProxy:
         answering = asyncio.create_task(self._copy(up_reader, writer))
         try:
             while data := await reader.read(65_536):
-                if self.lose is not None and b"COMMIT\0" in data:
+                if self.lose is not None and _ends_a_transaction(data):
                     how, self.lose = self.lose, None
                     self.lost += 1
+                    if self.away:
+                        # Nothing else gets through either, so nobody can look up the outcome.
+                        self.cut(but={writer, up_writer})
                     await self._lose(how, data, answering, up_reader, up_writer, writer)
                     return
                 up_writer.write(data)
@@ -103,12 +114,12 @@ class LosingProxy:
         # The client's own Sync may come in a write of its own, and nothing is answered before it.
         up_writer.write(data + SYNC)
         answer = b""
-        while b"COMMIT\0" not in answer:
+        while READY not in answer:
             more = await up_reader.read(65_536)
             assert more, "the server hung up on a COMMIT"
             answer += more
         if how == "ending":
-            writer.write(answer[: answer.index(b"COMMIT\0") + 7] + ENDING)
+            writer.write(answer[: answer.index(READY)] + ENDING)
             await asyncio.sleep(0.1)
 
     @staticmethod
@@ -118,6 +129,10 @@ class LosingProxy:
                 writer.write(data)
                 await writer.drain()
         writer.transport.abort()
+
+
+def _ends_a_transaction(data: bytes) -> bool:
+    return COMMIT in data or (data[:1] == BIND and any(name in data for name in GROUPS))
 
 
 _NUMBERS = itertools.count()

@@ -213,7 +213,7 @@ def test_a_deadlock_is_tried_again(postgres):
                 await rival.execute(f"SELECT 1 FROM {schema}.chain WHERE name = 'shared' FOR UPDATE")
                 committing = asyncio.create_task(store.commit(append("a", chain="shared", audit=(record(),))))
                 await held(postgres, schema)
-                await rival.execute(f"SELECT 1 FROM {schema}.session WHERE id = 's1' FOR UPDATE")
+                await rival.execute(f"SELECT 1 FROM {schema}.session WHERE name = 's1' FOR UPDATE")
                 await rival.commit()
                 receipt = await committing
             assert (receipt.first, receipt.top) == (1, 1)

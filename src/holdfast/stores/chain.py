@@ -1,4 +1,4 @@
-"""The hash chain of the audit trail: each record is sealed with the hash of the record before it.
+"""The hash chains: each record of an audit trail, and each entry of a log, is sealed with the hash of the one before it.
 
 Invariant: changing, removing or reordering records of a chain changes the hash of its last record.
 """
@@ -13,12 +13,15 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.stores.records import AuditRecord, NewAudit
+    from holdfast.stores.records import AuditRecord, Checkpoint, NewAudit
 
-__all__ = ["GENESIS", "Broken", "link", "session_chain", "verify"]
+__all__ = ["GENESIS", "Broken", "entry_hash", "link", "session_chain", "snapshot_hash", "verify"]
 
 GENESIS = b"\x00" * 32
 """The hash before the first record of a chain."""
+
+
+_ENCODER = msgspec.json.Encoder()
 
 
 class Broken(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +42,17 @@ def link(before: bytes, record: NewAudit | AuditRecord, *, chain: str, seq: int,
     # JSON separates the parts. Without it, two different records could have the same bytes.
     sealed = msgspec.json.encode((chain, seq, at, record.kind, record.correlation))
     return sha256(before + sealed + bytes(record.payload)).digest()
+
+
+def entry_hash(before: bytes, *, session: str, offset: int, at: float, id_: str, type_: str, body: bytes) -> bytes:
+    """Return the hash of a log entry at its place. `before` is the hash of the entry before it, or `GENESIS`."""
+    return sha256(before + _ENCODER.encode((session, offset, at, id_, type_)) + body).digest()
+
+
+def snapshot_hash(session: str, checkpoint: Checkpoint) -> bytes:
+    """Return the hash of a checkpoint."""
+    place = (session, checkpoint.offset, checkpoint.at, checkpoint.message_count, checkpoint.last_message_id)
+    return sha256(_ENCODER.encode(place) + bytes(checkpoint.snapshot)).digest()
 
 
 def verify(

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.runtime.secrets import process_redactor
 from holdfast.stores import errors
-from holdfast.stores.chain import GENESIS, link, session_chain
+from holdfast.stores.chain import GENESIS, entry_hash, link, session_chain
 from holdfast.stores.records import (
     AuditRecord,
     Checkpoint,
@@ -46,11 +46,13 @@ KEPT_CLAIMS = 1_000
 class _Kept:
     """One session with its log."""
 
-    __slots__ = ("checkpoint", "claims", "entries", "record")
+    __slots__ = ("checkpoint", "claims", "entries", "head", "record")
 
     def __init__(self, record: SessionRecord) -> None:
         self.record = record
         self.entries: list[Entry] = []
+        self.head = GENESIS
+        """The hash of the last entry."""
         self.claims: dict[tuple[str, str], tuple[bytes, Receipt]] = {}
         self.checkpoint: Checkpoint | None = None
 
@@ -234,8 +236,11 @@ class MemoryStore:
         top = record.top
         for entry in commit.entries:
             top += 1
-            body = msgspec.Raw(entry.body)
-            kept.entries.append(Entry(offset=top, id=entry.id, at=at, type=entry.type, body=body))
+            kept.head = entry_hash(
+                kept.head, session=record.id, offset=top, at=at, id_=entry.id, type_=entry.type, body=entry.body
+            )
+            body, sealed = msgspec.Raw(entry.body), kept.head.hex()
+            kept.entries.append(Entry(offset=top, id=entry.id, at=at, type=entry.type, body=body, hash=sealed))
         receipt = Receipt(first=record.top + 1 if commit.entries else 0, top=top, at=at, epoch=record.epoch)
         if (new := commit.checkpoint) is not None:
             kept.checkpoint = Checkpoint(

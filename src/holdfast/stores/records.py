@@ -112,6 +112,8 @@ class Entry(_Value, frozen=True):
     """Wall clock of the commit. It is never less than the time of the entry before."""
     type: str
     body: msgspec.Raw
+    hash: str = ""
+    """The hash of this entry and of the hash of the entry before it. Empty: it was written before there were hashes."""
 
 
 class NewCheckpoint(_Value, frozen=True):

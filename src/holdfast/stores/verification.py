@@ -30,6 +30,7 @@ __all__ = [
     "Head",
     "Verification",
     "anchor_of",
+    "broken_logs",
     "digest_of",
     "head_of",
     "heads_of",
@@ -116,6 +117,7 @@ async def verify_store(
     if not chains:
         broken += [_broken(gone[0], 1, "the whole chain is gone") for gone in anchored.values()]
         broken += await _orphans(store)
+        broken += [found async for found in broken_logs(store)]
     digest = digest_of(heads)
     if expect is not None and expect != digest:
         reason = f"the digest over all heads is {digest}, not the expected {expect}"
@@ -200,6 +202,30 @@ async def _orphans(store: Store) -> list[Broken]:
         )
         for record in await store.orphans()
     ]
+
+
+async def broken_logs(store: Store) -> AsyncIterator[Broken]:
+    """Yield the log of each session that was changed after it was written, as the chain `log:SESSION`.
+
+    Reading a log or a checkpoint checks its hashes. What was written before there were hashes is not checked.
+    """
+    after = ""
+    while page := await store.sessions(after=after):
+        for record in page:
+            seen = record.oldest - 1
+            try:
+                await store.checkpoint(record.id)
+                while entries := await store.read(record.id, after=seen):
+                    seen = entries[-1].offset
+            except HoldfastError as error:
+                # It was removed or compacted meanwhile.
+                if error.fault.code in ("SESS_NOT_FOUND", "SESS_GAP"):
+                    continue
+                if error.fault.code != "SESS_MANIFEST_DRIFT":
+                    raise
+                reason = str(error.fault.context.get("fields", error.fault.message))
+                yield Broken(chain=f"log:{record.id}", seq=seen + 1, reason=reason)
+        after = page[-1].id
 
 
 async def _follow(

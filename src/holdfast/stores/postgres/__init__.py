@@ -2,7 +2,8 @@
 
     store          `PostgresStore`
     engine         transactions, and the outcome of a transaction whose COMMIT was not answered
-    lanes          one queue of writes per session
+    groups         group commit: plain commits of all sessions in one statement; arrays: their values in binary
+    lanes          one queue of all other writes per session
     notifications  wakes tasks in other processes, with LISTEN and NOTIFY
     tables         the schema and its versions; failures: PostgreSQL's errors as faults
 

@@ -27,13 +27,13 @@ from holdfast.stores.postgres.lanes import Job, Lanes
 from holdfast.stores.sql.query import Many
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from psycopg_pool import AsyncConnectionPool
 
     from holdfast.stores.sql.query import Script, Step
 
-__all__ = ["Doubt", "DoubtError", "Engine"]
+__all__ = ["Doubt", "DoubtError", "Engine", "Slot", "is_loss"]
 
 T = TypeVar("T")
 
@@ -55,9 +55,11 @@ _NOTE = (
     " set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), true)"
 )
 # An upsert waits for the transaction that holds the row, even if that transaction inserts it.
+# If the transaction is not stored, the highest number keeps a statement that is still on its way from being carried out later.
 _LOOKUP = (
-    "INSERT INTO {slot} (name, seq, at) VALUES (%s, 0, extract(epoch FROM clock_timestamp())::float8)"
-    " ON CONFLICT (name) DO UPDATE SET at = excluded.at RETURNING seq"
+    "INSERT INTO {slot} AS slot (name, seq, at) VALUES (%s, 9223372036854775807, extract(epoch FROM clock_timestamp())::float8)"
+    " ON CONFLICT (name) DO UPDATE SET at = excluded.at,"
+    " seq = CASE WHEN slot.seq = %s THEN slot.seq ELSE excluded.seq END RETURNING seq"
 )
 # The holder of the slot's advisory lock is the lost transaction. A process id alone may belong to another process by now.
 _END = (
@@ -77,15 +79,17 @@ class Doubt(NamedTuple):
     result: Any
 
 
-class _Slot:
+class Slot:
     """A connection's row in the table `slot`."""
 
-    __slots__ = ("lock", "name", "seq")
+    __slots__ = ("lock", "name", "prepared", "seq")
 
     def __init__(self) -> None:
         self.name = secrets.token_hex(12)
         self.lock = secrets.randbits(63)
         self.seq = 0
+        self.prepared = False
+        """Whether the row is there, and the statements of groups are prepared on the connection."""
 
 
 class DoubtError(Exception):
@@ -109,11 +113,20 @@ class _LostError(Exception):
 class Engine:
     """Runs scripts on the connections of a pool."""
 
-    def __init__(self, pool: AsyncConnectionPool[Any], schema: str, busy: float) -> None:
+    def __init__(
+        self,
+        pool: AsyncConnectionPool[Any],
+        schema: str,
+        busy: float,
+        connect: Callable[[], Awaitable[AsyncConnection[Any]]] | None,
+    ) -> None:
         self.pool = pool
         self._busy = busy
+        self._connect = connect
+        self._own: AsyncConnection[Any] | None = None
+        """The connection for groups. A pool of the user's own lends one for each group instead."""
         self._lanes = Lanes(self._perform)
-        self._slots: WeakKeyDictionary[AsyncConnection[Any], _Slot] = WeakKeyDictionary()
+        self._slots: WeakKeyDictionary[AsyncConnection[Any], Slot] = WeakKeyDictionary()
         slot = sql.Identifier(schema, "slot")
         path = sql.Identifier(schema).as_string()
         self._note = sql.SQL(_NOTE).format(
@@ -124,12 +137,42 @@ class Engine:
         )
         self._path = sql.SQL("SELECT set_config('search_path', {}, true)").format(sql.Literal(path))
         self._lookup = sql.SQL(_LOOKUP).format(slot=slot)
+        self._row = sql.SQL("INSERT INTO {} (name, seq, at) VALUES (%s, 0, 0) ON CONFLICT DO NOTHING").format(slot)
         self._retire = sql.SQL("DELETE FROM {} WHERE name = ANY(%s)").format(slot)
 
-    async def write(self, lane: str, script: Callable[[float], Script[T]]) -> T:
-        """Make a script with the server's time, and run it in a transaction. Raise `DoubtError` if the outcome is unknown."""
-        result: T = await self._lanes.do(lane, script)
-        return result
+    async def do(self, job: Job) -> Any:
+        """Make a job's script with the server's time, and run it in a transaction. Raise `DoubtError` if the outcome is unknown."""
+        return await self._lanes.do(job)
+
+    def is_writing(self, lane: str) -> bool:
+        """Whether transactions of a session wait or run."""
+        return self._lanes.is_busy(lane)
+
+    def adopt(self, connection: AsyncConnection[Any]) -> None:
+        """Use a connection for groups from now on."""
+        self._own = connection
+
+    async def make_row(self, connection: AsyncConnection[Any], slot: Slot) -> None:
+        """Make a connection's row in the table `slot`, unless it has one."""
+        await AsyncCursor(connection).execute(self._row, (slot.name,))
+
+    @asynccontextmanager
+    async def line(self) -> AsyncIterator[tuple[AsyncConnection[Any], Slot]]:
+        """Lend the connection for groups, one caller at a time. If an error closes it, the next caller gets a new one."""
+        if self._connect is None:
+            async with self.connection() as lent:
+                yield lent, self._slots.setdefault(lent, Slot())
+            return
+        if self._own is None:
+            self._own = await self._connect()
+        own = self._own
+        try:
+            yield own, self._slots.setdefault(own, Slot())
+        except BaseException:
+            # The connection may be in any state, also if its user was cancelled.
+            self._own = None
+            await own.close()
+            raise
 
     async def _perform(self, jobs: list[Job]) -> None:
         """Run jobs in one transaction. If one job makes it fail, run each job in its own transaction."""
@@ -139,7 +182,7 @@ class Engine:
             for job in jobs:
                 job.error = job.error or DoubtError(error.doubt._replace(result=job.result), error.cause)
         except psycopg.Error as error:
-            if len(jobs) > 1 and not _is_loss(error):
+            if len(jobs) > 1 and not is_loss(error):
                 for job in jobs:
                     await self._perform([job])
                 return
@@ -175,7 +218,7 @@ class Engine:
                 async with self.connection() as connection:
                     return await self._read(connection, script())
             except psycopg.OperationalError as error:
-                if last or not _is_loss(error):
+                if last or not is_loss(error):
                     raise typed(error) from error
                 await self._weed()
             except psycopg.Error as error:
@@ -199,9 +242,17 @@ class Engine:
     async def close(self) -> None:
         """Finish what was started, and delete our connections' rows."""
         await self._lanes.close()
+        # Read the names first: the slots of connections that are closed are forgotten.
         names = [slot.name for slot in self._slots.values()]
+        await self.hang_up()
         async with self.connection() as connection:
             await connection.execute(self._retire, (names,))
+
+    async def hang_up(self) -> None:
+        """Close the connection for groups."""
+        if self._own is not None:
+            own, self._own = self._own, None
+            await own.close()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
@@ -227,23 +278,23 @@ class Engine:
     async def _transact(self, jobs: list[Job]) -> None:
         async with self.connection() as connection:
             # Every transaction gets a new number, even if it fails: the row must never match an older transaction.
-            slot = self._slots.setdefault(connection, _Slot())
+            slot = self._slots.setdefault(connection, Slot())
             slot.seq += 1
             sent: Doubt | None = None
             try:
-                async with _talking(connection) as talk:
-                    await talk.run("BEGIN")
-                    ((now, *_),) = await talk.rows(self._note, (slot.name, slot.seq, slot.lock))
-                    for job in jobs:
-                        await _attempt(talk, job, now)
-                    FAILPOINTS.reach("written")
-                    sent = Doubt(slot.name, slot.lock, slot.seq, None)
-                    ended = await talk.run("COMMIT")
+                talk = _Talk(connection)
+                await talk.run("BEGIN")
+                ((now, *_),) = await talk.rows(self._note, (slot.name, slot.seq, slot.lock))
+                for job in jobs:
+                    await _attempt(talk, job, now)
+                FAILPOINTS.reach("written")
+                sent = Doubt(slot.name, slot.lock, slot.seq, None)
+                ended = await talk.run("COMMIT")
                 # If a transaction has failed before, the server answers COMMIT with ROLLBACK and no error.
                 if ended.statusmessage != "COMMIT":
                     raise psycopg.OperationalError(f"COMMIT was answered with {ended.statusmessage}")
             except psycopg.Error as error:
-                if not connection.closed and not _is_loss(error):
+                if not connection.closed and not is_loss(error):
                     # The server answered, so the transaction is rolled back. A FATAL during shutdown is not such an answer: it does not prove
                     # a rollback.
                     raise
@@ -251,20 +302,21 @@ class Engine:
             FAILPOINTS.reach("committed")
 
     async def _read(self, connection: AsyncConnection[Any], script: Script[T]) -> T:
-        async with _talking(connection) as talk:
-            await talk.run(_BEGIN_READING)
-            await talk.run(self._path)
-            result = await _follow(talk, script)
-            await talk.run("COMMIT")
+        talk = _Talk(connection)
+        await talk.run(_BEGIN_READING)
+        await talk.run(self._path)
+        result = await _follow(talk, script)
+        await talk.run("COMMIT")
         return result
 
     async def _look_up(self, doubt: Doubt, *, hangs: bool) -> bool:
-        async with self.connection() as connection, _talking(connection) as talk:
+        async with self.connection() as connection:
+            talk = _Talk(connection)
             if hangs:
                 await talk.rows(_END, (doubt.lock,))
             await talk.run("BEGIN")
             await talk.run("SELECT set_config('lock_timeout', %s, true)", (_milliseconds(GRACE_S),))
-            ((seq,),) = await talk.rows(self._lookup, (doubt.slot,))
+            ((seq,),) = await talk.rows(self._lookup, (doubt.slot, doubt.seq))
             await talk.run("COMMIT")
         return bool(seq == doubt.seq)
 
@@ -278,11 +330,10 @@ class Engine:
 
 
 class _Talk:
-    """Runs statements on a connection. In a pipeline a statement without rows is sent without waiting for its answer."""
+    """Runs statements on a connection, one after the other. psycopg's pipelines cost more processor time than they save in waiting."""
 
-    def __init__(self, connection: AsyncConnection[Any], pipeline: psycopg.AsyncPipeline | None) -> None:
+    def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._connection = connection
-        self._pipeline = pipeline
 
     async def run(self, statement: Any, args: tuple[Any, ...] | None = None) -> AsyncCursor[Any]:
         cursor: AsyncCursor[Any] = AsyncCursor(self._connection, row_factory=tuple_row)
@@ -290,24 +341,10 @@ class _Talk:
         return cursor
 
     async def rows(self, statement: Any, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        cursor = await self.run(statement, args)
-        if self._pipeline is not None:
-            # The server measures our silence (SILENT_S) only after a Sync.
-            await self._pipeline.sync()
-        return await cursor.fetchall()
+        return await (await self.run(statement, args)).fetchall()
 
     async def many(self, statement: Any, rows: Sequence[tuple[Any, ...]]) -> None:
         await AsyncCursor(self._connection).executemany(statement, rows)
-
-
-@asynccontextmanager
-async def _talking(connection: AsyncConnection[Any]) -> AsyncIterator[_Talk]:
-    if not psycopg.Pipeline.is_supported():
-        # libpq before 14 has no pipelines.
-        yield _Talk(connection, None)
-        return
-    async with connection.pipeline() as pipeline:
-        yield _Talk(connection, pipeline)
 
 
 async def _attempt(talk: _Talk, job: Job, now: float) -> None:
@@ -348,7 +385,7 @@ def _translated(statement: str) -> tuple[bytes, bool]:
     return statement.replace("?", "%s").encode(), statement.startswith("SELECT") or "RETURNING" in statement
 
 
-def _is_loss(error: psycopg.Error) -> bool:
+def is_loss(error: psycopg.Error) -> bool:
     """Whether the connection was lost, or was dead when the pool lent it."""
     return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
 

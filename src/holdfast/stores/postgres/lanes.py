@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from holdfast.stores.records import Commit
     from holdfast.stores.sql.query import Script
 
 __all__ = ["Job", "Lanes"]
@@ -25,10 +26,15 @@ MOST_JOBS = 128
 class Job:
     """A script to run in a transaction, and the future of its result."""
 
-    __slots__ = ("error", "future", "result", "script")
+    __slots__ = ("commit", "error", "future", "lane", "refused", "result", "script")
 
-    def __init__(self, script: Callable[[float], Script[Any]]) -> None:
+    def __init__(self, lane: str, script: Callable[[float], Script[Any]], commit: Commit | None = None) -> None:
+        self.lane = lane
         self.script = script
+        self.commit = commit
+        """The commit that the script writes, if it writes one. A group writes a plain commit without its script."""
+        self.refused = 0
+        """How often its session was not as expected when a group was written."""
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.result: Any = None
         self.error: BaseException | None = None
@@ -51,8 +57,12 @@ class Lanes:
         self._waiting: dict[str, deque[Job]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def do(self, lane: str, script: Callable[[float], Script[Any]]) -> Any:
-        job = Job(script)
+    def is_busy(self, lane: str) -> bool:
+        """Whether a lane has jobs."""
+        return lane in self._waiting
+
+    async def do(self, job: Job) -> Any:
+        lane = job.lane
         waiting = self._waiting.get(lane)
         if waiting is None:
             self._waiting[lane] = deque((job,))

@@ -26,6 +26,8 @@ __all__ = ["Listener", "Notifier"]
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0
 _REPEAT_S = 0.1
+_PAUSE_S = 0.01
+"""The shortest time between two notifications. Changes in between are sent together, so many commits cost one notification."""
 
 
 class Listener:
@@ -95,6 +97,7 @@ class Notifier:
             await self._news.wait()
             self._news.clear()
             await self._send()
+            await asyncio.sleep(_PAUSE_S)
 
     async def _send(self) -> None:
         changed, self._changed = list(self._changed), set()

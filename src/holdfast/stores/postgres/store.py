@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import secrets
 from contextlib import suppress
+from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -21,6 +23,8 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.stores.errors import unavailable
 from holdfast.stores.postgres.engine import Doubt, DoubtError, Engine
 from holdfast.stores.postgres.failures import typed
+from holdfast.stores.postgres.groups import Groups
+from holdfast.stores.postgres.lanes import Job
 from holdfast.stores.postgres.notifications import Listener, Notifier
 from holdfast.stores.postgres.tables import DIALECT, migrate
 from holdfast.stores.records import Commit, Lease, Receipt, check_name
@@ -92,36 +96,40 @@ class PostgresStore(Readable):
         need_selector_loop("The PostgreSQL store", asyncio.get_running_loop())
         own = isinstance(self._server, str)
         pool = self._pool(self._server) if isinstance(self._server, str) else self._server
-        engine = Engine(pool, self._schema, self._busy)
+        engine = Engine(pool, self._schema, self._busy, self._writing if own else None)
         try:
             if own:
                 # Connect without the pool first, because a pool that cannot connect reports only a timeout, not the reason.
-                async with await self._connect() as connection:
-                    self._id = await self._migrated(connection)
+                connection = await self._writing()
+                engine.adopt(connection)
+                self._id = await self._migrated(connection)
                 await pool.open(wait=False)
             else:
                 async with engine.connection() as connection:
                     self._id = await self._migrated(connection)
         except BaseException as error:
             if own:
+                await engine.hang_up()
                 await pool.close()
             if isinstance(error, psycopg.Error):
                 raise typed(error) from error
             raise
         channel = f"holdfast.{self._schema}"
-        self._engine = engine
+        self._engine, self._process = engine, os.getpid()
+        self._groups = Groups(engine, self._schema, self._now)
         self._listener = Listener(self._connect, channel, self._wakeups)
         self._notifier = Notifier(engine, channel)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        engine = self._engine
-        if engine is None:
+        engine, self._engine = self._engine, None
+        # A forked child has copies of the parent's connections. Only the parent may close them.
+        if engine is None or os.getpid() != self._process:
             return
-        self._engine = None
         # Close both before the pool, because they use connections.
         await self._listener.close()
         await self._notifier.close()
+        await self._groups.close()
         # If the server is gone, our rows in `slot` are deleted after some days.
         with suppress(psycopg.Error):
             await engine.close()
@@ -140,9 +148,10 @@ class PostgresStore(Readable):
             return earlier
         epoch = secrets.token_urlsafe(12) if ready.create is not None else ""
         try:
-            receipt = await self._opened().write(
-                ready.session or ready.chain, lambda now: commits.commit_script(ready, self._now(now), epoch, _LOCK)
-            )
+            self._opened()
+            lane = ready.session or ready.chain
+            script = partial(self._script, ready, epoch)
+            receipt: Receipt = await self._groups.do(Job(lane, script, ready))
         except DoubtError as error:
             raise self._doubtful(error, ready) from error.cause
         if ready.session is not None:
@@ -153,11 +162,13 @@ class PostgresStore(Readable):
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
         """Take the session for `ttl` seconds, or raise SESS_LEASE_LOST while another owner holds it."""
         check_name("session", session)
-        return await self._write(session, lambda now: leases.acquire_script(session, owner, ttl, now, _LOCK))
+        return await self._write(
+            session, lambda now: leases.acquire_script(session, owner, ttl, leases.Instant(now), _LOCK)
+        )
 
     async def renew(self, lease: Lease, ttl: float) -> Lease:
         """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
-        return await self._write(lease.session, lambda now: leases.renew_script(lease, ttl, now, _LOCK))
+        return await self._write(lease.session, lambda now: leases.renew_script(lease, ttl, leases.Instant(now), _LOCK))
 
     async def release(self, lease: Lease) -> None:
         """End a lease. If it was taken over meanwhile, nothing happens."""
@@ -182,13 +193,24 @@ class PostgresStore(Readable):
     def _opened(self) -> Engine:
         if self._engine is None:
             raise unavailable("it is not open: use `async with` (PostgreSQL)")
+        # A child would talk over its parent's connections, and each would get answers meant for the other.
+        if os.getpid() != self._process:
+            raise unavailable("it was opened before this process was forked: open it in this process (PostgreSQL)")
         return self._engine
 
     async def _write(self, lane: str, script: Callable[[float], Script[T]]) -> T:
         try:
-            return await self._opened().write(lane, lambda now: script(self._now(now)))
+            engine = self._opened()
+            try:
+                result: T = await engine.do(Job(lane, lambda now: script(self._now(now))))
+            finally:
+                self._groups.forget(lane)
         except DoubtError as error:
             raise _unknown() from error.cause
+        return result
+
+    def _script(self, ready: Commit, epoch: str, now: float) -> Script[Receipt]:
+        return commits.commit_script(ready, self._now(now), epoch, _LOCK)
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:
         return await self._opened().read(script)
@@ -228,6 +250,17 @@ class PostgresStore(Readable):
             open=False,
             name="holdfast",
         )
+
+    async def _writing(self) -> AsyncConnection[Any]:
+        """Return the connection for groups. Its statements are prepared, and one plan serves groups of any size."""
+        connection = await self._connect()
+        try:
+            await _configure(connection)
+            await connection.execute("SELECT set_config('plan_cache_mode', 'force_generic_plan', false)")
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
 
     async def _connect(self) -> AsyncConnection[Any]:
         """Return a connection outside of the pool."""

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.stores import errors
-from holdfast.stores.chain import GENESIS, link, session_chain
-from holdfast.stores.records import Commit, Receipt, SessionState
+from holdfast.stores.chain import GENESIS, entry_hash, link, session_chain, snapshot_hash
+from holdfast.stores.records import Checkpoint, Commit, Receipt, SessionState
 from holdfast.stores.sql.query import Many, Query, Script
 
 if TYPE_CHECKING:
     from holdfast.stores.records import NewAudit, NewCheckpoint
 
-__all__ = ["commit_script"]
+__all__ = ["APPEND", "LENGTHEN", "MOVE", "SEAL", "commit_script"]
 
-_HEAD = "SELECT key, epoch, state, fence, top, last_at FROM session WHERE id = ?"
+_HEAD = "SELECT key, epoch, state, fence, top, last_at, head FROM session WHERE name = ?"
 _NEW = (
-    "INSERT INTO session (id, epoch, state, oldest, top, created_at, last_at, manifest) VALUES (?, ?, ?, 1, 0, ?, ?, ?)"
-    " ON CONFLICT (id) DO NOTHING RETURNING key"
+    "INSERT INTO session (name, epoch, state, oldest, top, created_at, last_at, manifest) VALUES (?, ?, ?, 1, 0, ?, ?, ?)"
+    " ON CONFLICT (name) DO NOTHING RETURNING key"
 )
 _KNOWN = "SELECT body_hash, first, top, at, result FROM inbox WHERE session = ? AND client = ? AND id = ?"
 _CLAIM = "INSERT INTO inbox (session, client, id, body_hash, at, first, top, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_APPEND = "INSERT INTO entry (session, pos, id, at, type, body) VALUES (?, ?, ?, ?, ?, ?)"
-_MOVE = "UPDATE session SET top = ?, last_at = ? WHERE key = ?"
-_MOVE_ALL = "UPDATE session SET top = ?, last_at = ?, state = ?, manifest = COALESCE(?, manifest) WHERE key = ?"
+APPEND = "INSERT INTO entry (session, pos, id, at, type, body, hash) VALUES (?, ?, ?, ?, ?, ?, ?)"
+MOVE = "UPDATE session SET top = ?, last_at = ?, state = ?, head = ? WHERE key = ?"
+_DESCRIBE = "UPDATE session SET manifest = ? WHERE key = ?"
 _MARK = "UPDATE session SET checkpoint = ? WHERE key = ?"
 _SNAPSHOT = (
-    "INSERT INTO checkpoint (session, pos, at, message_count, last_message_id, snapshot) VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO checkpoint (session, pos, at, message_count, last_message_id, snapshot, hash) VALUES (?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (session) DO UPDATE SET pos = excluded.pos, at = excluded.at, message_count = excluded.message_count,"
-    " last_message_id = excluded.last_message_id, snapshot = excluded.snapshot"
+    " last_message_id = excluded.last_message_id, snapshot = excluded.snapshot, hash = excluded.hash"
 )
 _CHAIN = "SELECT key, seq, hash FROM chain WHERE name = ?"
 _NEW_CHAIN = "INSERT INTO chain (name, seq, hash) VALUES (?, 0, ?) ON CONFLICT (name) DO NOTHING"
-_SEAL = "INSERT INTO audit (chain, seq, at, kind, correlation, payload, hash) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_LENGTHEN = "UPDATE chain SET seq = ?, hash = ? WHERE key = ?"
+SEAL = "INSERT INTO audit (chain, seq, at, kind, correlation, payload, hash) VALUES (?, ?, ?, ?, ?, ?, ?)"
+LENGTHEN = "UPDATE chain SET seq = ?, hash = ? WHERE key = ?"
 
 
 def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Script[Receipt]:
@@ -50,12 +50,12 @@ def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Scr
         made = yield Query(_NEW, args)
         if not made:
             raise errors.already_there(commit.session)
-        key, state, top, at = made[0][0], SessionState.CREATED.value, 0, now
+        key, state, top, at, head = made[0][0], SessionState.CREATED.value, 0, now, None
     else:
         rows = yield Query(_HEAD + lock, (commit.session,))
         if not rows:
             raise errors.missing(commit.session)
-        key, epoch, state, fence, top, last_at = rows[0]
+        key, epoch, state, fence, top, last_at, head = rows[0]
         errors.admit(commit, state, fence)
         # Times of a log never run backwards, even if the clock does.
         at = max(now, last_at)
@@ -65,7 +65,7 @@ def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Scr
         known = yield from _claim(commit, key, receipt)
         if known is not None:
             return known
-    yield from _write(commit, key, state, receipt, lock)
+    yield from _write(commit, key, (state, GENESIS if head is None else bytes(head)), receipt, lock)
     return (
         receipt if commit.claim is None else msgspec.structs.replace(receipt, result=msgspec.Raw(commit.claim.result))
     )
@@ -88,29 +88,37 @@ def _claim(commit: Commit, key: int, receipt: Receipt) -> Script[Receipt | None]
     return None
 
 
-def _write(commit: Commit, key: int, state: str, receipt: Receipt, lock: str) -> Script[None]:
-    at = receipt.at
-    if commit.entries:
-        first = receipt.first
-        rows = [(key, first + n, entry.id, at, entry.type, entry.body) for n, entry in enumerate(commit.entries)]
+def _write(commit: Commit, key: int, was: tuple[str, bytes], receipt: Receipt, lock: str) -> Script[None]:
+    at, (state, head) = receipt.at, was
+    rows: list[tuple[Any, ...]] = []
+    for offset, entry in enumerate(commit.entries, receipt.first):
+        head = entry_hash(
+            head, session=commit.session or "", offset=offset, at=at, id_=entry.id, type_=entry.type, body=entry.body
+        )
+        rows.append((key, offset, entry.id, at, entry.type, entry.body, head))
+    if rows:
         # For a single row `executemany` is slower than `execute`, and most commits have a single row.
-        yield Query(_APPEND, rows[0]) if len(rows) == 1 else Many(_APPEND, rows)
-    # Most commits change only two columns. Rewriting the manifest each time would cost more than the entry itself.
-    if commit.state is None and commit.manifest is None:
-        yield Query(_MOVE, (receipt.top, at, key))
-    else:
-        yield Query(_MOVE_ALL, (receipt.top, at, (commit.state or state), commit.manifest, key))
+        yield Query(APPEND, rows[0]) if len(rows) == 1 else Many(APPEND, rows)
+    yield Query(MOVE, (receipt.top, at, (commit.state or state), head, key))
+    if commit.manifest is not None:
+        yield Query(_DESCRIBE, (commit.manifest, key))
     if commit.checkpoint is not None:
-        yield from _snapshot(commit.checkpoint, key, receipt)
+        yield from _snapshot(commit.session or "", commit.checkpoint, key, receipt)
     if commit.audit:
         yield from _seal(commit.chain or session_chain(commit.session or ""), commit.audit, at, lock)
 
 
-def _snapshot(new: NewCheckpoint, key: int, receipt: Receipt) -> Script[None]:
-    pos = receipt.top if new.offset is None else new.offset
-    args = (key, pos, receipt.at, new.message_count, new.last_message_id, new.snapshot)
-    yield Query(_SNAPSHOT, args)
-    yield Query(_MARK, (pos, key))
+def _snapshot(session: str, new: NewCheckpoint, key: int, receipt: Receipt) -> Script[None]:
+    kept = Checkpoint(
+        offset=receipt.top if new.offset is None else new.offset,
+        at=receipt.at,
+        message_count=new.message_count,
+        last_message_id=new.last_message_id,
+        snapshot=msgspec.Raw(new.snapshot),
+    )
+    sealed = snapshot_hash(session, kept)
+    yield Query(_SNAPSHOT, (key, kept.offset, kept.at, kept.message_count, kept.last_message_id, new.snapshot, sealed))
+    yield Query(_MARK, (kept.offset, key))
 
 
 def _seal(chain: str, records: tuple[NewAudit, ...], at: float, lock: str) -> Script[None]:
@@ -125,5 +133,5 @@ def _seal(chain: str, records: tuple[NewAudit, ...], at: float, lock: str) -> Sc
         seq += 1
         before = link(bytes(before), record, chain=chain, seq=seq, at=at)
         links.append((key, seq, at, record.kind, record.correlation, record.payload, before))
-    yield Many(_SEAL, links)
-    yield Query(_LENGTHEN, (seq, before, key))
+    yield Many(SEAL, links)
+    yield Query(LENGTHEN, (seq, before, key))

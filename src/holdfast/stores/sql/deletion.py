@@ -16,7 +16,7 @@ __all__ = ["KEPT_CLAIMS", "compact_script", "forget_claims_script", "remove_scri
 KEPT_CLAIMS = 1_000
 """A session keeps at least this many claims of any age (BRIDGE e.6)."""
 
-_HEAD = "SELECT key, state, oldest, top, checkpoint, fence FROM session WHERE id = ?"
+_HEAD = "SELECT key, state, oldest, top, checkpoint, fence FROM session WHERE name = ?"
 
 
 def compact_script(session: str, before: int, fence: int | None, lock: str = "") -> Script[int]:
@@ -31,8 +31,10 @@ def compact_script(session: str, before: int, fence: int | None, lock: str = "")
     new = min(before, (checkpoint or 0) + 1)
     if new <= oldest:
         return 0
+    # The first entry that is left is chained to the last one that goes, so the session keeps that hash.
+    kept = yield Query("SELECT hash FROM entry WHERE session = ? AND pos = ?", (key, new - 1))
     yield Query("DELETE FROM entry WHERE session = ? AND pos < ?", (key, new))
-    yield Query("UPDATE session SET oldest = ? WHERE key = ?", (new, key))
+    yield Query("UPDATE session SET oldest = ?, base = ? WHERE key = ?", (new, kept[0][0] if kept else None, key))
     return int(new - oldest)
 
 

@@ -1,8 +1,12 @@
-"""The lease of a session as scripts: acquire, renew, release."""
+"""The lease of a session as scripts: acquire, renew, release.
+
+A store in a file is used by the processes of one machine, so their leases end by that machine's monotonic clock: a wall clock that is
+set forward must not take a lease from an owner that lives. After a restart of the machine, and on a server, the wall clock decides.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.stores import errors
 from holdfast.stores.records import Lease
@@ -11,38 +15,56 @@ from holdfast.stores.sql.query import Query
 if TYPE_CHECKING:
     from holdfast.stores.sql.query import Script
 
-__all__ = ["acquire_script", "release_script", "renew_script"]
+__all__ = ["Instant", "acquire_script", "release_script", "renew_script"]
 
-_HELD = "SELECT key, fence, owner, lease_until FROM session WHERE id = ?"
-_TAKE = "UPDATE session SET fence = ?, owner = ?, lease_until = ? WHERE key = ?"
+_HELD = "SELECT key, fence, owner, lease_until, lease_boot, lease_end FROM session WHERE name = ?"
+_TAKE = "UPDATE session SET fence = ?, owner = ?, lease_until = ?, lease_boot = ?, lease_end = ? WHERE key = ?"
 
 
-def acquire_script(session: str, owner: str, ttl: float, now: float, lock: str = "") -> Script[Lease]:
+class Instant(NamedTuple):
+    """The time of a lease: the wall clock, and the monotonic clock of one start of the machine, if that decides."""
+
+    wall: float
+    boot: str | None = None
+    monotonic: float = 0.0
+
+    def left(self, until: float, boot: str | None, end: float | None) -> float:
+        """Return how many seconds a lease has left; 0 or less if it has ended."""
+        if self.boot is not None and self.boot == boot and end is not None:
+            return end - self.monotonic
+        return until - self.wall
+
+    def columns(self, ttl: float) -> tuple[float, str | None, float | None]:
+        """Return when a lease of `ttl` seconds from now ends, as its columns."""
+        return self.wall + ttl, self.boot, None if self.boot is None else self.monotonic + ttl
+
+
+def acquire_script(session: str, owner: str, ttl: float, now: Instant, lock: str = "") -> Script[Lease]:
     """Take a session, unless another owner's lease is still valid. The fence rises each time."""
     rows = yield Query(_HELD + lock, (session,))
     if not rows:
         raise errors.missing(session)
-    key, fence, holder, until = rows[0]
+    key, fence, holder, *until = rows[0]
     # The same owner may take it again, after a crash. Another process also uses a dead owner's name to take over.
-    if holder is not None and holder != owner and until > now:
-        raise errors.held_by(session, holder, until - now)
-    lease = Lease(session=session, owner=owner, fence=fence + 1, until=now + ttl)
-    yield Query(_TAKE, (lease.fence, owner, lease.until, key))
+    if holder is not None and holder != owner and (left := now.left(*until)) > 0:
+        raise errors.held_by(session, holder, left)
+    lease = Lease(session=session, owner=owner, fence=fence + 1, until=now.wall + ttl)
+    yield Query(_TAKE, (lease.fence, owner, *now.columns(ttl), key))
     return lease
 
 
-def renew_script(lease: Lease, ttl: float, now: float, lock: str = "") -> Script[Lease]:
+def renew_script(lease: Lease, ttl: float, now: Instant, lock: str = "") -> Script[Lease]:
     key = yield from _ours(lease, lock)
     if key is None:
         raise errors.lost(lease.session)
-    yield Query(_TAKE, (lease.fence, lease.owner, now + ttl, key))
-    return Lease(session=lease.session, owner=lease.owner, fence=lease.fence, until=now + ttl)
+    yield Query(_TAKE, (lease.fence, lease.owner, *now.columns(ttl), key))
+    return Lease(session=lease.session, owner=lease.owner, fence=lease.fence, until=now.wall + ttl)
 
 
 def release_script(lease: Lease, lock: str = "") -> Script[None]:
     key = yield from _ours(lease, lock)
     if key is not None:
-        yield Query(_TAKE, (lease.fence, None, 0.0, key))
+        yield Query(_TAKE, (lease.fence, None, 0.0, None, None, key))
 
 
 def _ours(lease: Lease, lock: str) -> Script[int | None]:
@@ -50,5 +72,5 @@ def _ours(lease: Lease, lock: str) -> Script[int | None]:
     rows = yield Query(_HELD + lock, (lease.session,))
     if not rows:
         raise errors.missing(lease.session)
-    key, fence, owner, _ = rows[0]
-    return int(key) if fence == lease.fence and owner == lease.owner else None
+    found: Any = rows[0]
+    return int(found[0]) if (found[1], found[2]) == (lease.fence, lease.owner) else None

@@ -58,28 +58,28 @@ class Readable:
 
 
 def session_script(session: str) -> Script[SessionRecord]:
-    rows = yield Query(f"SELECT {to.SESSION_COLUMNS} FROM session WHERE id = ?", (session,))  # noqa: S608 - constants only
+    rows = yield Query(f"SELECT {to.SESSION_COLUMNS} FROM session WHERE name = ?", (session,))  # noqa: S608 - constants only
     if not rows:
         raise errors.missing(session)
     return to.session_record(rows[0])
 
 
 def sessions_script(states: Sequence[SessionState], after: str, limit: int) -> Script[list[SessionRecord]]:
-    where, args = "id > ?", [after]
+    where, args = "name > ?", [after]
     if states:
         where += f" AND state IN ({', '.join('?' * len(states))})"
         args += [state.value for state in states]
-    sql = f"SELECT {to.SESSION_COLUMNS} FROM session WHERE {where} ORDER BY id LIMIT ?"  # noqa: S608 - constants only
+    sql = f"SELECT {to.SESSION_COLUMNS} FROM session WHERE {where} ORDER BY name LIMIT ?"  # noqa: S608 - constants only
     found = yield Query(sql, (*args, limit))
     return [to.listed(row) for row in found]
 
 
 def read_script(session: str, after: int, limit: int, max_bytes: int) -> Script[list[Entry]]:
     """Read a page of the log. Sizes are read first, because bodies may be large."""
-    found = yield Query("SELECT key, oldest, top FROM session WHERE id = ?", (session,))
+    found = yield Query(_LOG, (after, session))
     if not found:
         raise errors.missing(session)
-    key, oldest, top = found[0]
+    key, oldest, top, base, head, before = found[0]
     # An offset beyond the end is a gap too: such a reader has offsets of another log.
     if after + 1 < oldest or after > top:
         raise errors.gap(session, after + 1, oldest, top)
@@ -90,10 +90,20 @@ def read_script(session: str, after: int, limit: int, max_bytes: int) -> Script[
     if last is None:
         return []
     rows = yield Query(
-        "SELECT pos, id, at, type, body FROM entry WHERE session = ? AND pos > ? AND pos <= ? ORDER BY pos",
+        "SELECT pos, id, at, type, body, hash FROM entry WHERE session = ? AND pos > ? AND pos <= ? ORDER BY pos",
         (key, after, last),
     )
-    return [to.entry(session, row) for row in rows]
+    entries = to.entries(session, rows, base if after + 1 == oldest else before)
+    if last == top and entries[-1].hash != to.hashed(head):
+        raise errors.damaged(session, f"its log does not end with its entry {top} as it was written")
+    return entries
+
+
+# The entry before the page is read for its hash.
+_LOG = (
+    "SELECT key, oldest, top, base, head, (SELECT hash FROM entry WHERE session = s.key AND pos = ?) FROM session s"
+    " WHERE name = ?"
+)
 
 
 def _last_within(sizes: Sequence[Sequence[int]], max_bytes: int) -> int | None:
@@ -109,7 +119,7 @@ def _last_within(sizes: Sequence[Sequence[int]], max_bytes: int) -> int | None:
 
 def checkpoint_script(session: str) -> Script[Checkpoint | None]:
     key = yield from _key(session)
-    sql = "SELECT pos, at, message_count, last_message_id, snapshot FROM checkpoint WHERE session = ?"
+    sql = "SELECT pos, at, message_count, last_message_id, snapshot, hash FROM checkpoint WHERE session = ?"
     rows = yield Query(sql, (key,))
     return to.checkpoint(session, rows[0]) if rows else None
 
@@ -139,7 +149,7 @@ def orphans_script() -> Script[list[AuditRecord]]:
 
 
 def _key(session: str) -> Script[int]:
-    rows = yield Query("SELECT key FROM session WHERE id = ?", (session,))
+    rows = yield Query("SELECT key FROM session WHERE name = ?", (session,))
     if not rows:
         raise errors.missing(session)
     return int(rows[0][0])

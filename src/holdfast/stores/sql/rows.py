@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import HoldfastError
+from holdfast.stores.chain import GENESIS, entry_hash, snapshot_hash
 from holdfast.stores.errors import damaged
 from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.stores.sql.query import Row
 
-__all__ = ["SESSION_COLUMNS", "audit_record", "checkpoint", "entry", "listed", "session_record"]
+__all__ = ["SESSION_COLUMNS", "audit_record", "checkpoint", "entries", "hashed", "listed", "session_record"]
 
 SESSION_COLUMNS = (
-    "key, id, epoch, state, oldest, top, created_at, last_at, manifest, fence, owner, lease_until, checkpoint"
+    "key, name, epoch, state, oldest, top, created_at, last_at, manifest, fence, owner, lease_until, checkpoint"
 )
 
 
@@ -61,20 +64,44 @@ def listed(row: Row) -> SessionRecord:
         )
 
 
-def entry(session: str, row: Row) -> Entry:
-    pos, id_, at, type_, body = row
-    return Entry(offset=pos, id=id_, at=at, type=type_, body=_json(session, f"entry {pos}", body))
+def entries(session: str, rows: Sequence[Row], before: Any) -> list[Entry]:
+    """Return entries that follow each other. `before` is the hash before the first; raise if one of them was changed."""
+    found: list[Entry] = []
+    before = None if before is None else _bytes(before)
+    for pos, id_, at, type_, body, sealed in rows:
+        kept = _json(session, f"entry {pos}", body)
+        # Entries without a hash were written before there were hashes. None can follow one that has a hash.
+        if sealed is not None:
+            chained = before or GENESIS
+            if _bytes(sealed) != entry_hash(
+                chained, session=session, offset=pos, at=at, id_=id_, type_=type_, body=bytes(kept)
+            ):
+                raise damaged(session, f"its entry {pos} was changed after it was written, or one before it is missing")
+            before = _bytes(sealed)
+        elif before:
+            raise damaged(session, f"its entry {pos} has no hash, and the one before it has")
+        found.append(Entry(offset=pos, id=id_, at=at, type=type_, body=kept, hash=hashed(sealed)))
+    return found
+
+
+def hashed(stored: Any) -> str:
+    """Return a hash as it is shown; empty if there is none."""
+    return "" if stored is None or stored == GENESIS else _bytes(stored).hex()
 
 
 def checkpoint(session: str, row: Row) -> Checkpoint:
-    pos, at, count, last, snapshot = row
-    return Checkpoint(
+    pos, at, count, last, snapshot, sealed = row
+    kept = Checkpoint(
         offset=pos,
         at=at,
         message_count=count,
         last_message_id=last,
         snapshot=_json(session, "checkpoint", snapshot),
     )
+    # A checkpoint without a hash was written before there were hashes.
+    if sealed is not None and _bytes(sealed) != snapshot_hash(session, kept):
+        raise damaged(session, "its checkpoint was changed after it was written")
+    return kept
 
 
 def audit_record(chain: str, row: Row) -> AuditRecord:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 __all__ = ["VERSION", "Dialect", "migrations"]
 
-VERSION = 1
+VERSION = 2
 
 
 class Dialect(NamedTuple):
@@ -27,7 +27,10 @@ class Dialect(NamedTuple):
 
 def migrations(dialect: Dialect) -> dict[int, tuple[str, ...]]:
     """Return the statements that lead to each version from the version before it."""
-    return {1: tuple(statement.format_map(dialect._asdict()) for statement in _FIRST)}
+    steps = {1: _FIRST, 2: _SECOND}
+    return {
+        version: tuple(statement.format_map(dialect._asdict()) for statement in step) for version, step in steps.items()
+    }
 
 
 _FIRST = (
@@ -92,4 +95,19 @@ _FIRST = (
         hash {blob} NOT NULL,
         PRIMARY KEY (chain, seq)
     ) {clustered}""",
+)
+
+# Version 2: each entry and checkpoint has a hash, and a lease also ends by the clock of the machine that holds it.
+_SECOND = (
+    # A process with version 1 that still runs must not write entries without a hash. Each of its statements about a session names
+    # this column, so each of them fails from now on, and its transaction is rolled back.
+    "ALTER TABLE session RENAME COLUMN id TO name",
+    # The hash of the last entry. It is NULL while the log has no entry with a hash.
+    "ALTER TABLE session ADD COLUMN head {blob}",
+    # The hash of the last entry that was dropped: the first one that is left is chained to it.
+    "ALTER TABLE session ADD COLUMN base {blob}",
+    "ALTER TABLE session ADD COLUMN lease_boot {text}",
+    "ALTER TABLE session ADD COLUMN lease_end {real}",
+    "ALTER TABLE entry ADD COLUMN hash {blob}",
+    "ALTER TABLE checkpoint ADD COLUMN hash {blob}",
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from holdfast import options
+from holdfast._platform import boot_id
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.shield import wait_to_end
 from holdfast.stores.errors import unavailable
@@ -102,32 +103,32 @@ class SqliteStore(Readable):
         """
         ready = prepared(commit, self._mask)
         epoch = new_epoch() if ready.create is not None else ""
-        return await self._write(lambda: commits.commit_script(ready, self._now(), epoch), wakes=ready.session)
+        return await self._write(ready.session, lambda: commits.commit_script(ready, self._now(), epoch), ready)
 
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
         """Take the session for `ttl` seconds, or raise SESS_LEASE_LOST while another owner holds it."""
         check_name("session", session)
-        return await self._write(lambda: leases.acquire_script(session, owner, ttl, self._now()))
+        return await self._write(session, lambda: leases.acquire_script(session, owner, ttl, self._instant()))
 
     async def renew(self, lease: Lease, ttl: float) -> Lease:
         """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
-        return await self._write(lambda: leases.renew_script(lease, ttl, self._now()))
+        return await self._write(lease.session, lambda: leases.renew_script(lease, ttl, self._instant()))
 
     async def release(self, lease: Lease) -> None:
         """End a lease. If it was taken over meanwhile, nothing happens."""
-        await self._write(lambda: leases.release_script(lease))
+        await self._write(lease.session, lambda: leases.release_script(lease))
 
     async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
         """Drop the entries before an offset, up to the checkpoint at most; return how many were dropped."""
-        return await self._write(lambda: deletion.compact_script(session, before, fence))
+        return await self._write(session, lambda: deletion.compact_script(session, before, fence))
 
     async def forget_claims(self, session: str, before: float) -> None:
         """Drop claims older than a time (wall clock), but never the last thousand."""
-        await self._write(lambda: deletion.forget_claims_script(session, before))
+        await self._write(session, lambda: deletion.forget_claims_script(session, before))
 
     async def remove(self, session: str) -> None:
         """Remove a closed or failed session. Its audit chain stays. Raises SESS_ILLEGAL_TRANSITION for others."""
-        await self._write(lambda: deletion.remove_script(session))
+        await self._write(session, lambda: deletion.remove_script(session))
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
         """Wait until the session's log goes beyond `after`, for at most `seconds`; return whether it did."""
@@ -144,7 +145,9 @@ class SqliteStore(Readable):
         # Each thread has its own connection, because two threads must not use one at once.
         self._own, self._readers = threading.local(), []
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-sqlite-read")
-        self._writer = Writer(opened.connection, str(self._path), turns=opened.turns, on_commit=self._wakeups.wake)
+        self._writer = Writer(
+            opened.connection, str(self._path), turns=opened.turns, on_commit=self._wakeups.wake, now=self._now
+        )
 
     def _close(self) -> None:
         writer, self._writer = self._writer, None
@@ -163,8 +166,8 @@ class SqliteStore(Readable):
             raise unavailable(f"{self._path} was opened before this process was forked: open it in this process")
         return self._writer
 
-    async def _write(self, script: Callable[[], Script[T]], wakes: str | None = None) -> T:
-        result: T = await self._in_use().do(Job(script, wakes))
+    async def _write(self, session: str | None, script: Callable[[], Script[T]], commit: Commit | None = None) -> T:
+        result: T = await self._in_use().do(Job(script, session, commit))
         return result
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:
@@ -198,6 +201,12 @@ class SqliteStore(Readable):
             self._own.connection = connection
             self._readers.append(connection)
         return connection
+
+    def _instant(self) -> leases.Instant:
+        # A clock of the user's own, such as a test's, decides alone.
+        if self._clock is not None:
+            return leases.Instant(self._clock.wall())
+        return leases.Instant(time.time(), boot_id(), time.monotonic())
 
     def _now(self) -> float:
         return self._clock.wall() if self._clock is not None else time.time()

@@ -16,24 +16,31 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.faults import HoldfastError
-from holdfast.stores.errors import unavailable
+from holdfast.stores.errors import missing, unavailable
 from holdfast.stores.failpoints import FAILPOINTS
+from holdfast.stores.sql import commits
+from holdfast.stores.sql.batch import HEADS, Batch, head_of, is_plain
 from holdfast.stores.sql.query import Many
 from holdfast.stores.sqlite.failures import typed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
+    from holdfast.stores.records import Commit
+    from holdfast.stores.sql.batch import Head
     from holdfast.stores.sql.query import Script
 
-__all__ = ["Job", "Writer", "run_script", "tidy"]
+__all__ = ["Job", "Tables", "Writer", "run_script", "tidy"]
 
 MOST_JOBS = 512
 """The most jobs in one transaction. More jobs would delay the first of them too much."""
 MOST_WAL_BYTES = 8 << 20
 """The size to which the WAL may grow. At half of this size SQLite moves the WAL into the file and reuses it from the start, because
 a file that does not grow is synced faster. A reader can block this. Beyond this size the WAL is emptied as soon as nobody reads."""
+
+MOST_HEADS = 20_000
+"""How many sessions' heads are kept in memory."""
 
 _POLL_S = 0.0001
 _MOST_PATIENCE_S = 0.002
@@ -70,17 +77,96 @@ def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
 class Job:
     """A script to run in a transaction, and the future of its result."""
 
-    __slots__ = ("done", "error", "future", "loop", "result", "script", "wakes")
+    __slots__ = ("commit", "done", "error", "future", "loop", "result", "script", "session")
 
-    def __init__(self, script: Callable[[], Script[Any]], wakes: str | None = None) -> None:
+    def __init__(self, script: Callable[[], Script[Any]], session: str | None, commit: Commit | None = None) -> None:
         self.script = script
-        self.wakes = wakes
+        self.session = session
+        """The session that it changes."""
+        self.commit = commit
+        """The commit that the script writes, if it writes one. A batch writes a plain commit without its script."""
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.done = False
         """Whether its transaction has ended: the script was rejected, or its writes are on disk."""
         self.result: Any = None
         self.error: BaseException | None = None
+
+
+class Tables:
+    """Writes jobs into the tables, in the present transaction. Plain commits that follow each other become one batch.
+
+    It keeps the heads of the sessions that it wrote, so that most commits read nothing. They are right as long as nobody else has
+    written to the file.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, now: Callable[[], float]) -> None:
+        self._connection = connection
+        self._now = now
+        self._heads: dict[str, Head] = {}
+        self._version = -1
+        """Changes when another connection has written to the file."""
+
+    def forget(self) -> None:
+        """Forget all heads, because the transaction was rolled back."""
+        self._heads.clear()
+
+    def write(self, jobs: list[Job]) -> None:
+        """Run the jobs. A job that is rejected gets its error, and the others go on."""
+        ((version,),) = self._connection.execute("PRAGMA data_version").fetchall()
+        if version != self._version or len(self._heads) > MOST_HEADS:
+            self._heads.clear()
+            self._version = version
+        batch, now = Batch(), self._now()
+        for job in jobs:
+            job.error = None
+            try:
+                if job.commit is not None and is_plain(job.commit):
+                    head = self._head(job.commit.session or "")
+                    if batch.takes(job.commit, head):
+                        job.result = batch.add(job.commit, head, now)
+                        continue
+                # The script reads what the batch writes.
+                self._flush(batch)
+                batch = Batch()
+                self._run(job)
+            except HoldfastError as rejection:
+                # A script raises only before its first write, so the transaction can continue.
+                job.error = rejection
+        self._flush(batch)
+
+    def _run(self, job: Job) -> None:
+        if job.session is not None:
+            self._heads.pop(job.session, None)
+        job.result = run_script(self._connection, job.script())
+
+    def _head(self, session: str) -> Head:
+        head = self._heads.get(session)
+        if head is None:
+            rows = self._connection.execute(f"{HEADS} = ?", (session,)).fetchall()
+            if not rows:
+                raise missing(session)
+            head = self._heads[session] = head_of(rows[0][1:])
+        return head
+
+    def _flush(self, batch: Batch) -> None:
+        if not batch.after:
+            return
+        self._execute(commits.APPEND, batch.entries)
+        self._execute(commits.MOVE, batch.moves())
+        if batch.audits:
+            self._execute(commits.SEAL, batch.audits)
+            self._execute(commits.LENGTHEN, batch.lengthened())
+        self._heads.update(batch.after)
+
+    def _execute(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if FAILPOINTS.hook is not None and rows:
+            FAILPOINTS.reach(" ".join(sql.split()[:3]))
+        # For a single row `executemany` is slower than `execute`.
+        if len(rows) == 1:
+            self._connection.execute(sql, rows[0])
+        elif rows:
+            self._connection.executemany(sql, rows)
 
 
 class Writer:
@@ -93,11 +179,13 @@ class Writer:
         *,
         turns: AbstractContextManager[None],
         on_commit: Callable[[Iterable[str]], None],
+        now: Callable[[], float],
     ) -> None:
         self._connection = connection
         self._path = path
         self._turns = turns
         self._on_commit = on_commit
+        self._tables = Tables(connection, now)
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._wal = Path(f"{path}-wal")
         self._closed = False
@@ -167,7 +255,7 @@ class Writer:
         self._company = len(jobs) + self._queue.qsize()
         now = time.monotonic()
         self._until = now + patience(now - began)
-        self._on_commit({job.wakes for job in jobs if job.wakes is not None and job.error is None})
+        self._on_commit({job.session for job in jobs if job.commit and job.session and job.error is None})
         # Do this last: the callers run at once, and this thread would only compete with them.
         _settle(jobs)
         FAILPOINTS.reach("settled")
@@ -190,13 +278,7 @@ class Writer:
         connection = self._connection
         failure: BaseException
         try:
-            for job in jobs:
-                job.error = None
-                try:
-                    job.result = run_script(connection, job.script())
-                except HoldfastError as rejection:
-                    # A script raises only before its first write, so the transaction can continue.
-                    job.error = rejection
+            self._tables.write(jobs)
             FAILPOINTS.reach("written")
             connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -208,6 +290,7 @@ class Writer:
                 job.done = True
             return True
         self._roll_back()
+        self._tables.forget()
         for job in jobs:
             job.error = failure
         return False

@@ -251,3 +251,25 @@ async def sessions_do_not_mix(kit: Kit) -> None:
             log = await everything(store, name)
             assert [entry.offset for entry in log] == [1, 2, 3, 4, 5]
             assert {entry.id.partition("-")[0] for entry in log} == {name}
+
+
+@case
+async def every_entry_has_a_hash_of_it_and_of_those_before(kit: Kit) -> None:
+    async with kit.store() as store:
+        for session in ("s1", "s2"):
+            await create(store, session)
+            await store.commit(appending("a", "b", session=session))
+            await store.commit(appending("a" if session == "s1" else "x", session=session))
+        one, other = await everything(store, "s1"), await everything(store, "s2")
+        hashes = [entry.hash for entry in (*one, *other)]
+        assert all(hashes)
+        # The same entry elsewhere, or after others, has another hash.
+        assert len(set(hashes)) == len(hashes)
+        # A page that begins in the middle has the same hashes, also after the entries before it were dropped.
+        assert (await store.read("s1", after=1))[0].hash == one[1].hash
+        snapshot = NewCheckpoint(message_count=1, last_message_id=None, snapshot=b"{}")
+        await store.commit(Commit(session="s1", checkpoint=snapshot))
+        await store.compact("s1", 3)
+        assert [entry.hash for entry in await everything(store)] == [one[2].hash]
+        await store.commit(appending("c"))
+        assert [entry.id for entry in await everything(store)] == ["a", "c"]
