@@ -71,6 +71,15 @@ CANARIES = {
     "repr": ("{'password': 'abcdef123456', 'user': 'bob'}", "abcdef123456"),
     "yaml": ("client_secret: abcdef123456", "abcdef123456"),
     "azure": ("Endpoint=sb://x/;SharedAccessKey=abcdef123456==", "abcdef123456"),
+    "azure storage": ("AccountName=x;AccountKey=abcdef123456==;EndpointSuffix=y", "abcdef123456"),
+    "npm": ("//registry/:_auth npm_AbCd1234EfGh5678IjKl9012MnOp3456", "npm_AbCd1234EfGh5678IjKl9012MnOp3456"),
+    "pypi": ("pypi-AgEIcHlwaS5vcmcCJDAwMDAwMDAw", "pypi-AgEIcHlwaS5vcmcCJDAwMDAwMDAw"),
+    "list": ('{"api_key": ["abcdef123456"], "model": "m"}', "abcdef123456"),
+    "second in a list": ("{'tokens': 1, 'api_key': [ 'ghijkl123456' , 'abcdef123456' ]}", "abcdef123456"),
+    "list in json": (r'{"body": "{\"api_key\": [\"abcdef123456\"]}"}', "abcdef123456"),
+    "number": ('{"password": 90210555, "model": "m"}', "90210555"),
+    "url, key alone": ("https://abcdef1234567890abcd@git.test/x.git", "abcdef1234567890abcd"),
+    "url, at sign in the password": ("postgresql://bob:abc@def123456@host/db", "def123456"),
     "aws secret": ("aws_secret_access_key=wJalrXUtnFEMI/K7MDENG", "wJalrXUtnFEMI/K7MDENG"),
     "camel case": ('{"accessToken":"abcdef123456","expiresIn":3600}', "abcdef123456"),
     "url": ("https://bob:abcdef123456@host/path", "abcdef123456"),
@@ -111,6 +120,13 @@ def test_what_stands_around_a_secret_stays(text, shown):
 
 
 ORDINARY = [
+    "password = getpass()",
+    "password = getpass.getpass('Password: ')",
+    'api_key=os.environ["OPENAI_API_KEY"]',
+    '{"next_page_token": "CAUQAA", "nextPageToken": "CAUQAA", "sync_token": "abcdefgh"}',
+    "?page_token=abcdef123456&continuation-token=abcdef123456",
+    "ssh://git@github.test/a/b.git and https://bob@corp.test/",
+    "npm_config_registry and npm_package_version",
     "This request would exceed your organization's rate limit of 30,000 input tokens per minute.",
     "maximum context length is 200000 tokens, you requested 201928 (max_tokens: 4096)",
     "prompt_tokens=123456 completion_tokens=7890 total_tokens=131346",
@@ -233,10 +249,11 @@ SECRET_NAMES = [
     "api_key", "apikey", "apiKey", "API-Key", "x-api-key", "OPENAI_API_KEY", "secret", "client_secret", "clientSecret", "password",
     "passwd", "pwd", "DB_PASSWORD", "private_key", "privateKey", "access_key", "aws_secret_access_key", "credential", "token",
     "access_token", "id-token", "authorization", "Authorization", "Proxy-Authorization", "cookie", "Set-Cookie",
-    "accessToken", "refreshToken", "secret_key", "SECRET_KEY", "credentials", "passphrase",
+    "accessToken", "refreshToken", "secret_key", "SECRET_KEY", "credentials", "passphrase", "AccountKey", "signing_key",
 ]  # fmt: skip
 ORDINARY_NAMES = [
     "max_tokens", "tokens", "prompt_tokens", "token_count", "token_type", "key", "keys", "keyword", "monkey", "author", "authority",
+    "next_page_token", "nextPageToken", "page_token", "continuationToken", "sync-token",
     "model", "path", "password_policy", "cookies_enabled", "retry_after", "secretary",
 ]  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.faults import Redactor
+from holdfast.faults import InvalidError, Redactor
 from holdfast.stores import Claim, Commit, NewAudit, NewCheckpoint, NewEntry, NewSession
 from holdfast.stores.redaction import Mask, prepared
 
@@ -26,8 +26,44 @@ def test_a_commit_without_secrets_is_not_copied():
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_B105_each_part_is_masked(name):
+def test_B105_a_known_secret_is_rejected_in_each_part_and_masked_in_the_audit_trail(name):
     commit = Commit(session="s", **{other: part(CANARY if other == name else CLEAN) for other, part in PARTS.items()})
+    if name != "audit":
+        with pytest.raises(InvalidError, match="expected content without a configured secret") as raised:
+            prepared(commit, MASK)
+        assert "canary" not in str(raised.value)
+        return
     ready = prepared(commit, MASK)
-    assert getattr(ready, name) == PARTS[name](b'{"a":"[redacted]"}')
+    assert ready.audit == PARTS[name](b'{"a":"[redacted]"}')
     assert all(getattr(ready, other) is getattr(commit, other) for other in PARTS if other != name)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"a":"sk-ant-api03-AbCd_1234"}', b'{"password":"x","token":7}', b'{"u":"a://b:c@d"}']
+)
+def test_FD4_what_looks_like_a_secret_is_stored_exactly(body):
+    commit = Commit(session="s", **{name: part(body) for name, part in PARTS.items() if name != "audit"})
+    assert prepared(commit, MASK) is commit
+
+
+@pytest.mark.parametrize(
+    ("body", "masked"),
+    [
+        (b'{"api_key":["abc","d"],"n":1}', b'{"api_key":"[redacted]","n":1}'),
+        (b'{"password":123456,"max_tokens":7}', b'{"password":"[redacted]","max_tokens":7}'),
+        (b'{"a":[{"credentials":{"user":"x","value":"y"}}]}', b'{"a":[{"credentials":"[redacted]"}]}'),
+        (b'{"text":"AccountKey=abcdef123456=="}', b'{"text":"AccountKey=[redacted]"}'),
+        (b'{"secret":null,"next_page_token":"CAUQAA"}', b'{"secret":null,"next_page_token":"CAUQAA"}'),
+    ],
+)
+def test_FD4_what_leaves_a_store_is_masked(body, masked):
+    assert MASK.json(body) == masked
+
+
+def test_a_password_that_is_an_ordinary_word_does_not_reject_every_text_with_it():
+    mask = Mask(Redactor.knowing(["postgres", "12345678", "Changeme", "s3cretpassword"]))
+    commit = Commit(session="s", entries=PARTS["entries"](b'{"a":"postgres changeme 12345678"}'))
+    assert prepared(commit, mask) is commit
+    assert mask.json(b'{"a":"on postgres"}') == b'{"a":"on [redacted]"}'
+    with pytest.raises(InvalidError):
+        prepared(Commit(session="s", entries=PARTS["entries"](b'{"a":"s3cretpassword"}')), mask)

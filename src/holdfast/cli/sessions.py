@@ -280,11 +280,13 @@ async def _question_id(store: Store, session: str, given: str) -> str:
 # --- export and import ---
 
 
-async def sessions_export(store: Store, given: Sequence[str], *, persisted: bool, output: str | None) -> Exit:
+async def sessions_export(
+    store: Store, given: Sequence[str], *, persisted: bool, exact: bool, output: str | None
+) -> Exit:
     """Write one session as JSON Lines, or any number of sessions as one JSON list (`persisted`)."""
     found = list(dict.fromkeys([await find(store, one) for one in given]))
     if persisted:
-        sessions = [await session_file.persisted(store, session) for session in found]
+        sessions = [await session_file.persisted(store, session, exact=exact) for session in found]
         if output is not None:
             session_file.save(output, sessions)
         else:
@@ -293,7 +295,7 @@ async def sessions_export(store: Store, given: Sequence[str], *, persisted: bool
         if len(found) > 1:
             raise InvalidError.saying("export", "one session a file, or --persisted", f"{len(found)} sessions")
         # All lines are collected before writing, so that a damaged session writes nothing.
-        lines = [line.decode() + "\n" async for line in export_lines(store, found[0])]
+        lines = [line.decode() + "\n" async for line in export_lines(store, found[0], exact=exact)]
         _write("".join(lines), output)
     narrate(f"exported {', '.join(found)}")
     return Exit.OK

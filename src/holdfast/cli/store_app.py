@@ -277,12 +277,15 @@ def sessions_export(
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="A file, written completely or not at all; by default, stdout.")
     ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Do not mask what looks like a secret: to continue the session elsewhere.")
+    ] = False,
     store: _Store = None,
 ) -> None:
     """Write a session with its log and audit trail as JSON Lines, or several as one JSON list."""
     from holdfast.cli.sessions import sessions_export as verb
 
-    _perform_on(store, lambda opened: verb(opened, ids, persisted=persisted, output=output))
+    _perform_on(store, lambda opened: verb(opened, ids, persisted=persisted, exact=exact, output=output))
 
 
 @sessions.command("import")

@@ -250,26 +250,32 @@ _START = r"(?:\b|(?<=\\[nrt]))"
 _KEYS = (
     rf"{_START}(?:sk|pk|rk|xai|gsk|hf|pplx|nvapi|tgp|csk|fw|r8)[-_](?:{_DIGIT_AHEAD}[A-Za-z0-9_-]{{12,}}|[A-Za-z0-9_-]{{32,}})(?:\*+[A-Za-z0-9]*)?"
     rf"|{_START}(?:gh[oprsu]_|github_pat_|glpat-|xox[abeoprs]-|ya29\.)[A-Za-z0-9_-]{{10,}}"
+    rf"|{_START}(?:npm_|pypi-){_DIGIT_AHEAD}[A-Za-z0-9_-]{{20,}}"
     rf"|{_START}AIza[A-Za-z0-9_-]{{20,}}|{_START}(?:AKIA|ASIA)[A-Z0-9]{{12,}}[A-Za-z0-9_-]*"
     rf"|{_START}eyJ[A-Za-z0-9_-]{{8,400}}+\.[A-Za-z0-9_-]{{4,8000}}+\.[A-Za-z0-9_-]*"
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.)*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
 )
+# The token of a page of results is no secret, and the next request needs it.
+_NOT_OF_A_PAGE = r"(?<!page)(?<!page[-_])(?<!next[-_])(?<!continuation)(?<!continuation[-_])(?<!sync[-_])"
 _NAMES = (
-    r"(?:api[-_ ]?key|secret(?:[-_]?key)?|passw(?:or)?d|passwd|passphrase|pwd|private[-_]?key|access[-_]?key|credentials?"
-    r"|token|authorization)"
+    r"(?:api[-_ ]?key|secret(?:[-_]?key)?|passw(?:or)?d|passwd|passphrase|pwd|(?:private|access|account|signing|master)[-_]?key"
+    rf"|credentials?|{_NOT_OF_A_PAGE}token|authorization)"
 )
 _IS = r"\\{0,4}[\"']?\s{0,4}[:=]\s{0,4}"
 _UNMASKED = r"(?!\[redacted\])"
 _VALUE = r"[^\s\"',;&}\])\\]{6,}"
-_ASSIGNED = (
-    rf"(?P<name>{_NAMES}{_IS})(?P<quote>\\{{0,4}}[\"']?){_UNMASKED}(?:(?:bearer|basic)\s{{1,4}})?{_UNMASKED}{_VALUE}"
-)
+# Source code that reads a secret holds none: `password = getpass()`, `token = os.environ["TOKEN"]`.
+_CALL = r"(?!(?-i:[a-z_][a-z_.]{0,60}+[(\[]))"
+_ITEM = r"\s{0,4}\\{0,4}[\"'][^\"'\\]{0,4096}+\\{0,4}[\"']\s{0,4}"
+_LISTED = rf"(?P<list>{_NAMES}{_IS}\[)(?=\s{{0,4}}\\{{0,4}}[\"'][^\"'\\]{{6}}){_ITEM}(?:,{_ITEM}){{0,50}}"
+_ASSIGNED = rf"(?P<name>{_NAMES}{_IS}){_CALL}(?P<quote>\\{{0,4}}[\"']?){_UNMASKED}(?:(?:bearer|basic)\s{{1,4}})?{_UNMASKED}{_VALUE}"
 _PAIR = r"[^\s=;,\"')]{1,200}=[^\s;,\"')]{1,4096}"
 _COOKIES = rf"(?P<cookie>cookie{_IS}\\{{0,4}}[\"']?){_UNMASKED}(?:{_PAIR}(?:;\s?{_PAIR})*|{_VALUE})"
 # Credentials after a scheme have digits, inner capitals or padding. "Bearer authentication is required" has none of
 # these.
 _SCHEME = r"(?P<scheme>(?:\b|(?<=\\[nrt]))(?:bearer|basic)\s{1,4})(?=(?-i:[A-Za-z._~+/-]{0,200}?(?:\d|[a-z][A-Z]|=)))[A-Za-z0-9._~+/=-]{8,}"
-_USERINFO = r"(?P<url>://)[^/\s:@]{0,200}:[^/\s@]{1,1000}(?=@)"
+# A password may hold an `@` of its own. A user without a password is masked if it looks like a key.
+_USERINFO = r"(?P<url>://)(?:[^/\s:@]{0,200}:[^/\s]{1,1000}(?=@)|(?=[^/\s@]{0,200}?\d)[A-Za-z0-9_%.~-]{20,400}(?=@))"
 
 
 @cache
@@ -277,12 +283,12 @@ def _any_secret() -> re.Pattern[str]:
     # The pattern is compiled when a text may hold a secret. Compiling takes longer than importing ten modules, and few
     # texts
     # need it.
-    return re.compile(rf"(?-i:{_KEYS})|{_SCHEME}|{_COOKIES}|{_ASSIGNED}|{_USERINFO}", re.IGNORECASE)
+    return re.compile(rf"(?-i:{_KEYS})|{_SCHEME}|{_COOKIES}|{_LISTED}|{_ASSIGNED}|{_USERINFO}", re.IGNORECASE)
 
 
 # Every alternative begins with a fixed letter and there is no word boundary, so `re` skips quickly to possible beginnings.
 _KEY_START = re.compile(
-    "sk[-_]|pk[-_]|rk[-_]|xai[-_]|gsk[-_]|hf[-_]|pplx[-_]|nvapi[-_]|tgp[-_]|csk[-_]|fw[-_]|r8[-_]|gh[oprsu]_|github_pat_|glpat-"
+    "sk[-_]|pk[-_]|rk[-_]|xai[-_]|gsk[-_]|hf[-_]|pplx[-_]|nvapi[-_]|tgp[-_]|csk[-_]|fw[-_]|r8[-_]|gh[oprsu]_|github_pat_|glpat-|npm_|pypi-"
     "|xox[abeoprs]-|aiza|akia|asia"
 )
 _UNJOINTED = ("aiza", "akia", "asia")
@@ -302,10 +308,11 @@ _MOST_SEARCHES = 10
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SECRET_NAME = re.compile(
-    r"(?:.*[-_. ])?(?:api[-_ ]?key|secret(?:[-_]key)?|passw(?:or)?d|passwd|passphrase|pwd|private[-_]?key|access[-_]?key"
-    r"|credentials?|token|authorization|cookie)",
+    r"(?:.*[-_. ])?(?:api[-_ ]?key|secret(?:[-_]key)?|passw(?:or)?d|passwd|passphrase|pwd"
+    r"|(?:private|access|account|signing|master)[-_]?key|credentials?|token|authorization|cookie)",
     re.IGNORECASE | re.DOTALL,
 )
+_PAGE_TOKEN = re.compile(r"(?:.*[-_. ])?(?:page|next|continuation|sync)[-_. ]token", re.IGNORECASE | re.DOTALL)
 
 
 def mask_secrets(text: str) -> str:
@@ -346,10 +353,15 @@ def begins_a_key(folded: str) -> bool:
 
 def is_secret_name(name: str) -> bool:
     """Whether a field of this name holds a secret: `apiKey`, `DB_PASSWORD`, `id-token`; not `max_tokens`, not `key`."""
-    return len(name) <= 200 and _SECRET_NAME.fullmatch(_HUMP.sub("_", name)) is not None
+    if len(name) > 200:
+        return False
+    words = _HUMP.sub("_", name)
+    return _SECRET_NAME.fullmatch(words) is not None and _PAGE_TOKEN.fullmatch(words) is None
 
 
 def _mask(match: re.Match[str]) -> str:
+    if match["list"]:
+        return f'{match["list"]}"{MASK}"'
     kept = match["name"] or match["scheme"] or match["cookie"] or match["url"] or ""
     return kept + (match["quote"] or "") + MASK
 

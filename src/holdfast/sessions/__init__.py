@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
+    from holdfast.sessions.codec import MaskedValueWarning
     from holdfast.sessions.manifest import Drift, DriftWarning, Manifest
     from holdfast.sessions.questions import Answer, DeviceCode, Interactor, Question, answer, pending
     from holdfast.sessions.scopes import Scope
@@ -37,6 +38,7 @@ __all__ = [
     "DriftWarning",
     "Interactor",
     "Manifest",
+    "MaskedValueWarning",
     "Question",
     "Scope",
     "Session",
@@ -52,6 +54,7 @@ _HOMES = dict.fromkeys(
     "Drift": "holdfast.sessions.manifest",
     "DriftWarning": "holdfast.sessions.manifest",
     "Manifest": "holdfast.sessions.manifest",
+    "MaskedValueWarning": "holdfast.sessions.codec",
     "Scope": "holdfast.sessions.scopes",
     "Session": "holdfast.sessions.session",
     "Turn": "holdfast.sessions.turn",

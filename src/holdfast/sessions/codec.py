@@ -1,7 +1,8 @@
 """Arguments and results of steps, to JSON and back.
 
 A value is stored as its plain JSON where that comes back as the same value, with the declared type. Any other value is stored with
-tags (`values.py`), as `{"$hf": 2, "v": …}`. Values of version 1 are plain JSON and are read as before.
+tags (`values.py`), as `{"$hf": 2, "v": …}`. Values of version 1 are plain JSON and are read as before. Version 1 masked what looked
+like a secret. A value that holds the text of a mask is therefore stored with tags: a mask in plain JSON is one of version 1.
 
 Invariant: a result that was stored comes back the same, with the same type in every place, or it is rejected the first time. Nothing
 is unpickled, and no class is looked up by a name that only the store knows (`stored_types.py`).
@@ -13,6 +14,7 @@ import inspect
 import math
 import types
 import typing
+import warnings
 import weakref
 from collections import abc
 from contextlib import suppress
@@ -23,17 +25,20 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import InvalidError
+from holdfast.faults.redaction import MASK
 from holdfast.sessions import values
 from holdfast.sessions.stored_types import hints, kind_of, types_of
 from holdfast.sessions.values import TAG, UnstorableError
 
 __all__ = [
+    "MaskedValueWarning",
     "arguments_hash",
     "check_declared",
     "decode",
     "encode",
     "encode_given",
     "encode_result",
+    "is_masked",
     "plain",
     "restored",
     "result_type",
@@ -42,7 +47,16 @@ __all__ = [
 _AWAITED = (abc.Awaitable, abc.Coroutine)
 _TAGGED = 2
 """The number of the form with tags."""
+_MASK = MASK.encode()
 _UNCHANGED = "a value that is the same when the session is resumed"
+
+
+class MaskedValueWarning(UserWarning):
+    """A stored value is not what the step returned: a part of it looked like a secret, and was masked before it was stored.
+
+    Earlier versions masked results in the store, and `holdfast sessions export` masks them in its file unless it is called with
+    `--exact`. To get the real value, let the step run again in a new session.
+    """
 
 
 def encode(value: Any, where: str) -> bytes:
@@ -72,10 +86,8 @@ def encode_result(value: Any, type_: Any, where: str) -> bytes:
     The error must come now, while the developer can still change the program, and not when the session is resumed.
     """
     try:
-        if type_ is Any:
-            if values.is_plain(value):
-                return msgspec.json.encode(value)
-        elif (natural := _natural(value, type_)) is not None:
+        natural = _natural(value, type_)
+        if natural is not None and not is_masked(natural):
             return natural
         known = types_of(type_)
         stored = msgspec.json.encode({TAG: _TAGGED, "v": values.write(value, known)})
@@ -100,7 +112,14 @@ def encode_given(value: Any, where: str) -> bytes:
 
 
 def decode(stored: bytes, type_: Any, where: str) -> Any:
-    """Return a stored value as `type_`; raise `InvalidError` if it does not fit."""
+    """Return a stored value as `type_`; raise `InvalidError` if it does not fit.
+
+    Warn with `MaskedValueWarning` about a value that was masked before it was stored.
+    """
+    if is_masked(stored):
+        warnings.warn(
+            f"{where}: a part of the stored value looked like a secret and was masked", MaskedValueWarning, stacklevel=2
+        )
     try:
         if f'"{TAG}"'.encode() in stored:
             written = msgspec.json.decode(stored)
@@ -111,6 +130,11 @@ def decode(stored: bytes, type_: Any, where: str) -> Any:
         # Code of the declared class, such as a validator, can raise anything.
         expected = getattr(type_, "__name__", str(type_))
         raise InvalidError.saying(where, f"the stored value to be {expected}", str(error)) from error
+
+
+def is_masked(stored: bytes) -> bool:
+    """Whether a part of a stored value was masked when it was stored by version 1, or when it was exported."""
+    return _MASK in stored and not _is_tagged(msgspec.json.decode(stored))
 
 
 def restored(written: Any, where: str) -> Any:
@@ -181,6 +205,8 @@ def arguments_hash(args: tuple[Any, ...], kwargs: dict[str, Any], where: str) ->
 
 def _natural(value: Any, type_: Any) -> bytes | None:
     """Return a value's plain JSON if it comes back the same; None if it does not."""
+    if type_ is Any:
+        return msgspec.json.encode(value) if values.is_plain(value) else None
     if type(value) is type_ and type_ in (str, int, bool):
         return msgspec.json.encode(value)
     try:

@@ -52,7 +52,7 @@ class TurnStarted(EntryBody, frozen=True, tag="turn_started"):
     turn: int
     input: Any = None
     given: str = ""
-    """The hash of the input, to compare inputs. Secrets in the stored input are masked, so that text cannot be compared."""
+    """The hash of the input, to compare inputs. Version 1 masked secrets in the stored input."""
     own: bool = False
     """Only in logs of version 1: a turn that held the steps outside of any `turn` block. They are the session's own steps now."""
 

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import msgspec
 
 from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import audit, fresh_id, read_snapshot
 from holdfast.sessions.log import SessionMemory, StateChanged, new_entry
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
 from holdfast.stores import Commit, NewCheckpoint, NewSession, SessionState
 from holdfast.stores.records import MAX_OFFSET, check_name
+from holdfast.stores.redaction import Mask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,8 +125,8 @@ def parse(content: bytes, place: str) -> Loaded:
     return loaded
 
 
-async def persisted(store: Store, session: str) -> PersistedSession:
-    """Return a session of a store in the form of the file."""
+async def persisted(store: Store, session: str, *, exact: bool = False) -> PersistedSession:
+    """Return a session of a store in the form of the file. What looks like a secret is masked, unless `exact`."""
     record = await store.session(session)
     manifest = decode_manifest(session, bytes(record.manifest))
     checkpoint = await store.checkpoint(session)
@@ -133,7 +135,7 @@ async def persisted(store: Store, session: str) -> PersistedSession:
         kept = PersistedCheckpoint(
             message_count=checkpoint.message_count,
             last_message_id=checkpoint.last_message_id,
-            context_snapshot=_unwrapped(read_snapshot(session, checkpoint).context),
+            context_snapshot=_shown(_unwrapped(read_snapshot(session, checkpoint).context), exact=exact),
         )
     return PersistedSession(
         id=session,
@@ -182,6 +184,12 @@ def _new_checkpoint(kept: PersistedCheckpoint) -> NewCheckpoint:
         last_message_id=kept.last_message_id,
         snapshot=msgspec.json.encode(memory),
     )
+
+
+def _shown(context: Any, *, exact: bool) -> Any:
+    if exact:
+        return context
+    return msgspec.json.decode(Mask(process_redactor()).json(msgspec.json.encode(context)))
 
 
 def _unwrapped(context: Any) -> Any:

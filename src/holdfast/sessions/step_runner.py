@@ -303,8 +303,14 @@ class StepRunner:
         happened = happened or fault.maybe_executed or isinstance(error, OutcomeUnknownError)
         unknown = step.call.effect == "unsafe" and happened
         record = self._record("Fault", step, code=fault.code, unknown=unknown)
+        ended = self._end_of(step, fault, unknown=unknown)
         try:
-            await self._journal.write(self._end_of(step, fault, unknown=unknown), audit=(record,))
+            try:
+                await self._journal.write(ended, audit=(record,))
+            except InvalidError:
+                # The store knows a secret that is in the failure's text. That the step failed must be stored nevertheless.
+                code_only = msgspec.Raw(msgspec.json.encode({"code": fault.code}))
+                await self._journal.write(msgspec.structs.replace(ended, result=code_only), audit=(record,))
         except HoldfastError as failure:
             # The caller must see the step's own error.
             error.add_note(f"and it could not be saved: {failure}")

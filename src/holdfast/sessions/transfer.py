@@ -1,23 +1,26 @@
 """Transfer of a session from one store to another, as JSON Lines.
 
 A file holds one session: a head, its checkpoint, its log, its audit trail, and a last line that shows the file is complete. After
-the import the session has a new epoch, and its entries have new numbers and dates. The new audit records hold the old hashes.
+the import the session has a new epoch, and its entries have new numbers and dates. The new audit records hold the old hashes. Text that
+looks like a secret is masked in the file, unless it is exported `exact`.
 
 Invariant: a session is imported as a whole or not at all. It never replaces an existing session.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import audit
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, NewEntry, NewSession, SessionState
 from holdfast.stores.chain import session_chain
 from holdfast.stores.errors import damaged
+from holdfast.stores.redaction import Mask
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -41,19 +44,22 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest
 
 
-class _Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+class _Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     offset: int
     message_count: int
     last_message_id: str | None
     snapshot: msgspec.Raw
+    masked: bool = False
 
 
-class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     offset: int
     id: str
     at: float
     type: str
     body: msgspec.Raw
+    masked: bool = False
+    """Whether the body is not what the store holds: something in it looked like a secret."""
 
 
 class _Audit(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,13 +87,18 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _READ = msgspec.json.Decoder(_Line)
+L = TypeVar("L", bound=_Checkpoint | _Entry)
 
 
-async def export_lines(store: Store, session: str) -> AsyncIterator[bytes]:
+async def export_lines(store: Store, session: str, *, exact: bool = False) -> AsyncIterator[bytes]:
     """Yield a session as JSON, line by line. Entries that are written meanwhile are left out.
+
+    What looks like a secret is masked, and its line is marked. With `exact` it is written as it is stored, so that the session can
+    be continued elsewhere with all its values.
 
     Raise SESS_NOT_FOUND for an unknown session, and SESS_MANIFEST_DRIFT if its log is damaged.
     """
+    mask = None if exact else Mask(process_redactor())
     record = await store.session(session)
     head = _Head(
         schema=SCHEMA,
@@ -104,7 +115,8 @@ async def export_lines(store: Store, session: str) -> AsyncIterator[bytes]:
     checkpoint = await store.checkpoint(session)
     # Skip a checkpoint that was written after the head was read, because it covers entries that are not exported.
     if checkpoint is not None and checkpoint.offset <= record.top:
-        yield msgspec.json.encode(_Line(checkpoint=msgspec.convert(checkpoint, _Checkpoint, from_attributes=True)))
+        kept = msgspec.convert(checkpoint, _Checkpoint, from_attributes=True)
+        yield msgspec.json.encode(_Line(checkpoint=_masked(kept, "snapshot", mask)))
     entries, after = 0, record.oldest - 1
     while after < record.top:
         found = await store.read(session, after=after, limit=min(1_000, record.top - after))
@@ -112,7 +124,8 @@ async def export_lines(store: Store, session: str) -> AsyncIterator[bytes]:
             # Without this check a gap in the log would make the loop run for ever.
             raise damaged(session, f"its log ends at entry {after}, and had {record.top}")
         for entry in found:
-            yield msgspec.json.encode(_Line(entry=msgspec.convert(entry, _Entry, from_attributes=True)))
+            line = msgspec.convert(entry, _Entry, from_attributes=True)
+            yield msgspec.json.encode(_Line(entry=_masked(line, "body", mask)))
             entries, after = entries + 1, entry.offset
     records = 0
     while page := await store.audit(session_chain(session), after=records):
@@ -120,6 +133,14 @@ async def export_lines(store: Store, session: str) -> AsyncIterator[bytes]:
             yield msgspec.json.encode(_Line(audit=msgspec.convert(sealed, _Audit, from_attributes=True)))
         records += len(page)
     yield msgspec.json.encode(_Line(end=_End(entries=entries, audit=records)))
+
+
+def _masked(line: L, field: str, mask: Mask | None) -> L:
+    body = bytes(getattr(line, field))
+    masked = body if mask is None else mask.json(body)
+    if masked is body:
+        return line
+    return msgspec.structs.replace(line, **{field: msgspec.Raw(masked), "masked": True})
 
 
 async def import_lines(store: Store, lines: Iterable[bytes]) -> str:
@@ -193,9 +214,10 @@ class _SessionFile:
         # The process that works in the original does not work in the copy.
         state = SessionState.PAUSED if head.state is SessionState.ACTIVE else head.state
         manifest = msgspec.structs.replace(head.manifest, store_id=store, session_id=head.session)
-        arrival = audit(
-            "SessionLifecycle", head.session, state=state.value, was=head.state.value, imported=True, epoch=head.epoch
-        )
+        facts = {"state": state.value, "was": head.state.value, "imported": True, "epoch": head.epoch}
+        # Values that were masked in the file do not come back when the session is resumed.
+        masked = sum(entry.masked for entry in self._entries)
+        arrival = audit("SessionLifecycle", head.session, **facts, **({"masked": masked} if masked else {}))
         return Commit(
             session=head.session,
             create=NewSession(manifest=encode_manifest(manifest)),

@@ -41,8 +41,8 @@ def open_store(url: str | Path | None = None, *, clock: Clock | None = None, red
         async with open_store("sqlite:work.db") as store:
             print(await store.sessions())
 
-    `clock` replaces the store's own clock. `redactor` knows secrets to mask, in addition to those of the process. Raises
-    `InvalidError` for an unknown kind of address, and SYS_DEPENDENCY_MISSING without the PostgreSQL driver.
+    `clock` replaces the store's own clock. `redactor` knows the secrets that must not be stored; by default those of the process.
+    Raises `InvalidError` for an unknown kind of address, and SYS_DEPENDENCY_MISSING without the PostgreSQL driver.
     """
     where = default_url() if url is None else str(url)
     given: dict[str, Any] = {"clock": clock, "redactor": redactor}

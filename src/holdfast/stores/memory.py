@@ -60,7 +60,7 @@ class _Kept:
 class MemoryStore:
     """Sessions in memory: `async with MemoryStore() as store`. Use it in one event loop at a time.
 
-    `clock` gives the times of records. Secrets that `redactor` knows are masked before they are stored.
+    `clock` gives the times of records. A commit with a secret that `redactor` knows is rejected; in audit records it is masked.
     """
 
     def __init__(self, *, clock: Clock | None = None, redactor: Redactor | None = None) -> None:

@@ -1,10 +1,14 @@
-"""Checks a commit and masks the secrets in it; every store does this before it writes.
+"""What may be stored, and what leaves a store with its secrets masked.
 
-Invariant: no secret that the redactor knows, and no text that looks like a secret, gets into a store.
+A secret that the redactor knows by configuration is not stored: the commit is rejected. Text that only looks like a secret is stored
+exactly, because a program must get back what it stored. It is masked where content leaves: in the audit trail, in exports, on screens.
+
+Invariant: no secret that the redactor knows gets into a store, and no text that looks like one gets into an audit trail.
 """
 
 from __future__ import annotations
 
+import re
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +19,7 @@ from holdfast.faults.redaction import MASK, is_secret_name, mask_secrets
 from holdfast.stores.records import Commit, check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["Mask", "prepared"]
 
@@ -23,33 +27,41 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 _CAP_AUDIT = 65_536
 """The most bytes of a payload in the audit trail (N2-16)."""
+_LONGEST_WORD = 11
 _LONGEST_TEXT = 1_024
 """The most characters of an id or type. A database index cannot hold much more."""
 
 
 class Mask:
-    """Masks secrets in JSON of any size; the result is JSON again. JSON without secrets is returned unchanged."""
+    """Finds and masks secrets in JSON of any size. JSON without secrets is returned unchanged."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        # JSON may write a secret with escapes, so that form is searched too.
-        self._written = tuple(
-            {form for secret in redactor.secrets for form in (secret, msgspec.json.encode(secret)[1:-1].decode())}
-        )
+        self._written = _forms(redactor.secrets)
+        self._rejected = _forms(secret for secret in redactor.secrets if not _is_word(secret))
 
     def is_in(self, text: str) -> bool:
         """Whether a text contains a known secret."""
         return any(secret in text for secret in self._redactor.secrets)
 
+    def check(self, path: str, body: bytes) -> None:
+        """Raise `InvalidError` for JSON that holds a known secret, or is not UTF-8."""
+        text = _text_of(body)
+        if any(form in text for form in self._rejected):
+            raise InvalidError.saying(
+                path,
+                "content without a configured secret",
+                "content with one: store the secret's name, and read the secret where it is used",
+            )
+
     def json(self, body: bytes) -> bytes:
-        try:
-            text = body.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidError.saying("body", "JSON in UTF-8", f"an invalid byte at {error.start}") from None
+        """Return JSON with its secrets masked: known ones, and text that looks like one."""
+        text = _text_of(body)
         # Searching the text is much cheaper than decoding it, and nearly every body ends here.
-        if not any(form in text for form in self._written) and mask_secrets(text) == text:
+        if not any(form in text for form in self._written) and not _may_name_one(text) and mask_secrets(text) == text:
             return body
-        return msgspec.json.encode(self._walk(msgspec.json.decode(body)))
+        masked = msgspec.json.encode(self._walk(msgspec.json.decode(body)))
+        return body if masked == body else masked
 
     def capped(self, body: bytes) -> bytes:
         """Mask a payload of the audit trail, and shorten its strings if it is too large (N2-16)."""
@@ -70,8 +82,8 @@ class Mask:
                 return value
 
     def _named(self, name: str, value: Any) -> Any:
-        # Under the name `password` any text is a secret, whatever it looks like.
-        return MASK if isinstance(value, str) and is_secret_name(name) else self._walk(value)
+        # Under the name `password` any value is a secret, whatever it looks like: a text, a number, a list.
+        return MASK if value is not None and is_secret_name(name) else self._walk(value)
 
     def _text(self, text: str) -> str:
         # Mask known secrets first, because a pattern could mask only a part of a known secret.
@@ -80,27 +92,60 @@ class Mask:
         return mask_secrets(text)
 
 
+def _forms(secrets: Iterable[str]) -> tuple[str, ...]:
+    """Return the secrets as JSON may write them, with and without escapes."""
+    return tuple({form for secret in secrets for form in (secret, msgspec.json.encode(secret)[1:-1].decode())})
+
+
+def _is_word(secret: str) -> bool:
+    # POSTGRES_PASSWORD=postgres: rejecting every text with that word would protect nothing and break programs.
+    return len(secret) <= _LONGEST_WORD and (secret.isdigit() or (secret.isalpha() and secret[1:].islower()))
+
+
+def _text_of(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidError.saying("body", "JSON in UTF-8", f"an invalid byte at {error.start}") from None
+
+
+_NAMED = re.compile(
+    r'"[^"]{0,200}(?:key|secret|passw|pwd|passphrase|credential|token|authorization|cookie)s?"\s*:\s*["\d\[{]',
+    re.IGNORECASE,
+)
+
+
+def _may_name_one(text: str) -> bool:
+    """Whether a field may have a secret's name. Its value is a secret even if it is short, a number or a list."""
+    return _NAMED.search(text) is not None
+
+
 def prepared(commit: Commit, mask: Mask) -> Commit:
-    """Return the commit to store. Most commits hold no secret, and are returned unchanged."""
+    """Return the commit to store, with its audit records masked; raise `InvalidError` for what may not be stored.
+
+    Nearly every commit is returned unchanged.
+    """
     _check(commit, mask)
-    changed = {name: masked for name, masked in _masked(commit, mask) if masked is not getattr(commit, name)}
-    return msgspec.structs.replace(commit, **changed) if changed else commit
+    for path, body in _bodies(commit):
+        mask.check(path, body)
+    if not commit.audit:
+        return commit
+    audit = _each(commit.audit, "payload", mask.capped)
+    return commit if audit is commit.audit else msgspec.structs.replace(commit, audit=audit)
 
 
-def _masked(commit: Commit, mask: Mask) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a commit that hold content of the application, each with its name and masked."""
-    if commit.entries:
-        yield "entries", _each(commit.entries, "body", mask.json)
+def _bodies(commit: Commit) -> Iterator[tuple[str, bytes]]:
+    """Yield the content of the application in a commit, with its path."""
+    for entry in commit.entries:
+        yield "entry.body", entry.body
     if commit.claim is not None:
-        yield "claim", _with(commit.claim, "result", mask.json)
-    if commit.audit:
-        yield "audit", _each(commit.audit, "payload", mask.capped)
+        yield "claim.result", commit.claim.result
     if commit.checkpoint is not None:
-        yield "checkpoint", _with(commit.checkpoint, "snapshot", mask.json)
+        yield "checkpoint.snapshot", commit.checkpoint.snapshot
     if commit.manifest is not None:
-        yield "manifest", mask.json(commit.manifest)
+        yield "manifest", commit.manifest
     if commit.create is not None:
-        yield "create", _with(commit.create, "manifest", mask.json)
+        yield "manifest", commit.create.manifest
 
 
 def _each(parts: tuple[S, ...], name: str, mask: Callable[[bytes], bytes]) -> tuple[S, ...]:

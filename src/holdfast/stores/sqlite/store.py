@@ -47,7 +47,7 @@ class SqliteStore(Readable):
     With `durability="full"` (the default) every commit is on disk before it returns. With `"fast"` the operating system writes it to
     disk a little later. Then a killed process loses nothing, but a power cut may lose the last commits, and after an unclean stop
     sessions get a new epoch. `busy` is the number of seconds that a write waits for another process. `clock` gives the times of
-    records. Secrets that `redactor` knows are masked before they are stored.
+    records. A commit with a secret that `redactor` knows is rejected; in audit records it is masked.
 
     Opening raises SESS_STORE_UNAVAILABLE if the file cannot be opened or others may write to it, and SESS_MANIFEST_INVALID if it is
     damaged, or not ours.
