@@ -18,7 +18,20 @@ from holdfast.faults import Fault, InvalidError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = ["Options", "an", "at_least", "count", "flag", "names", "one_of", "seconds", "share", "suggestion", "unknown"]
+__all__ = [
+    "Options",
+    "an",
+    "at_least",
+    "count",
+    "flag",
+    "name",
+    "names",
+    "one_of",
+    "seconds",
+    "share",
+    "suggestion",
+    "unknown",
+]
 
 
 class _OptionsMeta(msgspec.StructMeta):
@@ -126,6 +139,14 @@ def one_of(path: str, value: Any, words: Collection[str]) -> None:
     """Check that a word is in a closed list."""
     if not isinstance(value, str) or value not in words:
         raise InvalidError.at(path, f"one of {', '.join(sorted(words))}", value)
+
+
+def name(path: str, value: Any, *, optional: bool = False) -> None:
+    """Check a name: a text that is not blank."""
+    if value is None and optional:
+        return
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidError.at(path, f"a name{_or_none(optional)}", value)
 
 
 def names(path: str, value: Any, *, optional: bool = False) -> None:

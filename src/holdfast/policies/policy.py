@@ -79,6 +79,7 @@ class PolicyOptions(TypedDict, total=False):
     counts: Counts
     wait_for_circuit: bool | None
     priority: Priority
+    quota_group: str | None
 
 
 class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -141,6 +142,9 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     priority: Priority = "normal"
     """Which of the calls that wait for a target goes first: `high` before `normal` before `low`. A call that has waited a
     minute longer goes before those of the next higher priority, so none waits for ever."""
+    quota_group: str | None = None
+    """A name for a rate limit that several keys, models or deployments share, such as an organisation's. The calls of all
+    policies with the same name start at one pace. None: each key and model has a limit of its own."""
 
     def __post_init__(self) -> None:
         options.count("policy.attempts", self.attempts, optional=True)
@@ -156,6 +160,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         options.one_of("policy.profile", self.profile, PROFILES)
         options.one_of("policy.counts", self.counts, get_args(Counts))
         options.one_of("policy.priority", self.priority, PRIORITIES)
+        options.name("policy.quota_group", self.quota_group, optional=True)
         options.flag("policy.wait_for_circuit", self.wait_for_circuit, optional=True)
         for name, kind in _PARTS.items():
             if not isinstance(getattr(self, name), kind | None):

@@ -50,6 +50,9 @@ _MAX_CHECKS = 8
 MAX_PLANS = 1024
 """The most plans that a cache keeps, so that memory stays bounded: models, keys and addresses may be any number."""
 
+_QUOTA = Policy()
+"""What a group that shares a rate limit has: a graded circuit, which paces."""
+
 _NO_TARGET = ((Scope.PROCESS, ""),)
 """The scope of a recovery without a target."""
 
@@ -116,8 +119,7 @@ class Plan:
         self.provider = self.target.provider
         self.listed_model = self.target.model if client_limits and "@" not in self.provider else ""
         """The model under the name that its provider sells it by; empty where a person or another server chose the name."""
-        self.limited_as = limited_as or self.target.model
-        """What the other side limits of its main limited name, beside the key: the model."""
+        self._given_limited_as = limited_as
         self.needs = needs
         self.threads = threads
         """Sync attempts run in a thread that can be abandoned when their time is over."""
@@ -153,6 +155,8 @@ class Plan:
         self.off = not runtime.enabled
         self.monotonic = runtime.clock.monotonic
         policy = self.policy = self._with_contract(self._chosen_policy(runtime))
+        self.limited_as = "" if policy.quota_group is not None else self._given_limited_as or self.target.model
+        """What the other side limits, beside the key: the model."""
         self.effect = None if self.contract is None else self.contract.effect
         self._look_up_limits(runtime, policy)
         self._look_up_states(runtime, policy)
@@ -202,16 +206,19 @@ class Plan:
             if state.serve(self._with_own_circuit(policy, runtime, state), now):
                 # Other plans hold the limiter that was replaced: they must look up again.
                 CHANGES.happened()
-            if scope in _LIMITED and policy.circuit is not None:
+            if scope in _LIMITED and policy.circuit is not None and policy.quota_group is None:
                 state.expect_limits()
         self.state = states[0]
         self.timed_state = next(
             (s for s, scope in zip(states, self.scopes, strict=False) if scope is Scope.MODEL), states[0]
         )
         """The state that knows how long answers take: each model has a speed of its own."""
-        self.limited_state = states[-1]
-        """The state whose calls share the limits of the other side: that of the key, or else of the model or the provider."""
+        self.quota_state = self._look_up_quota(runtime, policy, now)
+        self.limited_state = self.quota_state or states[-1]
+        """The state whose calls share the limits of the other side: that of the group, or of the key, the model, the provider."""
         self.other_states = tuple(zip(states[1:], self.scopes[1:], strict=False))
+        if self.quota_state is not None:
+            self.other_states += ((self.quota_state, Scope.CREDENTIAL),)
         # Bound methods, stored here once: every call uses them, and each attribute on the way to them costs time.
         self.admit: Callable[[float], Permit | None] = _no_permit if self.off else self.state.admit_if_closed
         self.succeed = self.state.succeed
@@ -225,6 +232,16 @@ class Plan:
         """An async attempt is nothing but the call under its time limit."""
         self.is_plain_sync = self.limiter is None and not self.threads
         """A sync attempt is nothing but the call."""
+
+    def _look_up_quota(self, runtime: Runtime, policy: Policy, now: float) -> TargetState | None:
+        """Return the state of the group that shares a rate limit; None: the policy names none."""
+        if policy.quota_group is None or self.alone or self.off:
+            return None
+        state = runtime.registry.get(f"quota:{policy.quota_group}")
+        # Not the policy's own circuit: the policies of a group may have different ones.
+        state.serve(_QUOTA, now)
+        state.expect_limits()
+        return state
 
     def _with_own_circuit(self, policy: Policy, runtime: Runtime, state: TargetState) -> Policy:
         """Return the policy with the circuit of this name, unless the caller chose one for all names."""
@@ -308,6 +325,7 @@ class Plan:
             burst=1,
             retry_quota=None,
             hedge=None,
+            quota_group=None,
         )
         other = Plan(None, policy, runtime=self._given_runtime)
         other.name = self.name
@@ -363,7 +381,7 @@ class Plan:
 
     def obeys(self, state: TargetState) -> bool:
         """Whether an open circuit of this state rejects the calls of this plan."""
-        return self.breaks or state.is_held
+        return self.breaks or state is self.quota_state or state.is_held
 
     def rejects(self) -> bool:
         """Whether a circuit would reject a call now."""
@@ -392,12 +410,16 @@ class Plan:
         # A revoked key must not open the circuit of the whole provider, so the other circuits ignore the failure.
         main = self.scopes[0]
         counted = main if self.counts_all else counted_by(fault, self.scopes)
+        is_limit = fault.schedule is Schedule.RATE_LIMIT
+        # Where a group shares a limit, its calls are slowed, and no single key or model counts as failing.
+        quota = self.quota_state if is_limit and counted is not None else None
         reopened = None
         permits = others if permit is None else ((self.state, permit, main), *others)
         for state, held, scope in permits:
-            verdict = Verdict.FAILURE if scope is counted else Verdict.IGNORED
+            counts = state is quota if quota is not None else scope is counted and state is not self.quota_state
+            verdict = Verdict.FAILURE if counts else Verdict.IGNORED
             changed = state.settle(held, verdict, now, fault.code, self._requested_pause(fault))
-            if verdict is Verdict.FAILURE and fault.schedule is Schedule.RATE_LIMIT:
+            if counts and is_limit:
                 state.limited(held, now, self._requested_pause(fault))
             if held.probe and verdict is Verdict.FAILURE:
                 reopened = state.reopened_for(now)
@@ -407,7 +429,7 @@ class Plan:
 
     def announced(self, limits: AnnouncedLimits, since: float, *, accepted: bool) -> None:
         """An answer announced the limits of the other side. Its call started at `since`, and was accepted or rejected."""
-        if self.breaks:
+        if self.obeys(self.limited_state):
             now, limited_as = self.monotonic(), self.limited_as
             self.limited_state.announced(limits, since, now, accepted=accepted, limited_as=limited_as)
 

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from holdfast._platform import after_fork
 from holdfast.classify.hints import announced_limit, announced_limits
-from holdfast.faults import Fault, HoldfastError, Scope
+from holdfast.faults import Fault, HoldfastError, Schedule, Scope
 from holdfast.integrations.clients.exchange import (
     can_replay,
     effect_of,
@@ -168,7 +168,7 @@ class KeyChoice(Adapter):
         limits = announced_limits(found, clock.wall())
         if limits is not None:
             plan.announced(limits, self._since, accepted=response.status_code != _TOO_MANY)
-            if self.pool.several:
+            if self.pool.several and plan.policy.quota_group is None:
                 self.pool.learn(self.member.index, found, clock)
 
     def stream_of(self, dialect: Dialect) -> Callable[[Callable[..., Any]], StreamOf[Any, Any]]:
@@ -213,6 +213,9 @@ class KeyChoice(Adapter):
         fault = plan.runtime.fault_of(error, provider=plan.provider)
         if fault.scope is not Scope.CREDENTIAL:
             # An overloaded or broken provider fails with every key, so the policy's backoff applies.
+            return None
+        if fault.schedule is Schedule.RATE_LIMIT and plan.policy.quota_group is not None:
+            # All keys share the limit, so another one is limited too.
             return None
         allowed = plan.policy.tries(fault).attempts
         shut = self._shut(op, now)
