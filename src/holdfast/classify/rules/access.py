@@ -92,7 +92,8 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         two-factor | no valid credential | could not load credentials | failed to get credentials | credentials are missing
         credentials are invalid | credentials are not valid | invalid user credentials | noauth | wrongpass | not logged into
         interactive login | authorization failed | authorization required | invalid authorization | authorization error
-        host key verification failed | auth token found | in the keychain | keychain item | password is required | 无效的令牌 | 令牌无效 | 未授权 | 鉴权失败 | 身份验证
+        getting credentials | login was refused | access_refused | login denied | logon denied | acquire token | acquire a token
+        obtain a token | retrieve a token | improper token | aadsts | host key verification failed | auth token found | in the keychain | keychain item | password is required | 无效的令牌 | 令牌无效 | 未授权 | 鉴权失败 | 身份验证
     """),
     ),
     (

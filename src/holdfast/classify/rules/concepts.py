@@ -29,24 +29,29 @@ _ACTION = phrases("tool | tool call | command | action | hook | operation | edit
 _MONEY = phrases("""
     balance | credit | credits | billing | payment | prepaid | invoice | funds | wallet | spending | spend | budget | top up | paid
 """)
-_PLAN = phrases("subscription | plan | license | licence | trial | tier | seat | membership | entitlement\n")
+_PATCH = phrases("patch | hunk | edits | diff | directory | folder\n")
+_WORK = phrases("operation | request | task | run | turn | job | execution | generation | query | workflow\n")
+_PLACE = phrases("region | country | territory | location\n")
+_PLAN = phrases(
+    "upgrade | free plan | paid plan | subscription | plan | license | licence | trial | tier | seat | membership | entitlement\n"
+)
 _LIMIT = phrases("limit | quota | allowance | usage | cap\n")
 _STEPS = phrases("""
     steps | iterations | turns | rounds | tool calls | recursion | depth | max steps | max turns | max iterations | loop | cycles
 """)
 _LENGTH = phrases("""
     tokens | token window | context | prompt | input | conversation | kv cache | transcript | history | message length | sequence
-    characters | chunk
+    characters | chunk | max_seq_len | n_ctx | context size | text
 """)
 _SENT = phrases("""
     image | images | file | files | pdf | page | pages | document | attachment | payload | body | upload | audio | video | size
-    bytes | mb | request | array | content
+    bytes | mb | request | array | content | uploads | tools | messages | functions | parameters
 """)
 _IDENTITY = phrases("""
     api key | api keys | access token | refresh token | oauth | auth token | security token | sso | api token | bearer | session token
     private key | license key | secret key | credential | credentials | login | log in | sign in | signed in | logged in | password
     passphrase | authenticate | authentication | authorization | account | identity | mfa | multi-factor | two-factor | 2fa | otp
-    keychain | keyring | api access | organization | organisation | workspace | certificate authority | token | principal
+    keychain | keyring | api access | device code | verification code | member | this key | your key | credentials file | directory role | organization | organisation | workspace | certificate authority | token | principal
 """)
 _PERMISSION = phrases("""
     permission | permissions | privilege | privileges | scope | scopes | role | roles | access | authorized | administrator | admin
@@ -59,7 +64,8 @@ _OUTPUT = phrases("""
 """)
 _SETTINGS = phrases("""
     config | configuration | settings | package.json | yaml | toml | schema | environment variable | env | option | flag | argument
-    parameter | parameters | temperature | top_p | max_tokens | stop | seed | field | value | property | header | url | uri | header value | syntax | format | type
+    parameter | parameters | temperature | top_p | max_tokens | stop | seed | sequences | response_format | tool_choice | dimension | dimensionality
+    shape | embedding | vector | mode | endpoint | field | value | property | header | url | uri | header value | syntax | format | type
 """)
 _OTHER_SIDE = phrases("""
     server | servers | backend | upstream | our side | our end | service | services | gateway | provider | providers | cluster | workers
@@ -76,7 +82,7 @@ _LOCK = phrases(
 
 # What is said of it.
 _STOPPED = phrases("""
-    interrupted | aborted | cancelled | canceled | stopped by | cancelled by | canceled by | pressed | cancellation | terminated by
+    skip | skipped | interrupted | aborted | cancelled | canceled | stopped by | cancelled by | canceled by | pressed | cancellation | terminated by
 """)
 _REFUSED = phrases("""
     rejected | denied | declined | doesn't want | does not want | did not approve | not approved | disapproved | chose not to
@@ -84,7 +90,7 @@ _REFUSED = phrases("""
 """)
 _SPENT = phrases("""
     low | run out | ran out | running out | insufficient | negative | exhausted | depleted | empty | zero | reached | exceeded | used up
-    not enough | required | declined | failed | expired | inactive | overdue | unpaid | consumed | add | needed | suspended | no longer
+    not enough | required | to continue | can send | a day | declined | failed | expired | inactive | overdue | unpaid | consumed | add | needed | suspended | no longer
     out of | top up | due | disabled
 """)
 _REACHED = phrases("""
@@ -93,13 +99,14 @@ _REACHED = phrases("""
 """)
 _OVER = phrases("""
     exceed | exceeding | too long | too large | too many | too big | larger than | longer than | more than | greater than | at most | maximum | overflow
-    does not fit | doesn't fit | no room | over the limit | beyond | above the | larger | oversized | compact | limit | no slot | cache slot
+    ran out of | capped | above | reached | does not fit | doesn't fit | no room | over the limit | beyond | above the | larger | oversized | compact | limit | no slot | cache slot
 """)
 _BAD_IDENTITY = phrases("""
     invalid | expired | revoked | missing | failed | disabled | inactive | does not exist | lacks | required | rejected | blocked
     denied | not accepted | could not | mismatch | ended | suspended | unverified | wrong | incorrect | must | please | not valid
     unknown | not found | refused | unable | cannot | again | deactivated | banned | locked | not set | need | needed | not recognized
-    restricted | insufficient | not configured | no longer | validate | re-run | rerun | run
+    restricted | insufficient | not configured | no longer | validate | re-run | rerun | run | not a member | can't be used | cannot be used
+    not a | is not | isn't | improper | stale | not in
 """)
 _NOT_ALLOWED = phrases("""
     denied | disabled | blocked | restricted | insufficient | forbidden | lacks | lack | missing | required | not have | not granted
@@ -114,20 +121,21 @@ _NOT_POLICY = phrases(
 )
 _GONE = phrases("""
     shut down | sunset | retired | deprecated | discontinued | removed | no longer | end of life | eol | decommissioned | obsolete
-    withdrawn | not deployed | not installed | unknown | not exist | doesn't exist | not found | try pulling | unsupported
+    isn't a model | not a model | missing in | withdrawn | not deployed | not installed | unknown | not exist | doesn't exist | not found | try pulling | unsupported
 """)
 _UNREADABLE = phrases("""
     malformed | could not be parsed | cannot be parsed | not parse | couldn't parse | failed to parse | unable to parse | parse error
     parsing | did not match | does not match | doesn't match | invalid json | not valid json | unparseable | unparsable | missing key
     empty | truncated | incomplete | unexpected format | expected format | failed to decode | could not decode | garbled | blank
-    cut off | not well formed | no json | failed to deserialize | deserialization | unserializable | missing field | no content
+    right format | wrong format | failed validation | no tool call | produced no | no action | not follow the format | cut off | not well formed | no json | failed to deserialize | deserialization | unserializable | missing field | no content
 """)
 _WRONG = phrases("""
     unknown | unrecognized | unrecognised | must be | must not | must have | cannot both | mutually exclusive | not permitted
     not accepted | is not one of | not one of | out of range | positive integer | supported values | not a valid | a valid | illegal
     bad format | invalid | unsupported | not supported | expected | allowed types | allowed values | cannot be | should be | too old
     malformed | incompatible | mismatch | outdated | required | cannot be combined | conflicting | conflicts with | duplicate
-    could not be processed | could not process | cannot be processed | failed to process | unreadable | corrupt | corrupted | misspelled | did you mean | not expected | wrong
+    could not be processed | could not process | cannot be processed | failed to process | unreadable | corrupt | corrupted | not allowed | not available | not enabled | isn't enabled | may not | isn't allowed | isn't supported | does not match | doesn't match
+    above the | can't be | misspelled | did you mean | not expected | wrong
 """)
 _BROKEN = phrases("""
     closed | reset | lost | dropped | broken | refused | interrupted | terminated | disconnected | unreachable | cut | cut off
@@ -138,7 +146,7 @@ _ILL = phrases("""
     busy | not ready | no workers | starting | restarting | maintenance | overload | overloaded | unhealthy | degraded | outage
     recovering | is down | are down | unavailable | not available | warming | went wrong | internal error | error occurred | try again | retry
     unresponsive | offline | shutting down | initializing | initialising | no available | scaling | at capacity | temporarily
-    not responding | are ready | on our side | on our end | rebooting | draining
+    pool is exhausted | fault | not started | being started | not responding | are ready | on our side | on our end | rebooting | draining
 """)
 _DIED = phrases(
     "died | crashed | exited unexpectedly | terminated unexpectedly | quit unexpectedly | dead | has crashed | panicked\n"
@@ -149,6 +157,10 @@ _STALLED = phrases("""
     did not finish | did not complete | time budget | ran out of time | wait time | waited | not finish within | slow to respond
 """)
 _SPAN = re.compile(r"\b\d+(?:\.\d+)? ?-?(?:ms|s|sec|secs|seconds?|m|min|mins|minutes?|h|hours?)\b")
+_SETTING_OF_TIME = phrases("""
+    timeout must | invalid timeout | timeout value | timeout parameter | timeout should | timeout cannot | timeout option
+    timeout argument | deadline must | timeout is not a | unknown timeout | timeout setting
+""")
 _ENDED = phrases(
     "exceeded | expired | elapsed | reached | passed | waited | waiting | without | received | within | respond | after\n"
 )
@@ -158,7 +170,8 @@ _HELD = phrases(
 _ABSENT = phrases("""
     could not find | cannot find | can't find | couldn't find | unable to find | unable to locate | could not locate | not found | no such
     does not exist | doesn't exist | no longer exists | not exist | nothing found | no matching | no matches | unknown revision
-    manifest unknown | is missing | no results | could not resolve to | not installed | no module named | cannot locate | no file
+    not registered | no route matches | no collection | named | can't load | cannot load | could not load | unable to load | isn't registered
+    unknown collection | manifest unknown | is missing | no results | could not resolve to | not installed | no module named | cannot locate | no file
 """)
 # What a parser of JSON prints in Go, Rust, Python, JavaScript, Java and .NET. The text that it read came from the other side.
 _PARSERS = phrases("""
@@ -169,6 +182,13 @@ _PARSERS = phrases("""
     trailing characters at line | invalid type: | expected ident at line | key must be a string at line | missing field
     'utf-8' codec can't decode | invalid utf-8 | incomplete json | jsonmappingexception
 """)
+_UNAPPLIED = phrases("""
+    does not apply | corrupt | could not be matched | not matched | failed to apply | not empty | conflict | rejected | did not match
+""")
+_ENDED_EARLY = phrases("cancelled | canceled | aborted\n")
+_NOT_SERVED = phrases(
+    "not served | not available | not supported | unsupported | unavailable | restricted | blocked | not allowed\n"
+)
 _DISK = phrases("disk | storage | volume | filesystem | inode | inodes\n")
 _FULL = phrases("full | no space | out of space | exceeded | not enough space | insufficient space | exhausted\n")
 
@@ -177,6 +197,9 @@ _NEVER: tuple[_Row, ...] = (
     ("TOOL_APPROVAL_DENIED", (_PERSON, _REFUSED, _ACTION)),
     ("SYS_CANCELLED", (_PERSON, _STOPPED)),
     ("TOOL_APPROVAL_DENIED", (_ACTION, _REFUSED)),
+    ("TOOL_EXECUTION_FAILED", (_PATCH, _UNAPPLIED)),
+    ("SYS_CANCELLED", (_WORK, _ENDED_EARLY)),
+    ("AUTH_REGION_BLOCKED", (_PLACE, _NOT_SERVED)),
     ("TASK_LOOP_BOUND", (_STEPS, _REACHED)),
     ("PROVIDER_BILLING", (_MONEY, _SPENT)),
     ("PROVIDER_ENTITLEMENT_MISSING", (_PLAN, _SPENT)),
@@ -221,13 +244,17 @@ def _row(evidence: Evidence, rows: tuple[_Row, ...]) -> Code | None:
 
 def _ran_out(evidence: Evidence) -> bool:
     """Whether a time ran out: a word for it, or a span of time and a word for its end."""
+    if evidence.matches(_SETTING_OF_TIME):
+        return False
     if evidence.matches(_STALLED):
         return True
     return evidence.matches(_ENDED) and _SPAN.search(evidence.text) is not None
 
 
-def _meant(evidence: Evidence) -> Code | None:
-    """Return the code of the first meaning. Order: who stopped it, time, what a parser printed, limits, access, input, the rest."""
+def meant(evidence: Evidence) -> Code | None:
+    """Return the code of the first meaning; None for a long text. Order: who stopped it, time, what a parser printed, limits, access, input, the rest."""
+    if len(evidence.text) > _LONGEST:
+        return None
     if evidence.matches(_PERSON) and (code := _row(evidence, _NEVER[:2])) is not None:
         return code
     if evidence.matches(_PARSERS) or (evidence.matches(_OUTPUT) and evidence.matches(_UNREADABLE)):
@@ -247,13 +274,16 @@ _OF_A_FILE = phrases(
 @applies_when(_ANY)
 def by_word_groups(evidence: Evidence) -> Verdict | None:
     """A short text without a status names a thing and what happened to it, in whatever words."""
-    if len(evidence.text) > _LONGEST or evidence.source is Source.GRPC:
-        return None
-    if evidence.exit_code is not None or evidence.rpc_code is not None or (evidence.status or 0) >= 400:
+    if (
+        evidence.source is Source.GRPC
+        or evidence.exit_code is not None
+        or evidence.rpc_code is not None
+        or (evidence.status or 0) >= 400
+    ):
         return None
     if evidence.named("TypeError", "AttributeError", "KeyError", "ValueError"):
         return None
-    code = _meant(evidence)
+    code = meant(evidence)
     if code is None:
         return None
     return Verdict(

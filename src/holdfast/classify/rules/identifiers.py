@@ -306,11 +306,16 @@ def of_exception(evidence: Evidence) -> Verdict | None:
     return None if evidence.raised is None else _named(evidence)
 
 
+def identified(evidence: Evidence) -> Code | None:
+    """Return the code of the first identifier in the text; None if it has none."""
+    return evidence.first_match(_TABLE)
+
+
 def _named(evidence: Evidence) -> Verdict | None:
     if evidence.source in (Source.GRPC, Source.JSONRPC):
         # gRPC and JSON-RPC have tables of their own.
         return None
-    code = evidence.first_match(_TABLE)
+    code = identified(evidence)
     answered = evidence.status is not None and evidence.status >= 400
     if code is None or (answered and not (code in _MORE_EXACT and evidence.status in (400, 403))):
         return None

@@ -59,7 +59,7 @@ _RATE = phrases("""
     requests per min… | tokens per min… | per minute | per second | max rpm | max tpm | exceeded token rate
     concurrency limit | concurrent requests | concurrent connections | request rate increased too quickly
     throttled | throttling | throttle | quota exceeded | rate exceeded | requests rate | request limit
-    exceeded your usage limits | high frequency | too quickly | cooling down | cooldown | model_cooldown | ratelimited | error code: 1015 | error 1015 | frequency limit | request frequency | too fast | in flight requests
+    exceeded your usage limits | high frequency | too quickly | flood control | flood wait | too high, slow | cooling down | cooldown | model_cooldown | ratelimited | error code: 1015 | error 1015 | frequency limit | request frequency | too fast | in flight requests
     resource has been exhausted (e | slow down | request_limit_exceeded | limit has been exceeded | 并发 | 限流 | 过于频繁 | 频率 | 速率限制 | 请求数过多
 """)
 _WINDOW_CODES = codes("""
@@ -202,7 +202,7 @@ def daily(evidence: Evidence) -> Verdict | None:
 @applies_when(_RATE, not_defect=True)
 def rate_in_prose(evidence: Evidence) -> Verdict | None:
     """There are too many requests, tokens or connections in a short time."""
-    return _rate(evidence)
+    return Verdict(code="SYS_RESOURCE_EXHAUSTED") if "disk quota" in evidence.text else _rate(evidence)
 
 
 @applies_when(_RATE_CODES)

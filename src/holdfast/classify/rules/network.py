@@ -117,7 +117,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         name resolution | getaddrinfo failed | name or service not known | getaddrinfo() thread failed | eai_again
         nodename nor servname | failed to resolve | no address associated | could not resolve host | dns lookup
         enotfound | could not contact dns | no such host | dns error | failed to lookup address | dns resolution
-        unable to resolve | resolve host | couldn't resolve | cannot resolve host | nxdomain | servfail | unknownhostexception
+        unable to resolve | resolve host | couldn't resolve | specified hostname could not be found | hostname could not be | cannot resolve host | nxdomain | servfail | unknownhostexception
         err_name_not_resolved | unknown host
     """),
     ),
@@ -162,7 +162,9 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         all connection attempts failed | cannot connect to host | unable to connect | failed to connect
         connection dropped | could not connect | failed to establish a new connection | network connection
         err_network_changed | err_internet_disconnected | err_network_io_suspended | networkerror when attempting
-        gone away | closed unexpectedly | framing layer | send failure | recv failure | tunnel error | network_error
+        gone away | unexpected end of stream | end of file reached | end-of-file on communication | channel closed | socket closed
+        software caused connection abort | no listener | failed_connect | secure connection to the server cannot be made
+        prematurely closed | stream reset | appears to be offline | closed unexpectedly | framing layer | send failure | recv failure | tunnel error | network_error
         tunnel connection failed | non-properly terminated | cannot connect | can't connect | couldn't connect | lost connection
         could not reach | unable to reach | cannot reach | failed to reach | couldn't reach | err_connection_reset
         err_connection_closed | err_connection_aborted | err_empty_response | err_http2_protocol_error
@@ -187,7 +189,7 @@ _IN_STDERR: tuple[tuple[Code, Phrases], ...] = (
         timed out | timeout reached | timeout while | timeout waiting | due to a timeout | timeout in | timeout exceeded
         timeout expired | idle timeout | timeout error | gateway timeout | eidletimeout | deadline exceeded | took too long
         timeoutexception | timeout after | ms exceeded | timeout occurred | timeout of | opentimeout | readtimeout
-        esockettimedout | connecttimeout | read timeout | pool timeout
+        esockettimedout | connecttimeout | read timeout | pool timeout | worker timeout | login timeout | ping timeout
     """),
     ),
 )
@@ -202,7 +204,8 @@ _TLS = phrases(
     unable_to_get_issuer_cert_locally | cert_has_expired | err_tls_cert_altname_invalid | certificate is not trusted
     failed to verify certificate | certificate verification failed | before secure tls connection | pkix path building failed
     server gave http response to https | malformed http response | look like a tls handshake | wrong version number
-    record layer failure | plain http request was sent to https | tls: unrecognized name | no peer certificate | bad certificate
+    record layer failure | plain http request was sent to https | tls: unrecognized name | remote certificate is invalid | certificate chain | issuer's authority | untrustedroot
+    certificate is untrusted | certificate is self | host key is known | cannot verify | no peer certificate | bad certificate
     valid certification path | err_cert_authority_invalid | err_cert_date_invalid | err_cert_common_name_invalid
 """,
     "ssl: ",
@@ -289,7 +292,7 @@ def by_words(evidence: Evidence) -> Verdict | None:
         or (evidence.raised is not None and not _may_wrap(evidence))
     ):
         return None
-    code = evidence.first_match(_WORDS)
+    code = _unless_other(evidence, evidence.first_match(_WORDS))
     if code == "PROVIDER_TIMEOUT" and NOT_STARTED.search(evidence.text):
         return None
     # A wrapper's "connection error" is less exact than its cause.
@@ -304,8 +307,27 @@ def in_stderr(evidence: Evidence) -> Verdict | None:
         return None
     if evidence.status is not None and evidence.status >= 400:
         return None
-    code = evidence.first_match(_IN_STDERR)
+    code = _unless_other(evidence, evidence.first_match(_IN_STDERR))
     return None if code is None else _placed(code)
+
+
+# Package managers and compilers "resolve" names too, but not those of hosts.
+_NOT_A_HOST = phrases("""
+    module | dependency | dependencies | package | reference | plugin | import | symbol | artifact | configuration | class | component
+    variable | template
+""")
+_A_HOST = phrases("""
+    name resolution | getaddrinfo failed | name or service not known | eai_again | nodename nor servname | no address associated
+    resolve host | dns lookup | enotfound | no such host | dns error | failed to lookup address | dns resolution | nxdomain | servfail
+    unknownhostexception | getaddrinfo | temporary failure | nameresolutionerror | hostname
+""")
+
+
+def _unless_other(evidence: Evidence, code: Code | None) -> Code | None:
+    """Return the code, unless the text resolves something that is not a host."""
+    if code == "CONN_DNS_FAILED" and evidence.matches(_NOT_A_HOST) and not evidence.matches(_A_HOST):
+        return None
+    return code
 
 
 # The whole text of the TypeError that fetch raises in Node.js, Chrome, Safari and Firefox.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -160,6 +161,19 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
 )
 
 
+_EXITED = re.compile(r"\bexit(?:ed)?(?: with)? (?:status|code)[: ]+(-?\d{1,3})\b")
+
+
+@applies_when(phrases("exit code", "exited with", "exit status"))
+def exited_in_text(evidence: Evidence) -> Verdict | None:
+    """A text quotes the exit code of a process that a signal ended."""
+    found = _EXITED.search(evidence.text) if evidence.exit_code is None and evidence.status is None else None
+    number = 0 if found is None else int(found[1])
+    if number in (137, 143, -9, -15):
+        return Verdict(code="TOOL_KILLED", weak=True)
+    return Verdict(code="TOOL_CRASHED", weak=True) if number in (134, 139, -6, -11) else None
+
+
 @applies_when(reduce(or_, (group for _, group in _WORDS)))
 def by_words(evidence: Evidence) -> Verdict | None:
     """The text has words that many programs use for the same failure."""
@@ -207,5 +221,5 @@ def cautious(evidence: Evidence) -> Verdict | None:
 
 
 EARLY = (by_meaning,)
-WORDS = (absent, by_words)
+WORDS = (absent, exited_in_text, by_words)
 LAST = (cautious,)

@@ -27,7 +27,8 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_CRASHED",
         phrases(
             "browser has been closed", "target closed", "page crashed", "chrome not reachable", "connected to devtools"
-        ),
+        )
+        | phrases("terminated abruptly"),
     ),
     # This stands before the file errors: the shell reports E2BIG with the name of the program.
     ("TOOL_INPUT_TOO_LARGE", phrases("argument list too long")),
@@ -35,7 +36,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_COMMAND_NOT_FOUND",
         phrases("""
         command not found | is not recognized as an internal | executable file not found
-        : not found | cannot execute
+        : not found | cannot execute: | cannot execute binary | cannot execute required
     """),
     ),
     (
@@ -120,7 +121,7 @@ _FAILED_TESTS = re.compile(
 _SERVER = phrases("""
     service unavailable | bad gateway | temporarily unavailable | may be down | internal server error | server error
     server is busy | server busy | service is unavailable | temporarily down | overloaded | server is overloaded
-    an error on the server | internal error has occurred | internal error occurred
+    brokers are down | _all_brokers_down | an error on the server | internal error has occurred | internal error occurred
 """)
 _BUSY = phrases("text file busy")
 _DEFECTS = class_names("""

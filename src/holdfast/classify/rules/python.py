@@ -132,12 +132,24 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ),
     ("CONN_REFUSED", ("connectionrefused",)),
     ("CONN_DNS_FAILED", ("unknownhost", "nameresolution", "dnserror")),
+    ("PROVIDER_RATE_LIMITED", ("retryafter", "floodwait", "slowdown")),
     ("CONN_RESET", ("opensocket", "socketerror", "sockettimeout")),
     ("TOOL_CONNECTION_LOST", ("targetclose", "browserclosed", "sessionclosed")),
     ("PROVIDER_UNAVAILABLE", ("notleader", "notprimary", "notcontroller", "brokernotavailable")),
     (
         "AUTH_FAILED",
-        ("authentication", "unauthorized", "invalidcredential", "unauthenticated", "invalidapikey", "autherror"),
+        (
+            "authentication",
+            "unauthorized",
+            "invalidcredential",
+            "unauthenticated",
+            "invalidapikey",
+            "autherror",
+            "loginfail",
+            "notauthenticated",
+            "credential",
+            "authfail",
+        ),
     ),
     ("AUTH_FORBIDDEN", ("permissiondenied", "accessdenied", "forbidden")),
     ("PROVIDER_UNAVAILABLE", ("serviceunavailable", "unavailable", "badgateway")),
@@ -163,9 +175,15 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
             "parsingerror",
         ),
     ),
+    (
+        "PROVIDER_MALFORMED_RESPONSE",
+        ("jsonparse", "jsonmapping", "jsonexception", "jsondecode", "emptyresponse", "emptystream"),
+    ),
+    ("TOOL_CRASHED", ("crashed", "diederror", "deaderror", "killed")),
+    ("TOOL_RESOURCE_BUSY", ("locked", "busy", "deadlock", "notready", "serializationfail")),
     ("SYS_CANCELLED", ("cancelled", "canceled")),
     # These stand last: they say least.
-    ("PROVIDER_BAD_REQUEST", ("invalid", "misconfigur", "configurationerror")),
+    ("PROVIDER_BAD_REQUEST", ("invalid", "misconfigur", "configurationerror", "mismatch", "malformed")),
 )
 """Words in the names of classes that no table lists. Most libraries use similar names for similar failures."""
 _INNER = re.compile(r"\braised (\w{3,80})>")
@@ -237,7 +255,7 @@ _ANSWER_KEYS = ("'choices'", "'candidates'", "'completion'", "'content'", "'mess
 _LOCKED = phrases("""
     database is locked | database table is locked | resource temporarily unavailable | lock timeout
     deadlock detected | could not obtain lock | resource busy | text file busy | too many clients already
-    too many connections | could not get lock | connection slots are reserved | object has been modified | etxtbsy | try restarting transaction | deadlock found
+    too many connections | could not get lock | connection slots are reserved | object has been modified | etxtbsy | try restarting transaction | deadlock found | deadlock victim | was deadlocked
     could not serialize access | lock wait timeout | state lock | another operation | unable to acquire | could not acquire
     failed to acquire | used by another process | held by process | locked by another | is already locked
     write conflict | retry transaction | concurrent update | waiting to lock | in use by another

@@ -86,6 +86,7 @@ _FETCH = phrases("""
     unable to access the url | could not download
 """)
 
+_NOT_A_FILE = phrases("credential", "a token", "access token", "the token")
 _IN_TIME = phrases("timeout", "timed out")
 _BAD_OUTPUT = phrases("""
     model did not call a tool | failed to call a function | failed to generate json | failed to validate json
@@ -120,6 +121,8 @@ def remote_fetch(evidence: Evidence) -> Verdict | None:
     """
     if evidence.exit_code is not None or evidence.rpc_code is not None:
         # A tool that downloads is not a provider that fetches.
+        return None
+    if evidence.matches(_NOT_A_FILE):
         return None
     return Verdict(code="PROVIDER_TIMEOUT" if evidence.matches(_IN_TIME) else "PROVIDER_REMOTE_FETCH_FAILED")
 

@@ -17,7 +17,7 @@ _FULL = phrases("""
 _BUSY_HERE = phrases("target is busy", "device is busy", "resource is busy", "disk is busy", "port is busy")
 _LOADING = phrases("""
     loading model | is currently loading | model is loading | model is not ready | still loading | warming up
-    model not ready | is being loaded | loading the model | model is unloaded | model unloaded | model was unloaded
+    model not ready | is being loaded | cold start | scaled to zero | being started | not started yet | loading the model | model is unloaded | model unloaded | model was unloaded
 """)
 _CANNOT_LOAD = phrases("error loading model", "failed to load", "unknown model architecture")
 # The rule requires a status: without a status it is a local process that ran out of memory, which is a tool.
@@ -30,14 +30,14 @@ _GPU = phrases("cuda", "cuda0", "vram", "gpu", "cudamalloc", "metal buffer", "lo
 _CUT = phrases("""
     unexpected eof | stream disconnected | stream closed before | closed before response.completed
     connection ended | stream ended | stream error | incomplete chunked read | stream terminated | stream was reset
-    premature close | ended prematurely | stream aborted | before completion | terminated unexpectedly
+    premature close | ended prematurely | stream aborted | before completion | stream terminated unexpectedly | connection terminated unexpectedly
     truncated stream | stream interrupted | without sending any chunks | error decoding response body | stream was destroyed
     ended without a finish | without a finish reason | incomplete generation | stream closed
 """)
 _INTERNAL = phrases("""
     internal server error | server had an error | internal error | an error occurred while processing
     unexpected error occurred | something went wrong | server error | internal_server_error | unknown error
-    internal failure | unexpected internal | unable to process your request | error when talking to
+    internal failure | server fault | unexpected internal | unable to process your request | error when talking to
 """)
 _DOWN = phrases("""
     service unavailable | temporarily unavailable | bad gateway | upstream connect error | no healthy upstream

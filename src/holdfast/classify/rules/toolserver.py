@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import class_names, phrases
+from holdfast.classify.rules.concepts import meant
+from holdfast.classify.rules.identifiers import identified
 from holdfast.classify.sentences import meaning
 
 if TYPE_CHECKING:
@@ -145,13 +147,50 @@ def by_number(evidence: Evidence) -> Verdict | None:
         return (_by_words(evidence) or _UNNAMED) if _speaks_rpc(evidence) else None
     # Servers use these numbers for every failure, so the text is more exact.
     if number == 0 or number not in _RPC or number in (-32000, -32001, -32603):
-        meant = meaning(evidence.text)
-        return _by_words(evidence) or Verdict(code=meant or _RPC.get(number, "TOOL_EXECUTION_FAILED"))
+        return _by_words(evidence) or Verdict(code=_meant(evidence) or _RPC.get(number, "TOOL_EXECUTION_FAILED"))
     return Verdict(code="TOOL_NOT_FOUND" if _NO_TOOL.search(evidence.text) else _RPC[number])
 
 
 _NO_TOOL = re.compile(r"\btool \S+ not found\b")
 _UNNAMED = Verdict(code="TOOL_EXECUTION_FAILED", weak=True)
+
+
+_STATUS = re.compile(
+    r"\b(?:error|status|code|http|returned|got|responded with)\W{1,3}(?:an? error\W{1,2})?([45]\d\d)\b"
+)
+_STATUSES: dict[str, Code] = {
+    "401": "TOOL_FORBIDDEN",
+    "403": "TOOL_FORBIDDEN",
+    "404": "TOOL_FILE_NOT_FOUND",
+    "408": "TOOL_TIMEOUT",
+    "429": "TOOL_RATE_LIMITED",
+    "504": "TOOL_TIMEOUT",
+}
+_OF_A_TOOL: dict[Code, Code] = {
+    "AUTH_FAILED": "TOOL_FORBIDDEN",
+    "AUTH_FORBIDDEN": "TOOL_FORBIDDEN",
+    "AUTH_TOKEN_EXPIRED": "TOOL_FORBIDDEN",
+    "PROVIDER_BILLING": "TOOL_QUOTA_EXHAUSTED",
+    "PROVIDER_ENTITLEMENT_MISSING": "TOOL_QUOTA_EXHAUSTED",
+    "PROVIDER_QUOTA_EXHAUSTED": "TOOL_QUOTA_EXHAUSTED",
+    "PROVIDER_RATE_LIMITED": "TOOL_RATE_LIMITED",
+    "PROVIDER_TIMEOUT": "TOOL_TIMEOUT",
+    "PROVIDER_UNAVAILABLE": "TOOL_RESOURCE_BUSY",
+    "PROVIDER_OVERLOADED": "TOOL_RESOURCE_BUSY",
+    "PROVIDER_BAD_REQUEST": "TOOL_INPUT_INVALID",
+    "PROVIDER_MALFORMED_RESPONSE": "TOOL_EXECUTION_FAILED",
+    "PROVIDER_MODEL_NOT_FOUND": "TOOL_FILE_NOT_FOUND",
+}
+"""What a failure of a provider is called when a tool reports it."""
+
+
+def _meant(evidence: Evidence) -> Code | None:
+    """Return what a tool's own words mean: a sentence, a status, an identifier, word groups."""
+    code = meaning(evidence.text)
+    if code is None and (status := _STATUS.search(evidence.text)) is not None:
+        return _STATUSES.get(status[1]) or ("TOOL_RESOURCE_BUSY" if status[1] > "499" else None)
+    code = code or identified(evidence) or meant(evidence)
+    return None if code is None else _OF_A_TOOL.get(code, code)
 
 
 def _by_words(evidence: Evidence) -> Verdict | None:
