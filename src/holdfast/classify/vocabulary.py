@@ -116,7 +116,7 @@ def _readings(word: str) -> Iterator[Evidence]:
     if word.lower() in _STATUS_OF_TYPE:
         yield read_http(_STATUS_OF_TYPE[word.lower()])
     # The last attempt is a sentence. It does not begin with the word, because `WORD:` would be taken for a class.
-    yield read_named("", "", f"failed with {word.lower()}", source=Source.TEXT)
+    yield read_named("", "", f"reported: {word.lower()}", source=Source.TEXT)
 
 
 def _by_number(number: int) -> Iterator[Evidence]:

@@ -38,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     *cancelled.RULES,
     *process.EARLY,
     *python.FIRST,
+    *process.REPORT,
     *toolserver.RULES,
     *google.RULES,
     *limits.EARLY,

@@ -15,6 +15,19 @@ _CANCELLED = class_names("""
 _THEIR_FAULT = phrases("backend error", "server cancelled", "the operation was cancelled by the server")
 
 
+_BY_A_PERSON = phrases("""
+    interrupted by user | interrupted by the user | aborted by user | aborted by the user | cancelled by user | canceled by user
+    cancelled by the user | canceled by the user | interrupted (ctrl-c) | turn aborted | turn interrupted | stopped by user
+    stopped by the user | user interrupted | user cancelled | user canceled | user aborted | cancelled by operator
+""")
+
+
+@applies_when(_BY_A_PERSON)
+def cancelled_by_a_person(evidence: Evidence) -> Verdict | None:
+    """The text says that a person stopped the work. What it says after that is advice."""
+    return Verdict(code="SYS_CANCELLED") if evidence.status is None and evidence.rpc_code is None else None
+
+
 @applies_when(local=True)
 def cancelled_here(evidence: Evidence) -> Verdict | None:
     """A CancelledError of any library, KeyboardInterrupt, GeneratorExit or Ctrl-C stopped the call or the process."""
@@ -36,4 +49,4 @@ def cancelled_on_the_wire(evidence: Evidence) -> Verdict | None:
     return None
 
 
-RULES = (cancelled_here, cancelled_on_the_wire)
+RULES = (cancelled_here, cancelled_by_a_person, cancelled_on_the_wire)

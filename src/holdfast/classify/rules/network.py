@@ -11,6 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from holdfast.classify.concepts import SETTING_OF_TIME
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import class_names, phrases
 from holdfast.classify.sentences import NOT_STARTED
@@ -293,7 +294,7 @@ def by_words(evidence: Evidence) -> Verdict | None:
     ):
         return None
     code = _unless_other(evidence, evidence.first_match(_WORDS))
-    if code == "PROVIDER_TIMEOUT" and NOT_STARTED.search(evidence.text):
+    if code == "PROVIDER_TIMEOUT" and (evidence.matches(SETTING_OF_TIME) or NOT_STARTED.search(evidence.text)):
         return None
     # A wrapper's "connection error" is less exact than its cause.
     vague = code in ("CONN_RESET", "PROVIDER_TIMEOUT") and evidence.raised is not None
@@ -312,6 +313,10 @@ def in_stderr(evidence: Evidence) -> Verdict | None:
 
 
 # Package managers and compilers "resolve" names too, but not those of hosts.
+_HOST = re.compile(
+    r"resolv\w*\W{1,3}(?:the )?(?:remote |proxy )?(?:host|proxy|address|name|dns|domain)|resolv\w*\W{1,3}[\w-]+(?:\.[\w-]+)+|\bhosts?\b"
+    r"|\bdns\b|hostname"
+)
 _NOT_A_HOST = phrases("""
     module | dependency | dependencies | package | reference | plugin | import | symbol | artifact | configuration | class | component
     variable | template
@@ -325,9 +330,9 @@ _A_HOST = phrases("""
 
 def _unless_other(evidence: Evidence, code: Code | None) -> Code | None:
     """Return the code, unless the text resolves something that is not a host."""
-    if code == "CONN_DNS_FAILED" and evidence.matches(_NOT_A_HOST) and not evidence.matches(_A_HOST):
-        return None
-    return code
+    if code != "CONN_DNS_FAILED" or evidence.matches(_A_HOST):
+        return code
+    return None if evidence.matches(_NOT_A_HOST) or not _HOST.search(evidence.text) else code
 
 
 # The whole text of the TypeError that fetch raises in Node.js, Chrome, Safari and Firefox.

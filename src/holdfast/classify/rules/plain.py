@@ -186,13 +186,13 @@ def by_words(evidence: Evidence) -> Verdict | None:
 _LIMIT = phrases("""
     limit | quota | maximum | exceeded | exceeds | exhausted | too many | too long | too large | too big | allowance
     upgrade | subscription | credit | billing | payment | tomorrow | not eligible | ineligible | eligibility
-    free tier | paid plan | purchase
+    free tier | paid plan | purchase | at most | no more than
 """)
 _LOGIN = phrases("""
     login | log in | logged in | sign in | signed in | signed out | logged out | authenticate | authentication
     authorize | authorization | reauthenticate | re-authenticate | credential | password | passphrase | access token
     api key | api token | inactive | not active | deactivated | blocked | banned | suspended | denied | prohibited
-    not allowed | not permitted
+    not allowed | not permitted | device code | expired | revoked
 """)
 _INVALID = phrases("""
     invalid | illegal | malformed | unsupported | not supported | unrecognized | unrecognised | unknown option
@@ -209,6 +209,20 @@ def absent(evidence: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_FILE_NOT_FOUND", weak=True) if coded else None
 
 
+_FAILED = phrases("""
+    failed to | unable to | cannot | could not | couldn't | can't | error while | error reading | error writing | error creating | failed
+    error executing | error parsing | error opening | error loading
+""")
+
+
+@applies_when(_FAILED)
+def failed_here(evidence: Evidence) -> Verdict | None:
+    """A short text says that something could not be done, and names no reason to expect better next time."""
+    plain = evidence.source is Source.TEXT and evidence.raised is None and evidence.status is None
+    unspecific = plain and not evidence.matches(_LIMIT | _LOGIN | _INVALID | _ABSENT) and len(evidence.text) < LONGEST
+    return Verdict(code="TOOL_EXECUTION_FAILED", weak=True) if unspecific else None
+
+
 @applies_when(_LIMIT | _LOGIN | _INVALID | _ABSENT)
 def cautious(evidence: Evidence) -> Verdict | None:
     """The text names a limit, a login or an invalidity, and no rule knows more: it is not retried."""
@@ -222,4 +236,4 @@ def cautious(evidence: Evidence) -> Verdict | None:
 
 EARLY = (by_meaning,)
 WORDS = (absent, exited_in_text, by_words)
-LAST = (cautious,)
+LAST = (failed_here, cautious)

@@ -112,7 +112,9 @@ _LESS_EXACT = names("""
 # The tool did its work and found a defect. Its report may quote any word, also those of a network.
 _REPORT = phrases("""
     assertionerror | tests failed | test failed | failing tests | short test summary | could not compile
-    compilation failed | syntax error | syntaxerror | lint errors
+    compilation failed | syntax error | syntaxerror | lint errors | expect(received) | assertion failed | assertion error | test suites:
+    cannot find name | undefined name | arguments are required | unrecognized arguments | unexpected argument | unknown option
+    unknown flag | invalid option | unrecognized option | unknown shorthand flag | test results: | failing test | cannot find symbol | undeclared identifier | is not assignable to | undefined reference to
 """)
 _FAILED_TESTS = re.compile(
     r"\b\d+ (?:failed|failing|failures?)\b.{0,60}\b(?:passed|total|tests?|run)\b|^--- fail: |^failed \S+::|\bfailures: \d",
@@ -174,14 +176,21 @@ def shell_codes(evidence: Evidence) -> Verdict | None:
 
 
 @applies_when(local=True)
+def report(evidence: Evidence) -> Verdict | None:
+    """A tool did its work and reports what it found: tests that fail, code that does not compile."""
+    if evidence.source is not Source.PROCESS or evidence.exit_code in (None, 0) or evidence.matches(_GPU):
+        return None
+    found = evidence.matches(_REPORT) or _FAILED_TESTS.search(evidence.text)
+    return Verdict(code="TOOL_EXECUTION_FAILED") if found else None
+
+
+@applies_when(local=True)
 def stderr(evidence: Evidence) -> Verdict | None:
     """The text on stderr decides."""
     if evidence.source is not Source.PROCESS or evidence.exit_code in (None, 0):
         return None
     if evidence.matches(_GPU):
         return Verdict(code="PROVIDER_OUT_OF_MEMORY")
-    if evidence.matches(_REPORT) or _FAILED_TESTS.search(evidence.text):
-        return Verdict(code="TOOL_EXECUTION_FAILED")
     code = evidence.first_match(_STDERR)
     if code is None and _EOF.search(evidence.text):
         code = "ACTOR_CLI_NETWORK"
@@ -221,5 +230,6 @@ def defect_of_a_child(evidence: Evidence) -> Verdict | None:
 
 # EARLY runs before the rules for Python classes, because a child's traceback is not ours.
 EARLY = (defect_of_a_child, missing_program, signals, shell_codes)
+REPORT = (report,)
 STDERR = (stderr,)
 LATE = (server_words, exited)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from holdfast.classify.concepts import meant
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
+from holdfast.classify.identifiers import identified
 from holdfast.classify.phrases import class_names, phrases
-from holdfast.classify.rules.concepts import meant
-from holdfast.classify.rules.identifiers import identified
 from holdfast.classify.sentences import meaning
 
 if TYPE_CHECKING:

@@ -1,0 +1,270 @@
+"""Word groups that are combined: what a sentence is about, and what is said of it.
+
+A program may say "your balance has run out" in a hundred ways, but nearly all of them contain a word for money and a word for
+its end. Each row of the table names the groups that must all occur. The rows run after every exact rule, on short texts only,
+and the failures that never heal come first. A row that leads to a retry needs words that leave little doubt.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final
+
+from holdfast.classify.phrases import phrases
+
+if TYPE_CHECKING:
+    from holdfast.classify.evidence import Evidence
+    from holdfast.classify.phrases import Phrases
+    from holdfast.faults import Code
+
+__all__ = ["CONCEPTS", "LONGEST", "SETTING_OF_TIME", "UNACCEPTED", "meant"]
+
+LONGEST: Final = 400
+"""In a longer text the words of two groups often stand in different sentences."""
+
+# What a sentence is about.
+_PERSON = phrases("user | the operator | human | ctrl-c | ctrl+c | keyboardinterrupt | you\n")
+_ACTION = phrases("tool | tool call | command | action | hook | operation | edit | execution\n")
+_MONEY = phrases("""
+    balance | credit | credits | billing | payment | prepaid | invoice | funds | wallet | spending | spend | budget | top up | paid
+""")
+_PATCH = phrases("patch | hunk | edits | diff | directory | folder\n")
+_WORK = phrases("operation | request | task | run | turn | job | execution | generation | query | workflow\n")
+_PLACE = phrases("region | country | territory | location\n")
+_PLAN = phrases(
+    "upgrade | free plan | paid plan | subscription | plan | license | licence | trial | tier | seat | membership | entitlement\n"
+)
+_LIMIT = phrases("limit | quota | allowance | usage | cap\n")
+_STEPS = phrases("""
+    steps | iterations | turns | rounds | tool calls | recursion | depth | max steps | max turns | max iterations | loop | cycles
+""")
+_LENGTH = phrases("""
+    tokens | token window | context | prompt | input | conversation | kv cache | transcript | history | message length | sequence
+    characters | chunk | max_seq_len | n_ctx | context size | text
+""")
+_SENT = phrases("""
+    image | images | file | files | pdf | page | pages | document | attachment | payload | body | upload | audio | video | size
+    bytes | mb | request | array | content | uploads | tools | messages | functions | parameters
+""")
+_IDENTITY = phrases("""
+    api key | api keys | access token | refresh token | oauth | auth token | security token | sso | api token | bearer | session token
+    private key | license key | secret key | credential | credentials | login | log in | sign in | signed in | logged in | password
+    passphrase | authenticate | authentication | authorization | account | identity | mfa | multi-factor | two-factor | 2fa | otp
+    keychain | keyring | api access | device code | verification code | member | this key | your key | credentials file | directory role | organization | organisation | workspace | certificate authority | token | principal
+""")
+_PERMISSION = phrases("""
+    permission | permissions | privilege | privileges | scope | scopes | role | roles | access | authorized | administrator | admin
+    acl | rbac | iam | sudo | root
+""")
+_MODEL = phrases("model | models | deployment | engine\n")
+_OUTPUT = phrases("""
+    output | response | completion | answer | reply | arguments | function call | tool call | tool calls | generation | llm | json
+    response body | model output | chunk | assistant message
+""")
+_SETTINGS = phrases("""
+    config | configuration | settings | package.json | yaml | toml | schema | environment variable | env | option | flag | argument
+    parameter | parameters | temperature | top_p | max_tokens | stop | seed | sequences | response_format | tool_choice | dimension | dimensionality
+    shape | embedding | vector | mode | endpoint | field | value | property | header | url | uri | header value | syntax | format | type
+""")
+_OTHER_SIDE = phrases("""
+    server | servers | backend | upstream | our side | our end | service | services | gateway | provider | providers | cluster | workers
+    worker | replica | broker | brokers | engine | platform | endpoint | api | host | instance | database | daemon | registry
+    runner | node | nodes | pod | container | enginecore | replicas
+""")
+_LINE = phrases("""
+    connection | network | socket | stream | tunnel | proxy | transport | websocket | tcp | http2 | handshake | peer | remote host
+    internet | wifi | vpn | http client
+""")
+_LOCK = phrases(
+    "lock | resource | lease | mutex | transaction | port | device | file | profile | session | database | state\n"
+)
+
+# What is said of it.
+_STOPPED = phrases("""
+    skip | skipped | interrupted | aborted | cancelled | canceled | stopped by | cancelled by | canceled by | pressed | cancellation | terminated by
+""")
+_REFUSED = phrases("""
+    rejected | denied | declined | doesn't want | does not want | did not approve | not approved | disapproved | chose not to
+    not in the allow list | not allowed | not permitted | blocked | requires approval | was refused | disallowed
+""")
+_SPENT = phrases("""
+    low | run out | ran out | running out | insufficient | negative | exhausted | depleted | empty | zero | reached | exceeded | used up
+    not enough | required | not include | not included | to continue | can send | a day | declined | failed | expired | inactive | overdue | unpaid | consumed | add | needed | suspended | no longer
+    out of | top up | due | disabled
+""")
+_REACHED = phrases("""
+    reached | exceeded | exceeds | exhausted | used up | hit | over | consumed | used all | maxed out | full | no more | limited | max
+    maximum | stopping | surpassed
+""")
+_OVER = phrases("""
+    exceed | exceeding | too long | too large | too many | too big | larger than | longer than | more than | greater than | at most | maximum | overflow
+    ran out of | capped | above | reached | does not fit | doesn't fit | no room | over the limit | beyond | above the | larger | oversized | compact | limit | no slot | cache slot
+""")
+UNACCEPTED = phrases("""
+    invalid | expired | revoked | missing | failed | disabled | inactive | does not exist | lacks | required | rejected | blocked
+    denied | not accepted | could not | mismatch | ended | suspended | unverified | wrong | incorrect | must | please | not valid
+    unknown | not found | refused | unable | cannot | again | deactivated | banned | locked | not set | need | needed | not recognized
+    restricted | insufficient | not configured | no longer | validate | re-run | rerun | run | not a member | can't be used | cannot be used
+    not a | is not | isn't | improper | stale | not in
+""")
+_NOT_ALLOWED = phrases("""
+    denied | disabled | blocked | restricted | insufficient | forbidden | lacks | lack | missing | required | not have | not granted
+    not allowed | not permitted | revoked | without | prohibited | only | needs | not been granted | no access
+""")
+_POLICY = phrases("""
+    moderation | violates | violation | violate | unsafe | harmful | refusal | terms of service | guidelines | can't help with
+    cannot help with | unable to help with | disallowed content | safety | against policy | policy | offensive | copyrighted
+""")
+_NOT_POLICY = phrases(
+    "constraint | access violation | retry policy | restart policy | sharing violation | memory safety\n"
+)
+_GONE = phrases("""
+    shut down | sunset | retired | deprecated | discontinued | removed | no longer | end of life | eol | decommissioned | obsolete
+    isn't a model | not a model | missing in | withdrawn | not deployed | not installed | unknown | not exist | doesn't exist | not found | try pulling | unsupported
+""")
+_UNREADABLE = phrases("""
+    malformed | could not be parsed | cannot be parsed | not parse | couldn't parse | failed to parse | unable to parse | parse error
+    parsing | did not match | does not match | doesn't match | invalid json | not valid json | unparseable | unparsable | missing key
+    empty | truncated | incomplete | unexpected format | expected format | failed to decode | could not decode | garbled | blank
+    right format | wrong format | failed validation | no tool call | produced no tool | no action | not follow the format | cut off | not well formed | no json | failed to deserialize | deserialization | unserializable | missing field | no content
+""")
+_WRONG = phrases("""
+    unknown | unrecognized | unrecognised | must be | must not | must have | cannot both | mutually exclusive | not permitted
+    not accepted | is not one of | not one of | out of range | positive integer | supported values | not a valid | a valid | illegal
+    bad format | invalid | unsupported | not supported | expected | allowed types | allowed values | cannot be | should be | too old
+    malformed | incompatible | mismatch | outdated | required | cannot be combined | conflicting | conflicts with | duplicate
+    could not be processed | could not process | cannot be processed | failed to process | unreadable | corrupt | corrupted | not a supported | cannot parse | failed to parse | could not parse | not allowed | not available | not enabled | isn't enabled | may not | isn't allowed | isn't supported | does not match | doesn't match
+    above the | can't be | misspelled | did you mean | not expected | wrong
+""")
+_BROKEN = phrases("""
+    closed | reset | lost | dropped | broken | refused | interrupted | terminated | disconnected | unreachable | cut | cut off
+    went away | gone away | ended unexpectedly | ended before | hung up | disconnect | failure | unstable | severed | down | offline
+    not reachable | no connection
+""")
+_ILL = phrases("""
+    busy | not ready | no workers | is starting | are starting | still starting | starting up | server starting | is restarting | restarting | maintenance | overload | overloaded | unhealthy | degraded | outage
+    recovering | is down | are down | unavailable | not available | warming | went wrong | internal error | error occurred | try again | please retry | retry later
+    unresponsive | offline | shutting down | is initializing | still initializing | no available | scaling | at capacity | temporarily
+    pool is exhausted | fault | not started | being started | not responding | are ready | on our side | on our end | rebooting | draining
+""")
+_DIED = phrases(
+    "died | crashed | exited unexpectedly | terminated unexpectedly | quit unexpectedly | dead | has crashed | panicked\n"
+)
+_STALLED = phrases("""
+    stalled | no data received | no response received | did not respond | not respond in time | no output for | no activity | unresponsive
+    hung | time limit | took too long | taking too long | taking longer than | deadline | timed out | timeout | no tokens received
+    did not finish in | did not complete in | did not complete within | time budget | ran out of time | wait time | waited | not finish within | slow to respond
+""")
+_SPAN = re.compile(r"\b\d+(?:\.\d+)? ?-?(?:ms|s|sec|secs|seconds?|m|min|mins|minutes?|h|hours?)\b")
+SETTING_OF_TIME = phrases("""
+    timeout must | invalid timeout | timeout value | timeout parameter | timeout should | timeout cannot | timeout option
+    timeout argument | deadline must | timeout is not a | unknown timeout | timeout setting | 'timeout' must
+""")
+"""A time limit is named, but none ran out."""
+_ENDED = phrases(
+    "exceeded | expired | elapsed | reached | passed | waited | waiting | without | received | within | respond | after\n"
+)
+_HELD = phrases(
+    "locked | in use | busy | held by | being used | already running | in progress | contention | another process\n"
+)
+_ABSENT = phrases("""
+    could not find | cannot find | can't find | couldn't find | unable to find | unable to locate | could not locate | not found | no such
+    does not exist | doesn't exist | no longer exists | not exist | nothing found | no matching | no matches | unknown revision
+    not registered | no route matches | no collection | named | can't load | cannot load | could not load | unable to load | isn't registered
+    unknown collection | manifest unknown | is missing | no results | could not resolve to | not installed | no module named | cannot locate | no file
+""")
+# What a parser of JSON prints in Go, Rust, Python, JavaScript, Java and .NET. The text that it read came from the other side.
+_PARSERS = phrases("""
+    looking for beginning of | unexpected end of json | cannot unmarshal | eof while parsing | expected value at line | expecting value
+    expecting property name | unterminated string | ',' delimiter | invalid start of a value | unexpected non-whitespace
+    unexpected end of input | json parse error | json.decoder | jsonparseexception | jsonexception | serde_json | unexpected token
+    after json | invalid control character | extra data: line | jsondecodeerror | json_invalid | json decode | bad control character
+    trailing characters at line | expected ident at line | key must be a string at line | line 1 column
+    'utf-8' codec can't decode | invalid utf-8 | incomplete json | jsonmappingexception
+""")
+_UNAPPLIED = phrases("""
+    does not apply | corrupt | could not be matched | not matched | failed to apply | not empty | conflict | rejected | did not match
+""")
+_ENDED_EARLY = phrases("cancelled | canceled | aborted\n")
+_NOT_SERVED = phrases(
+    "not served | not available | not supported | unsupported | unavailable | restricted | blocked | not allowed\n"
+)
+_DISK = phrases("disk | storage | volume | filesystem | inode | inodes\n")
+_FULL = phrases("full | no space | out of space | exceeded | not enough space | insufficient space | exhausted\n")
+
+_Row = tuple["Code", "tuple[Phrases, ...]"]
+_NEVER: tuple[_Row, ...] = (
+    ("TOOL_APPROVAL_DENIED", (_PERSON, _REFUSED, _ACTION)),
+    ("SYS_CANCELLED", (_PERSON, _STOPPED)),
+    ("TOOL_APPROVAL_DENIED", (_ACTION, _REFUSED)),
+    ("TOOL_EXECUTION_FAILED", (_PATCH, _UNAPPLIED)),
+    ("SYS_CANCELLED", (_WORK, _ENDED_EARLY)),
+    ("AUTH_REGION_BLOCKED", (_PLACE, _NOT_SERVED)),
+    ("TASK_LOOP_BOUND", (_STEPS, _REACHED)),
+    ("PROVIDER_BILLING", (_MONEY, _SPENT)),
+    ("PROVIDER_ENTITLEMENT_MISSING", (_PLAN, _SPENT)),
+    ("SYS_RESOURCE_EXHAUSTED", (_DISK, _FULL)),
+    ("PROVIDER_CONTEXT_OVERFLOW", (_LENGTH, _OVER)),
+    ("PROVIDER_REQUEST_TOO_LARGE", (_SENT, _OVER)),
+    ("PROVIDER_QUOTA_EXHAUSTED", (_LIMIT, _REACHED)),
+)
+_ACCESS: tuple[_Row, ...] = (
+    ("AUTH_FAILED", (_IDENTITY, UNACCEPTED)),
+    ("AUTH_FORBIDDEN", (_PERMISSION, _NOT_ALLOWED)),
+)
+_WRONG_INPUT: tuple[_Row, ...] = (
+    ("PROVIDER_MODEL_NOT_FOUND", (_MODEL, _GONE)),
+    ("TOOL_FILE_NOT_FOUND", (_ABSENT,)),
+    ("PROVIDER_BAD_REQUEST", (_SETTINGS | _SENT | _LENGTH | _MODEL, _WRONG)),
+)
+_HEALS: tuple[_Row, ...] = (
+    ("CONN_RESET", (_LINE, _BROKEN)),
+    ("TOOL_CRASHED", (_OTHER_SIDE, _DIED)),
+    ("PROVIDER_UNAVAILABLE", (_OTHER_SIDE, _ILL)),
+    ("TOOL_RESOURCE_BUSY", (_LOCK, _HELD)),
+)
+_ROWS = (*_NEVER, *_ACCESS, *_WRONG_INPUT, *_HEALS)
+CONCEPTS = reduce(or_, (groups[0] for _, groups in _ROWS)) | _POLICY | _STALLED | _ENDED | _PARSERS | _OUTPUT
+"""Every word that a meaning may begin with, as one group."""
+
+
+def _row(evidence: Evidence, rows: tuple[_Row, ...]) -> Code | None:
+    matched = evidence.matched
+    for code, groups in rows:
+        for group in groups:
+            if not matched & group:
+                break
+        else:
+            return code
+    return None
+
+
+def _ran_out(evidence: Evidence) -> bool:
+    """Whether a time ran out: a word for it, or a span of time and a word for its end."""
+    if evidence.matches(SETTING_OF_TIME):
+        return False
+    if evidence.matches(_STALLED):
+        return True
+    return evidence.matches(_ENDED) and _SPAN.search(evidence.text) is not None
+
+
+def meant(evidence: Evidence) -> Code | None:
+    """Return the code of the first meaning; None for a long text. Order: who stopped it, time, what a parser printed, limits, access, input, the rest."""
+    if len(evidence.text) > LONGEST:
+        return None
+    if evidence.matches(_PERSON) and (code := _row(evidence, _NEVER[:2])) is not None:
+        return code
+    if evidence.matches(_PARSERS) or (evidence.matches(_OUTPUT) and evidence.matches(_UNREADABLE)):
+        return None if evidence.matches(_OF_A_FILE) else "PROVIDER_MALFORMED_RESPONSE"
+    if _ran_out(evidence) and not evidence.matches(_MONEY | _PLAN | _ABSENT):
+        return "PROVIDER_TIMEOUT"
+    if evidence.matches(_POLICY) and not evidence.matches(_NOT_POLICY):
+        return "PROVIDER_CONTENT_POLICY"
+    return _row(evidence, _ROWS)
+
+
+_OF_A_FILE = phrases(
+    "config | configuration | settings | package.json | yaml | toml | manifest | lockfile | request body\n"
+)
