@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pty
 import re
 import socket
+import sqlite3
 import subprocess
+from contextlib import closing
 
 import pytest
 from cli_runs import SCRIPT, environment, holdfast
@@ -149,7 +152,7 @@ def test_resume_pauses_what_a_dead_process_left_and_says_what_waits(path):
 
 
 def test_resume_refuses_what_is_closed_or_in_use(path):
-    assert verb(path, "close", "release-1").exit_code == 0
+    assert verb(path, "close", "release-1", "--yes").exit_code == 0
     result = verb(path, "resume", "release-1")
     assert result.exit_code == 1
     assert "SESS_CLOSED" in result.stderr
@@ -159,7 +162,7 @@ def test_resume_refuses_what_is_closed_or_in_use(path):
             await store.acquire("broken", DEAD, 0.0)
             lease = await take(store, "broken", 60.0)
             found = await asyncio.to_thread(verb, path, "resume", "broken")
-            shut = await asyncio.to_thread(verb, path, "close", "broken")
+            shut = await asyncio.to_thread(verb, path, "close", "broken", "--yes")
             seen = await asyncio.to_thread(shown, path, "show", "broken")
             await store.release(lease)
             return found, shut, seen
@@ -173,15 +176,48 @@ def test_resume_refuses_what_is_closed_or_in_use(path):
     assert "works in it" in seen["problem"]
 
 
-def test_close_ends_one_and_several_only_with_yes(path):
-    result = verb(path, "close", "release-1", "release-2")
-    assert result.exit_code == 7
-    assert "2 sessions would be closed" in result.stderr
+def test_FD13_close_asks_and_without_a_terminal_needs_yes(path):
+    for given in (["release-1"], ["release-1", "release-2"]):
+        result = verb(path, "close", *given)
+        assert result.exit_code == 7
+        assert "for good" in result.stderr
+        assert "--yes" in result.stderr
     assert shown(path, "show", "release-1")["state"] == "paused"
+
+
+def test_FD13_close_with_yes_takes_no_beginning_of_an_id(path):
+    """A script that says --yes must not close another session because its id begins in the same way."""
+    result = verb(path, "close", "brok", "--yes")
+    assert result.exit_code == 2
+    assert "broken" in result.stderr
+    assert shown(path, "show", "broken")["state"] == "active"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "state"), [(b"y\n", 0, "closed"), (b"\n", 7, "paused"), (b"no\n", 7, "paused")]
+)
+def test_FD13_close_asks_a_person_at_a_terminal(path, answer, status, state):
+    ours, theirs = pty.openpty()
+    command = [SCRIPT, "sessions", "close", "release-2", "--store", path]
+    with subprocess.Popen(
+        command, stdin=theirs, stderr=theirs, stdout=theirs, env=environment(COLUMNS="200")
+    ) as process:
+        os.close(theirs)
+        seen = b""
+        while b"[y/N]" not in seen:
+            seen += os.read(ours, 65_536)
+        os.write(ours, answer)
+        assert process.wait(30) == status
+    os.close(ours)
+    assert b"Close release-2 for good? It is paused" in seen
+    assert shown(path, "show", "release-2")["state"] == state
+
+
+def test_close_ends_one_and_several_with_yes(path):
     assert shown(path, "close", "release-1", "release-2", "--yes")["closed"] == ["release-1", "release-2"]
     assert {session["state"] for session in shown(path, "ls", "--state", "closed")["sessions"]} == {"closed"}
     assert not shown(path, "show", "release-2")["turn_in_flight"]
-    again = verb(path, "close", "release-1")
+    again = verb(path, "close", "release-1", "--yes")
     assert again.exit_code == 1
     assert "SESS_CLOSED" in again.stderr
 
@@ -285,7 +321,7 @@ def test_C25_the_good_sessions_of_a_file_are_imported_and_the_bad_one_is_named(p
 
 
 def test_prune_shows_first_and_drops_with_yes(path):
-    assert verb(path, "close", "release-1").exit_code == 0
+    assert verb(path, "close", "release-1", "--yes").exit_code == 0
     assert verb(path, "prune").exit_code == 0
     found = verb(path, "prune", "--closed", "0s", "--json")
     assert found.exit_code == 7
@@ -342,3 +378,42 @@ def test_a_session_whose_manifest_is_damaged_is_shown_as_that_and_the_others_are
         assert "SESS_MANIFEST_INVALID" in result.stderr
     assert len(shown(path, "ls")["sessions"]) == 4
     assert shown(path, "show", "release-1")["can_resume"]
+
+
+@pytest.mark.parametrize("column", ["lease_until", "last_at", "created_at", "top", "fence", "oldest", "checkpoint"])
+def test_FD13_a_bad_number_in_one_session_does_not_hide_the_others(path, column):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE session SET {column} = 'soon' WHERE CAST(manifest AS TEXT) LIKE '%broken%'")
+        connection.commit()
+    listed = {session["session"]: session["state"] for session in shown(path, "ls")["sessions"]}
+    assert listed == {"broken": "error", "release-1": "paused", "release-2": "paused"}
+    result = verb(path, "show", "broken")
+    assert result.exit_code == 1
+    assert f"its {column} is 'soon'" in result.stderr
+
+
+def test_FD13_an_export_is_for_its_owner_only(path, tmp_path):
+    out = tmp_path / "out.jsonl"
+    out.write_text("before")
+    out.chmod(0o644)
+    assert verb(path, "export", "release-1", "-o", str(out)).exit_code == 0
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert [one.name for one in tmp_path.iterdir() if "out" in one.name] == ["out.jsonl"]
+
+
+def test_FD12_import_says_that_the_trail_is_sound_and_rejects_an_edited_one(path, tmp_path):
+    lines = verb(path, "export", "release-1").stdout
+    edited = lines.replace('"state":"created"', '"state":"never"')
+    assert edited != lines
+    other = str(tmp_path / "other.db")
+    result = verb(other, "import", "-", given=edited)
+    assert result.exit_code == 1
+    assert "record 1 was changed" in result.stderr
+    result = verb(other, "import", "-", "--unverified", given=edited)
+    assert result.exit_code == 0
+    assert "the new audit trail says so: record 1 was changed" in result.stderr
+    third = str(tmp_path / "third.db")
+    result = verb(third, "import", "-", given=lines)
+    assert re.search(r"verified (\d+) of \1 audit records", result.stderr)
+    (trail,) = json.loads(verb(str(tmp_path / "fourth.db"), "import", "-", "--json", given=lines).stdout)["trails"]
+    assert (trail["session"], trail["tampered"], trail["claims"]) == ("release-1", "", 1)

@@ -1,6 +1,6 @@
 """The work that is killed: writers that use every way of writing to a store, each noting what it attempts and how the store answered.
 
-A note is one `write` to a file of the process's own: it survives the SIGKILL of the process as it is.
+A note is one `write` to a file of the process's own. It survives the SIGKILL of the process, as far as it was written.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class Journal:
 def read_journal(path: Path) -> list[Note]:
     if not path.exists():
         return []
-    return [msgspec.json.decode(line, type=Note) for line in path.read_bytes().splitlines()]
+    # The last note may have been cut by the kill. It is no note then: nobody can have acted on it.
+    *whole, _ = path.read_bytes().split(b"\n")
+    return [msgspec.json.decode(line, type=Note) for line in whole]
 
 
 def entries_of(op: str, count: int) -> tuple[NewEntry, ...]:

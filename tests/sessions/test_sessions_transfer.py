@@ -13,7 +13,7 @@ from sessions_kit import Crash, code_of, killed, square
 
 from holdfast.faults import HoldfastError
 from holdfast.sessions import Session
-from holdfast.sessions.session_file import PersistedCheckpoint, PersistedSession, dump, load, save
+from holdfast.sessions.session_file import PersistedCheckpoint, PersistedSession, dump, load, parse, persisted, save
 from holdfast.sessions.transfer import export_lines, import_lines
 from holdfast.stores import MemoryStore, verify_store
 from holdfast.testing import run
@@ -42,7 +42,7 @@ async def exported(store: Any) -> list[bytes]:
 def test_a_session_goes_on_in_the_store_it_was_carried_to() -> None:
     async def main() -> None:
         store, other = await worked(), MemoryStore()
-        assert await import_lines(other, await exported(store)) == "s"
+        assert (await import_lines(other, await exported(store))).session == "s"
         record = await other.session("s")
         assert record.state == "paused"
         assert record.epoch != (await store.session("s")).epoch
@@ -117,7 +117,7 @@ def test_one_that_is_there_is_not_written_over() -> None:
         (lambda lines: [b'{"head":{}}', *lines[1:]], "Line 1"),
         (lambda lines: [lines[0].replace(b"session/1", b"session/9"), *lines[1:]], "expected schema"),
         (lambda lines: [*lines[:2], *lines[3:]], "expected entry 1, got 2"),
-        (lambda lines: [*lines[:-2], lines[-1]], "entries and"),
+        (lambda lines: [*lines[:-2], lines[-1]], "claims and"),
         (lambda lines: [b"\xff", *lines], "Line 1"),
     ],
 )
@@ -197,3 +197,151 @@ def test_C25_the_good_sessions_load_and_the_bad_one_is_named(tmp_path: Path) -> 
 def test_a_file_that_may_not_be_read_is_no_empty_one(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         load(tmp_path)
+
+
+def edited(lines: list[bytes], number: int, change: Any) -> list[bytes]:
+    """The file with its `number`th audit record changed, as somebody with an editor would."""
+    places = [place for place, line in enumerate(lines) if line.startswith(b'{"audit"')]
+    document = json.loads(lines[places[number]])
+    change(document["audit"])
+    return [*lines[: places[number]], json.dumps(document).encode(), *lines[places[number] + 1 :]]
+
+
+def _other_state(record: Any) -> None:
+    record["payload"]["state"] = "never"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (_other_state, "record 2 was changed"),
+        (lambda record: record.update(kind="Approval"), "record 2 was changed"),
+        (lambda record: record.update(at=record["at"] + 1), "record 2 was changed"),
+        (lambda record: record.update(hash="00" * 32), "record 2 was changed"),
+        (lambda record: record.update(seq=7), "record 2 is missing"),
+        # Somebody who says that a record was masked gets no further: the next record is chained to the hash it had.
+        (lambda record: record.update(masked=True, hash="00" * 32), "record 3 was changed"),
+        (lambda record: record.update(masked=True, hash="no hash"), "record 3 was changed"),
+    ],
+)
+def test_FD12_a_file_with_an_edited_trail_is_rejected(change: Any, says: str) -> None:
+    async def main() -> None:
+        store, other = await worked(), MemoryStore()
+        lines = edited(await exported(store), 1, change)
+        with pytest.raises(HoldfastError, match=says) as raised:
+            await import_lines(other, lines)
+        assert code_of(raised.value) == "SYS_AUDIT_TAMPERED"
+        assert await other.sessions() == []
+
+    run(main())
+
+
+def test_FD12_an_edited_trail_can_be_imported_as_unverified_and_the_new_trail_says_so() -> None:
+    async def main() -> None:
+        store, other = await worked(), MemoryStore()
+        done = await import_lines(other, edited(await exported(store), 1, _other_state), unverified=True)
+        assert (done.verified, done.tampered) == (1, "record 2 was changed")
+        arrival = json.loads(bytes((await other.audit("session:s"))[-1].payload))
+        assert arrival["trail"] == {"records": done.records, "verified": 1, "tampered": "record 2 was changed"}
+
+    run(main())
+
+
+def test_FD12_a_trail_that_nobody_touched_is_verified_and_the_new_trail_says_so() -> None:
+    async def main() -> None:
+        store, other, third = await worked(), MemoryStore(), MemoryStore()
+        done = await import_lines(other, await exported(store))
+        assert done.verified == done.records == len(await store.audit("session:s"))
+        # Also the second time: the trail was sealed anew on the way.
+        again = await import_lines(third, await exported(other))
+        assert again.verified == again.records == done.records + 1
+
+    run(main())
+
+
+def test_FD12_message_ids_come_along_so_that_a_client_cannot_send_a_message_twice() -> None:
+    async def main() -> None:
+        store, other = MemoryStore(), MemoryStore()
+        async with Session.open("s", store=store) as session:
+            first = await session.message("hello", id="m-1", client="phone")
+        done = await import_lines(other, await exported(store))
+        assert done.claims == 1
+        async with Session.open("s", store=other) as session:
+            assert await session.message("hello", id="m-1", client="phone") == first
+            with pytest.raises(HoldfastError) as raised:
+                await session.message("something else", id="m-1", client="phone")
+            assert code_of(raised.value) == "PROTO_DUPLICATE_ID"
+        messages = [entry for entry in await other.read("s") if entry.type == "message"]
+        assert len(messages) == 1
+
+    run(main())
+
+
+def test_FD12_a_file_of_before_claims_were_exported_can_be_imported() -> None:
+    async def main() -> None:
+        store, other = MemoryStore(), MemoryStore()
+        async with Session.open("s", store=store) as session:
+            await session.message("hello", id="m-1")
+        lines = [line for line in await exported(store) if not line.startswith(b'{"claim"')]
+        end = json.loads(lines[-1])
+        del end["end"]["claims"]
+        done = await import_lines(other, [*lines[:-1], json.dumps(end).encode()])
+        assert (done.claims, done.session) == (0, "s")
+
+    run(main())
+
+
+def test_FD13_a_body_nested_too_deeply_is_a_typed_fault() -> None:
+    async def main() -> None:
+        store, other = await worked(), MemoryStore()
+        deep = b"[" * 5_000 + b"]" * 5_000
+        head, *rest = [line for line in await exported(store) if not line.startswith(b'{"checkpoint"')]
+        first = json.loads(rest[0])["entry"]
+        spoilt = b'{"entry":{"offset":%d,"id":"x","at":1.0,"type":"message","body":%s}}' % (first["offset"], deep)
+        with pytest.raises(HoldfastError, match="nested too deeply") as raised:
+            await import_lines(other, [head, spoilt, *rest[1:]])
+        assert code_of(raised.value) == "SESS_MANIFEST_INVALID"
+        with pytest.raises(HoldfastError) as raised:
+            parse(b'[{"checkpoint":{"contextSnapshot":%s}}]' % deep, "there")
+        assert code_of(raised.value) == "SESS_MANIFEST_INVALID"
+
+    run(main())
+
+
+def test_FD12_an_edited_entry_of_the_log_is_noticed() -> None:
+    async def main() -> None:
+        store, other = await worked(), MemoryStore()
+        lines = await exported(store)
+        spoilt = [line.replace(b'"content":"hello"', b'"content":"HELLO"') for line in lines]
+        assert spoilt != lines
+        with pytest.raises(HoldfastError, match=r"entry \d+ of its log was changed"):
+            await import_lines(other, spoilt)
+        assert (await import_lines(other, spoilt, unverified=True)).session == "s"
+
+    run(main())
+
+
+def test_FD12_a_compacted_log_is_verified_from_its_second_entry_on() -> None:
+    async def main() -> None:
+        store, other = await worked(), MemoryStore()
+        checkpoint = (await store.session("s")).checkpoint
+        assert checkpoint is not None
+        await store.compact("s", checkpoint)
+        assert (await import_lines(other, await exported(store))).tampered == ""
+
+    run(main())
+
+
+def test_FD13_the_last_message_id_is_the_senders() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            await session.message("hello", id="m-1", client="phone")
+        assert (await persisted(store, "s")).checkpoint.last_message_id == "m-1"
+        async with Session.open("s", store=store) as session:
+            await session.message("and bye")
+        # A message without an id is known by the id of its entry.
+        entry = [one for one in await store.read("s") if one.type == "message"][-1]
+        assert (await persisted(store, "s")).checkpoint.last_message_id == entry.id
+
+    run(main())

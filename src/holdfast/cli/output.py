@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = [
+    "confirmed",
     "counted",
     "discard",
     "fail",
@@ -125,6 +126,16 @@ def fail(line: str, *hints: str) -> None:
     narrate(f"holdfast: {line}")
     for hint in hints:
         narrate(f"  help: {hint}")
+
+
+def confirmed(question: str) -> bool:
+    """Return whether a person at a terminal says yes. Without a terminal nobody can: print what is missing, and return False."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        fail(question, "nobody is here to confirm it: say --yes to do it")
+        return False
+    sys.stderr.write(f"{one_line(redactor_for().text(question))} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def counted(number: int, noun: str) -> str:

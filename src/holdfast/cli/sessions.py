@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import os
 import socket
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +16,13 @@ import msgspec
 
 from holdfast.classify.times import parse_duration
 from holdfast.cli.exits import Exit
-from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_line, show_table
+from holdfast.cli.output import confirmed, counted, fail, narrate, show_facts, show_json, show_line, show_table
 from holdfast.cli.store import time_of, with_store
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.sessions import Answer, answer, machine, pending, session_file
 from holdfast.sessions.admin import close, find, in_use, make_resumable, overview
 from holdfast.sessions.retention import Retention, plan, prune
-from holdfast.sessions.transfer import export_lines, import_lines
+from holdfast.sessions.transfer import Imported, export_lines, import_lines
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -214,10 +216,15 @@ def _text(value: Any) -> str:
 
 
 async def sessions_close(store: Store, given: Sequence[str], *, reason: str, yes: bool, as_json: bool) -> Exit:
-    """Close each session, and stop at the first that cannot be closed. Closing several sessions needs `yes`."""
-    found = list(dict.fromkeys([await find(store, one) for one in given]))
-    if len(found) > 1 and not yes:
-        fail(f"{len(found)} sessions would be closed for good: {', '.join(found)}", "say --yes to close them")
+    """Close each session, and stop at the first that cannot be closed. A person confirms it, or says `yes`."""
+    meant = {one: await find(store, one) for one in given}
+    found = list(dict.fromkeys(meant.values()))
+    # With --yes nobody sees which session a beginning means before it is closed for good.
+    cut = [one for one, session in meant.items() if one != session]
+    if yes and cut:
+        raise InvalidError.saying("session", f"with --yes, a whole id such as {meant[cut[0]]}", repr(cut[0]))
+    if not yes and not confirmed(await _closing(store, found)):
+        narrate("nothing was closed")
         return Exit.REFUSED
     for session in found:
         await close(store, session, reason)
@@ -225,6 +232,19 @@ async def sessions_close(store: Store, given: Sequence[str], *, reason: str, yes
     if as_json:
         show_json({"schema": "holdfast.sessions.close/1", "closed": found})
     return Exit.OK
+
+
+async def _closing(store: Store, sessions: Sequence[str]) -> str:
+    """Return the question that a person answers before sessions are closed."""
+    if len(sessions) > 1:
+        return f"Close {len(sessions)} sessions for good ({', '.join(sessions)})?"
+    seen = await overview(store, sessions[0])
+    facts = [seen.record.state.value]
+    if seen.in_flight:
+        facts.append(f"turn {seen.turn} is in flight and would be abandoned")
+    if seen.unknown:
+        facts.append(f"{counted(len(seen.unknown), 'step')} may have happened and would stay unresolved")
+    return f"Close {sessions[0]} for good? It is {'; '.join(facts)}."
 
 
 # --- answer ---
@@ -301,29 +321,46 @@ async def sessions_export(
     return Exit.OK
 
 
-def sessions_import(url: str | None, file: str, *, persisted: bool, as_json: bool) -> Exit:
+def sessions_import(url: str | None, file: str, *, persisted: bool, unverified: bool, as_json: bool) -> Exit:
     """Put exported sessions into a store; the store is created if it does not exist."""
     # The file is read before the store is created, so that a wrong path leaves no empty store behind.
     content = _read(file)
     problems: list[HoldfastError] = []
+    done: Imported | None = None
+    trails: list[dict[str, Any]] = []
 
     async def import_them(store: Store) -> Exit:
+        nonlocal done, trails
         if persisted:
             loaded = session_file.parse(content, "stdin" if file == "-" else file)
             problems.extend(loaded.problems)
             imported = await _put(store, loaded.sessions, problems)
         else:
-            imported = [await import_lines(store, content.splitlines())]
+            done = await import_lines(store, content.splitlines(), unverified=unverified)
+            imported, trails = [done.session], [msgspec.to_builtins(done)]
         if as_json:
             messages = [problem.fault.message for problem in problems]
-            show_json({"schema": "holdfast.sessions.import/1", "imported": imported, "problems": messages})
+            document = {"imported": imported, "problems": messages, "trails": trails}
+            show_json({"schema": "holdfast.sessions.import/1", **document})
         else:
             narrate(f"imported {', '.join(imported) or 'nothing'}")
+            if done is not None:
+                _narrate_trail(done)
         for problem in problems:
             fail(str(problem), f"holdfast explain {problem.fault.code}")
         return Exit(problems[0].fault.entry.exit_code) if problems else Exit.OK
 
     return with_store(url, import_them, create=True)
+
+
+def _narrate_trail(done: Imported) -> None:
+    """Print what the import found out about the audit trail."""
+    if done.tampered:
+        narrate(f"the file was changed, and the new audit trail says so: {done.tampered}")
+    else:
+        narrate(f"verified {done.verified} of {counted(done.records, 'audit record')}")
+    if done.masked:
+        narrate(f"{counted(done.masked, 'line')} had values masked as secrets: steps of the session get the masks")
 
 
 async def _put(
@@ -355,10 +392,19 @@ def _write(text: str, output: str | None) -> None:
     if output is None:
         sys.stdout.write(text)
         return
-    # The file is renamed when it is complete. A full disk must not leave half an export under the final name.
-    unfinished = Path(f"{output}.part")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(output)
+    # The file is renamed when it is complete. A full disk must not leave half an export under the final name. Only its owner may
+    # read it: it holds everything that the session knows.
+    path = Path(output)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 # --- prune ---

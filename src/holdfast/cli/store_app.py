@@ -236,11 +236,11 @@ def sessions_resume(session: _Session, store: _Store = None, as_json: _Json = Fa
 def sessions_close(
     ids: _Sessions,
     reason: Annotated[str, typer.Option(help="Why, for the log and the audit trail.")] = "closed by hand",
-    yes: _Yes = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. The ids must be complete then.")] = False,
     store: _Store = None,
     as_json: _Json = False,
 ) -> None:
-    """End sessions for good. A running turn is abandoned. Closing several sessions needs --yes."""
+    """End sessions for good, after you confirm it. A running turn is abandoned."""
     from holdfast.cli.sessions import sessions_close as verb
 
     _perform_on(store, lambda opened: verb(opened, ids, reason=reason, yes=yes, as_json=as_json))
@@ -292,13 +292,16 @@ def sessions_export(
 def sessions_import(
     file: Annotated[str, typer.Argument(help="The output of `export`; - for stdin.")],
     persisted: _Persisted = False,
+    unverified: Annotated[
+        bool, typer.Option("--unverified", help="Import it even if its audit trail was changed. The new trail says so.")
+    ] = False,
     store: _Store = None,
     as_json: _Json = False,
 ) -> None:
     """Put exported sessions into a store. A session that the store already has is rejected and stays as it is."""
     from holdfast.cli.sessions import sessions_import as verb
 
-    perform(lambda: verb(store, file, persisted=persisted, as_json=as_json))
+    perform(lambda: verb(store, file, persisted=persisted, unverified=unverified, as_json=as_json))
 
 
 @sessions.command("prune")

@@ -138,6 +138,10 @@ class Message(EntryBody, frozen=True, tag="message"):
 
     content: Any = None
     role: str = "user"
+    id: str = ""
+    """The id that the sender gave it; empty if it gave none."""
+    client: str = ""
+    """The sender."""
 
 
 _Known: TypeAlias = TurnStarted | TurnEnded | StepStarted | StepEnded | QuestionRaised | Answered | Message
@@ -253,7 +257,8 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
                 self.answers.setdefault(question, body)
             case Message():
                 self.message_count += 1
-                self.last_message_id = id_
+                # The sender knows the message by its own id, and asks for what came after that.
+                self.last_message_id = body.id or id_
             case _:
                 pass
 

@@ -357,7 +357,7 @@ class Session(TurnRunner):
 
         With an `id` the same message of a client is stored once. Raises PROTO_DUPLICATE_ID if that id was used for another content.
         """
-        message = Message(content=codec.plain(content, "session.message"), role=role)
+        message = Message(content=codec.plain(content, "session.message"), role=role, id=id or "", client=client)
         claim = None
         if id is not None:
             body_hash = bytes.fromhex(codec.arguments_hash((message.content, role), {}, "message"))

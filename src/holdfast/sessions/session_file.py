@@ -110,7 +110,7 @@ def parse(content: bytes, place: str) -> Loaded:
     """Read a file's content; raise SESS_MANIFEST_INVALID if it is not a list at all."""
     try:
         items = msgspec.json.decode(content, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"{place} cannot be read as a list of sessions: {error}"
         context = {"path": place, "reason": str(error)}
         raise HoldfastError(Fault.of("SESS_MANIFEST_INVALID", message, context=context)) from error
@@ -118,7 +118,7 @@ def parse(content: bytes, place: str) -> Loaded:
     for number, item in enumerate(items):
         try:
             loaded.sessions.append(msgspec.json.decode(item, type=PersistedSession))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f"Session {number} in {place} cannot be read: {error}"
             facts = {"path": place, "index": number, "fields": str(error)}
             loaded.problems.append(HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", message, context=facts)))

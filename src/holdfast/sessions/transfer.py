@@ -1,10 +1,11 @@
 """Transfer of a session from one store to another, as JSON Lines.
 
-A file holds one session: a head, its checkpoint, its log, its audit trail, and a last line that shows the file is complete. After
-the import the session has a new epoch, and its entries have new numbers and dates. The new audit records hold the old hashes. Text that
-looks like a secret is masked in the file, unless it is exported `exact`.
+A file holds one session: a head, its checkpoint, its log, the message ids it knows, its audit trail, and a last line that shows the
+file is complete. After the import the session has a new epoch, and its entries have new numbers and dates. The new audit records hold
+the old hashes.
 
-Invariant: a session is imported as a whole or not at all. It never replaces an existing session.
+Invariant: a session is imported as a whole or not at all. It never replaces an existing session. A file whose audit trail was changed
+is rejected unless the caller accepts that, and then the new trail says so.
 """
 
 from __future__ import annotations
@@ -18,18 +19,38 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import audit
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, NewEntry, NewSession, SessionState
-from holdfast.stores.chain import session_chain
+from holdfast.stores.chain import GENESIS, entry_hash, session_chain, verify
 from holdfast.stores.errors import damaged
+from holdfast.stores.records import AuditRecord, StoredClaim
 from holdfast.stores.redaction import Mask
+from holdfast.stores.verification import records_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from holdfast.stores import Store
+    from holdfast.stores import Entry, SessionRecord, Store
 
-__all__ = ["SCHEMA", "export_lines", "import_lines"]
+
+__all__ = ["SCHEMA", "Imported", "export_lines", "import_lines"]
 
 SCHEMA = "holdfast.session/1"
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """What `import_lines` stored."""
+
+    session: str
+    entries: int
+    claims: int
+    """The message ids that the session still knows, so that no client can send a message twice."""
+    records: int
+    """The audit records that came along."""
+    verified: int
+    """How many of them have the hash that they should have. The others were masked in the export, or changed."""
+    tampered: str = ""
+    """What is wrong with the hashes of the audit trail or of the log; empty if nothing is."""
+    masked: int = 0
+    """Lines in which the export masked what looked like a secret. The session gets the masks."""
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,22 +79,37 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float
     type: str
     body: msgspec.Raw
+    hash: str = ""
     masked: bool = False
     """Whether the body is not what the store holds: something in it looked like a secret."""
 
 
-class _Audit(msgspec.Struct, frozen=True, kw_only=True):
+class _Audit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int
     at: float
     kind: str
     correlation: str
     payload: msgspec.Raw
     hash: str
+    masked: bool = False
+    """Then its hash cannot be checked."""
+
+
+class _Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    client: str
+    id: str
+    body_hash: str
+    at: float
+    first: int
+    top: int
+    result: msgspec.Raw
+    masked: bool = False
 
 
 class _End(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     audit: int
+    claims: int = 0
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,24 +118,23 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     head: _Head | None = None
     checkpoint: _Checkpoint | None = None
     entry: _Entry | None = None
+    claim: _Claim | None = None
     audit: _Audit | None = None
     end: _End | None = None
 
 
 _READ = msgspec.json.Decoder(_Line)
-L = TypeVar("L", bound=_Checkpoint | _Entry)
+L = TypeVar("L", bound=_Checkpoint | _Entry | _Claim | _Audit)
 
 
 async def export_lines(store: Store, session: str, *, exact: bool = False) -> AsyncIterator[bytes]:
     """Yield a session as JSON, line by line. Entries that are written meanwhile are left out.
 
-    What looks like a secret is masked, and its line is marked. With `exact` it is written as it is stored, so that the session can
-    be continued elsewhere with all its values.
-
-    Raise SESS_NOT_FOUND for an unknown session, and SESS_MANIFEST_DRIFT if its log is damaged.
+    Text that looks like a secret is masked, unless `exact`. A session that goes on elsewhere needs `exact`: with masks its steps get
+    other results than they stored. Raise SESS_NOT_FOUND for an unknown session, and SESS_MANIFEST_DRIFT if its log is damaged.
     """
-    mask = None if exact else Mask(process_redactor())
     record = await store.session(session)
+    mask = None if exact else Mask(process_redactor())
     head = _Head(
         schema=SCHEMA,
         session=session,
@@ -117,22 +152,35 @@ async def export_lines(store: Store, session: str, *, exact: bool = False) -> As
     if checkpoint is not None and checkpoint.offset <= record.top:
         kept = msgspec.convert(checkpoint, _Checkpoint, from_attributes=True)
         yield msgspec.json.encode(_Line(checkpoint=_masked(kept, "snapshot", mask)))
-    entries, after = 0, record.oldest - 1
+    entries = 0
+    async for entry in _log(store, record):
+        entries += 1
+        kept_entry = msgspec.convert(entry, _Entry, from_attributes=True)
+        yield msgspec.json.encode(_Line(entry=_masked(kept_entry, "body", mask)))
+    claims, place = 0, ("", "")
+    while found := await store.claims(session, after=place):
+        for claim in found:
+            yield msgspec.json.encode(_Line(claim=_masked(_exported(claim), "result", mask)))
+        claims, place = claims + len(found), (found[-1].client, found[-1].id)
+    records = 0
+    async for sealed in records_of(store, session_chain(session)):
+        records += 1
+        kept_record = msgspec.convert(sealed, _Audit, from_attributes=True)
+        yield msgspec.json.encode(_Line(audit=_masked(kept_record, "payload", mask)))
+    yield msgspec.json.encode(_Line(end=_End(entries=entries, audit=records, claims=claims)))
+
+
+async def _log(store: Store, record: SessionRecord) -> AsyncIterator[Entry]:
+    """Yield the entries up to the record's last, or raise SESS_MANIFEST_DRIFT if some are missing."""
+    after = record.oldest - 1
     while after < record.top:
-        found = await store.read(session, after=after, limit=min(1_000, record.top - after))
+        found = await store.read(record.id, after=after, limit=min(1_000, record.top - after))
         if not found:
             # Without this check a gap in the log would make the loop run for ever.
-            raise damaged(session, f"its log ends at entry {after}, and had {record.top}")
+            raise damaged(record.id, f"its log ends at entry {after}, and had {record.top}")
         for entry in found:
-            line = msgspec.convert(entry, _Entry, from_attributes=True)
-            yield msgspec.json.encode(_Line(entry=_masked(line, "body", mask)))
-            entries, after = entries + 1, entry.offset
-    records = 0
-    while page := await store.audit(session_chain(session), after=records):
-        for sealed in page:
-            yield msgspec.json.encode(_Line(audit=msgspec.convert(sealed, _Audit, from_attributes=True)))
-        records += len(page)
-    yield msgspec.json.encode(_Line(end=_End(entries=entries, audit=records)))
+            yield entry
+        after = found[-1].offset
 
 
 def _masked(line: L, field: str, mask: Mask | None) -> L:
@@ -143,15 +191,32 @@ def _masked(line: L, field: str, mask: Mask | None) -> L:
     return msgspec.structs.replace(line, **{field: msgspec.Raw(masked), "masked": True})
 
 
-async def import_lines(store: Store, lines: Iterable[bytes]) -> str:
-    """Import an exported session into a store; return its id.
+def _exported(claim: StoredClaim) -> _Claim:
+    return _Claim(
+        client=claim.client,
+        id=claim.id,
+        body_hash=claim.body_hash.hex(),
+        at=claim.at,
+        first=claim.first,
+        top=claim.top,
+        result=msgspec.Raw(claim.result),
+    )
 
-    Raise SESS_MANIFEST_INVALID for a file that cannot be read, and SESS_ILLEGAL_TRANSITION if the session exists already.
+
+async def import_lines(store: Store, lines: Iterable[bytes], *, unverified: bool = False) -> Imported:
+    """Import an exported session into a store; return what was imported.
+
+    Raise SESS_MANIFEST_INVALID for a file that cannot be read, SESS_ILLEGAL_TRANSITION if the session exists already, and
+    SYS_AUDIT_TAMPERED if its audit trail was changed. With `unverified` a changed trail is accepted, and the new trail says so.
     """
     file = _SessionFile(lines)
-    await store.commit(file.commit(store.id))
-    assert file.head is not None
-    return file.head.session
+    imported = file.imported()
+    if imported.tampered and not unverified:
+        message = f"The file of session {imported.session!r} was changed: {imported.tampered}"
+        context = {"chain": session_chain(imported.session), "reason": imported.tampered}
+        raise HoldfastError(Fault.of("SYS_AUDIT_TAMPERED", message, context=context))
+    await store.commit(file.commit(store.id, imported))
+    return imported
 
 
 class _SessionFile:
@@ -161,6 +226,7 @@ class _SessionFile:
         self.head: _Head | None = None
         self._checkpoint: _Checkpoint | None = None
         self._entries: list[_Entry] = []
+        self._claims: list[_Claim] = []
         self._audit: list[_Audit] = []
         self._ended = False
         number = 0
@@ -172,12 +238,7 @@ class _SessionFile:
             raise _invalid(number + 1, "the file is cut: its last line is missing")
 
     def _take(self, line: bytes, number: int) -> None:
-        try:
-            part = _READ.decode(line)
-            # The line above does not check `Raw` parts. They must be JSON too, or the store would hold garbage.
-            msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _invalid(number, str(error)) from error
+        part = _part(line, number)
         if (self.head is None) is (part.head is None) or self._ended:
             raise _invalid(number, "expected a line of one session, its head first and its end last")
         if part.head is not None:
@@ -188,6 +249,8 @@ class _SessionFile:
             self._checkpoint = part.checkpoint
         elif part.entry is not None:
             self._entry(part.entry, number)
+        elif part.claim is not None:
+            self._claims.append(part.claim)
         elif part.audit is not None:
             self._audit.append(part.audit)
         elif part.end is not None:
@@ -201,29 +264,56 @@ class _SessionFile:
         self._entries.append(entry)
 
     def _end(self, end: _End, number: int) -> None:
-        found = _End(entries=len(self._entries), audit=len(self._audit))
+        found = _End(entries=len(self._entries), audit=len(self._audit), claims=len(self._claims))
         # A file that was cut in the middle and glued together again has wrong counts.
         if end != found:
-            raise _invalid(number, f"expected {end.entries} entries and {end.audit} records, got {found}")
+            raise _invalid(number, f"expected {_counts(end)}, got {_counts(found)}")
         self._ended = True
 
-    def commit(self, store: str) -> Commit:
+    def imported(self) -> Imported:
+        """Check the audit trail; return what the file holds."""
+        head = self.head
+        assert head is not None
+        verified, tampered = _verify(session_chain(head.session), self._audit)
+        tampered = tampered or _verify_log(head.session, self._entries)
+        checkpoint = [] if self._checkpoint is None else [self._checkpoint]
+        lines: list[_Checkpoint | _Entry | _Claim | _Audit] = [*checkpoint, *self._entries, *self._claims, *self._audit]
+        return Imported(
+            session=head.session,
+            entries=len(self._entries),
+            claims=len(self._claims),
+            records=len(self._audit),
+            verified=verified,
+            tampered=tampered,
+            masked=sum(line.masked for line in lines),
+        )
+
+    def commit(self, store: str, imported: Imported) -> Commit:
         """Return the whole session as one commit."""
         head = self.head
         assert head is not None
         # The process that works in the original does not work in the copy.
         state = SessionState.PAUSED if head.state is SessionState.ACTIVE else head.state
         manifest = msgspec.structs.replace(head.manifest, store_id=store, session_id=head.session)
-        facts = {"state": state.value, "was": head.state.value, "imported": True, "epoch": head.epoch}
-        # Values that were masked in the file do not come back when the session is resumed.
-        masked = sum(entry.masked for entry in self._entries)
-        arrival = audit("SessionLifecycle", head.session, **facts, **({"masked": masked} if masked else {}))
+        trail = {"records": imported.records, "verified": imported.verified, "tampered": imported.tampered}
+        arrival = audit(
+            "SessionLifecycle",
+            head.session,
+            state=state.value,
+            was=head.state.value,
+            imported=True,
+            epoch=head.epoch,
+            trail=trail,
+            # Values that were masked in the file do not come back when the session is resumed.
+            masked=imported.masked,
+        )
         return Commit(
             session=head.session,
             create=NewSession(manifest=encode_manifest(manifest)),
             state=state,
             entries=tuple(NewEntry(type=entry.type, id=entry.id, body=bytes(entry.body)) for entry in self._entries),
             checkpoint=self._new_checkpoint(head),
+            claims=tuple(_new_claim(claim, head, number) for number, claim in enumerate(self._claims, 1)),
             audit=(*map(_resealed, self._audit), arrival),
         )
 
@@ -238,6 +328,96 @@ class _SessionFile:
             last_message_id=kept.last_message_id,
             snapshot=bytes(kept.snapshot),
         )
+
+
+def _part(line: bytes, number: int) -> _Line:
+    try:
+        part = _READ.decode(line)
+        # The line above does not check `Raw` parts. They must be JSON too, or the store would hold garbage.
+        msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _invalid(number, str(error)) from error
+    except RecursionError:
+        # Without its cause: its traceback is as long as the value is deep.
+        raise _invalid(number, "its values are nested too deeply") from None
+    return part
+
+
+def _verify(chain: str, records: list[_Audit]) -> tuple[int, str]:
+    """Return how many records have the hash that they should have, and what is wrong, if anything is."""
+    verified, before = 0, GENESIS
+    for number, record in enumerate(records, 1):
+        if record.seq != number:
+            return verified, f"record {number} is missing"
+        if record.masked:
+            # Its content is not the content that was sealed. What follows is still chained to its hash.
+            before = _digest(record.hash)
+            continue
+        whole = AuditRecord(
+            chain=chain,
+            seq=record.seq,
+            at=record.at,
+            kind=record.kind,
+            correlation=record.correlation,
+            payload=record.payload,
+            hash=record.hash,
+        )
+        _, before, broken = verify((whole,), after=number - 1, before=before)
+        if broken is not None:
+            return verified, f"record {number} was changed"
+        verified += 1
+    return verified, ""
+
+
+def _verify_log(session: str, entries: list[_Entry]) -> str:
+    """Return what is wrong with the hashes of a log, or an empty text."""
+    before: bytes | None = None
+    for entry in entries:
+        # Entries of before there were hashes have none. A log that was compacted begins with a hash of what is gone.
+        if before is None and entry.offset == 1:
+            before = GENESIS
+        if entry.hash and before is not None and not entry.masked:
+            sealed = entry_hash(
+                before,
+                session=session,
+                offset=entry.offset,
+                at=entry.at,
+                id_=entry.id,
+                type_=entry.type,
+                body=bytes(entry.body),
+            )
+            if sealed.hex() != entry.hash:
+                return f"entry {entry.offset} of its log was changed"
+        before = _digest(entry.hash) if entry.hash else None
+    return ""
+
+
+def _counts(end: _End) -> str:
+    return f"{end.entries} entries, {end.claims} claims and {end.audit} records"
+
+
+def _digest(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""
+
+
+def _new_claim(claim: _Claim, head: _Head, number: int) -> StoredClaim:
+    moved = head.oldest - 1
+    digest = _digest(claim.body_hash)
+    if not digest:
+        raise _invalid(number, f"claim {claim.id!r} has no hash of its message")
+    return StoredClaim(
+        client=claim.client,
+        id=claim.id,
+        body_hash=digest,
+        at=claim.at,
+        # The log is numbered from 1 again. The entry of an old claim may have been compacted away.
+        first=max(0, claim.first - moved),
+        top=max(0, claim.top - moved),
+        result=bytes(claim.result),
+    )
 
 
 def _resealed(record: _Audit) -> NewAudit:

@@ -24,6 +24,7 @@ from holdfast.stores.records import (
     Receipt,
     SessionRecord,
     SessionState,
+    StoredClaim,
     check_name,
 )
 from holdfast.stores.redaction import Mask, prepared
@@ -186,6 +187,13 @@ class MemoryStore:
         kept.record = msgspec.structs.replace(record, oldest=record.oldest + gone)
         return gone
 
+    async def claims(
+        self, session: str, *, after: tuple[str, str] = ("", ""), limit: int = PAGE_ENTRIES
+    ) -> list[StoredClaim]:
+        """Return a page of a session's claims, by client and id, after the client and id in `after`."""
+        known = sorted(item for item in self._kept(session).claims.items() if item[0] > after)
+        return [_stored(key, body_hash, receipt) for key, (body_hash, receipt) in known[:limit]]
+
     async def forget_claims(self, session: str, before: float) -> None:
         """Drop claims older than a time (wall clock), but never the last thousand."""
         kept = self._kept(session)
@@ -261,6 +269,9 @@ class MemoryStore:
         if (claim := commit.claim) is not None:
             receipt = msgspec.structs.replace(receipt, result=msgspec.Raw(claim.result))
             kept.claims[claim.client, claim.id] = (claim.body_hash, receipt)
+        for one in commit.claims:
+            made = Receipt(first=one.first, top=one.top, at=one.at, epoch=record.epoch, result=msgspec.Raw(one.result))
+            kept.claims[one.client, one.id] = (one.body_hash, made)
         if commit.audit:
             self._seal(commit.chain or session_chain(record.id), commit.audit, at)
         return receipt
@@ -285,6 +296,19 @@ class MemoryStore:
 
     def _own(self, kept: _Kept, fence: int, owner: str | None, until: float) -> None:
         kept.record = msgspec.structs.replace(kept.record, fence=fence, owner=owner, lease_until=until)
+
+
+def _stored(key: tuple[str, str], body_hash: bytes, receipt: Receipt) -> StoredClaim:
+    client, id_ = key
+    return StoredClaim(
+        client=client,
+        id=id_,
+        body_hash=body_hash,
+        at=receipt.at,
+        first=receipt.first,
+        top=receipt.top,
+        result=bytes(receipt.result),
+    )
 
 
 def _known(kept: _Kept, claim: Claim) -> Receipt | None:

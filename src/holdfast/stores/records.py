@@ -30,6 +30,7 @@ __all__ = [
     "Receipt",
     "SessionRecord",
     "SessionState",
+    "StoredClaim",
     "check_name",
 ]
 
@@ -152,6 +153,19 @@ class Claim(_Value, frozen=True):
     """JSON that a repeated claim gets back."""
 
 
+class StoredClaim(_Value, frozen=True):
+    """A claim that was made, and the receipt of its commit."""
+
+    client: str
+    id: str
+    body_hash: bytes
+    at: float
+    first: int
+    top: int
+    result: bytes
+    """JSON."""
+
+
 class NewAudit(_Value, frozen=True):
     """A record to add to an audit chain.
 
@@ -215,6 +229,8 @@ class Commit(_Value, frozen=True):
     entries: tuple[NewEntry, ...] = ()
     checkpoint: NewCheckpoint | None = None
     claim: Claim | None = None
+    claims: tuple[StoredClaim, ...] = ()
+    """Claims that an imported session brings along. Only with `create`."""
     audit: tuple[NewAudit, ...] = ()
     chain: str = ""
     """The audit chain for `audit`; by default the session's own."""

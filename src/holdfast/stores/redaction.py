@@ -140,6 +140,8 @@ def _bodies(commit: Commit) -> Iterator[tuple[str, bytes]]:
         yield "entry.body", entry.body
     if commit.claim is not None:
         yield "claim.result", commit.claim.result
+    for known in commit.claims:
+        yield "claim.result", known.result
     if commit.checkpoint is not None:
         yield "checkpoint.snapshot", commit.checkpoint.snapshot
     if commit.manifest is not None:
@@ -167,6 +169,8 @@ def _check(commit: Commit, mask: Mask) -> None:
         raise InvalidError.at("commit.session", "a session's id; without one only an audit chain is written", None)
     if commit.chain:
         check_name("commit.chain", commit.chain)
+    if commit.claims and commit.create is None:
+        raise InvalidError.at("commit.claims", "claims only of a session that the commit creates", len(commit.claims))
     for path, text in _texts(commit):
         _check_text(path, text)
         if mask.is_in(text):
@@ -186,6 +190,9 @@ def _texts(commit: Commit) -> Iterator[tuple[str, str]]:
     if commit.claim is not None:
         yield "claim.client", commit.claim.client
         yield "claim.id", commit.claim.id
+    for known in commit.claims:
+        yield "claim.client", known.client
+        yield "claim.id", known.id
     if commit.checkpoint is not None and commit.checkpoint.last_message_id is not None:
         yield "checkpoint.last_message_id", commit.checkpoint.last_message_id
     for record in commit.audit:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Receipt,
         SessionRecord,
         SessionState,
+        StoredClaim,
     )
 
 __all__ = ["PAGE_BYTES", "PAGE_ENTRIES", "Store"]
@@ -107,6 +108,12 @@ class Store(Protocol):
 
     async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
         """Drop the entries before an offset, up to the checkpoint at most; return how many were dropped."""
+        ...
+
+    async def claims(
+        self, session: str, *, after: tuple[str, str] = ("", ""), limit: int = PAGE_ENTRIES
+    ) -> list[StoredClaim]:
+        """Return a page of a session's claims, by client and id, after the client and id in `after`."""
         ...
 
     async def forget_claims(self, session: str, before: float) -> None:

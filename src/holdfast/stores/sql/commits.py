@@ -102,6 +102,8 @@ def _write(commit: Commit, key: int, was: tuple[str, bytes], receipt: Receipt, l
     yield Query(MOVE, (receipt.top, at, (commit.state or state), head, key))
     if commit.manifest is not None:
         yield Query(_DESCRIBE, (commit.manifest, key))
+    if commit.claims:
+        yield Many(_CLAIM, [(key, *msgspec.structs.astuple(claim)) for claim in commit.claims])
     if commit.checkpoint is not None:
         yield from _snapshot(commit.session or "", commit.checkpoint, key, receipt)
     if commit.audit:

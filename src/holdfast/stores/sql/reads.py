@@ -13,7 +13,7 @@ from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState
+    from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
     from holdfast.stores.sql.query import Script
 
 __all__ = ["Readable"]
@@ -52,6 +52,12 @@ class Readable:
 
     async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
         return await self._read(lambda: chains_script(after, limit))
+
+    async def claims(
+        self, session: str, *, after: tuple[str, str] = ("", ""), limit: int = PAGE_ENTRIES
+    ) -> list[StoredClaim]:
+        check_name("session", session)
+        return await self._read(lambda: claims_script(session, after, limit))
 
     async def orphans(self) -> list[AuditRecord]:
         return await self._read(orphans_script)
@@ -136,6 +142,16 @@ def audit_script(chain: str, after: int, limit: int) -> Script[list[AuditRecord]
 def chains_script(after: str, limit: int) -> Script[list[tuple[str, int, str]]]:
     rows = yield Query("SELECT name, seq, hash FROM chain WHERE name > ? ORDER BY name LIMIT ?", (after, limit))
     return [(name, seq, bytes(sealed).hex()) for name, seq, sealed in rows]
+
+
+def claims_script(session: str, after: tuple[str, str], limit: int) -> Script[list[StoredClaim]]:
+    key = yield from _key(session)
+    rows = yield Query(
+        "SELECT client, id, body_hash, at, first, top, result FROM inbox"
+        " WHERE session = ? AND (client, id) > (?, ?) ORDER BY client, id LIMIT ?",
+        (key, *after, limit),
+    )
+    return [to.claim(row) for row in rows]
 
 
 def orphans_script() -> Script[list[AuditRecord]]:

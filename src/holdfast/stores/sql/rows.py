@@ -9,18 +9,19 @@ import msgspec
 from holdfast.faults import HoldfastError
 from holdfast.stores.chain import GENESIS, entry_hash, snapshot_hash
 from holdfast.stores.errors import damaged
-from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState
+from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.stores.sql.query import Row
 
-__all__ = ["SESSION_COLUMNS", "audit_record", "checkpoint", "entries", "hashed", "listed", "session_record"]
+__all__ = ["SESSION_COLUMNS", "audit_record", "checkpoint", "claim", "entries", "hashed", "listed", "session_record"]
 
 SESSION_COLUMNS = (
     "key, name, epoch, state, oldest, top, created_at, last_at, manifest, fence, owner, lease_until, checkpoint"
 )
+_NUMBERS = ("oldest", "top", "created_at", "last_at", "fence", "lease_until", "checkpoint")
 
 
 def session_record(row: Row) -> SessionRecord:
@@ -30,6 +31,10 @@ def session_record(row: Row) -> SessionRecord:
         known = SessionState(state)
     except ValueError:
         raise damaged(id_, f"its state is {state!r}") from None
+    for name, number in zip(_NUMBERS, (oldest, top, created_at, last_at, fence, lease_until, at), strict=True):
+        # SQLite stores any value in any column.
+        if not isinstance(number, (int, float)) and not (number is None and name == "checkpoint"):
+            raise damaged(id_, f"its {name} is {number!r}, not a number")
     return SessionRecord(
         id=id_,
         epoch=epoch,
@@ -54,12 +59,12 @@ def listed(row: Row) -> SessionRecord:
         id_, epoch, created_at, last_at = row[1], row[2], row[6], row[7]
         return SessionRecord(
             id=id_,
-            epoch=epoch,
+            epoch=str(epoch),
             state=SessionState.ERROR,
             oldest=1,
             top=0,
-            created_at=created_at,
-            last_at=last_at,
+            created_at=created_at if isinstance(created_at, float) else 0.0,
+            last_at=last_at if isinstance(last_at, float) else 0.0,
             manifest=msgspec.Raw(b"null"),
         )
 
@@ -102,6 +107,19 @@ def checkpoint(session: str, row: Row) -> Checkpoint:
     if sealed is not None and _bytes(sealed) != snapshot_hash(session, kept):
         raise damaged(session, "its checkpoint was changed after it was written")
     return kept
+
+
+def claim(row: Row) -> StoredClaim:
+    client, id_, body_hash, at, first, top, result = row
+    return StoredClaim(
+        client=client,
+        id=id_,
+        body_hash=_bytes(body_hash),
+        at=at,
+        first=first,
+        top=top,
+        result=_bytes(result),
+    )
 
 
 def audit_record(chain: str, row: Row) -> AuditRecord:

@@ -6,7 +6,8 @@ import asyncio
 
 import msgspec
 
-from holdfast.stores import NewSession, SessionState
+from holdfast.stores import Commit, NewAudit, NewSession, SessionState
+from holdfast.stores.records import StoredClaim
 from holdfast.testing.stores.conformance import Kit, appending, case, claim, create, everything, raises_fault
 
 __all__: list[str] = []
@@ -120,3 +121,40 @@ async def fewer_than_a_thousand_claims_are_all_kept(kit: Kit) -> None:
         assert (await store.commit(appending("a", claim=claim()))).duplicate
         with raises_fault("SESS_NOT_FOUND"):
             await store.forget_claims("s9", 0)
+
+
+@case
+async def claims_are_listed_page_by_page_with_their_receipts(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        for number in range(3):
+            await store.commit(appending(f"e{number}", claim=claim(f"m{number}", result=b'{"n":%d}' % number)))
+        page = await store.claims("s1", limit=2)
+        assert [(one.id, one.first, one.result) for one in page] == [("m0", 1, b'{"n":0}'), ("m1", 2, b'{"n":1}')]
+        rest = await store.claims("s1", after=(page[-1].client, page[-1].id))
+        assert [one.id for one in rest] == ["m2"]
+        with raises_fault("SESS_NOT_FOUND"):
+            await store.claims("nobody")
+
+
+@case
+async def a_created_session_can_bring_claims_along(kit: Kit) -> None:
+    async with kit.store() as store:
+        made = claim("m1", result=b'{"n":1}')
+        known = StoredClaim(
+            client=made.client, id="m1", body_hash=made.body_hash, at=5.0, first=1, top=1, result=made.result
+        )
+        await store.commit(Commit(session="s1", create=NewSession(manifest=b"{}"), claims=(known,)))
+        assert await store.claims("s1") == [known]
+        again = await store.commit(appending("a", claim=made))
+        assert (again.duplicate, again.first, bytes(again.result)) == (True, 1, b'{"n":1}')
+        with raises_fault("CONFIG_OPTION_INVALID"):
+            await store.commit(Commit(session="s1", claims=(known,)))
+
+
+@case
+async def a_sound_store_has_no_orphans(kit: Kit) -> None:
+    async with kit.store() as store:
+        record = NewAudit(kind="Turn", correlation="run-1", payload=b"{}")
+        await store.commit(Commit(chain="mine", audit=(record,)))
+        assert await store.orphans() == []
