@@ -164,9 +164,9 @@ def test_the_lease_of_a_dead_process_of_this_machine_is_taken_at_once() -> None:
     ).stdout.strip()
     assert is_gone(dead)
     assert not is_gone(this_process())
-    host, pid, _ = this_process().split("/", 2)
-    assert is_gone(f"{host}/{pid}/1/x"), "the number belongs to another process now"
-    assert not is_gone(f"elsewhere/{pid}/1/x"), "another machine's processes cannot be seen"
+    host, pid, _, where, _ = this_process().split("/")
+    assert is_gone(f"{host}/{pid}/1/{where}/x"), "the number belongs to another process now"
+    assert not is_gone(f"elsewhere/{pid}/1/{where}/x"), "another machine's processes cannot be seen"
 
     async def main() -> None:
         store = MemoryStore()

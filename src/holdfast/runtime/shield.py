@@ -5,17 +5,37 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.faults import HoldfastError
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-__all__ = ["run_to_end", "wait_to_end"]
+__all__ = ["run_to_end", "shielded", "wait_to_end"]
 
 T = TypeVar("T")
 
 
 async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     """Run the work to its end. A caller that is cancelled is released at once, and the work goes on without it."""
-    return await asyncio.shield(asyncio.get_running_loop().create_task(work))
+    return await shielded(asyncio.get_running_loop().create_task(work))
+
+
+async def shielded(task: asyncio.Task[T]) -> T:
+    """Wait for a task that goes on if the caller is cancelled. Then nobody gets its failure: asyncio prints it unless it is ours."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            task.add_done_callback(_ignore_ours)
+        raise
+
+
+def _ignore_ours(task: asyncio.Task[Any]) -> None:
+    # A failure of ours was recorded where it happened: the session that lost its lease knows it, and so does its caller.
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, HoldfastError):
+        context = {"message": "Task exception was never retrieved", "exception": error, "future": task}
+        task.get_loop().call_exception_handler(context)
 
 
 async def wait_to_end(work: Coroutine[Any, Any, T]) -> T:

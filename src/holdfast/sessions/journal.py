@@ -20,6 +20,7 @@ from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.shield import shielded
 from holdfast.runtime.suppress import suppressed
 from holdfast.sessions import codec
 from holdfast.sessions.log import EntryBody, SessionMemory, new_entry
@@ -216,7 +217,7 @@ class Journal:
             expected = f"`async with Session.open({self.session!r}, …) as session`"
             raise InvalidError.saying("session", expected, "a session that was not entered")
         # The write runs in its own task, because a cancelled caller must not interrupt the commit.
-        return await asyncio.shield(self._start(bodies, type_, parts))
+        return await shielded(self._start(bodies, type_, parts))
 
     def _start(self, bodies: tuple[EntryBody, ...], type_: str | None, parts: dict[str, Any]) -> asyncio.Task[Receipt]:
         # The caller's deadline and budget must not stop this write: the result of finished work must be saved.

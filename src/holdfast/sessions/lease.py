@@ -1,21 +1,29 @@
 """The lease of a session: taken when the session is opened, renewed while it is open, given back when it is left.
 
-A lease names its owner: host, process id, and the start time of that process. So other processes of the same machine can tell
-whether the owner still lives. They need not wait until the lease of a dead owner ends.
+A lease names its owner: host, process id, the start time of that process, and the start of the machine and the namespace in which
+that id counts. So other processes of the same machine can tell whether the owner still lives. They need not wait until the lease of
+a dead owner ends.
+
+Leases are renewed by a thread, all leases of a store at once, so that an event loop that is busy or blocked does not lose them. A
+process that hangs therefore keeps its sessions until it is killed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import socket
+import threading
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from holdfast._platform import is_posix
+from holdfast._platform import after_fork, boot_id, is_posix
 from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.runtime import SystemClock
 from holdfast.runtime.shield import run_to_end
 from holdfast.runtime.suppress import suppress, suppressed
 
@@ -46,7 +54,13 @@ async def take(store: Store, session: str, ttl: float, runtime: Runtime | None =
 
 async def _give_back(store: Store, taking: asyncio.Future[Lease], runtime: Runtime | None) -> None:
     with _ends_by_itself(runtime):
-        await store.release(await taking)
+        await _release(store, await taking)
+
+
+async def _release(store: Store, lease: Lease) -> None:
+    _LEFT.add(lease.owner)
+    await store.release(lease)
+    _LEFT.discard(lease.owner)
 
 
 def _ends_by_itself(runtime: Runtime | None) -> Suppression:
@@ -59,23 +73,35 @@ async def _take(store: Store, session: str, ttl: float) -> Lease:
         return await store.acquire(session, owner, ttl)
     except HoldfastError as error:
         holder = error.fault.context.get("owner")
-        if error.fault.code != "SESS_LEASE_LOST" or not isinstance(holder, str) or not is_gone(holder):
+        if error.fault.code != "SESS_LEASE_LOST" or not isinstance(holder, str):
+            raise
+        # This process may have left the session while the store failed, and could not give the lease back.
+        if holder not in _LEFT and not is_gone(holder):
             raise
     # Acquire the lease in the dead owner's name, for zero seconds. This raises the fence, so the store rejects a late write
     # of the dead process.
     await store.acquire(session, holder, 0.0)
+    _LEFT.discard(holder)
     return await store.acquire(session, owner, ttl)
 
 
 class LeaseKeeper:
-    """Renews the leases of all sessions that are open on one store, in one event loop, by one clock."""
+    """Renews the leases of all sessions that are open on one store, in one event loop, by one clock.
+
+    By the system's clock a thread renews them. By another clock, such as a test's, a task does, because only the event loop knows
+    that time.
+    """
 
     def __init__(self, store: Store, ttl: float, clock: Clock) -> None:
         self._store = store
         self._ttl = ttl
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
+        self._changing = threading.Lock()
+        """Held while a lease that was renewed takes the place of the one before."""
+        self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
+        self._stop: threading.Event | None = None
 
     def keep(self, lease: Lease, lost: Callable[[Fault], None], runtime: Runtime | None = None) -> None:
         """Renew a lease from now on. `lost` is called once if the lease is lost; ignored failures go to `runtime`."""
@@ -83,8 +109,16 @@ class LeaseKeeper:
             # The earlier lease had ended, and this same process opened the session again.
             before.lost(_lost(lease.session))
         self._kept[lease.session] = _Kept(lease, lost, self._clock.monotonic() + self._ttl, runtime)
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="holdfast-leases")
+        if self._task is None and self._stop is None:
+            self._start()
+
+    def _start(self) -> None:
+        if not isinstance(self._clock, SystemClock):
+            self._task = self._loop.create_task(self._run(), name="holdfast-leases")
+            return
+        self._stop = threading.Event()
+        # The thread is a daemon: a program that forgets to leave a session must still be able to end.
+        threading.Thread(target=self._run_in_thread, args=(self._stop,), name="holdfast-leases", daemon=True).start()
 
     async def give_back(self, session: str, fence: int) -> None:
         """Stop renewing, and release the lease. If the store fails now, the lease ends by itself after its time."""
@@ -93,14 +127,18 @@ class LeaseKeeper:
         if kept is not None and kept.lease.fence == fence:
             self.forget(session)
             with _ends_by_itself(kept.runtime):
-                await self._store.release(kept.lease)
+                await _release(self._store, kept.lease)
 
     def forget(self, session: str) -> _Kept | None:
-        """Stop renewing a lease. The task ends when no lease is left."""
-        kept = self._kept.pop(session, None)
-        if not self._kept and self._task is not None:
-            self._task.cancel()
-            self._task = None
+        """Stop renewing a lease. The thread or task ends when no lease is left."""
+        with self._changing:
+            kept = self._kept.pop(session, None)
+        if not self._kept:
+            if self._task is not None:
+                self._task.cancel()
+            if self._stop is not None:
+                self._stop.set()
+            self._task = self._stop = None
         return kept
 
     def lease(self, session: str) -> Lease:
@@ -115,22 +153,61 @@ class LeaseKeeper:
                 await self._renew(session, kept)
 
     async def _renew(self, session: str, kept: _Kept) -> None:
+        end = self._clock.monotonic() + self._ttl
         try:
             lease = await self._store.renew(kept.lease, self._ttl)
         except Exception as error:  # noqa: BLE001 - whatever a store raises, the other leases must still be renewed
             rejected = isinstance(error, HoldfastError) and error.fault.code != "SESS_STORE_UNAVAILABLE"
-            if not rejected and self._clock.monotonic() < kept.end:
-                # The lease is still valid, and the store may recover before it ends.
-                suppressed(error, "the lease is still valid and is renewed again", runtime=kept.runtime)
-                return
-            if self._kept.get(session) is not kept:
-                return
-            del self._kept[session]
-            kept.lost(_lost(session))
+            self._failed(session, kept, None if rejected else error)
         else:
+            self._renewed(session, kept, lease, end)
+
+    def _run_in_thread(self, stop: threading.Event) -> None:
+        while not stop.wait(self._ttl / 3):
+            # A loop that is closed left its sessions without giving them back. Their leases end by themselves.
+            if self._loop.is_closed():
+                return
+            self._renew_all()
+
+    def _renew_all(self) -> None:
+        kept, end = dict(self._kept), self._clock.monotonic() + self._ttl
+        try:
+            renewed = self._store.renew_all([one.lease for one in kept.values()], self._ttl)
+        except Exception as error:  # noqa: BLE001 - whatever a store raises, the leases must be renewed again
+            for session, one in kept.items():
+                self._in_loop(self._failed, session, one, error)
+            return
+        leases = {lease.session: lease for lease in renewed}
+        for session, one in kept.items():
+            lease = leases.get(session)
+            if lease is None:
+                self._in_loop(self._failed, session, one, None)
+            else:
+                # Do this here: the loop may be blocked for longer than a lease.
+                self._renewed(session, one, lease, end)
+
+    def _renewed(self, session: str, kept: _Kept, lease: Lease, end: float) -> None:
+        with self._changing:
             # The session may have been left, or opened again, while the store was renewing.
             if self._kept.get(session) is kept:
-                self._kept[session] = _Kept(lease, kept.lost, self._clock.monotonic() + self._ttl, kept.runtime)
+                self._kept[session] = _Kept(lease, kept.lost, end, kept.runtime)
+
+    def _failed(self, session: str, kept: _Kept, error: Exception | None) -> None:
+        """A lease was not renewed. Without an error, another owner has taken it."""
+        if self._kept.get(session) is not kept:
+            return
+        if error is not None and self._clock.monotonic() < kept.end:
+            # The lease is still valid, and the store may recover before it ends.
+            suppressed(error, "the lease is still valid and is renewed again", runtime=kept.runtime)
+            return
+        self.forget(session)
+        _LEFT.add(kept.lease.owner)
+        kept.lost(_lost(session))
+
+    def _in_loop(self, action: Callable[..., None], *args: Any) -> None:
+        # A closed loop raises. It has no sessions any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(action, *args)
 
 
 def keeper_for(store: Store, ttl: float, clock: Clock) -> LeaseKeeper:
@@ -168,18 +245,23 @@ _KEEPERS: WeakKeyDictionary[
 ] = WeakKeyDictionary()
 
 
+_LEFT: set[str] = set()
+"""Owner names of this process that own nothing any more, although the store still has their leases: it failed when they ended."""
+
+
 def this_process() -> str:
-    """Return a new owner name in this process: host, process id, start of the process, and a random part."""
+    """Return a new owner name in this process: host, process id, start of the process, where that id counts, a random part."""
     pid = os.getpid()
-    return f"{socket.gethostname()}/{pid}/{_started(pid)}/{secrets.token_hex(4)}"
+    return f"{socket.gethostname()}/{pid}/{_started(pid)}/{_namespace()}/{secrets.token_hex(4)}"
 
 
 def is_gone(owner: str) -> bool:
     """Whether an owner is known to be dead: it was a process of this machine, and that process has ended."""
     host, _, rest = owner.partition("/")
     pid, _, rest = rest.partition("/")
-    started = rest.partition("/")[0]
-    if host != socket.gethostname() or not pid.isdigit():
+    started, _, rest = rest.partition("/")
+    # Two containers may have the same host name. In another one the same id means another process, or none.
+    if host != socket.gethostname() or rest.partition("/")[0] != _namespace() or not pid.isdigit():
         return False
     # On Windows `os.kill(pid, 0)` sends Ctrl-C instead of a test. There we wait until a dead owner's lease ends.
     if not is_posix():
@@ -193,6 +275,19 @@ def is_gone(owner: str) -> bool:
         return False
     # The system reuses process ids. The start time shows whether it is still the same process.
     return started != _started(int(pid))
+
+
+@cache
+def _namespace() -> str:
+    """Return where process ids count: this start of the machine, and the namespace of process ids (containers have their own)."""
+    try:
+        inode = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        inode = 0
+    return f"{(boot_id() or '')[:8]}.{inode}"
+
+
+after_fork(_namespace.cache_clear)
 
 
 def _started(pid: int) -> str:

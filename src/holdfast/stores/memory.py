@@ -6,6 +6,7 @@ It shares no code with the SQL stores on purpose: the conformance suite compares
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from typing import TYPE_CHECKING, Self
 
@@ -70,6 +71,7 @@ class MemoryStore:
         self._sessions: dict[str, _Kept] = {}
         self._chains: dict[str, list[AuditRecord]] = {}
         self._wakeups = Wakeups()
+        self._lock = threading.Lock()
         self._id = f"memory-{secrets.token_hex(8)}"
 
     @property
@@ -85,8 +87,12 @@ class MemoryStore:
 
     async def commit(self, commit: Commit) -> Receipt:
         """Write all of the commit, or nothing. Raises what `Store.commit` lists."""
-        # Nothing below awaits, so a commit is atomic in the event loop.
         commit = prepared(commit, self._mask)
+        # Nothing below awaits, so a commit is atomic in the event loop. The lock keeps out the thread that renews leases.
+        with self._lock:
+            return self._commit(commit)
+
+    def _commit(self, commit: Commit) -> Receipt:
         now = self._wall()
         if commit.session is None:
             self._seal(commit.chain, commit.audit, now)
@@ -144,7 +150,8 @@ class MemoryStore:
         if record.owner is not None and record.owner != owner and record.lease_until > now:
             raise errors.held_by(session, record.owner, record.lease_until - now)
         lease = Lease(session=session, owner=owner, fence=record.fence + 1, until=now + ttl)
-        self._own(kept, lease.fence, owner, lease.until)
+        with self._lock:
+            self._own(kept, lease.fence, owner, lease.until)
         return lease
 
     async def renew(self, lease: Lease, ttl: float) -> Lease:
@@ -153,14 +160,27 @@ class MemoryStore:
         if not _holds(kept.record, lease):
             raise errors.lost(lease.session)
         renewed = msgspec.structs.replace(lease, until=self._wall() + ttl)
-        self._own(kept, renewed.fence, renewed.owner, renewed.until)
+        with self._lock:
+            self._own(kept, renewed.fence, renewed.owner, renewed.until)
+        return renewed
+
+    def renew_all(self, leases: Sequence[Lease], ttl: float) -> list[Lease]:
+        """Extend many leases to `ttl` seconds from now, from another thread; return those that were renewed."""
+        until, renewed = self._wall() + ttl, list[Lease]()
+        for lease in leases:
+            with self._lock:
+                kept = self._sessions.get(lease.session)
+                if kept is not None and _holds(kept.record, lease):
+                    self._own(kept, lease.fence, lease.owner, until)
+                    renewed.append(msgspec.structs.replace(lease, until=until))
         return renewed
 
     async def release(self, lease: Lease) -> None:
         """End a lease. If it was taken over meanwhile, nothing happens."""
         kept = self._kept(lease.session)
-        if _holds(kept.record, lease):
-            self._own(kept, lease.fence, None, 0.0)
+        with self._lock:
+            if _holds(kept.record, lease):
+                self._own(kept, lease.fence, None, 0.0)
 
     async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
         """Return a page of an audit chain: the records after number `after`."""
@@ -184,7 +204,8 @@ class MemoryStore:
         # Never drop entries after the checkpoint, because they are needed to resume.
         gone = max(0, min(before, (record.checkpoint or 0) + 1) - record.oldest)
         del kept.entries[:gone]
-        kept.record = msgspec.structs.replace(record, oldest=record.oldest + gone)
+        with self._lock:
+            kept.record = msgspec.structs.replace(kept.record, oldest=record.oldest + gone)
         return gone
 
     async def claims(

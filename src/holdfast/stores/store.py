@@ -90,6 +90,13 @@ class Store(Protocol):
         """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
         ...
 
+    def renew_all(self, leases: Sequence[Lease], ttl: float) -> list[Lease]:
+        """Extend many leases to `ttl` seconds from now; return those that were renewed. The others were taken over.
+
+        This call blocks, and is made from a thread that does nothing else, so that leases are renewed while the event loop is busy.
+        """
+        ...
+
     async def release(self, lease: Lease) -> None:
         """End a lease. If it was taken over meanwhile, nothing happens."""
         ...

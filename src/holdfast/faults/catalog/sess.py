@@ -149,7 +149,7 @@ ENTRIES = (
         "SESS_LEASE_LOST",
         {**FATAL, "layer": Layer.RECOVERY},
         "Session[ '{session_id}'] is owned by another process",
-        "Another process has taken over this session.",
+        "Another process is working in this session.",
         "Do nothing: the newer owner continues, and this process must stop writing",
         scope=Scope.SESSION,
         next_actor=NextActor.MACHINE,

@@ -4,6 +4,7 @@
     engine         transactions, and the outcome of a transaction whose COMMIT was not answered
     groups         group commit: plain commits of all sessions in one statement; arrays: their values in binary
     lanes          one queue of all other writes per session
+    renewals       renews leases from another thread
     notifications  wakes tasks in other processes, with LISTEN and NOTIFY
     tables         the schema and its versions; failures: PostgreSQL's errors as faults
 

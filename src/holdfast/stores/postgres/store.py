@@ -26,6 +26,7 @@ from holdfast.stores.postgres.failures import typed
 from holdfast.stores.postgres.groups import Groups
 from holdfast.stores.postgres.lanes import Job
 from holdfast.stores.postgres.notifications import Listener, Notifier
+from holdfast.stores.postgres.renewals import Renewals
 from holdfast.stores.postgres.tables import DIALECT, migrate
 from holdfast.stores.records import Commit, Lease, Receipt, check_name
 from holdfast.stores.redaction import Mask, prepared
@@ -34,7 +35,7 @@ from holdfast.stores.sql.reads import Readable
 from holdfast.stores.wakeups import Wakeups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
@@ -117,6 +118,7 @@ class PostgresStore(Readable):
         channel = f"holdfast.{self._schema}"
         self._engine, self._process = engine, os.getpid()
         self._groups = Groups(engine, self._schema, self._now)
+        self._renewals = Renewals(await self._blocking(), self._schema)
         self._listener = Listener(self._connect, channel, self._wakeups)
         self._notifier = Notifier(engine, channel)
         return self
@@ -130,6 +132,7 @@ class PostgresStore(Readable):
         await self._listener.close()
         await self._notifier.close()
         await self._groups.close()
+        await asyncio.get_running_loop().run_in_executor(None, self._renewals.close)
         # If the server is gone, our rows in `slot` are deleted after some days.
         with suppress(psycopg.Error):
             await engine.close()
@@ -169,6 +172,11 @@ class PostgresStore(Readable):
     async def renew(self, lease: Lease, ttl: float) -> Lease:
         """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
         return await self._write(lease.session, lambda now: leases.renew_script(lease, ttl, leases.Instant(now), _LOCK))
+
+    def renew_all(self, leases_: Sequence[Lease], ttl: float) -> list[Lease]:
+        """Extend many leases to `ttl` seconds from now, from another thread; return those that were renewed."""
+        self._opened()
+        return self._renewals.renew(leases_, ttl, None if self._clock is None else self._clock.wall())
 
     async def release(self, lease: Lease) -> None:
         """End a lease. If it was taken over meanwhile, nothing happens."""
@@ -269,6 +277,18 @@ class PostgresStore(Readable):
         else:
             server, kwargs = await _resolved(self._server.conninfo), dict(await _resolved(self._server.kwargs) or {})
         return await AsyncConnection.connect(server, **kwargs | self._settings())
+
+    async def _blocking(self) -> Callable[[], psycopg.Connection[Any]]:
+        """Return a function that opens a connection that blocks, for another thread."""
+        if isinstance(self._server, str):
+            server, kwargs = self._server, {}
+        else:
+            server, kwargs = await _resolved(self._server.conninfo), dict(await _resolved(self._server.kwargs) or {})
+        # A renewal that a crash of the server loses only makes the lease end earlier.
+        options = kwargs | self._settings()
+        lock = f"-c synchronous_commit=off -c lock_timeout={max(1, round(self._busy * 1_000))}"
+        options["options"] = f"{options.get('options') or conninfo_to_dict(server).get('options') or ''} {lock}".strip()
+        return partial(psycopg.Connection.connect, server, **options)
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings of our connections. Keepalives detect that the network is down."""

@@ -28,7 +28,7 @@ from holdfast.stores.sqlite.writer import Job, Writer, run_script
 from holdfast.stores.wakeups import Wakeups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
@@ -114,6 +114,12 @@ class SqliteStore(Readable):
         """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
         return await self._write(lease.session, lambda: leases.renew_script(lease, ttl, self._instant()))
 
+    def renew_all(self, leases_: Sequence[Lease], ttl: float) -> list[Lease]:
+        """Extend many leases to `ttl` seconds from now, from another thread; return those that were renewed."""
+        job = Job(lambda: leases.renew_all_script(leases_, ttl, self._instant()))
+        renewed: list[Lease] = self._in_use().do(job).result()
+        return renewed
+
     async def release(self, lease: Lease) -> None:
         """End a lease. If it was taken over meanwhile, nothing happens."""
         await self._write(lease.session, lambda: leases.release_script(lease))
@@ -167,7 +173,7 @@ class SqliteStore(Readable):
         return self._writer
 
     async def _write(self, session: str | None, script: Callable[[], Script[T]], commit: Commit | None = None) -> T:
-        result: T = await self._in_use().do(Job(script, session, commit))
+        result: T = await self._in_use().do(Job(script, session, commit, asyncio.get_running_loop()))
         return result
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:

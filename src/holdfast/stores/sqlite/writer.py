@@ -6,11 +6,11 @@ that raises does not affect the other scripts of its transaction.
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import threading
 import time
 from collections import defaultdict
+from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +24,7 @@ from holdfast.stores.sql.query import Many
 from holdfast.stores.sqlite.failures import typed
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
@@ -79,14 +80,21 @@ class Job:
 
     __slots__ = ("commit", "done", "error", "future", "loop", "result", "script", "session")
 
-    def __init__(self, script: Callable[[], Script[Any]], session: str | None, commit: Commit | None = None) -> None:
+    def __init__(
+        self,
+        script: Callable[[], Script[Any]],
+        session: str | None = None,
+        commit: Commit | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self.script = script
         self.session = session
         """The session that it changes."""
         self.commit = commit
         """The commit that the script writes, if it writes one. A batch writes a plain commit without its script."""
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.loop = loop
+        """The event loop that waits for it; None: a thread waits."""
+        self.future: asyncio.Future[Any] | Future[Any] = Future() if loop is None else loop.create_future()
         self.done = False
         """Whether its transaction has ended: the script was rejected, or its writes are on disk."""
         self.result: Any = None
@@ -199,13 +207,14 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="holdfast-sqlite", daemon=True)
         self._thread.start()
 
-    async def do(self, job: Job) -> Any:
+    def do(self, job: Job) -> Any:
+        """Write a job with the next transaction; return the future of its result."""
         # Hold the lock, because no job may be queued after the None that ends the thread.
         with self._closing:
             if self._closed:
                 raise unavailable(f"{self._path} is closed")
             self._queue.put(job)
-        return await job.future
+        return job.future
 
     def close(self) -> None:
         """Write the queued jobs, then stop. Block until the thread has ended."""
@@ -341,14 +350,17 @@ def _settle(jobs: list[Job]) -> None:
     if len(jobs) == 1:
         _send(jobs[0].loop, jobs)
         return
-    by_loop: defaultdict[asyncio.AbstractEventLoop, list[Job]] = defaultdict(list)
+    by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[Job]] = defaultdict(list)
     for job in jobs:
         by_loop[job.loop].append(job)
     for loop, its in by_loop.items():
         _send(loop, its)
 
 
-def _send(loop: asyncio.AbstractEventLoop, jobs: list[Job]) -> None:
+def _send(loop: asyncio.AbstractEventLoop | None, jobs: list[Job]) -> None:
+    if loop is None:
+        _deliver(jobs)
+        return
     if loop.is_closed():
         return
     try:

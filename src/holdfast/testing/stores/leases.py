@@ -96,6 +96,29 @@ async def a_renewed_lease_lasts(kit: Kit) -> None:
 
 
 @case
+async def many_leases_are_renewed_at_once_from_another_thread(kit: Kit) -> None:
+    async with kit.store() as store:
+        leases = []
+        for n in range(4):
+            await create(store, f"s{n}")
+            leases.append(await store.acquire(f"s{n}", f"o{n}", 10))
+        await store.acquire("s1", "o1", 10)
+        await store.release(leases[2])
+        kit.clock.advance(8)
+        missing = Lease(session="s9", owner="a", fence=1, until=0.0)
+        renewed = await asyncio.to_thread(store.renew_all, [*leases, missing], 10)
+        assert [(lease.session, lease.fence) for lease in renewed] == [("s0", 1), ("s3", 1)]
+        assert {lease.until for lease in renewed} == {kit.clock.wall() + 10}
+        kit.clock.advance(8)
+        for session in ("s0", "s3"):
+            with raises_fault("SESS_LEASE_LOST"):
+                await store.acquire(session, "b", 10)
+        for session in ("s1", "s2"):
+            await store.acquire(session, "b", 10)
+        assert await asyncio.to_thread(store.renew_all, [], 10) == []
+
+
+@case
 async def a_released_lease_is_free_at_once(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)

@@ -1,0 +1,203 @@
+"""Leases: renewed off the event loop, all of a store at once, and taken from nobody who lives."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from sessions_kit import code_of, square
+
+from holdfast.faults import HoldfastError
+from holdfast.sessions import Session, lease
+from holdfast.sessions.lease import is_gone, this_process
+from holdfast.stores import Commit, Lease, MemoryStore, SqliteStore
+from holdfast.stores.errors import unavailable
+from holdfast.stores.sqlite import store as sqlite_store
+from holdfast.testing import run
+
+
+class Renewing(MemoryStore):
+    """A store that counts how often leases are renewed, and how many at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+        self.threads: set[str] = set()
+        self.often = threading.Event()
+        self.fails = False
+
+    def renew_all(self, leases: Sequence[Lease], ttl: float) -> list[Lease]:
+        self.sizes.append(len(leases))
+        self.threads.add(threading.current_thread().name)
+        if len(self.sizes) >= 3:
+            self.often.set()
+        if self.fails:
+            raise unavailable("the disk is full")
+        return super().renew_all(leases, ttl)
+
+
+def test_FD13_a_loop_that_is_blocked_does_not_lose_its_lease() -> None:
+    async def main() -> None:
+        store = Renewing()
+        async with Session.open("s", store=store, lease=0.3) as session:
+            # Nothing else runs in this loop until the lease was renewed three times.
+            assert store.often.wait(20)
+            with pytest.raises(HoldfastError) as raised:
+                await store.acquire("s", "another", 30)
+            assert code_of(raised.value) == "SESS_LEASE_LOST"
+            assert await session.step(square, 3) == 9
+
+    asyncio.run(main())
+
+
+def test_FD11_all_leases_of_a_store_are_renewed_at_once_and_by_one_thread() -> None:
+    async def main() -> Renewing:
+        store = Renewing()
+        opened = [await Session.open(f"s{n}", store=store, lease=0.3).__aenter__() for n in range(50)]
+        store.sizes.clear()
+        store.often.clear()
+        await asyncio.to_thread(store.often.wait, 20)
+        for session in opened:
+            await session.__aexit__(None, None, None)
+        return store
+
+    store = asyncio.run(main())
+    assert set(store.sizes[1:3]) == {50}
+    assert store.threads == {"holdfast-leases"}
+
+
+def test_the_thread_ends_with_the_last_session() -> None:
+    def running() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "holdfast-leases"]
+
+    async def main() -> None:
+        async with Session.open("s", store=MemoryStore(), lease=0.3):
+            (thread,) = running()
+        await asyncio.to_thread(thread.join, 20)
+        assert not running()
+
+    asyncio.run(main())
+
+
+def test_a_lease_that_was_taken_over_ends_the_session_also_from_the_thread() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=store, lease=0.3) as session:
+                await store.acquire("s", session._keeper.lease("s").owner, 1000.0)
+                await asyncio.Event().wait()
+        assert code_of(raised.value) == "SESS_LEASE_LOST"
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_store_that_fails_for_longer_than_a_lease_ends_the_session() -> None:
+    async def main() -> None:
+        store = Renewing()
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=store, lease=0.3):
+                store.fails = True
+                await asyncio.Event().wait()
+        assert code_of(raised.value) == "SESS_LEASE_LOST"
+        assert len(store.sizes) >= 3, "one failure does not end it"
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_FD13_a_process_is_not_locked_out_by_the_lease_that_it_could_not_give_back() -> None:
+    class Failing(MemoryStore):
+        failing = False
+
+        async def commit(self, commit: Commit) -> Any:
+            if self.failing:
+                raise unavailable("the disk failed")
+            return await super().commit(commit)
+
+        async def release(self, lease: Lease) -> None:
+            if self.failing:
+                raise unavailable("the disk failed")
+            await super().release(lease)
+
+    async def main() -> None:
+        store = Failing()
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=store, lease=1000) as session:
+                store.failing = True
+                await session.step(square, 3)
+        assert code_of(raised.value) == "SESS_STORE_UNAVAILABLE"
+        store.failing = False
+        assert (await store.session("s")).owner is not None
+        async with Session.open("s", store=store) as session:
+            assert await session.step(square, 3) == 9
+
+    run(main())
+
+
+def test_FD10_an_owner_in_another_pid_namespace_or_of_another_start_of_the_machine_is_not_known_to_be_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dead = "/".join([*this_process().split("/")[:2], "1", this_process().split("/")[3], "x"])
+    assert is_gone(dead)
+    for where in ("00000000.1", "", "1"):
+        elsewhere = "/".join([*dead.split("/")[:3], where, "x"])
+        assert not is_gone(elsewhere)
+    # What version 1 of the names held is not enough to know.
+    assert not is_gone("/".join([*dead.split("/")[:3], "x"]))
+    monkeypatch.setattr(lease, "_namespace", lambda: "another")
+    assert not is_gone(dead)
+
+
+def test_FD10_a_clock_that_is_set_forward_does_not_take_a_lease_from_a_living_owner(tmp_path, monkeypatch) -> None:
+    async def main() -> None:
+        async with (
+            SqliteStore(tmp_path / "s.db") as one,
+            SqliteStore(tmp_path / "s.db") as other,
+            Session.open("s", store=one),
+        ):
+            real = time.time()
+            monkeypatch.setattr(time, "time", lambda: real + 3_600)
+            with pytest.raises(HoldfastError) as raised:
+                await other.acquire("s", "another", 30)
+            assert code_of(raised.value) == "SESS_LEASE_LOST"
+            # After a restart of the machine its monotonic clock says nothing about the lease.
+            monkeypatch.setattr(sqlite_store, "boot_id", lambda: "another start")
+            assert (await other.acquire("s", "another", 30)).owner == "another"
+
+    if sqlite_store.boot_id() is None:
+        pytest.skip("this system does not name its starts")
+    asyncio.run(main())
+
+
+def test_FD13_fencing_prints_nothing_about_tasks() -> None:
+    """The write of a step that was cancelled when the lease was lost fails, and nobody waits for it any more."""
+    printed: list[dict[str, Any]] = []
+
+    class Slow(MemoryStore):
+        async def commit(self, commit: Commit) -> Any:
+            if commit.entries:
+                await asyncio.sleep(10)
+            return await super().commit(commit)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: printed.append(context))
+        store = Slow()
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=store, lease=1000) as session:
+                working = asyncio.ensure_future(session.step(square, 3))
+                await asyncio.sleep(1)
+                await store.acquire("s", session._keeper.lease("s").owner, 1000.0)
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+                await asyncio.sleep(100)
+                await session.step(square, 4)
+        assert code_of(raised.value) == "SESS_LEASE_LOST"
+        gc.collect()
+
+    run(main())
+    gc.collect()
+    assert printed == []
