@@ -114,7 +114,7 @@ _NOT_ALLOWED = phrases("""
     not allowed | not permitted | revoked | without | prohibited | only | needs | not been granted | no access
 """)
 _POLICY = phrases("""
-    moderation | violates | violation | violate | unsafe | harmful | refusal | terms of service | guidelines | can't help with
+    was filtered | been filtered | withheld | moderation | violates | violation | violate | unsafe | harmful | refusal | terms of service | guidelines | can't help with
     cannot help with | unable to help with | disallowed content | safety | against policy | policy | offensive | copyrighted
 """)
 _NOT_POLICY = phrases(
@@ -133,7 +133,7 @@ _UNREADABLE = phrases("""
 _WRONG = phrases("""
     unknown | unrecognized | unrecognised | must be | must not | must have | cannot both | mutually exclusive | not permitted
     not accepted | is not one of | not one of | out of range | positive integer | supported values | not a valid | a valid | illegal
-    bad format | invalid | unsupported | not supported | expected | allowed types | allowed values | cannot be | should be | too old
+    improperly formed | improperly | bad format | invalid | unsupported | not supported | expected | allowed types | allowed values | cannot be | should be | too old
     malformed | incompatible | mismatch | outdated | required | cannot be combined | conflicting | conflicts with | duplicate
     could not be processed | could not process | cannot be processed | failed to process | unreadable | corrupt | corrupted | not a supported | cannot parse | failed to parse | could not parse | not allowed | not available | not enabled | isn't enabled | may not | isn't allowed | isn't supported | does not match | doesn't match
     above the | can't be | misspelled | did you mean | not expected | wrong
@@ -146,7 +146,7 @@ _BROKEN = phrases("""
 _ILL = phrases("""
     busy | not ready | no workers | is starting | are starting | still starting | starting up | server starting | is restarting | restarting | maintenance | overload | overloaded | unhealthy | degraded | outage
     recovering | is down | are down | unavailable | not available | warming | went wrong | internal error | error occurred | try again | please retry | retry later
-    unresponsive | offline | shutting down | is initializing | still initializing | no available | scaling | at capacity | temporarily
+    unresponsive | unreachable | not reachable | can't be reached | offline | shutting down | is initializing | still initializing | no available | scaling | at capacity | temporarily
     pool is exhausted | fault | not started | being started | not responding | are ready | on our side | on our end | rebooting | draining
 """)
 _DIED = phrases(

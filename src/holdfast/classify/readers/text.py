@@ -35,7 +35,7 @@ _GRPC = re.compile(
     r"(?:statuscode\.|status[ =]+)(" + "|".join(GRPC_NAMES[1:]) + r")\b|grpc[-_ ]status[:= ]+(\d{1,2}\b|\w+)",
     re.IGNORECASE,
 )
-_GRPC_WORDS = {name.replace("_", "").lower(): name.lower() for name in GRPC_NAMES[1:]}
+_GRPC_WORDS = {name.replace("_", "").lower(): name.lower() for name in GRPC_NAMES[1:]} | {"canceled": "cancelled"}
 # Go prints "code = Unavailable desc = …", Node.js "14 UNAVAILABLE: …", Connect "[unavailable] …".
 _GRPC_CODE = re.compile(r"\bcode = (\w+) desc|^(?:Error: )?\d{1,2} ([A-Z_]{5,20}): |^\[([a-z_]{5,20})\] ")
 _NAMED_EXCEPTION = re.compile(r"\b([A-Z]\w{3,60}Exception)\b")

@@ -154,7 +154,7 @@ def by_code(evidence: Evidence) -> Verdict | None:
 _KEY_UNSET = phrases("api_key is not set", "key is not set", "key not set")
 _ABSENT = phrases("""
     environment variable | env var | missing key | must be set | is required | not provided | is missing | must provide | please set | please provide
-    must be provided | is not set
+    must be provided | is not set | not configured
 """)
 _KEY = re.compile(
     r"(?:\bapi[_ -]?key|\b(?:api|access|auth)[_ -]?token|\bsecret[_ -]?key|\b[a-z0-9_]+_(?:key|token|secret|password|credentials))\b"

@@ -42,7 +42,8 @@ def cancelled_here(evidence: Evidence) -> Verdict | None:
 def cancelled_on_the_wire(evidence: Evidence) -> Verdict | None:
     """499, gRPC CANCELLED and JSON-RPC -32800 mean that the caller went away, unless the server blames itself."""
     closed = evidence.status == 499 or evidence.rpc_code == -32800
-    if closed or (evidence.source is Source.GRPC and "cancelled" in evidence.codes):
+    by_grpc = evidence.source is Source.GRPC and "cancelled" in evidence.codes
+    if closed or by_grpc or "grpc:cancelled" in evidence.codes:
         if "backenderror" in evidence.codes or evidence.matches(_THEIR_FAULT):
             return Verdict(code="PROVIDER_UNAVAILABLE")
         return Verdict(code="SYS_CANCELLED")

@@ -52,5 +52,22 @@ def login_in_stderr(evidence: Evidence) -> Verdict | None:
     return Verdict(code="AUTH_FAILED", scope=Scope.REQUEST)
 
 
-IN_STDERR = (login_in_stderr,)
+_LINE = phrases(
+    "connection | network | communications link | channel | socket | tunnel | websocket | remote host | session\n"
+)
+_BROKEN = phrases("""
+    refused | reset | was lost | is lost | dropped | broken | disconnected | link failure | unreachable | hung up | severed
+""")
+
+
+@applies_when(_BROKEN, local=True)
+def line_in_stderr(evidence: Evidence) -> Verdict | None:
+    """A program printed a short text about a connection that broke."""
+    process = evidence.source is Source.PROCESS and evidence.exit_code and (evidence.status or 0) < 400
+    if not process or len(evidence.text) > LONGEST or not evidence.matches(_LINE):
+        return None
+    return Verdict(code="ACTOR_CLI_NETWORK")
+
+
+IN_STDERR = (login_in_stderr, line_in_stderr)
 RULES = (by_word_groups,)

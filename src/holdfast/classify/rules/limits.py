@@ -202,7 +202,12 @@ def daily(evidence: Evidence) -> Verdict | None:
 @applies_when(_RATE, not_defect=True)
 def rate_in_prose(evidence: Evidence) -> Verdict | None:
     """There are too many requests, tokens or connections in a short time."""
-    return Verdict(code="SYS_RESOURCE_EXHAUSTED") if "disk quota" in evidence.text else _rate(evidence)
+    if "disk quota" in evidence.text:
+        return Verdict(code="SYS_RESOURCE_EXHAUSTED")
+    if evidence.status == 403 and evidence.exit_code and not evidence.matches(_PER_MINUTE | _RATE_WORDS):
+        # Clouds send 403 for a quota that somebody must raise, and 429 for a rate.
+        return Verdict(code="TOOL_QUOTA_EXHAUSTED")
+    return _rate(evidence)
 
 
 @applies_when(_RATE_CODES)

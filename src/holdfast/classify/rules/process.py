@@ -19,7 +19,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_OUT_OF_MEMORY",
         phrases("""
         heap out of memory | out of memory | outofmemoryerror | heap space | cannot allocate memory | memoryerror | oom-kill… | oomkilled | bad_alloc
-        allowed memory size
+        allowed memory size | exceeding memory limits
     """),
     ),
     ("SYS_RESOURCE_EXHAUSTED", phrases("no space left on device", "disk quota exceeded", "too many open files")),
@@ -113,9 +113,9 @@ _LESS_EXACT = names("""
 _REPORT = phrases("""
     assertionerror | tests failed | test failed | failing tests | short test summary | could not compile
     compilation failed | syntax error | syntaxerror | lint errors | expect(received) | assertion failed | assertion error | test suites:
-    cannot find name | undefined name | arguments are required | unrecognized arguments | unexpected argument | unknown option
+    cypresserror | failed to resolve import | can't resolve '. | cannot find name | undefined name | arguments are required | unrecognized arguments | unexpected argument | unknown option
     unknown flag | invalid option | unrecognized option | unknown shorthand flag | test results: | failing test | cannot find symbol | undeclared identifier | is not assignable to | undefined reference to
-""")
+""") | codes("cypresserror assertionerror comparisonfailure")
 _FAILED_TESTS = re.compile(
     r"\b\d+ (?:failed|failing|failures?)\b.{0,60}\b(?:passed|total|tests?|run)\b|^--- fail: |^failed \S+::|\bfailures: \d",
     re.MULTILINE,
