@@ -54,6 +54,7 @@ def test_other_failures_of_one_of_them_do_not_concern_the_others() -> None:
         for _ in range(20):
             with pytest.raises(HoldfastError):
                 await world.recover(Target(provider="gpt", credential="revoked"), GROUP).call(denied)
+            await asyncio.sleep(2)
 
     world.run(calls())
     assert world.circuit_state("key:gpt/revoked") is CircuitState.OPEN
