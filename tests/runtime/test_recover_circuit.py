@@ -378,6 +378,28 @@ def test_R34_a_call_rejected_from_the_start_measures_each_wait_from_its_own_star
     assert (world.now, world.of(AttemptEnded)[-1].took) == (40 + took, took)
 
 
+@pytest.mark.parametrize(("wanted", "waits"), [(None, False), (True, True), (False, False)])
+def test_a_caller_who_wants_one_attempt_does_not_wait_for_a_circuit_unless_told_to(
+    wanted: bool | None, waits: bool
+) -> None:
+    world = World(defaults=True)
+    recovery = world.recover("claude", Policy(attempts=1, wait_for_circuit=wanted))
+    breaks = Always(reset)
+
+    async def calls() -> float:
+        while world.circuit_state("provider:claude") is not CircuitState.OPEN:
+            with pytest.raises((ConnectionResetError, CircuitOpenError)):
+                await recovery.call(breaks.acall)
+            await asyncio.sleep(1.1)
+        began, called = world.now, breaks.calls
+        with pytest.raises((ConnectionResetError, CircuitOpenError)):
+            await recovery.call(breaks.acall)
+        assert (breaks.calls > called) is waits
+        return world.now - began
+
+    assert (world.run(calls()) > 0) is waits
+
+
 def test_S1_1_the_wait_for_a_circuit_has_an_end() -> None:
     world = World()
     policy = Policy(circuit=Circuit(mode="forced-open"), wait_for_circuit=True, patience=None)

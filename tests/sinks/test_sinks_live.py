@@ -54,6 +54,12 @@ def test_the_countdown_runs_and_ends():
     assert line.shown(NOON + 9, UTC).startswith("⟳ Retrying… (2/3) now · claude")
 
 
+def test_a_call_that_waits_for_its_turn_says_so_and_names_no_attempt():
+    line = LiveState().apply(retry(operation="claude", fault=Fault.of("SYS_RATE_LIMITED", retry_after=3.4)))
+    assert line.shown(NOON, UTC) == "⟳ Waiting for its turn in 3.4s · claude · SYS_RATE_LIMITED"
+    assert line.logged(UTC) == "12:01:07 wait for its turn in 3.4s claude SYS_RATE_LIMITED"
+
+
 def test_a_wait_of_more_than_a_minute_is_a_time_of_day():
     line = LiveState().apply(retry(delay=61.0))
     assert (line.state, line.mark) == (LiveWord.PAUSED, "⏸")
@@ -70,8 +76,9 @@ def test_an_open_circuit_says_until_when():
     line = state.apply(change)
     assert line.shown(NOON, UTC) == "⊘ circuit open until 12:02:37 · claude · PROVIDER_OVERLOADED"
     assert state.lines == (line,)
-    waits = state.apply(retry(operation="claude", fault=Fault.of("CIRCUIT_OPEN")))
-    assert waits.shown(NOON, UTC) == "⊘ circuit open until 12:01:10 · claude · CIRCUIT_OPEN"
+    waits = state.apply(retry(operation="claude", requested=True, fault=Fault.of("CIRCUIT_OPEN", retry_after=4.0)))
+    assert waits.shown(NOON, UTC) == "⊘ circuit open until 12:01:10 · claude · CIRCUIT_OPEN", "no server asked for it"
+    assert waits.logged(UTC) == "12:01:07 wait for an open circuit until 12:01:10 claude CIRCUIT_OPEN"
     assert state.apply(Recovered(at=NOON, run="a", after=1, attempts=1)).over
     closed = CircuitStateChange(
         at=NOON + 91, circuit="provider:claude", from_=CircuitState.HALF_OPEN, to=CircuitState.CLOSED

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
     from holdfast.faults import AnyCode, Fault
 
-__all__ = ["Levels", "LogLines"]
+__all__ = ["WAITS_FOR", "Levels", "LogLines"]
 
 # The numbers of `logging`, which this room does not import.
 _DEBUG, _INFO, _WARNING = 10, 20, 30
 
-_NOT_CALLED = {"CIRCUIT_OPEN": "an open circuit", "SYS_RATE_LIMITED": "its turn"}
+WAITS_FOR = {"CIRCUIT_OPEN": "an open circuit", "SYS_RATE_LIMITED": "its turn"}
 """What a call waits for that was rejected before it was made."""
 
 
@@ -141,9 +141,9 @@ class LogLines:
         hint = ", as the server requested" if event.requested else ""
         of = "" if event.max_attempts is None else f" of {event.max_attempts}"
         left = f", {event.left:.0f} s left" if event.max_attempts is None and event.left is not None else ""
-        if event.fault.code in _NOT_CALLED:
+        if event.fault.code in WAITS_FOR:
             # No attempt was made, so none has failed.
-            return f"{_name(event)} waits {event.delay:.1f} s for {_NOT_CALLED[event.fault.code]} ({code}){left}"
+            return f"{_name(event)} waits {event.delay:.1f} s for {WAITS_FOR[event.fault.code]} ({code}){left}"
         return (
             f"{_name(event)}: attempt {event.attempt}{of} failed ({code}); "
             f"next attempt in {event.delay:.1f} s{hint}{left}"

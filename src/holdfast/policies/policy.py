@@ -137,8 +137,8 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     counts: Counts = "attempt"
     """What the circuit counts: each attempt, or one outcome per operation."""
     wait_for_circuit: bool | None = None
-    """Wait for the next probe of an open circuit instead of failing at once. None: wait if no fallback could answer
-    and the key was not denied."""
+    """Wait for the next probe of an open circuit instead of failing at once. None: wait if no fallback could answer,
+    the key was not denied, and `attempts` is not 1."""
     priority: Priority = "normal"
     """Which of the calls that wait for a target goes first: `high` before `normal` before `low`. A call that has waited a
     minute longer goes before those of the next higher priority, so none waits for ever."""
@@ -191,6 +191,12 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     def replace(self, **changes: Unpack[PolicyOptions]) -> Policy:
         """Return a copy with some options changed. It is checked like a new policy and raises `InvalidError`."""
         return self._replaced(changes)
+
+    @property
+    def waits(self) -> bool | None:
+        """Whether calls wait for an open circuit; None: where nothing else would answer."""
+        # Somebody who wants one attempt does not want to wait for a chance to make it.
+        return False if self.wait_for_circuit is None and self.attempts == 1 else self.wait_for_circuit
 
     @property
     def window(self) -> float | None:

@@ -280,7 +280,7 @@ class _Simulation:
             rng=self.rng,
             attempts=call.attempts,
             deadline=call.deadline,
-            waits_for_circuit=self.policy.wait_for_circuit is not False,
+            waits_for_circuit=self.policy.waits is not False,
             rejected=fault.code == "CIRCUIT_OPEN",
             open_until=self.breaker.rejects_until,
             first_to_wait=first_to_wait,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.ambient import Ambient, Monotonic
 
-__all__ = ["Budget", "Charges", "charge_answer", "charge_attempt", "take_back_attempt"]
+__all__ = ["Budget", "Charges", "charge_answer", "charge_attempt", "is_budget_spent", "take_back_attempt"]
 
 
 class Budget:
@@ -330,6 +330,11 @@ def charge_answer(op: Any, answer: object) -> None:
         answer = op.adapter.reported(answer)
     outer = op.outer
     op.charges.end(answer, None if outer is None else outer.charges, again=_is_recovery(op))
+
+
+def is_budget_spent(op: Any) -> bool:
+    """Whether the budget around an operation allows no further call."""
+    return op.budget is not None and op.budget.exhausted() is not None
 
 
 def _is_recovery(op: Any) -> bool:

@@ -108,7 +108,7 @@ def _rejection_fault(op: Operation, rejection: Rejection, left: float | None, no
         is_probed = rejection.state is CircuitState.HALF_OPEN
         context["until"] = "the probe under way has ended" if is_probed else "it is released"
     else:
-        context["retry_at"] = round(op.wall(now) + left, 3)
+        context["retry_at"] = round(op.plan.wall(now) + left, 3)
         context["until"] = reports.time_of_day(context["retry_at"])
     return Fault.of(CircuitOpenError.code, context=context)
 

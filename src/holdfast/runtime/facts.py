@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.policies.decide import Facts
+from holdfast.runtime.budget import is_budget_spent
 from holdfast.runtime.callables import used_up
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
         is_tool=plan.is_tool,
         is_running=op.left_running,
         nested=op.gave_up_inside(error),
-        budget_spent=op.is_budget_spent(),
+        budget_spent=is_budget_spent(op),
         alone=is_alone(op),
         waits_for_circuit=waits_for_circuit(op),
         open_until=plan.state.rejects_until if plan.obeys(plan.state) else None,
         reopened_for=op.reopened_for,
-        first_to_wait=op.first_to_wait,
+        first_to_wait=op.target_wait is not None and op.target_wait.is_first,
     )
     if plan.overrides is not None:
         facts.override = plan.overrides.of(error, plan.runtime, op.run)
@@ -54,11 +55,12 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
 
 def waits_for_circuit(op: Any) -> bool:
     """Whether it waits for an open circuit instead of giving up at once (R34)."""
-    wanted: bool | None = op.plan.policy.wait_for_circuit
+    wanted: bool | None = op.plan.policy.waits
     if wanted is not None:
         return wanted
     # Where waits are skipped, the circuit is still open after one.
-    return is_alone(op) and not op.waits_in_vain and op.plan.runtime.waits
+    in_vain = op.target_wait is not None and op.target_wait.in_vain
+    return is_alone(op) and not in_vain and op.plan.runtime.waits
 
 
 def is_alone(op: Any) -> bool:

@@ -23,6 +23,7 @@ from holdfast.policies.fallback import Consent, When, check_when, meets
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer
+from holdfast.runtime.budget import is_budget_spent
 from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
 from holdfast.runtime.callables import is_async, name_of, used_up
 from holdfast.runtime.drivers import drive, leave, limited
@@ -310,7 +311,7 @@ class _Walk:
             offers=step.offers,
             circuit_open=_is_open(step.fn),
             consent=step.consent,
-            budget_spent=op.is_budget_spent(),
+            budget_spent=is_budget_spent(op),
             arguments_used_up=arguments_used_up,
             time_over=op.is_fallback_time_over(),
         )

@@ -34,6 +34,7 @@ from holdfast.policies.decide import AfterFirst, Reason, Take, can_fall_back, de
 from holdfast.policies.fallback import When
 from holdfast.policies.models.tool_calls import OpenCall
 from holdfast.runtime import errors, reports
+from holdfast.runtime.budget import is_budget_spent
 from holdfast.runtime.callables import used_up
 from holdfast.runtime.fallback import meets_condition
 from holdfast.runtime.fault_of import add_note, forget_account
@@ -582,7 +583,7 @@ class Flow:
             decision = decide_fallback(
                 condition_met=meets_condition(self.op, way.name, way.when, latest, primary),
                 circuit_open=way.of.plan.fresh().rejects(),
-                budget_spent=self.op.is_budget_spent(),
+                budget_spent=is_budget_spent(self.op),
                 arguments_used_up=self._request is not None and used_up(*self._request),
                 time_over=self.op.is_fallback_time_over(),
             )

@@ -18,7 +18,7 @@ through uncounted, and the exception that surfaces is the one the call raised, u
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -32,9 +32,7 @@ from holdfast.policies.decide import (
     Retry,
     RunRepair,
     gives_up_at_once,
-    stays_open,
 )
-from holdfast.policies.queue import turn_of
 from holdfast.policies.repair import DueRepair, Repairs
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
@@ -44,16 +42,15 @@ from holdfast.runtime.facts import facts_of, is_alone, waits_for_circuit
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, forget_account, gave_up_in, leave_account
 from holdfast.runtime.limits import HangGuard
 from holdfast.runtime.recovery_warnings import warn_of_retries_inside
+from holdfast.runtime.target_wait import TargetWait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from holdfast.events import Command
     from holdfast.faults import Fault
     from holdfast.policies.circuit import Permit
     from holdfast.policies.decide import Decision
-    from holdfast.policies.queue import Turn
-    from holdfast.policies.repair import Changed
     from holdfast.runtime.adapter import Abort, Adapter
     from holdfast.runtime.ambient import Ambient, Monotonic
     from holdfast.runtime.budget import Budget
@@ -111,16 +108,10 @@ class Operation:
     """What its attempts cost the budget around; None where there is no budget."""
     left_running = False
     """The failed call was left behind in its thread and still runs."""
-    first_to_wait = False
-    """No other caller waits for the circuit that rejected it."""
-    turn: Turn | None = None
-    """Its place among the calls that wait for a target."""
+    target_wait: TargetWait | None = None
+    """Its place among the calls that wait for a target; None: no circuit and no limit has rejected it."""
     waits = False
     """It waits for a target, readers know that, and no call was made since."""
-    awaited: TargetState | None = None
-    """The target whose circuit or pace it waits for."""
-    waits_in_vain = False
-    """The circuit that rejected it was opened by a failure that does not pass by itself."""
     reopened_for: float | None = None
     """If the attempt just made was a failed probe: for how many seconds its circuit is open again."""
     is_stream = False
@@ -216,17 +207,16 @@ class Operation:
 
     def _request_permit(self, state: TargetState, now: float) -> Permit:
         """Request a permit from a circuit that is not closed. Raises `CircuitOpenError` if it rejects the call."""
-        if self.turn is None:
-            self.turn = turn_of(self.started, self.plan.policy.priority)
-        permit = state.admit(now, self.turn, queues=self.plan.runtime.waits, limited_as=self.plan.limited_as)
+        wait = self.target_wait
+        if wait is None:
+            wait = self.target_wait = TargetWait(self.plan, self.started)
+        permit = wait.request(self.plan, state, now)
         if state.has_transitions:
             self.plan.runtime.report_transitions(state, self.run)
         if isinstance(permit, Rejection):
-            self.awaited = state
-            self.waits_in_vain = stays_open(permit.reason)
             # Only a caller whose deadline comes after the next probe may count as the first to wait for the circuit.
             if waits_for_circuit(self) and (self.deadline is None or (permit.retry_at or now) < self.deadline):
-                self.first_to_wait = state.is_first_to_wait(permit)
+                wait.is_first = state.is_first_to_wait(permit)
             raise errors.rejected(self, state, permit, now)
         return permit
 
@@ -504,15 +494,6 @@ class Operation:
         assert due is not None
         return due
 
-    def may_send(self, changed: Changed, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Whether a repaired request differs from every request that failed; `args` and `kwargs` are the latest of those."""
-        assert self.decider is not None
-        repairs = self.decider.repairs
-        assert repairs is not None
-        # The failed request is remembered before the new one is compared with all that were sent.
-        repairs.sent(args, kwargs)
-        return not repairs.repeats(changed)
-
     def not_repaired(self, due: DueRepair) -> Exception:
         """The repair did not help: the failure of the call is final. Return the error to raise."""
         now, error = self.plan.monotonic(), due.take_error()
@@ -578,9 +559,9 @@ class Operation:
         permit, self.permit = self.permit, None
         others, self.others = self.others, ()
         self.reopened_for = self.plan.settle_failure(permit, others, fault, now, self)
-        if self.reopened_for is not None:
+        if self.reopened_for is not None and self.target_wait is not None:
             # Its probe has just failed, so it is the first to know when the next probe is due.
-            self.first_to_wait = True
+            self.target_wait.is_first = True
 
     # --- waits ---
 
@@ -591,14 +572,13 @@ class Operation:
 
     def join(self, wake: Callable[[], None]) -> None:
         """The wait begins. If it is for a target, `wake` ends it as soon as the target may be called."""
-        if self.awaited is not None and self.turn is not None:
-            self.awaited.join(self.turn, wake)
+        if self.target_wait is not None:
+            self.target_wait.join(wake)
 
     def leave(self) -> None:
         """The wait is over."""
-        awaited, self.awaited = self.awaited, None
-        if awaited is not None and self.turn is not None:
-            awaited.leave(self.turn, self.plan.monotonic())
+        if self.target_wait is not None:
+            self.target_wait.leave(self.plan.monotonic())
 
     def waited_for(self, seconds: float, command: Command | None, *, woken: bool = False) -> None:
         """The wait is over after `seconds`. If a command ended the wait, obey it: go on at once, or raise."""
@@ -732,12 +712,6 @@ class Operation:
             ends = self.fallbacks_end = on_clock(before._bound_fallbacks(then()), then, self.plan.monotonic)
             self.deadline = ends if self.deadline is None or ends is None else min(self.deadline, ends)
 
-    # --- the budget around ---
-
-    def is_budget_spent(self) -> bool:
-        """Return whether the budget around allows no further call."""
-        return self.budget is not None and self.budget.exhausted() is not None
-
     # --- the scope around, and time ---
 
     def _narrow(self, around: Ambient) -> None:
@@ -760,11 +734,6 @@ class Operation:
     def cut_on(self, monotonic: Monotonic) -> float | None:
         """Return when everything inside is cut, as a reading of the given clock."""
         return on_clock(self.cut_at, self.plan.monotonic, monotonic)
-
-    def wall(self, monotonic: float) -> float:
-        """Return a monotonic reading of this operation on the wall clock."""
-        clock = self.plan.runtime.clock
-        return clock.wall() - (clock.monotonic() - monotonic)
 
 
 def _extended(ends: float | None, least: float, outer: float | None) -> float | None:

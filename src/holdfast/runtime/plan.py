@@ -377,6 +377,11 @@ class Plan:
         elif self.hedge is None:
             yield '`hedge` has no effect without effect="read", "idempotent" or "keyed": a second call may do harm'
 
+    def wall(self, monotonic: float) -> float:
+        """Return a reading of the monotonic clock on the wall clock."""
+        clock = self.runtime.clock
+        return clock.wall() - (clock.monotonic() - monotonic)
+
     # --- circuits ---
 
     def obeys(self, state: TargetState) -> bool:

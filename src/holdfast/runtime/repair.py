@@ -55,7 +55,7 @@ def repair(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> R
 
 
 def _repaired(op: Operation, due: DueRepair, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
-    if isinstance(result, Changed) and op.may_send(result, args, kwargs):
+    if isinstance(result, Changed) and _differs(op, result, args, kwargs):
         args, kwargs = result.args, result.kwargs
     # A refreshed credential is not among the arguments. So from such a repair, True means: send the same request again.
     elif result is not True or not due.repair.same_request:
@@ -73,6 +73,16 @@ def _repaired(op: Operation, due: DueRepair, result: Any, args: tuple[Any, ...],
             )
         )
     return args, kwargs
+
+
+def _differs(op: Operation, changed: Changed, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a repaired request differs from every request that failed; `args` and `kwargs` are the latest of those."""
+    assert op.decider is not None
+    repairs = op.decider.repairs
+    assert repairs is not None
+    # The failed request is remembered before the new one is compared with all that were sent.
+    repairs.sent(args, kwargs)
+    return not repairs.repeats(changed)
 
 
 def _suppress(op: Operation, due: DueRepair, broken: Exception) -> None:

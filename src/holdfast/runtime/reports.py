@@ -215,7 +215,7 @@ def attempt_of(op: Operation, fault: Fault, now: float) -> Attempt:
         number=op.attempts,
         code=fault.code,
         message=fault.message,
-        started=op.wall(op.attempt_started),
+        started=op.plan.wall(op.attempt_started),
         took=now - op.attempt_started,
         waited=op.waited,
         cause=fault.cause,
@@ -229,7 +229,7 @@ def timeline(op: Operation, value: object) -> tuple[Attempt, ...]:
     # At list prices: an outcome also shows its cost where no budget with other prices is around.
     last = Attempt(
         number=op.attempts,
-        started=op.wall(op.attempt_started),
+        started=op.plan.wall(op.attempt_started),
         took=op.plan.monotonic() - op.attempt_started,
         waited=op.waited,
         via=op.via,

@@ -30,6 +30,7 @@ from holdfast.events import (
     Retry,
     StreamResumed,
 )
+from holdfast.events.lines import WAITS_FOR
 from holdfast.events.tracker import Tracker
 from holdfast.faults import InvalidError
 from holdfast.sinks.reader import subscribe
@@ -178,14 +179,18 @@ def watch_events(handle: Callable[[Event], object], runtime: Runtime | None = No
 def _retry(event: Retry) -> LiveLine:
     until = event.at + event.delay
     state = LiveWord.RETRYING
-    text = event.text
-    # Waiting for a circuit is reported as a retry, but no attempt was made.
+    text, note = event.text, ""
+    short = f"retry {event.attempt + 1}{'' if event.max_attempts is None else f'/{event.max_attempts}'}"
+    awaited = WAITS_FOR.get(event.fault.code)
+    if awaited is not None:
+        # The wait is reported as a retry, but no attempt was made, and nobody requested the delay.
+        text, short = f"Waiting for {awaited}", f"wait for {awaited}"
+    elif event.requested:
+        note = f"server asked for {round(event.fault.retry_after or event.delay, 1):g}s"
     if event.fault.code == "CIRCUIT_OPEN":
         state, text = LiveWord.CIRCUIT_OPEN, "circuit open"
     elif event.delay > LONG_WAIT_S:
         state = LiveWord.PAUSED
-    note = f"server asked for {round(event.fault.retry_after or event.delay, 1):g}s" if event.requested else ""
-    short = f"retry {event.attempt + 1}{'' if event.max_attempts is None else f'/{event.max_attempts}'}"
     return _line(event, state, text, short, until=until, code=_code(event.fault), note=note)
 
 
