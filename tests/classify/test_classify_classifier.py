@@ -84,7 +84,12 @@ def test_the_order_is_cancellation_then_machine_codes_then_prose_then_status_the
         ("network.by_class", "network.by_wrapper"),
     ]:
         assert order.index(earlier) < order.index(later), (earlier, later)
-    assert order[-4:] == ("plain.by_words", "concepts.by_word_groups", "plain.failed_here", "plain.cautious")
+    assert order[-4:] == (
+        "concepts.by_word_groups",
+        "concepts.by_parts_of_words",
+        "plain.failed_here",
+        "plain.cautious",
+    )
 
 
 def test_the_first_rule_that_recognises_decides_and_is_named():

@@ -185,3 +185,29 @@ def test_an_event_that_calls_itself_an_error_is_one():
 )
 def test_a_text_may_quote_the_exit_code_of_a_signal(text: str, code: str):
     assert from_text(text).code == code
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("premium_credits_exhausted", "PROVIDER_BILLING"),
+        ("upstream_connection_lost", "CONN_RESET"),
+        ("SeatSuspendedError: no", "PROVIDER_ENTITLEMENT_MISSING"),
+        ("errorCode=MODEL_NOT_CONFIGURED", "PROVIDER_BAD_REQUEST"),
+    ],
+)
+def test_a_code_that_no_table_lists_is_read_by_its_words(text: str, code: str):
+    assert from_text(text).code == code
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [('400: {"error": {"message": "no"}}', 400), ("503 - upstream", 503), ("404: Not Found", 404)],
+)
+def test_a_status_may_stand_before_a_colon(text: str, status: int):
+    assert from_text(text).context["status"] == status
+
+
+@pytest.mark.parametrize("text", ["line 404: syntax", "550-8 steps", "4040: x"])
+def test_a_number_that_only_looks_like_a_status_is_none(text: str):
+    assert "status" not in from_text(text).context

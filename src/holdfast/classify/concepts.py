@@ -91,7 +91,7 @@ _REFUSED = phrases("""
 """)
 _SPENT = phrases("""
     low | run out | ran out | running out | insufficient | negative | exhausted | depleted | empty | zero | reached | exceeded | used up
-    not enough | required | not include | not included | to continue | can send | a day | declined | failed | expired | inactive | overdue | unpaid | consumed | add | needed | suspended | no longer
+    not enough | required | not include | not included | not in plan | to continue | can send | a day | declined | failed | expired | inactive | overdue | unpaid | consumed | add | needed | suspended | no longer
     out of | top up | due | disabled
 """)
 _REACHED = phrases("""
@@ -133,7 +133,7 @@ _UNREADABLE = phrases("""
 _WRONG = phrases("""
     unknown | unrecognized | unrecognised | must be | must not | must have | cannot both | mutually exclusive | not permitted
     not accepted | is not one of | not one of | out of range | positive integer | supported values | not a valid | a valid | illegal
-    improperly formed | improperly | bad format | invalid | unsupported | not supported | expected | allowed types | allowed values | cannot be | should be | too old
+    not configured | improperly formed | improperly | bad format | invalid | unsupported | not supported | expected | allowed types | allowed values | cannot be | should be | too old
     malformed | incompatible | mismatch | outdated | required | cannot be combined | conflicting | conflicts with | duplicate
     could not be processed | could not process | cannot be processed | failed to process | unreadable | corrupt | corrupted | not a supported | cannot parse | failed to parse | could not parse | not allowed | not available | not enabled | isn't enabled | may not | isn't allowed | isn't supported | does not match | doesn't match
     above the | can't be | misspelled | did you mean | not expected | wrong

@@ -21,7 +21,7 @@ _STDERR_CHARS = 4_096
 _STATUS = re.compile(
     r"(?:\b(?:error|error code|status[ _]?code|http status|http error|status|(?<!exit )code|http(?:/\d(?:\.\d)?)?|api error|client error|server error)"
     r"[\s:='\"(-]{1,4}|\()([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|\.\d))"
-    r"|^\s*([45]\d\d)\s+(?=[A-Z])|\btoo many ([45]\d\d) error responses"
+    r"|^\s*([45]\d\d)(?:\s+(?=[A-Z])|\s?[:-]\s(?=[\w{<\"]))|\btoo many ([45]\d\d) error responses"
     r"|\b(?:got|returned|received|respon(?:se|ded)(?: with)?|answered)(?: an?)?(?: http)?(?: status)?(?: code)?(?: error)?[ :=]{1,2}"
     r"([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|records|items|rows|results|files|lines|entries|objects|\.\d))"
     r"|\b([45]\d\d) (?:status code|bad |unauthori|forbidden|not found|too many|internal server|service unav|gateway time|payment req)",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import msgspec
+
 from holdfast.classify.concepts import CONCEPTS, LONGEST, UNACCEPTED, meant
-from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
-from holdfast.classify.phrases import phrases
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, fold
+from holdfast.classify.phrases import find_phrases, phrases
 from holdfast.faults import Scope
 
 _CALL = frozenset(
@@ -34,6 +38,18 @@ def by_word_groups(evidence: Evidence) -> Verdict | None:
         only_with_delay=code == "PROVIDER_QUOTA_EXHAUSTED",
         weak=True,
     )
+
+
+_JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_")
+
+
+def by_parts_of_words(evidence: Evidence) -> Verdict | None:
+    """A code or a class that no table lists is made of words: `premium_credits_exhausted`, `SeatSuspendedError`."""
+    written = evidence.message if evidence.raised is None else f"{evidence.raised.type} {evidence.message}"
+    if len(written) > LONGEST or not _JOINT.search(written):
+        return None
+    text = fold(_JOINT.sub(" ", written))
+    return by_word_groups(msgspec.structs.replace(evidence, text=text, matched=find_phrases(text)))
 
 
 # In the output of a program, "token", "account" and "root" have other meanings.
@@ -70,4 +86,4 @@ def line_in_stderr(evidence: Evidence) -> Verdict | None:
 
 
 IN_STDERR = (login_in_stderr, line_in_stderr)
-RULES = (by_word_groups,)
+RULES = (by_word_groups, by_parts_of_words)

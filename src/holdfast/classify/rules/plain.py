@@ -94,7 +94,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         no output generated | no object generated | unexpected api response | invalid api response | invalid response body
         not provide any assistant | no assistant messages | returned no content | returned an empty | could not parse llm
         failed to parse llm | parse the response | did not match schema | not valid json | invalid json response | no response generated
-        without valid content | stream was invalid | failed to generate valid | returned invalid json | 'choices' is not set | could not parse response | empty completion
+        without valid content | stream was invalid | failed to generate valid | returned invalid json | 'choices' is not set | error: 'choices' | could not parse response | empty completion
     """),
     ),
     (

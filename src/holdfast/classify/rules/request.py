@@ -60,7 +60,7 @@ _SCHEMA = phrases("""
     invalid schema for function | invalid schema for response_format | invalid function name | input_schema
     function_declarations | tools[ | json schema is invalid | invalid tool | tools. | tool schema
     function parameters | unsupported schema | schema is too complex | too many states for serving
-    is not a valid tool name | tool names must be unique | invalid 'tools | toolconfig | tool parameters | failed to validate tool
+    error parsing grammar | failed to parse grammar | is not a valid tool name | tool names must be unique | invalid 'tools | toolconfig | tool parameters | failed to validate tool
 """)
 _TOOLS_MISSING = phrases("""
     does not support tools | doesn't support tools | does not support tool | doesn't support tool
