@@ -186,6 +186,11 @@ class Journal:
         self._writing = 0
         """How many commits are under way."""
 
+    def use(self, store: Store) -> None:
+        """Write to this store. It has the address of the one before."""
+        self.store = store
+        self._commit = _recovering_commit(store, self.runtime)
+
     def fault_of(self, error: Exception) -> Fault:
         """Return the fault of an exception, by the clock and the rules of the session's runtime."""
         return (self.runtime or default_runtime()).fault_of(error)

@@ -7,7 +7,6 @@ continues after its last stored step. A step that must not be repeated is never 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
@@ -23,7 +22,7 @@ from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take
 from holdfast.sessions.log import Message, StateChanged
 from holdfast.sessions.manifest import DriftPolicy, Manifest, compare, decode_manifest, encode_manifest
 from holdfast.sessions.turn_runner import TurnRunner
-from holdfast.stores import Claim, NewSession, SessionState
+from holdfast.stores import Claim, NewSession, SessionState, shared
 from holdfast.stores.address import open_store
 
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ class Session(TurnRunner):
             async with Session.open("release-42", store="sqlite:work.db", model="opus") as session:
                 ...
 
-        `store` is an open store, or an address that is opened for this session; by default `stores.default_url()`.
+        `store` is an open store, or an address; by default `stores.default_url()`. Sessions that are open at the same address share one store.
         `project_root`, `mode`, `model`, `config` and `tools` (a schema by name) are the manifest. `on_drift` decides what happens if
         they differ when the session is resumed: `"warn"`, `"refuse"` or `"accept"`. `on_crash="abandon"` gives up a turn that was
         cut off and returns to the last checkpoint; `"resume"` continues the turn. `lease` is the number of seconds after this
@@ -219,12 +218,14 @@ class Session(TurnRunner):
             )
         if not self._owns_store:
             return await self._enter()
-        # If entering fails, close the store that we opened. Otherwise `__aexit__` closes it.
-        async with AsyncExitStack() as opened:
-            await opened.enter_async_context(self._store)
-            await self._enter()
-            opened.pop_all()
-        return self
+        # Sessions of one address share a store. If entering fails, end its use here. Otherwise `__aexit__` does.
+        self._store = await shared.join(self._store)
+        self._journal.use(self._store)
+        try:
+            return await self._enter()
+        except BaseException:
+            await wait_to_end(shared.leave(self._store))
+            raise
 
     async def _enter(self) -> Self:
         # A lease needs a session, so the session is created first, without a lease.
@@ -275,7 +276,7 @@ class Session(TurnRunner):
             await self._journal.finish(lost=self._lost is not None)
             await self._give_back()
             if self._owns_store:
-                await self._store.__aexit__(None, None, None)
+                await shared.leave(self._store)
 
     async def _give_back(self) -> None:
         assert self._journal.fence is not None

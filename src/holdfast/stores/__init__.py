@@ -4,7 +4,7 @@ store         `Store`, the interface; records: what is stored, as values
 memory        `MemoryStore`: in this process, for tests
 sqlite/       `SqliteStore`: one file, the default; postgres/: many processes and machines
 sql/          the statements of both SQL stores and their order, without I/O
-address       `open_store`: a store by its address
+address       `open_store`: a store by its address; shared: one store for all sessions of an address
 redaction     checks a commit and masks secrets in it before it is written
 errors        the errors of a store; chain: the hashes of the audit trail
 verification  `verify_store`: whether the audit trail was changed

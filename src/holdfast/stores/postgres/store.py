@@ -35,7 +35,7 @@ from holdfast.stores.sql.reads import Readable
 from holdfast.stores.wakeups import Wakeups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
@@ -91,6 +91,13 @@ class PostgresStore(Readable):
     def id(self) -> str:
         """The store's own id; empty before it is opened."""
         return self._id
+
+    @property
+    def place(self) -> Hashable | None:
+        """What stores with the same server and options have in common: sessions that are opened by address share one of them."""
+        if not isinstance(self._server, str):
+            return None
+        return ("postgres", self._server, self._schema, self._clock and id(self._clock))
 
     async def __aenter__(self) -> Self:
         # With another kind of loop, psycopg would try to connect until its timeout.

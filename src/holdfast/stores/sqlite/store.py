@@ -28,7 +28,7 @@ from holdfast.stores.sqlite.writer import Job, Writer, run_script
 from holdfast.stores.wakeups import Wakeups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
@@ -82,6 +82,11 @@ class SqliteStore(Readable):
     def path(self) -> Path:
         """The file."""
         return self._path
+
+    @property
+    def place(self) -> Hashable:
+        """What stores with the same file and options have in common: sessions that are opened by address share one of them."""
+        return ("sqlite", str(self._path.absolute()), self._durability, self._clock and id(self._clock))
 
     async def __aenter__(self) -> Self:
         files.log_version(self._path)
