@@ -23,10 +23,10 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
 
-from holdfast import Budget, CircuitOpenError, InvalidError, Policy, StreamCutError, fault_of
+from holdfast import Budget, CircuitOpenError, InvalidError, Policy, Runtime, StreamCutError, fault_of
 from holdfast.events import AttemptEnded, AttemptStarted, Cancelled, Failed, Recovered, Retry, StreamResumed
 from holdfast.langchain import RecoveryWarning, recovering
-from holdfast.testing import FaultProvider, no_waiting, run, serve_in_thread
+from holdfast.testing import FaultProvider, Midpoint, ScriptedHTTPError, VirtualClock, no_waiting, run, serve_in_thread
 
 each_model = pytest.mark.parametrize("model_of", [claude, gpt], ids=["claude", "gpt"])
 STORM = "429;retry-after=7, 529, ok"
@@ -213,6 +213,37 @@ def test_an_open_circuit_sends_nothing():
         with pytest.raises(CircuitOpenError):
             model.invoke("hello")
     assert provider.counters.received == 0
+
+
+@pytest.mark.parametrize("form", ["invoke", "ainvoke", "stream"])
+@pytest.mark.parametrize("of", ["model", "runnable"])
+def test_what_stands_before_langchains_own_fallbacks_makes_three_attempts(form, of):
+    runtime = Runtime(clock=VirtualClock(), rng=Midpoint())
+    calls = []
+
+    def down(_: Any) -> Any:
+        calls.append(1)
+        raise ScriptedHTTPError(529)
+
+    class Down(FakeListChatModel):
+        def _generate(self, *_: Any, **__: Any) -> Any:
+            return down(None)
+
+        def _stream(self, *_: Any, **__: Any) -> Any:
+            yield down(None)
+
+    inside: Any = Down(responses=[]) if of == "model" else RunnableLambda(down)
+    first = recovering(inside, name="down", runtime=runtime)
+    chain = first.with_fallbacks([FakeListChatModel(responses=["spare"])])
+    if form == "invoke":
+        got = chain.invoke("hello").text
+    elif form == "ainvoke":
+        got = run(chain.ainvoke("hello"), clock=runtime.clock).text
+    else:
+        got = "".join(chunk.text for chunk in chain.stream("hello"))
+    assert got == "spare"
+    assert len(calls) == 3
+    assert runtime.clock.monotonic() < 10
 
 
 def test_a_call_that_is_cancelled_says_nothing_about_the_provider():

@@ -36,10 +36,10 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import DeferredToolRequests
 
-from holdfast import Budget, CircuitOpenError, InvalidError, Policy, StreamCutError, fault_of, tool
+from holdfast import Budget, CircuitOpenError, InvalidError, Policy, Runtime, StreamCutError, fault_of, tool
 from holdfast.events import AttemptStarted, Cancelled, Failed, Recovered, Retry, StreamResumed
 from holdfast.pydantic_ai import FALLBACK_ON, RecoveringModel, RecoveryWarning, for_the_model, recovering_tool
-from holdfast.testing import FaultProvider
+from holdfast.testing import FaultProvider, Midpoint, VirtualClock
 
 TestModel.__test__ = False  # type: ignore[attr-defined] # it is theirs, and no test
 
@@ -284,6 +284,36 @@ def test_a_fallback_model_around_models_that_recover_knows_an_open_circuit():
         in_time(runtime, Agent(first).run("hello"))
     assert in_time(runtime, Agent(model).run("hello")).output == ANSWER
     assert (down.counters.received, up.counters.received) == (2, 2)
+
+
+def by_default() -> Runtime:
+    return Runtime(clock=VirtualClock(), rng=Midpoint())
+
+
+@pytest.mark.parametrize("wraps", [False, True], ids=["bare", "wrapped"])
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
+def test_a_model_before_another_of_a_fallback_model_makes_three_attempts(streams, wraps):
+    down, up, runtime = FaultProvider("529, loop"), FaultProvider(), by_default()
+    first: Model = RecoveringModel(claude(down), runtime=runtime)
+    first = WrapperModel(first) if wraps else first
+    model = FallbackModel(first, RecoveringModel(gpt(up), runtime=runtime), fallback_on=FALLBACK_ON)
+    asked = words(model, []) if streams else answer_of(model)
+    assert in_time(runtime, asked) == ANSWER
+    assert (down.counters.received, up.counters.received) == (3, 1)
+    assert runtime.clock.monotonic() < 10
+
+
+def test_the_last_of_a_fallback_model_is_as_patient_as_one_alone():
+    down, runtime = FaultProvider("529, loop"), by_default()
+    last = FaultProvider("503*5, ok", clock=runtime.clock)
+    first = RecoveringModel(claude(down), runtime=runtime)
+    model = FallbackModel(first, RecoveringModel(gpt(last), runtime=runtime), fallback_on=FALLBACK_ON)
+    assert in_time(runtime, answer_of(model)) == ANSWER
+    assert (down.counters.received, last.counters.received) == (3, 6)
+
+
+async def answer_of(model: Model) -> str:
+    return (await Agent(model).run("hello")).output
 
 
 def test_a_group_of_fallback_failures_is_one_record():

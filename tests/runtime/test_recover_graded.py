@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from recover_kit import Flaky, World, reset
+from recover_kit import Always, Flaky, World, reset
 
 from holdfast import INTERACTIVE, Circuit, CircuitOpenError, Policy, Target, fault_of
-from holdfast.events import Recovered, Retry
+from holdfast.events import Failed, Recovered, Retry
 from holdfast.testing import ScriptedHTTPError, no_waiting, seeded
 
 MODEL = Target(provider="claude", model="opus")
@@ -266,3 +266,18 @@ def test_S1_2_a_call_that_a_fallback_could_answer_makes_way_after_three_bad_seco
     assert sum(at < 60 for at in service.arrivals) <= 14
     assert answers[-1] == "ok"
     assert answers.index("ok") <= 82, "one call looks again now and then"
+
+
+def test_a_policy_that_says_that_something_else_answers_fails_soon() -> None:
+    it = World(defaults=True)
+    fails = Always(reset)
+    recovery = it.recover("claude", INTERACTIVE.replace(has_fallback=True))
+    with pytest.raises(ConnectionResetError):
+        it.run(recovery.call(fails.acall))
+    assert fails.calls == 3
+    it.state("provider:claude").force_open(it.now)
+    began = it.now
+    with pytest.raises(CircuitOpenError):
+        it.run(recovery.call(fails.acall))
+    assert it.now == began
+    assert len(it.of(Failed)) == 2, "nobody else reports it"

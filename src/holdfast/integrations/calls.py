@@ -6,6 +6,7 @@ failure. It surfaces as the same object; no retry, no circuit, no fallback and n
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,6 +69,12 @@ class Calls:
         # If `fn` declares its own effect (`@tool`), that declaration wins over `effect`.
         self._plan = Plan(target, policy, effect=effect, client_limits=client_limits, runtime=runtime).of(fn)
         self._adapter = _Framework(passing, usage)
+
+    def before_fallback(self) -> Calls:
+        """Return the same calls for when something outside of Holdfast answers after they have failed."""
+        other = copy.copy(self)
+        other._plan = self.plan.before_fallback()  # noqa: SLF001 - its own class
+        return other
 
     @property
     def plan(self) -> Plan:

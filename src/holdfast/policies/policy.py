@@ -80,6 +80,7 @@ class PolicyOptions(TypedDict, total=False):
     wait_for_circuit: bool | None
     priority: Priority
     quota_group: str | None
+    has_fallback: bool
 
 
 class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -145,6 +146,9 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     quota_group: str | None = None
     """A name for a rate limit that several keys, models or deployments share, such as an organisation's. The calls of all
     policies with the same name start at one pace. None: each key and model has a limit of its own."""
+    has_fallback: bool = False
+    """Something outside of Holdfast answers when a call has failed for good: a router, another library's fallback, an `except`
+    of yours. Such a call fails soon: after three attempts, and at once where a circuit is open."""
 
     def __post_init__(self) -> None:
         options.count("policy.attempts", self.attempts, optional=True)
@@ -161,6 +165,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         options.one_of("policy.counts", self.counts, get_args(Counts))
         options.one_of("policy.priority", self.priority, PRIORITIES)
         options.name("policy.quota_group", self.quota_group, optional=True)
+        options.flag("policy.has_fallback", self.has_fallback)
         options.flag("policy.wait_for_circuit", self.wait_for_circuit, optional=True)
         for name, kind in _PARTS.items():
             if not isinstance(getattr(self, name), kind | None):

@@ -65,6 +65,8 @@ def waits_for_circuit(op: Any) -> bool:
 
 def is_alone(op: Any) -> bool:
     """Whether nothing would answer in its place: no fallbacks here or around, or this is the last of them."""
-    while op is not None and (op.over or op.last_resort or not op.has_fallbacks):
+    while op is not None:
+        if not op.over and (op.plan.has_fallback or (op.has_fallbacks and not op.last_resort)):
+            return False
         op = op.outer
-    return op is None
+    return True

@@ -120,6 +120,7 @@ class Plan:
         self.listed_model = self.target.model if client_limits and "@" not in self.provider else ""
         """The model under the name that its provider sells it by; empty where a person or another server chose the name."""
         self._given_limited_as = limited_as
+        self._has_fallback = False
         self.needs = needs
         self.threads = threads
         """Sync attempts run in a thread that can be abandoned when their time is over."""
@@ -155,6 +156,8 @@ class Plan:
         self.off = not runtime.enabled
         self.monotonic = runtime.clock.monotonic
         policy = self.policy = self._with_contract(self._chosen_policy(runtime))
+        self.has_fallback = policy.has_fallback or self._has_fallback
+        """Something outside of Holdfast answers when a call has failed for good."""
         self.limited_as = "" if policy.quota_group is not None else self._given_limited_as or self.target.model
         """What the other side limits, beside the key: the model."""
         self.effect = None if self.contract is None else self.contract.effect
@@ -313,6 +316,13 @@ class Plan:
         other.look_up()
         return other
 
+    def before_fallback(self) -> Plan:
+        """Return a plan for calls that something outside of Holdfast answers when they have failed for good."""
+        other = copy.copy(self)
+        other._has_fallback = True  # noqa: SLF001 - its own class
+        other.look_up()
+        return other
+
     def once(self) -> Plan:
         """Return a plan for one plain attempt beside this one: its limits and runtime, no circuit, no retries."""
         policy = self.policy.replace(
@@ -326,6 +336,7 @@ class Plan:
             retry_quota=None,
             hedge=None,
             quota_group=None,
+            has_fallback=False,
         )
         other = Plan(None, policy, runtime=self._given_runtime)
         other.name = self.name

@@ -9,6 +9,7 @@ Invariant: one attempt is one request; the parts of a tool call always come from
 
 from __future__ import annotations
 
+import copy
 import functools
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,10 +27,11 @@ from holdfast.runtime.flow import Dialect, Used
 from holdfast.runtime.secrets import name_of_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from langchain_core.messages import BaseMessage
     from langchain_core.outputs import ChatGenerationChunk, ChatResult
+    from langchain_core.runnables import Runnable
 
     from holdfast.faults import Partial
     from holdfast.policies import Policy
@@ -69,6 +71,7 @@ class ModelRecovery:
         self.after_first = after_first
         self.resume = resume
         self.given_up = GivenUp()
+        self._has_fallback = False
         self._calls: dict[Target, Calls] = {}
 
     def calls(self, model: BaseChatModel, kwargs: dict[str, Any]) -> Calls:
@@ -76,10 +79,17 @@ class ModelRecovery:
         target = target_of_model(model, self._name, kwargs)
         known = self._calls.get(target)
         if known is None:
-            known = self._calls[target] = Calls(
+            known = Calls(
                 target, self._policy, passing=PASSING, usage=_usage_of, client_limits=True, runtime=self.runtime
             )
+            self._calls[target] = known = known.before_fallback() if self._has_fallback else known
         return known
+
+    def before_fallback(self) -> ModelRecovery:
+        """Return how the calls of a model recover that LangChain's own fallbacks stand behind."""
+        other = copy.copy(self)
+        other._calls, other._has_fallback = {}, True  # noqa: SLF001 - its own class
+        return other
 
 
 def target_of_model(model: BaseChatModel, name: str | None, kwargs: dict[str, Any] | None = None) -> Target:
@@ -133,11 +143,11 @@ def recover_model(
     recovery = ModelRecovery(policy=policy, name=name, after_first=after_first, resume=resume, runtime=runtime)
     # A policy that is not valid must raise here, where the user wrote it, and not at the first call.
     recovery.calls(model, {})
-    copy = without_retries(model, runtime, above=2)
+    made = without_retries(model, runtime, above=2)
     # pydantic's own `__setattr__` sets fields only, so it is bypassed here.
-    object.__setattr__(copy, "__class__", _recovering_class(type(model)))
-    vars(copy)["recovery"] = recovery
-    return copy
+    object.__setattr__(made, "__class__", _recovering_class(type(model)))
+    vars(made)["recovery"] = recovery
+    return made
 
 
 # The cache gives two models of one class the same recovering class.
@@ -162,12 +172,21 @@ def _recovering_class(base: type[BaseChatModel]) -> type[BaseChatModel]:
         # LangChain checks whether a model overrides `_stream`. If the model does not, our class must not either.
         if own is not getattr(BaseChatModel, method):
             body[method] = functools.wraps(own)(recovered(own))
+    body["with_fallbacks"] = _with_fallbacks
     # These clients are made when they are first used, so they cannot be replaced on the copy now.
     for name in LAZY_CLIENTS:
         made = getattr(base, name, None)
         if isinstance(made, functools.cached_property):
             body[name] = _checked(name, made.func)
     return type(base.__name__, (base,), body)
+
+
+def _with_fallbacks(self: Any, fallbacks: Sequence[Runnable[Any, Any]], **options: Any) -> Any:
+    """Return LangChain's own runnable with fallbacks. Because of these, a call of this model fails sooner."""
+    before = self.model_copy()
+    if before.recovery is not None:
+        vars(before)["recovery"] = before.recovery.before_fallback()
+    return BaseChatModel.with_fallbacks(before, fallbacks, **options)
 
 
 def _checked(name: str, made: Callable[[Any], Any]) -> functools.cached_property[Any]:

@@ -6,6 +6,7 @@ input.
 
 from __future__ import annotations
 
+import copy
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +18,7 @@ from holdfast.integrations.langchain.graph import PASSING
 from holdfast.runtime.stream import Dialect
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from langchain_core.runnables import RunnableConfig
     from langchain_core.runnables.graph import Graph
@@ -61,6 +62,12 @@ class RecoveringRunnable(Runnable[Input, Output]):
     @property
     def OutputType(self) -> type[Output]:  # noqa: N802 - LangChain's name
         return self.inside.OutputType
+
+    def with_fallbacks(self, fallbacks: Sequence[Runnable[Input, Output]], **options: Any) -> Any:
+        """Return LangChain's own runnable with fallbacks. Because of these, a call of this runnable fails sooner."""
+        before = copy.copy(self)
+        before._calls = self._calls.before_fallback()  # noqa: SLF001 - its own class
+        return Runnable.with_fallbacks(before, fallbacks, **options)
 
     def get_graph(self, config: RunnableConfig | None = None) -> Graph:
         return self.inside.get_graph(config)

@@ -5,9 +5,12 @@ Invariant: one attempt is one request. The caller gets the exception that pydant
 
 from __future__ import annotations
 
+import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic_ai.models import fallback
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 
 from holdfast.faults import InvalidError
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RecoveringModel"]
 
+_FALLBACK_FILE = fallback.__file__
+_NEAR = 16
+"""So many frames up, a caller of a model is looked for. Wrappers and context managers stand between the two."""
 _READ_FROM_STREAMS = frozenset({"anthropic"})
 """Providers for which pydantic-ai may read a whole answer from a stream. It would return a cut stream as a whole answer."""
 
@@ -73,6 +79,7 @@ class RecoveringModel(WrapperModel):
             model=self.wrapped.model_name,
             credential=credential_of(getattr(self.wrapped, "client", None)),
         )
+        self._before_fallback: Calls | None = None
         self._calls = Calls(target, policy, passing=PASSING, usage=_usage_of, client_limits=True, runtime=runtime)
 
     async def request(
@@ -90,7 +97,7 @@ class RecoveringModel(WrapperModel):
                 check_complete(answer, _READ_FROM_STREAMS)
             return answer
 
-        response: ModelResponse = await self._calls.acall(attempt)
+        response: ModelResponse = await self._calls_now().acall(attempt)
         return response
 
     @asynccontextmanager
@@ -112,8 +119,38 @@ class RecoveringModel(WrapperModel):
             async with request() as response:
                 yield response
             return
-        async with open_stream(self._calls, request, self._after_first) as response:
+        async with open_stream(self._calls_now(), request, self._after_first) as response:
             yield response
+
+    def _calls_now(self) -> Calls:
+        """Return how the call that begins now recovers: sooner given up, if another model of a `FallbackModel` follows."""
+        if not _is_before_fallback(self):
+            return self._calls
+        if self._before_fallback is None:
+            self._before_fallback = self._calls.before_fallback()
+        return self._before_fallback
+
+
+def _is_before_fallback(model: Model) -> bool:
+    """Whether a `FallbackModel` calls this model and has another one after it."""
+    # pydantic-ai does not say who calls a model. But coroutines that await each other share one stack, so the caller is there.
+    frame = sys._getframe(2)  # noqa: SLF001 - Python has no other name for it
+    for _ in range(_NEAR):
+        if frame.f_code.co_filename == _FALLBACK_FILE and isinstance(
+            caller := frame.f_locals.get("self"), FallbackModel
+        ):
+            return all(inner is not model for inner in _wrapped(caller.models[-1]))
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
+
+
+def _wrapped(model: Any) -> Iterator[Any]:
+    """Yield a model, and the models that it wraps."""
+    while model is not None:
+        yield model
+        model = vars(model).get("wrapped")
 
 
 def _usage_of(answer: Any) -> Any:
