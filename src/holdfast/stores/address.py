@@ -1,7 +1,7 @@
 """`open_store`: a store by its address, and the default address.
 
     memory:                                in this process, lost when it ends
-    sqlite:PATH, or a path                 one file; sqlite:PATH?durability=fast
+    sqlite:PATH, or a path                 one file; sqlite:PATH?durability=fast, sqlite:PATH?mode=ro
     postgresql://user@host/db?schema=NAME  a schema on a server; other parameters as in PostgreSQL
 
 Invariant: no message shows a whole address, because it may hold a password.
@@ -32,7 +32,8 @@ __all__ = ["default_url", "open_store", "shown"]
 
 _EXPECTED = "memory:, sqlite:PATH, a path or postgresql://…"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
-_DURABILITY = re.compile(r"\?durability=(\w*)\Z")
+_PARAMETERS = re.compile(r"\?(\w+=[^?/]*)\Z")
+_KNOWN = ("durability", "mode")
 
 
 def open_store(url: str | Path | None = None, *, clock: Clock | None = None, redactor: Redactor | None = None) -> Store:
@@ -90,10 +91,14 @@ def shown(url: str) -> str:
 
 
 def _sqlite(path: str, given: dict[str, Any]) -> Store:
-    # Only this parameter, at the very end, is recognised, because a file name may contain `?`.
-    durability = _DURABILITY.search(path)
-    if durability is not None:
-        path, given = path[: durability.start()], {**given, "durability": durability[1]}
+    # A file name may contain `?`, but not with a parameter after it. A typing error must not create a file of that name.
+    if (found := _PARAMETERS.search(path)) is not None:
+        path, parameters = path[: found.start()], parse_qsl(found[1], keep_blank_values=True)
+        for name, value in parameters:
+            if name not in _KNOWN:
+                expected = f"one of the parameters {', '.join(_KNOWN)} (give a Path for a file with ? in its name)"
+                raise InvalidError.saying("store", expected, name)
+            given = {**given, name: value}
     if not path:
         raise InvalidError.saying("store", "a path after sqlite:", "no path")
     return SqliteStore(Path(path).expanduser(), **given)

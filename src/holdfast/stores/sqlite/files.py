@@ -24,16 +24,19 @@ if TYPE_CHECKING:
 __all__ = [
     "APPLICATION_ID",
     "DIALECT",
+    "Identity",
     "begin",
     "check_not_emptied",
     "check_ours",
     "connect",
+    "connect_to_read",
     "end",
     "is_affected",
     "log_version",
     "migrate",
     "prepare",
     "set_durability",
+    "to_read",
 ]
 
 APPLICATION_ID = 0x486F6C64
@@ -64,7 +67,7 @@ def prepare(path: Path) -> None:
     # Otherwise SQLite would leave a WAL that nobody can write to. We do not open the file for this check, because closing it would
     # release the POSIX locks of another store of this process.
     if not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, "it may not be written to")
+        raise PermissionError(errno.EACCES, "it may not be written to (to only read it, open sqlite:PATH?mode=ro)")
     check_ours(path)
 
 
@@ -118,6 +121,72 @@ def connect(path: Path, *, durability: str, busy: float) -> sqlite3.Connection:
 
 def set_durability(connection: sqlite3.Connection, durability: str) -> None:
     connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+
+
+def connect_to_read(path: Path, busy: float) -> sqlite3.Connection:
+    """Open a connection that cannot write, and leaves no file beside this one unless another process writes to it."""
+    how = "mode=ro" if _is_under_way(path) else "mode=ro&immutable=1"
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?{how}", uri=True, timeout=busy, isolation_level=None, check_same_thread=False
+    )
+
+
+def to_read(path: Path, folder: Path, busy: float) -> Path:
+    """Return the file from which a store that only reads can read: this one, or a copy in `folder` with our version of the tables."""
+    with closing(connect_to_read(path, busy)) as connection:
+        _check(path, connection)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == VERSION:
+            return path
+        copy = folder / path.name
+        with closing(sqlite3.connect(copy, isolation_level=None)) as ours:
+            connection.backup(ours)
+            migrate(ours, copy)
+            # Without a WAL the copy is one file.
+            ours.execute("PRAGMA journal_mode = DELETE")
+    return copy
+
+
+class Identity:
+    """Which file is open. Whoever deletes or replaces it, or its WAL, does not notice that we still write to the old one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._wal = path.with_name(f"{path.name}-wal")
+        self._file = _number(path)
+        self._log: tuple[int, int] | None = None
+
+    def check(self) -> None:
+        """Raise if the name means another file by now. The WAL is there after the first commit."""
+        try:
+            kept, log = _number(self._path), _number(self._wal)
+        except FileNotFoundError as error:
+            raise self._gone("deleted") from error
+        if kept != self._file or log != (self._log or log):
+            raise self._gone("replaced")
+        self._log = log
+
+    def _gone(self, how: str) -> HoldfastError:
+        reason = (
+            f"{self._path}, or its WAL, was {how} while it was open; what is written now would be lost: open it again"
+        )
+        message = f"The session store failed: {reason}"
+        return HoldfastError(
+            Fault.of(
+                "SESS_STORE_UNAVAILABLE", message, retryable=False, context={"path": str(self._path), "reason": reason}
+            )
+        )
+
+
+def _number(path: Path) -> tuple[int, int]:
+    found = os.stat(path)  # noqa: PTH116 - it is called for each commit, and Path.stat takes twice as long
+    return found.st_dev, found.st_ino
+
+
+def _is_under_way(path: Path) -> bool:
+    """Whether the file has a WAL or journal with content that is not in the file itself."""
+    beside = (path.with_name(f"{path.name}-{kind}") for kind in ("wal", "journal"))
+    return any(other.exists() and other.stat().st_size for other in beside)
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> str:

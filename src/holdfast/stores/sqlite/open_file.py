@@ -1,4 +1,4 @@
-"""`OpenFile`: the store's file while it is open. One process at a time opens or closes it.
+"""`OpenFile`: the store's file while it is open. One process at a time opens or closes it. `ReadFile`: the same, only to read.
 
 Invariant: if opening fails, nothing stays open. Closing never raises, because everything committed is in the WAL.
 """
@@ -6,7 +6,9 @@ Invariant: if opening fails, nothing stays open. Closing never raises, because e
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 from contextlib import ExitStack, closing, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.faults import HoldfastError
@@ -18,15 +20,15 @@ from holdfast.stores.sqlite.writer import tidy
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
-__all__ = ["OpenFile"]
+__all__ = ["OpenFile", "ReadFile"]
 
 
 class OpenFile:
     """The connection that writes, and the locks that show other processes we are here."""
 
     def __init__(self, path: Path, *, durability: str, busy: float) -> None:
+        self._path, self._busy = path, busy
         turn, use = path.with_name(f"{path.name}-turn"), path.with_name(f"{path.name}-use")
         if not path.exists():
             # The database was deleted, so the id in the lock file belongs to the old database.
@@ -47,8 +49,15 @@ class OpenFile:
                 files.begin(self.connection, durability, alone=self._presence.alone())
                 files.set_durability(self.connection, durability)
                 self._presence.note(self.id)
+                self.identity = files.Identity(path)
                 FAILPOINTS.reach("opened")
             undo.pop_all()
+
+    def connect_reader(self) -> sqlite3.Connection:
+        """Open a connection for a thread that reads."""
+        connection = files.connect(self._path, durability="full", busy=self._busy)
+        connection.execute("PRAGMA query_only = ON")
+        return connection
 
     @property
     def turns(self) -> AbstractContextManager[None]:
@@ -86,3 +95,28 @@ class OpenFile:
         except sqlite3.Error:
             # Everything committed is in the WAL. The next process that opens the file moves it.
             return
+
+
+class ReadFile:
+    """A file that is only read. It takes no locks and changes nothing; a file of an older version is copied and the copy migrated."""
+
+    def __init__(self, path: Path, *, busy: float) -> None:
+        self._busy = busy
+        # SQLite reports only that it cannot open a file that is not there.
+        path.stat()
+        with ExitStack() as undo:
+            folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-"))
+            self._path = files.to_read(path, Path(folder), busy)
+            with closing(self.connect_reader()) as connection:
+                ((self.id,),) = connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchall()
+            self._folder = undo.pop_all()
+
+    def connect_reader(self) -> sqlite3.Connection:
+        """Open a connection for a thread that reads."""
+        return files.connect_to_read(self._path, self._busy)
+
+    def close(self, readers: Iterable[sqlite3.Connection]) -> None:
+        """Close all connections, and remove the copy if there is one."""
+        with self._folder:
+            for reader in readers:
+                reader.close()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from holdfast import options
 from holdfast._platform import boot_id
+from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.shield import wait_to_end
 from holdfast.stores.errors import unavailable
@@ -23,7 +24,7 @@ from holdfast.stores.sql import commits, deletion, leases
 from holdfast.stores.sql.reads import Readable
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.failures import typed
-from holdfast.stores.sqlite.open_file import OpenFile
+from holdfast.stores.sqlite.open_file import OpenFile, ReadFile
 from holdfast.stores.sqlite.writer import Job, Writer, run_script
 from holdfast.stores.wakeups import Wakeups
 
@@ -46,11 +47,12 @@ class SqliteStore(Readable):
 
     With `durability="full"` (the default) every commit is on disk before it returns. With `"fast"` the operating system writes it to
     disk a little later. Then a killed process loses nothing, but a power cut may lose the last commits, and after an unclean stop
-    sessions get a new epoch. `busy` is the number of seconds that a write waits for another process. `clock` gives the times of
+    sessions get a new epoch. With `mode="ro"` the file is only read: it may be a copy that may not be written to, and one of an older
+    version is read without being migrated. `busy` is the number of seconds that a write waits for another process. `clock` gives the times of
     records. A commit with a secret that `redactor` knows is rejected; in audit records it is masked.
 
     Opening raises SESS_STORE_UNAVAILABLE if the file cannot be opened or others may write to it, and SESS_MANIFEST_INVALID if it is
-    damaged, or not ours.
+    damaged, or not ours. If somebody deletes or replaces the file while it is open, every commit raises SESS_STORE_UNAVAILABLE.
     """
 
     def __init__(
@@ -58,19 +60,23 @@ class SqliteStore(Readable):
         path: str | Path,
         *,
         durability: str = "full",
+        mode: str = "rw",
         busy: float = 5.0,
         clock: Clock | None = None,
         redactor: Redactor | None = None,
     ) -> None:
         options.one_of("store.durability", durability, ("full", "fast"))
+        options.one_of("store.mode", mode, ("rw", "ro"))
         self._path = Path(path)
         self._durability = durability
+        self._mode = mode
         self._busy = busy
         self._clock = clock
         self._mask = Mask(redactor or process_redactor())
         self._wakeups = Wakeups()
         self._readers: list[sqlite3.Connection] = []
         self._writer: Writer | None = None
+        self._opened: OpenFile | ReadFile | None = None
         self._id = ""
 
     @property
@@ -86,7 +92,7 @@ class SqliteStore(Readable):
     @property
     def place(self) -> Hashable:
         """What stores with the same file and options have in common: sessions that are opened by address share one of them."""
-        return ("sqlite", str(self._path.absolute()), self._durability, self._clock and id(self._clock))
+        return ("sqlite", str(self._path.absolute()), self._durability, self._mode, self._clock and id(self._clock))
 
     async def __aenter__(self) -> Self:
         files.log_version(self._path)
@@ -147,7 +153,11 @@ class SqliteStore(Readable):
 
     def _open(self) -> None:
         try:
-            opened = OpenFile(self._path, durability=self._durability, busy=self._busy)
+            opened: OpenFile | ReadFile = (
+                ReadFile(self._path, busy=self._busy)
+                if self._mode == "ro"
+                else OpenFile(self._path, durability=self._durability, busy=self._busy)
+            )
         except sqlite3.Error as error:
             raise typed(error, str(self._path)) from error
         except OSError as error:
@@ -156,33 +166,50 @@ class SqliteStore(Readable):
         # Each thread has its own connection, because two threads must not use one at once.
         self._own, self._readers = threading.local(), []
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-sqlite-read")
-        self._writer = Writer(
-            opened.connection, str(self._path), turns=opened.turns, on_commit=self._wakeups.wake, now=self._now
-        )
+        if isinstance(opened, OpenFile):
+            self._writer = Writer(
+                opened.connection,
+                str(self._path),
+                turns=opened.turns,
+                identity=opened.identity,
+                on_commit=self._wakeups.wake,
+                now=self._now,
+            )
 
     def _close(self) -> None:
+        opened, self._opened = self._opened, None
         writer, self._writer = self._writer, None
         # A forked child has copies of the parent's connections. Only the parent may close them.
-        if writer is None or os.getpid() != self._process:
+        if opened is None or os.getpid() != self._process:
             return
         # Close the writer first: it finishes the queued commits while everything is still open.
-        writer.close()
+        if writer is not None:
+            writer.close()
         self._pool.shutdown()
-        self._opened.close(self._readers)
+        opened.close(self._readers)
 
     def _in_use(self) -> Writer:
+        self._to_read()
         if self._writer is None:
+            reason = f"{self._path} is open for reading only (mode=ro)"
+            message = f"The session store failed: {reason}"
+            context = {"path": str(self._path), "reason": reason}
+            raise HoldfastError(Fault.of("SESS_STORE_UNAVAILABLE", message, retryable=False, context=context))
+        return self._writer
+
+    def _to_read(self) -> OpenFile | ReadFile:
+        if self._opened is None:
             raise unavailable(f"{self._path} is not open: use `async with`")
         if os.getpid() != self._process:
             raise unavailable(f"{self._path} was opened before this process was forked: open it in this process")
-        return self._writer
+        return self._opened
 
     async def _write(self, session: str | None, script: Callable[[], Script[T]], commit: Commit | None = None) -> T:
         result: T = await self._in_use().do(Job(script, session, commit, asyncio.get_running_loop()))
         return result
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:
-        self._in_use()
+        self._to_read()
         try:
             running = asyncio.get_running_loop().run_in_executor(self._pool, self._run_read, script)
         except RuntimeError:
@@ -207,8 +234,7 @@ class SqliteStore(Readable):
     def _reader(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._own, "connection", None)
         if connection is None:
-            connection = files.connect(self._path, durability="full", busy=self._busy)
-            connection.execute("PRAGMA query_only = ON")
+            connection = self._to_read().connect_reader()
             self._own.connection = connection
             self._readers.append(connection)
         return connection

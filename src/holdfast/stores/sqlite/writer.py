@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.stores.records import Commit
     from holdfast.stores.sql.batch import Head
     from holdfast.stores.sql.query import Script
+    from holdfast.stores.sqlite.files import Identity
 
 __all__ = ["Job", "Tables", "Writer", "run_script", "tidy"]
 
@@ -186,12 +187,14 @@ class Writer:
         path: str,
         *,
         turns: AbstractContextManager[None],
+        identity: Identity,
         on_commit: Callable[[Iterable[str]], None],
         now: Callable[[], float],
     ) -> None:
         self._connection = connection
         self._path = path
         self._turns = turns
+        self._identity = identity
         self._on_commit = on_commit
         self._tables = Tables(connection, now)
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
@@ -290,6 +293,8 @@ class Writer:
             self._tables.write(jobs)
             FAILPOINTS.reach("written")
             connection.execute("COMMIT")
+            # Check after COMMIT: it must not be acknowledged if it went into a file that nobody can find.
+            self._identity.check()
         except sqlite3.Error as error:
             failure = typed(error, self._path)
         except BaseException as error:  # noqa: BLE001 - the waiting callers must get the error
