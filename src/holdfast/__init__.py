@@ -56,13 +56,15 @@ if TYPE_CHECKING:
     from holdfast.runtime.recovery_warnings import RecoveryWarning
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.suppress import suppress
-    from holdfast.runtime.tool import call_key, tool
+    from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, Verdict, call_key, tool
     from holdfast.sessions.session import Session
 
 __all__ = [
     "BATCH",
+    "CANNOT_TELL",
     "CODES",
     "INTERACTIVE",
+    "NOT_HAPPENED",
     "PATIENT",
     "Attempt",
     "Backoff",
@@ -76,6 +78,7 @@ __all__ = [
     "DeadlineError",
     "Err",
     "Fault",
+    "Happened",
     "Hedge",
     "HoldfastError",
     "InvalidError",
@@ -97,6 +100,7 @@ __all__ = [
     "StreamCutError",
     "Target",
     "Tries",
+    "Verdict",
     "__version__",
     "call_key",
     "fault_of",
@@ -118,6 +122,10 @@ _HOMES = (
         "Runtime": "holdfast.runtime.runtime",
         "Session": "holdfast.sessions.session",
         "Target": "holdfast.policies.target",
+        "CANNOT_TELL": "holdfast.runtime.tool",
+        "Happened": "holdfast.runtime.tool",
+        "NOT_HAPPENED": "holdfast.runtime.tool",
+        "Verdict": "holdfast.runtime.tool",
         "call_key": "holdfast.runtime.tool",
         "fault_of": "holdfast.runtime.fault_of",
         "recover": "holdfast.runtime.recover",

@@ -750,14 +750,14 @@ def test_S2_19_what_may_have_happened_is_not_offered_for_a_repeat() -> None:
         raise HoldfastError(Fault.of("PROVIDER_TIMEOUT", maybe_executed=True))
 
     async def main() -> None:
-        person = Person(True, True)
+        person = Person("I do not know", "I do not know")
         async with Session.open("s", store=MemoryStore(), interactors=[person], mode="yolo") as session:
             with pytest.raises(HoldfastError):
                 await session.step_or_ask(deploy, 1)
             with pytest.raises(OutcomeUnknownError):
                 await session.step_or_ask(deploy, 1)
         assert calls == [1]
-        assert person.shown == []
+        assert [question.kind for question in person.shown] == ["Select", "Select"]
 
     run(main())
 

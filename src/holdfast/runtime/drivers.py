@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast._lazy import lazy_module
+from holdfast.policies.decide import leaves_outcome_unknown
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer_async, fault_in, throw_away, throw_away_async
@@ -18,7 +19,10 @@ from holdfast.runtime.commands import TaskWait, ThreadWait
 from holdfast.runtime.hedge import race
 from holdfast.runtime.limiter import CHECK_S
 from holdfast.runtime.limits import Wheels, call_in_thread
+from holdfast.runtime.operation import Operation
+from holdfast.runtime.postconditions import NOT_VERIFIED, check, check_async, verify, verify_async
 from holdfast.runtime.repair import repair, repair_async
+from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, call_key
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.callables import Request
     from holdfast.runtime.commands import Wait
     from holdfast.runtime.limits import Limit
-    from holdfast.runtime.operation import Operation
+    from holdfast.runtime.tool import ToolContract, Verdict
 else:
     asyncio = lazy_module("asyncio", globals())
     logging = lazy_module("logging", globals())
@@ -148,6 +152,31 @@ async def _drive_awaitable(
 async def _attempt_async(
     op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
+    """Make one async call, and settle its outcome if its tool declares how."""
+    contract = op.plan.contract if op.plan.settles else None
+    if contract is None:
+        return await _limited_attempt_async(op, fn, args, kwargs)
+    try:
+        value = await _limited_attempt_async(op, fn, args, kwargs)
+        await check_async(contract, value, args, kwargs)
+    except Exception as error:
+        if (reader := _reader(op, contract, error)) is None:
+            raise
+        try:
+            verdict = await drive_async(reader, verify_async, (contract, call_key(), args, kwargs), {})
+        except Exception as failure:  # noqa: BLE001 - `verify` is the user's and may raise anything
+            verdict = _not_verified(op, failure)
+        if isinstance(verdict, Happened):
+            return verdict.result
+        if verdict is NOT_HAPPENED:
+            op.did_not_happen(error)
+        raise
+    return value
+
+
+async def _limited_attempt_async(
+    op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
     """Make one async call behind the target's limiter and with hedges, where the policy has them."""
     # Hedged calls run behind the limiter and inside the time limit, as a plain call does. Each added call
     # takes a place of its own in the limiter.
@@ -167,6 +196,43 @@ async def _attempt_async(
 
 
 def _attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Make one sync call, and settle its outcome if its tool declares how."""
+    contract = op.plan.contract if op.plan.settles else None
+    if contract is None:
+        return _limited_attempt(op, fn, args, kwargs)
+    try:
+        value = _limited_attempt(op, fn, args, kwargs)
+        # A result that has to be awaited is checked by the async driver, which goes on with it.
+        if not hasattr(value, "__await__"):
+            check(contract, value, args, kwargs)
+    except Exception as error:
+        if (reader := _reader(op, contract, error)) is None:
+            raise
+        try:
+            verdict = drive(reader, verify, (contract, call_key(), args, kwargs), {})
+        except Exception as failure:  # noqa: BLE001 - `verify` is the user's and may raise anything
+            verdict = _not_verified(op, failure)
+        if isinstance(verdict, Happened):
+            return verdict.result
+        if verdict is NOT_HAPPENED:
+            op.did_not_happen(error)
+        raise
+    return value
+
+
+def _reader(op: Operation, contract: ToolContract, error: Exception) -> Operation | None:
+    """Return an operation for `verify`, which is retried like a read; None if there is nothing to verify."""
+    if contract.verify is None or not leaves_outcome_unknown(op.plan.effect, op.plan.runtime.fault_of(error)):
+        return None
+    return Operation(op.plan.for_reads())
+
+
+def _not_verified(op: Operation, failure: Exception) -> Verdict:
+    reports.suppressed(op, failure, NOT_VERIFIED)
+    return CANNOT_TELL
+
+
+def _limited_attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Make one sync call behind the target's limiter and, with `threads`, in a thread that can be abandoned."""
     limiter = op.plan.limiter
     if limiter is None:

@@ -106,6 +106,8 @@ class Operation:
     """The failure before the present wait, where there are fallbacks: a person may command them during the wait."""
     charges: Charges | None = None
     """What its attempts cost the budget around; None where there is no budget."""
+    settled: Exception | None = None
+    """A failure after which somebody found out that the call did not happen."""
     left_running = False
     """The failed call was left behind in its thread and still runs."""
     target_wait: TargetWait | None = None
@@ -501,13 +503,22 @@ class Operation:
         self._perform(decision, error, due.fault, now)
         return error
 
+    def did_not_happen(self, error: Exception) -> None:
+        """The tool's `verify` found out that the call that failed with this error did not happen: it may be made again."""
+        self.settled = error
+
     def _fault(self, error: Exception) -> Fault:
         if self.adapter is not None and (fault := self.adapter.fault_of(error)) is not None:
             return fault
         if FAULT_ATTRIBUTE in error.__dict__ and not self.gave_up_inside(error):
             # Another operation raised this very object before; its verdict and history are not ours.
             forget_account(error)
-        return self.plan.runtime.fault_of(error, provider=self.plan.provider)
+        fault = self.plan.runtime.fault_of(error, provider=self.plan.provider)
+        if self.settled is not error:
+            return fault
+        # An error that is kept here would keep the frames of the failed call alive.
+        self.settled = None
+        return msgspec.structs.replace(fault, maybe_executed=False)
 
     def gave_up_inside(self, error: Exception) -> bool:
         """Whether a nested recovery gave up on the error. It would have read our run id, which is made at the first read."""

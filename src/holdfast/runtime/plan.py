@@ -231,9 +231,11 @@ class Plan:
         self.counts_all = policy.circuit is not None and policy.circuit.count_all
         limits_calls = policy.concurrency is not None or policy.per_second is not None
         self.limiter = self.state.limiter if limits_calls and not self.off else None
-        self.is_plain = self.limiter is None and (self.hedge is None or self.off)
+        self.settles = self.contract is not None and self.contract.settles
+        """Its tool checks results, or finds out whether a call happened."""
+        self.is_plain = self.limiter is None and (self.hedge is None or self.off) and not self.settles
         """An async attempt is nothing but the call under its time limit."""
-        self.is_plain_sync = self.limiter is None and not self.threads
+        self.is_plain_sync = self.limiter is None and not self.threads and not self.settles
         """A sync attempt is nothing but the call."""
 
     def _look_up_quota(self, runtime: Runtime, policy: Policy, now: float) -> TargetState | None:
@@ -341,6 +343,10 @@ class Plan:
         other = Plan(None, policy, runtime=self._given_runtime)
         other.name = self.name
         return other
+
+    def for_reads(self) -> Plan:
+        """Return a plan for reads beside this one: the default policy in its runtime, and nothing shared."""
+        return Plan(None, None, effect="read", alone=True, runtime=self._given_runtime)
 
     def named(self, fn: Any) -> Plan:
         """Return this plan or, where it has no name, one with the name of `fn`."""

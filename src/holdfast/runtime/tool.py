@@ -5,7 +5,10 @@ Invariant: the declared function is the same object and is called in the same wa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Never, TypeVar, cast
+import inspect
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -14,17 +17,45 @@ from holdfast.faults import InvalidError
 from holdfast.policies.backoff import Tries
 from holdfast.policies.decide import EFFECTS, Effect
 from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.callables import is_async
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable
 
-__all__ = ["ToolContract", "call_key", "contract_of", "tool"]
+__all__ = ["CANNOT_TELL", "NOT_HAPPENED", "Happened", "ToolContract", "Verdict", "call_key", "contract_of", "tool"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _ATTRIBUTE = "__holdfast_tool__"
 # `help(tool)` shows this default, so it reads as what it means.
 _MISSING = cast("Effect", "required")
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """The call happened, with this result: what a `verify` function returns.
+
+    async def find(key: str, amount: int) -> Verdict:
+        found = await bank.payment(key)
+        return Happened(found.id) if found else NOT_HAPPENED
+    """
+
+    result: Any = None
+
+
+class _Verdict(Enum):
+    NOT_HAPPENED = "not happened"
+    CANNOT_TELL = "cannot tell"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+NOT_HAPPENED: Final = _Verdict.NOT_HAPPENED
+"""The call did not happen: it may be made again. A `verify` function returns it."""
+CANNOT_TELL: Final = _Verdict.CANNOT_TELL
+"""Nobody can tell yet whether the call happened: a person has to find out. A `verify` function returns it."""
+Verdict: TypeAlias = Happened | _Verdict
+"""What a `verify` function returns: `Happened(result)`, `NOT_HAPPENED` or `CANNOT_TELL`."""
 
 
 class ToolContract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -35,16 +66,41 @@ class ToolContract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Seconds that one call may take. It wins over the policy's timeout."""
     retry: Tries | None = None
     """Attempts and backoff of this tool. They win over the policy's."""
+    verify: Callable[..., Any] | None = None
+    """Finds out whether a call with unknown outcome happened."""
+    check: Callable[..., Any] | None = None
+    """Looks at a result: whether the tool did what it says."""
+    checks_arguments: bool = False
+    """Whether `check` takes the arguments of the call after the result."""
+
+    @property
+    def settles(self) -> bool:
+        """Whether it has something to say about the outcome of a call."""
+        return self.verify is not None or self.check is not None
 
     def __post_init__(self) -> None:
         options.one_of("tool.effect", self.effect, EFFECTS)
         options.seconds("tool.timeout", self.timeout, optional=True)
         if not isinstance(self.retry, Tries | None):
             raise InvalidError.at("tool.retry", "a Tries or None", self.retry)
+        for name, given in (("verify", self.verify), ("check", self.check)):
+            if given is not None and not callable(given):
+                raise InvalidError.at(f"tool.{name}", "a function", given)
+        if self.verify is not None and self.effect != "unsafe":
+            raise InvalidError.saying(
+                "tool.verify",
+                'effect="unsafe", because every other call is simply made again',
+                f"effect={self.effect!r}",
+            )
 
 
 def tool(
-    *bare: Never, effect: Effect = _MISSING, timeout: float | None = None, retry: Tries | None = None
+    *bare: Never,
+    effect: Effect = _MISSING,
+    timeout: float | None = None,
+    retry: Tries | None = None,
+    verify: Callable[..., Verdict | Awaitable[Verdict]] | None = None,
+    check: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
     """Declare what a function does to the world, so that recoveries know whether they may repeat it.
 
@@ -57,6 +113,13 @@ def tool(
         the function sends along. `unsafe` must not happen twice: if it may have happened, `OutcomeUnknownError` is raised.
     timeout: seconds that one call may take. It wins over the policy's timeout.
     retry: a `Tries` with attempts and backoff. They win over the policy's.
+    verify: for unsafe tools: a function that finds out whether a call happened, after a crash or a failure that leaves it open. It
+        gets the call's `call_key()` and its arguments, and returns `Happened(result)`, `NOT_HAPPENED` or `CANNOT_TELL`. It is retried
+        like a read; if it fails, the outcome stays unknown.
+    check: a function of the result, or of the result and the arguments, that catches a call which says done and did nothing. None or
+        True accepts the result; False, a sentence, a code or a `Fault` makes it a failure (TOOL_EXECUTION_FAILED).
+
+    `verify` and `check` may be async if the tool is.
 
     The function itself is returned, unchanged. Wrong options, or `@tool` without parentheses, raise `InvalidError`.
     """
@@ -65,11 +128,21 @@ def tool(
         raise InvalidError.saying(
             "tool", "@tool(effect=…) with read, idempotent, keyed or unsafe", "@tool without an effect"
         )
-    contract = ToolContract(effect=effect, timeout=timeout, retry=retry)
+    contract = ToolContract(
+        effect=effect,
+        timeout=timeout,
+        retry=retry,
+        verify=verify,
+        check=check,
+        checks_arguments=_takes_arguments(check),
+    )
 
     def declare(fn: F) -> F:
         if not callable(fn):
             raise InvalidError.at("tool", "a function", fn)
+        for name, given in (("verify", verify), ("check", check)):
+            if given is not None and is_async(given) and not is_async(fn):
+                raise InvalidError.saying(f"tool.{name}", "a plain function, as the tool is one", "an async function")
         try:
             setattr(fn, _ATTRIBUTE, contract)
         except AttributeError:
@@ -79,6 +152,19 @@ def tool(
         return fn
 
     return declare
+
+
+def _takes_arguments(check: Callable[..., Any] | None) -> bool:
+    """Whether a check takes more than the result."""
+    if not callable(check):
+        return False
+    try:
+        parameters = list(inspect.signature(check).parameters.values())
+    except (TypeError, ValueError):
+        # A function of C without a signature, such as `bool`.
+        return False
+    required = [one for one in parameters if one.default is one.empty]
+    return len(required) > 1 or any(one.kind is one.VAR_POSITIONAL for one in parameters)
 
 
 def contract_of(fn: Any) -> ToolContract | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.log import SessionMemory, StepStarted
     from holdfast.stores import NewAudit
 
-__all__ = ["drifted", "key_of", "left_open", "resolution", "shown", "suffix", "unknown"]
+__all__ = ["call_text", "drifted", "key_of", "left_open", "resolution", "shown", "suffix", "unknown"]
 
 _CUT = 1_000
 """Characters of a step's arguments that are kept."""
@@ -59,7 +59,7 @@ def _text(value: Any, name: str = "") -> str:
     return msgspec.json.encode(plain[name] if name and isinstance(plain, dict) else plain).decode()
 
 
-def _call(entry: StepStarted | StepEnded) -> str:
+def call_text(entry: StepStarted | StepEnded) -> str:
     """Return a step as a person knows it: `deploy("version 2")`."""
     identity = identity_of(entry)
     name = entry.fn or identity.fn or entry.step
@@ -72,7 +72,7 @@ def unknown(session: str, after: str, entry: StepStarted | StepEnded) -> Outcome
     key = key_of(session, after)
     verb = f"holdfast sessions resolve {session} {shlex.quote(after)}"
     message = (
-        f"{_call(entry)} was started and its end is not known, so it is not repeated. Find out whether it happened. "
+        f"{call_text(entry)} was started and its end is not known, so it is not repeated. Find out whether it happened. "
         f"If it did: `await session.resolve({key!r}, happened=True, result=…)`, or `{verb} --happened --result JSON`. "
         f"If not: `happened=False`, or `{verb} --not-happened`; it runs again then"
     )

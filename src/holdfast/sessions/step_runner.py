@@ -17,8 +17,12 @@ import msgspec
 from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
 from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.callables import PLAN_ATTRIBUTE
 from holdfast.runtime.operation import Operation
-from holdfast.runtime.tool import contract_of
+from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, verify_async
+from holdfast.runtime.recover import recover
+from holdfast.runtime.suppress import suppressed
+from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, contract_of
 from holdfast.sessions import codec, doubts
 from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import audit
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Outcome
     from holdfast.policies.decide import Effect
+    from holdfast.runtime.tool import ToolContract, Verdict
     from holdfast.sessions.journal import Journal
     from holdfast.sessions.steps import Attempts, StepDecision, Use
     from holdfast.stores import NewAudit
@@ -63,9 +68,13 @@ class _Call(NamedTuple):
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    effect: Effect | None
+    contract: ToolContract | None
     returns: Any
     """The declared type of its result."""
+
+    @property
+    def effect(self) -> Effect | None:
+        return None if self.contract is None else self.contract.effect
 
 
 class _Step(NamedTuple):
@@ -148,6 +157,14 @@ class StepRunner:
         known = self._journal.memory.steps_of(self.turn).get(name)
         return known is not None and is_doubtful(known)
 
+    def key(self, name: str) -> str:
+        """Return the idempotency key of a step. It is the same in every attempt, also after a crash."""
+        return doubts.key_of(self._journal.session, doubts.suffix(self.turn, name))
+
+    def call_text(self, key: str) -> str:
+        """Return a step of unknown outcome as a person knows it: `deploy("version 2")`."""
+        return doubts.call_text(self._journal.memory.unknown()[key.removeprefix(f"{self._journal.session}/")])
+
     def running(self) -> set[str]:
         """Return the steps that run now, as in `SessionMemory.unknown`."""
         return {doubts.suffix(self.turn, name) for name in self._uses.busy()}
@@ -178,7 +195,13 @@ class StepRunner:
             case Drifted(stored):
                 raise doubts.drifted(self._journal.session, self.turn, stored, call.args, call.kwargs)
             case Unknown():
-                raise self._unknown(name)
+                step = self._step_of(call, name)
+                match await self._verify(step):
+                    case Happened(result):
+                        return result
+                    case verdict if verdict != NOT_HAPPENED:
+                        raise self._unknown(name)
+                return await self._run(step, repeats=True)
             case _:
                 step = self._step_of(call, name)
                 if isinstance(decision, Repeat) and not decision.unknown:
@@ -244,9 +267,14 @@ class StepRunner:
                 result = call.fn(*call.args, **call.kwargs)
                 if inspect.isawaitable(result):
                     result = await result
+                # A function that recovers by itself has checked it in each attempt.
+                if call.contract is not None and not _recovers(call):
+                    await check_async(call.contract, result, call.args, call.kwargs)
         # Do not catch a cancellation: the outcome of the step is then unknown, and its start is in the log.
         except Exception as error:
-            await self._failed(step, error)
+            verdict = await self._failed(step, error)
+            if isinstance(verdict, Happened):
+                return verdict.result
             raise
         try:
             await self._ended(step, codec.encode_result(result, call.returns, name_of(call.fn)))
@@ -285,7 +313,7 @@ class StepRunner:
             with doubts.left_open(self._journal.runtime):
                 await self._journal.write(ended)
 
-    async def _ended(self, step: _Step, stored: bytes) -> None:
+    async def _ended(self, step: _Step, stored: bytes, **facts: Any) -> None:
         ended = StepEnded(
             turn=step.turn,
             step=step.name,
@@ -294,10 +322,31 @@ class StepRunner:
             result=msgspec.Raw(stored),
             fn=name_of(step.call.fn) if step.call.identity.key else "",
         )
-        records = (self._record("ToolInvocation", step, ok=True),) if step.call.effect == "unsafe" else ()
+        records = (self._record("ToolInvocation", step, ok=True, **facts),) if step.call.effect == "unsafe" else ()
         await self._journal.write(ended, audit=records)
 
-    async def _failed(self, step: _Step, error: Exception, *, happened: bool = False) -> None:
+    async def _verify(self, step: _Step) -> Verdict:
+        """Ask the tool's `verify` about a step that may have happened, and store what it found out."""
+        call = step.call
+        if call.contract is None or call.contract.verify is None:
+            return CANNOT_TELL
+        # A function that recovers by itself sends the key of its first call inside the step.
+        key = f"{step.key}/1" if _recovers(call) else step.key
+        reading = recover(effect="read", runtime=self._journal.runtime)
+        try:
+            verdict = await reading.call(verify_async, call.contract, key, call.args, call.kwargs)
+        except Exception as error:  # noqa: BLE001 - `verify` is the user's and may raise anything
+            suppressed(error, NOT_VERIFIED, runtime=self._journal.runtime)
+            return CANNOT_TELL
+        if isinstance(verdict, Happened):
+            await self._ended(step, codec.encode_result(verdict.result, call.returns, name_of(call.fn)), verified=True)
+        elif verdict == NOT_HAPPENED:
+            record = self._record("ToolInvocation", step, verified=True, happened=False)
+            fault = Fault.of("TOOL_EXECUTION_FAILED", "verify found that it did not happen")
+            await self._journal.write(self._end_of(step, fault, unknown=False), audit=(record,))
+        return verdict
+
+    async def _failed(self, step: _Step, error: Exception, *, happened: bool = False) -> Verdict:
         """Store how a step failed, and whether it may have happened nevertheless, if it is unsafe."""
         fault = self._journal.fault_of(error)
         happened = happened or fault.maybe_executed or isinstance(error, OutcomeUnknownError)
@@ -305,15 +354,20 @@ class StepRunner:
         record = self._record("Fault", step, code=fault.code, unknown=unknown)
         ended = self._end_of(step, fault, unknown=unknown)
         try:
-            try:
-                await self._journal.write(ended, audit=(record,))
-            except InvalidError:
-                # The store knows a secret that is in the failure's text. That the step failed must be stored nevertheless.
-                code_only = msgspec.Raw(msgspec.json.encode({"code": fault.code}))
-                await self._journal.write(msgspec.structs.replace(ended, result=code_only), audit=(record,))
+            await self._store_failure(ended, fault, record)
+            return await self._verify(step) if unknown else NOT_HAPPENED
         except HoldfastError as failure:
             # The caller must see the step's own error.
             error.add_note(f"and it could not be saved: {failure}")
+            return CANNOT_TELL
+
+    async def _store_failure(self, ended: StepEnded, fault: Fault, record: NewAudit) -> None:
+        try:
+            await self._journal.write(ended, audit=(record,))
+        except InvalidError:
+            # The store knows a secret that is in the failure's text. That the step failed must be stored nevertheless.
+            code_only = msgspec.Raw(msgspec.json.encode({"code": fault.code}))
+            await self._journal.write(msgspec.structs.replace(ended, result=code_only), audit=(record,))
 
     def _end_of(self, step: _Step, fault: Fault, *, unknown: bool) -> StepEnded:
         """Return the entry of a step that failed."""
@@ -328,7 +382,7 @@ class StepRunner:
         known = self._journal.memory.steps_of(self.turn).get(name)
         # A step that version 1 began keeps the turn and the name that it began with.
         turn, own_name = (self.turn, name) if known is None else (known.turn, known.step)
-        return _Step(call, doubts.key_of(self._journal.session, doubts.suffix(self.turn, name)), turn, own_name)
+        return _Step(call, self.key(name), turn, own_name)
 
     def _check_open(self) -> None:
         """Raise if the turn is over. A task that runs longer than its turn must not write into the next turn."""
@@ -363,9 +417,15 @@ def _call_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         fn=fn,
         args=args,
         kwargs=kwargs,
-        effect=None if contract is None else contract.effect,
+        contract=contract,
         returns=codec.result_type(fn),
     )
+
+
+def _recovers(call: _Call) -> bool:
+    """Whether the function is decorated with `recover` and its recovery knows the tool's contract."""
+    plan = getattr(call.fn, PLAN_ATTRIBUTE, None)
+    return plan is not None and plan.contract is call.contract
 
 
 def _unstored(step: _Step) -> str:

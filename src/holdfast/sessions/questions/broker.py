@@ -84,6 +84,11 @@ class QuestionBroker:
             self._interactors.remove(interactor)
             self._changed.set()
 
+    @property
+    def is_attended(self) -> bool:
+        """Whether somebody is attached who can answer."""
+        return bool(self._interactors)
+
     async def ask(self, prompt: Prompt) -> tuple[Answered, Any]:
         """Return the stored answer and its value; ask for it if there is none."""
         _check(prompt)

@@ -126,7 +126,7 @@ class QuestionMethods(ABC):
     @overload
     async def step_or_ask(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     async def step_or_ask(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Run a step; if it fails, ask a person: retry, retry with other input, or sign in and retry.
+        """Run a step; if it fails, ask a person: retry, retry with other input, sign in and retry, or say whether it happened.
 
             await session.step_or_ask(fetch, url)
 
@@ -174,6 +174,15 @@ class QuestionMethods(ABC):
             mode, interactors, runtime = self._broker_or_parts
             self._broker_or_parts = QuestionBroker(self._journal, mode=mode, interactors=interactors, runtime=runtime)
         return self._broker_or_parts
+
+    @property
+    @abstractmethod
+    def unknown(self) -> tuple[str, ...]:
+        """The keys of steps that may have happened."""
+
+    @abstractmethod
+    async def resolve(self, key: str, *, happened: bool, result: Any = None) -> None:
+        """Record whether a step whose outcome is unknown has happened."""
 
     @abstractmethod
     async def _steps(self) -> StepRunner:

@@ -1,8 +1,8 @@
-"""What a person can do about a step that failed (S2-19): retry it, give other input, or sign in.
+"""What a person can do about a step that failed (S2-19): retry it, give other input, sign in, or say whether it happened.
 
 Invariant: a resumed session follows a stored yes at once, without failing first, so it takes the same path. A retry is never
-offered for a step that may have happened. There are at most three questions about a step, because automatic answers would never
-stop.
+offered for a step that may have happened: first a person who is attached says whether it did. There are at most three questions
+about a step, because automatic answers would never stop.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ Remedy: TypeAlias = Literal["retry", "replace", "authenticate"]
 
 _INPUT = frozenset({Category.INVALID, Category.NOT_FOUND, Category.VALIDATION, Category.OVERFLOW})
 _KIND = {"retry": "Approve", "replace": "Ask", "authenticate": "Auth.DeviceCode"}
+_OUTCOMES = {"It happened": True, "It did not happen": False, "I do not know": None}
 _WORDS = {"retry": "Retry the call?", "replace": "Replacement input?", "authenticate": "Authenticate again?"}
 
 
@@ -58,7 +59,12 @@ class _Session(Protocol):
     sign_in: Callable[[Fault], Awaitable[DeviceCode]] | None
 
     @property
+    def unknown(self) -> tuple[str, ...]: ...
+
+    @property
     def _broker(self) -> QuestionBroker: ...
+
+    async def resolve(self, key: str, *, happened: bool, result: Any = None) -> None: ...
 
     async def _prompt(self, steps: StepRunner, prompt: Prompt) -> tuple[Answered, Any]: ...
 
@@ -92,6 +98,8 @@ async def step_or_ask(
             try:
                 return await steps.step(fn, args, kwargs)
             except Exception as error:
+                if await _settled(session, steps, attempt, error):
+                    continue
                 remedy = _remedy(steps, attempt, error)
                 decided = remedy and await _ask(session, steps, question, remedy, steps.fault_of(error), args=args)
                 if decided is None:
@@ -100,6 +108,33 @@ async def step_or_ask(
             # With other input it is another step. A plain retry is the same step with the same key, so the server can recognise it.
             args = _replaced(args, decided, question)
     return await steps.step(fn, args, kwargs)
+
+
+async def _settled(session: _Session, steps: StepRunner, attempt: str, error: Exception) -> bool:
+    """Ask a person whether a step of unknown outcome happened; return whether the person knows."""
+    key = error.key if isinstance(error, OutcomeUnknownError) else steps.key(attempt)
+    # Nothing but a person may answer: an automatic yes would be a lie.
+    if key not in session.unknown or not session._broker.is_attended:  # noqa: SLF001 - this is part of the session
+        return False
+    what = f"{key.rpartition('/')[2]}?outcome"
+    number = 1
+    # Each doubt has a question of its own: the answer to an earlier one says nothing about this one.
+    while session._broker.answered(steps.turn, f"{what}{number}") is not None:  # noqa: SLF001 - this is part of the session
+        number += 1
+    prompt = f"{steps.call_text(key)} was started and its end is not known. Did it happen?"
+    choices = {"prompt": prompt, "choices": list(_OUTCOMES)}
+    answered, value = await session._prompt(steps, Prompt(f"{what}{number}", steps.turn, "Select", choices))  # noqa: SLF001 - this is part of the session
+    happened = _OUTCOMES.get(str(value)) if answered.outcome == "accepted" else None
+    if happened is None:
+        return False
+    result = None
+    if happened:
+        payload = {"prompt": "Its result, as JSON? Leave it empty if it has none"}
+        asked = Prompt(f"{what}{number}/result", steps.turn, "Ask", payload)
+        _, text = await session._prompt(steps, asked)  # noqa: SLF001 - this is part of the session
+        result = _json(str(text), asked.name) if text else None
+    await session.resolve(key, happened=happened, result=result)
+    return True
 
 
 def _recorded(session: _Session, turn: int, question: str) -> str | Literal[True] | None:
@@ -143,12 +178,16 @@ def _replaced(args: tuple[Any, ...], text: str, question: str) -> tuple[Any, ...
     """Return the arguments that a person typed: the text itself in place of a single text, else JSON."""
     if len(args) == 1 and isinstance(args[0], str):
         return (text,)
-    try:
-        typed = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise mismatch(question, "the arguments as JSON", repr(text)) from error
+    typed = _json(text, question)
     if len(args) == 1:
         return (typed,)
     if not isinstance(typed, list) or len(typed) != len(args):
         raise mismatch(question, f"a JSON list of {len(args)} arguments", repr(text))
     return tuple(typed)
+
+
+def _json(text: str, question: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise mismatch(question, "JSON", repr(text)) from error
