@@ -31,14 +31,14 @@ class Renewing(MemoryStore):
         self.often = threading.Event()
         self.fails = False
 
-    def renew_all(self, leases: Sequence[Lease], ttl: float) -> list[Lease]:
-        self.sizes.append(len(leases))
+    def renew_all(self, held: Sequence[Lease], ttl: float) -> list[Lease]:
+        self.sizes.append(len(held))
         self.threads.add(threading.current_thread().name)
         if len(self.sizes) >= 3:
             self.often.set()
         if self.fails:
             raise unavailable("the disk is full")
-        return super().renew_all(leases, ttl)
+        return super().renew_all(held, ttl)
 
 
 def test_FD13_a_loop_that_is_blocked_does_not_lose_its_lease() -> None:

@@ -164,10 +164,10 @@ class MemoryStore:
             self._own(kept, renewed.fence, renewed.owner, renewed.until)
         return renewed
 
-    def renew_all(self, leases: Sequence[Lease], ttl: float) -> list[Lease]:
+    def renew_all(self, held: Sequence[Lease], ttl: float) -> list[Lease]:
         """Extend many leases to `ttl` seconds from now, from another thread; return those that were renewed."""
         until, renewed = self._wall() + ttl, list[Lease]()
-        for lease in leases:
+        for lease in held:
             with self._lock:
                 kept = self._sessions.get(lease.session)
                 if kept is not None and _holds(kept.record, lease):

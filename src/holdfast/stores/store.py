@@ -90,7 +90,7 @@ class Store(Protocol):
         """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
         ...
 
-    def renew_all(self, leases: Sequence[Lease], ttl: float) -> list[Lease]:
+    def renew_all(self, held: Sequence[Lease], ttl: float) -> list[Lease]:
         """Extend many leases to `ttl` seconds from now; return those that were renewed. The others were taken over.
 
         This call blocks, and is made from a thread that does nothing else, so that leases are renewed while the event loop is busy.

@@ -180,10 +180,10 @@ class PostgresStore(Readable):
         """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
         return await self._write(lease.session, lambda now: leases.renew_script(lease, ttl, leases.Instant(now), _LOCK))
 
-    def renew_all(self, leases_: Sequence[Lease], ttl: float) -> list[Lease]:
+    def renew_all(self, held: Sequence[Lease], ttl: float) -> list[Lease]:
         """Extend many leases to `ttl` seconds from now, from another thread; return those that were renewed."""
         self._opened()
-        return self._renewals.renew(leases_, ttl, None if self._clock is None else self._clock.wall())
+        return self._renewals.renew(held, ttl, None if self._clock is None else self._clock.wall())
 
     async def release(self, lease: Lease) -> None:
         """End a lease. If it was taken over meanwhile, nothing happens."""

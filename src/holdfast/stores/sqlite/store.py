@@ -125,9 +125,9 @@ class SqliteStore(Readable):
         """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
         return await self._write(lease.session, lambda: leases.renew_script(lease, ttl, self._instant()))
 
-    def renew_all(self, leases_: Sequence[Lease], ttl: float) -> list[Lease]:
+    def renew_all(self, held: Sequence[Lease], ttl: float) -> list[Lease]:
         """Extend many leases to `ttl` seconds from now, from another thread; return those that were renewed."""
-        job = Job(lambda: leases.renew_all_script(leases_, ttl, self._instant()))
+        job = Job(lambda: leases.renew_all_script(held, ttl, self._instant()))
         renewed: list[Lease] = self._in_use().do(job).result()
         return renewed
 
