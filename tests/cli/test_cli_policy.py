@@ -154,6 +154,31 @@ def test_simulate_in_json_holds_what_is_shown(file):
     assert ["wasted", "calls", str(found["wasted_calls"])] in [line.split() for line in shown.stdout.splitlines()]
 
 
+@pytest.mark.parametrize("kind", ["bucket", "silent-bucket", "tokens", "burst", "concurrency"])
+def test_simulate_of_a_limit_on_the_load(kind, file):
+    settings = ["simulate", file(""), "--kind", kind, "--rate", "2/s", "--seed", "3"]
+    found = document(*settings)
+    assert found["load"]["kind"] == kind
+    assert found["succeeded"] + found["failed"] == found["operations"] > 0
+    assert sum(second["good"] for second in found["seconds"]) == found["succeeded"]
+    assert found["calls"] - found["wasted_calls"] == found["succeeded"]
+    assert found["succeeded"] >= 0.9 * found["operations"]
+    assert found["wasted_calls"] <= 0.4 * found["calls"]
+    if kind == "bucket":
+        assert found["wasted_calls"] == 0, "it is announced"
+    assert "time_to_recovery_s" not in found
+    shown = holdfast("policy", *settings).stdout
+    assert shown.startswith(f"default: {kind} of ")
+    assert "outage" not in shown
+    assert holdfast("policy", *settings).stdout == shown
+
+
+def test_simulate_of_a_limit_that_the_user_gives(file):
+    found = document("simulate", file(""), "--kind", "bucket", "--limit", "requests=30;headers=no", "--rate", "1/s")
+    assert found["load"]["limit"]["requests"] == 30
+    assert found["wasted_calls"] > 0
+
+
 def test_simulate_of_an_outage_without_end(file):
     result = holdfast("policy", "simulate", file(""), "--outage", "0:9999", "--duration", "10")
     assert ["time", "to", "recovery", "never"] in [line.split() for line in result.stdout.splitlines()]
@@ -169,6 +194,8 @@ def test_simulate_of_an_outage_without_end(file):
         ("--rate", "1000000/s", "outage.rate: expected at most 1,000,000 operations"),
         ("--duration", "0", "outage.duration"),
         ("--code", "NO_SUCH", "--code: expected a code of the catalog"),
+        ("--kind", "storm", "--kind: expected one of blips, brownout, bucket"),
+        ("--limit", "requests=60", "--limit: expected a --kind beside it"),
     ],
 )
 def test_simulate_with_wrong_flags_exits_2(flag, value, message):

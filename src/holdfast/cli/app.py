@@ -227,8 +227,14 @@ def policy_simulate(
     target: _Target = None,
     outage: Annotated[str, typer.Option(help="When calls fail: FROM:TO in seconds.")] = "5:60",
     kind: Annotated[
-        str, typer.Option(help="How they fail: outage, brownout, blips, flapping or slow-return.")
+        str,
+        typer.Option(
+            help="How they fail: outage, brownout, blips, flapping, slow-return; or by a limit on the load: bucket, silent-bucket, tokens, burst, concurrency."
+        ),
     ] = "outage",
+    limit: Annotated[
+        str, typer.Option(help="The limit on the load: 'requests=60;burst=5', 'tokens=30000', 'concurrency=4'.")
+    ] = "",
     share: Annotated[float, typer.Option(help="The share of bad seconds in a brownout.")] = 0.5,
     rate: Annotated[str, typer.Option(help="How many operations start: 10/s, 90/m.")] = "10/s",
     duration: Annotated[float, typer.Option(help="For how many seconds operations start.")] = 120.0,
@@ -236,13 +242,14 @@ def policy_simulate(
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 1,
     as_json: _Json = False,
 ) -> None:
-    """Simulate an outage under a policy, without waiting, and plot it."""
-    from holdfast.cli.policy import outage_of, with_config
+    """Simulate an outage, or a limit on the load, under a policy, without waiting, and plot it."""
+    from holdfast.cli.policy import load_of, outage_of, with_config
     from holdfast.cli.policy import policy_simulate as verb
 
     # The flags are read inside `perform`, so that a wrong flag is reported like every other error of ours.
     def simulate() -> Exit:
-        what = outage_of(outage, rate, duration, code, kind, share)
+        load = load_of(kind, rate, duration, limit)
+        what = outage_of(outage, rate, duration, code, kind, share) if load is None else load
         return with_config(file, lambda settings: verb(settings, what, target=target, seed=seed, as_json=as_json))
 
     perform(simulate)

@@ -9,10 +9,11 @@ import random
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
 
+from holdfast import options
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_table, stdout_width
 from holdfast.config import Config, ConfigError, load, read
@@ -23,6 +24,8 @@ from holdfast.policies.advice import Advice, advice
 from holdfast.policies.decide import LONGEST_WAIT_S
 from holdfast.policies.outlook import Outlook, Wait, outlook
 from holdfast.policies.simulation import Kind, Moment, Outage, Report, simulate
+from holdfast.testing.load import LOAD_KINDS, Load, simulate_load
+from holdfast.testing.provider.limits import read_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.config import Problem
     from holdfast.policies import Policy
 
-__all__ = ["outage_of", "policy_check", "policy_show", "policy_simulate", "with_config"]
+__all__ = ["load_of", "outage_of", "policy_check", "policy_show", "policy_simulate", "with_config"]
 
 MAX_STDIN = 1_048_576
 WIDTH = 60
@@ -42,6 +45,7 @@ _LABELS = {
     "blocked_share": "blocked by the circuit",
     "time_to_recovery_s": "time to recovery",
 }
+_LOAD_LABELS = {"hit": "limited or waited", "blocked_share": "gave up waiting"}
 _BESIDE_PLOT = 28
 """Columns for the label of a lane and for its scale."""
 _CHECK = "holdfast.policy.check/1"
@@ -219,20 +223,36 @@ def _advice(config: Config) -> list[tuple[str, Advice]]:
 # --- simulate ---
 
 
-def outage_of(outage: str, rate: str, duration: float, code: str, kind: str = "outage", share: float = 0.5) -> Outage:
-    """Return the outage that the flags describe. Raises `InvalidError` for a value that means nothing."""
-    span, pace = _FROM_TO.fullmatch(outage), _RATE.fullmatch(rate)
-    if span is None:
-        raise InvalidError.at("--outage", "FROM:TO in seconds, such as 5:60", outage)
+def load_of(kind: str, rate: str, duration: float, limit: str) -> Load | None:
+    """Return the load that the flags describe; None: they describe an outage. Raises `InvalidError` for a wrong value."""
+    if kind not in LOAD_KINDS:
+        if limit:
+            raise InvalidError.at("--limit", f"a --kind beside it: {', '.join(LOAD_KINDS)}", limit)
+        options.one_of("--kind", kind, (*get_args(Kind), *LOAD_KINDS))
+        return None
+    enforced = read_limit(limit) if limit else None
+    return Load(kind=kind, limit=enforced, rate=_rate_of(rate), duration=duration)
+
+
+def _rate_of(rate: str) -> float:
+    pace = _RATE.fullmatch(rate)
     if pace is None:
         raise InvalidError.at("--rate", "a number per s, m or h, such as 10/s", rate)
+    return float(pace["rate"]) / _PER[pace["per"] or "s"]
+
+
+def outage_of(outage: str, rate: str, duration: float, code: str, kind: str = "outage", share: float = 0.5) -> Outage:
+    """Return the outage that the flags describe. Raises `InvalidError` for a value that means nothing."""
+    span, per_second = _FROM_TO.fullmatch(outage), _rate_of(rate)
+    if span is None:
+        raise InvalidError.at("--outage", "FROM:TO in seconds, such as 5:60", outage)
     entry = resolve(code)
     if entry is None:
         raise InvalidError.at("--code", f"a code of the catalog ({', '.join(nearest(code))}?)", code)
     return Outage(
         begins=float(span["begins"]),
         ends=float(span["ends"]),
-        rate=float(pace["rate"]) / _PER[pace["per"] or "s"],
+        rate=per_second,
         duration=duration,
         code=CATALOG[entry.code].code,
         kind=cast("Kind", kind),
@@ -240,10 +260,17 @@ def outage_of(outage: str, rate: str, duration: float, code: str, kind: str = "o
     )
 
 
-def policy_simulate(config: Config, outage: Outage, *, target: str | None, seed: int, as_json: bool) -> Exit:
-    """Simulate the outage under the default policy or a target's, and show the result."""
+def policy_simulate(config: Config, what: Outage | Load, *, target: str | None, seed: int, as_json: bool) -> Exit:
+    """Simulate the outage, or the load, under the default policy or a target's, and show the result."""
     policy = config.policy_of(target)
-    report = simulate(policy, outage, random.Random(seed))  # noqa: S311 - a seed must give the same run again
+    if isinstance(what, Load):
+        report, headline = simulate_load(policy, what, seed), _load_headline(what)
+    else:
+        report, headline = simulate(policy, what, random.Random(seed)), _outage_headline(what)  # noqa: S311 - a seed must give the same run again
+    totals = _totals(report)
+    if isinstance(what, Load):
+        # A limit on the load has no end from which the recovery would count.
+        del totals["time_to_recovery_s"]
     if as_json:
         show_json(
             {
@@ -251,18 +278,30 @@ def policy_simulate(config: Config, outage: Outage, *, target: str | None, seed:
                 "source": config.source,
                 "policy": repr(policy),
                 "seed": seed,
-                "outage": msgspec.to_builtins(outage),
-                **_totals(report),
+                "load" if isinstance(what, Load) else "outage": msgspec.to_builtins(what),
+                **totals,
                 "seconds": msgspec.to_builtins(report.seconds),
             }
         )
         return Exit.OK
     # The seed is in the headline: with it, somebody else gets the same figures.
-    kind = "" if outage.kind == "outage" else f"{outage.kind} of "
-    headline = f"{target or 'default'}: {kind}{outage.code} from {outage.begins:g} s to {outage.ends:g} s, seed {seed}"
-    show_facts(headline, [(_LABELS.get(name, name), _total(name, value)) for name, value in _totals(report).items()])
-    show_facts("", _plot(report.seconds, outage, _plot_width()))
+    headline = f"{target or 'default'}: {headline}, seed {seed}"
+    labels = {**_LABELS, **(_LOAD_LABELS if isinstance(what, Load) else {})}
+    show_facts(headline, [(labels.get(name, name), _total(name, value)) for name, value in totals.items()])
+    show_facts("", _plot(report.seconds, None if isinstance(what, Load) else what, _plot_width()))
     return Exit.OK
+
+
+def _outage_headline(outage: Outage) -> str:
+    kind = "" if outage.kind == "outage" else f"{outage.kind} of "
+    return f"{kind}{outage.code} from {outage.begins:g} s to {outage.ends:g} s"
+
+
+def _load_headline(load: Load) -> str:
+    limit = load.enforced
+    most = f"{limit.most:g} at a time" if limit.kind == "concurrency" else f"{limit.most:g} {limit.kind} a minute"
+    tells = "" if limit.announces else ", not announced"
+    return f"{load.kind} of {most}{tells}"
 
 
 def _plot_width() -> int:
@@ -294,7 +333,7 @@ def _total(name: str, value: Any) -> str:
     return f"{value:.1%}" if name.endswith("_share") else f"{round(value, 2):g}"
 
 
-def _plot(seconds: Sequence[Moment], outage: Outage, width: int) -> list[tuple[str, str]]:
+def _plot(seconds: Sequence[Moment], outage: Outage | None, width: int) -> list[tuple[str, str]]:
     """Return one lane per kind of call. Each column is a period of time; the highest column of a lane is a full bar."""
     per_column = max(1, -(-len(seconds) // width))
     columns = [seconds[start : start + per_column] for start in range(0, len(seconds), per_column)]
@@ -303,15 +342,17 @@ def _plot(seconds: Sequence[Moment], outage: Outage, width: int) -> list[tuple[s
         "failed": [sum(moment.failed for moment in column) for column in columns],
         "blocked": [sum(moment.blocked for moment in column) for column in columns],
     }
+    drawn = [
+        (name, f"|{_lane(counts)}|  up to {max(counts, default=0) / per_column:.3g}/s")
+        for name, counts in lanes.items()
+    ]
+    if outage is None:
+        return [*drawn, ("", f" {per_column} s a column")]
     down = "".join(
         # A column counts as outage if any part of it is in the outage.
         "x" if index * per_column < outage.ends and (index + 1) * per_column > outage.begins else "."
         for index in range(len(columns))
     )
-    drawn = [
-        (name, f"|{_lane(counts)}|  up to {max(counts, default=0) / per_column:.3g}/s")
-        for name, counts in lanes.items()
-    ]
     return [*drawn, ("outage", f"|{down}|  {per_column} s a column")]
 
 

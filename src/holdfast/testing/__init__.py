@@ -13,7 +13,7 @@ clock      VirtualClock and random sources      provider   a provider that misbe
 loop       run, VirtualLoop, no_waiting         proxy      a TCP proxy that misbehaves
 scripts    script: failures on demand           stores     conformance suite for stores
 capture    events and assertions on them        postgres   a PostgreSQL server for tests
-plugin     pytest fixtures
+plugin     pytest fixtures                      load       limits on the load, played under a policy
 """
 
 from __future__ import annotations
