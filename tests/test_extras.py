@@ -63,6 +63,13 @@ def failure(statement: str, *hidden: str) -> str:
             "psycopg",
             "postgres",
         ),
+        (
+            "from holdfast.stores import EncryptedStore, MemoryStore; EncryptedStore(MemoryStore(), bytes(32)).key_id",
+            ("cryptography",),
+            "encryption of a store",
+            "cryptography",
+            "encryption",
+        ),
     ],
 )  # fmt: skip
 def test_FU6_one_sentence_says_what_to_install(statement, hidden, what, package, extra):

@@ -1,4 +1,4 @@
-"""`holdfast sessions ls|show|resume|close|answer|export|import|prune`"""
+"""`holdfast sessions ls|show|resume|close|answer|export|import|rekey|prune`"""
 
 from __future__ import annotations
 
@@ -417,3 +417,29 @@ def test_FD12_import_says_that_the_trail_is_sound_and_rejects_an_edited_one(path
     assert re.search(r"verified (\d+) of \1 audit records", result.stderr)
     (trail,) = json.loads(verb(str(tmp_path / "fourth.db"), "import", "-", "--json", given=lines).stdout)["trails"]
     assert (trail["session"], trail["tampered"], trail["claims"]) == ("release-1", "", 1)
+
+
+def test_an_encrypted_store_is_exported_and_rekeyed(tmp_path, monkeypatch):
+    monkeypatch.setenv("OLD_KEY", "01" * 32)
+    monkeypatch.setenv("NEW_KEY", "02" * 32)
+    path = f"sqlite:{tmp_path}/work.db"
+
+    async def work() -> None:
+        async with Session.open("release-9", store=f"{path}?key_env=OLD_KEY") as session:
+            await session.message("a canary message")
+
+    asyncio.run(work())
+    refused = holdfast("sessions", "export", "release-9", "--store", f"{path}?key_env=OLD_KEY")
+    assert refused.exit_code == 2, refused.stderr
+    assert "--plain" in refused.stderr
+    exported = holdfast("sessions", "export", "release-9", "--plain", "--store", f"{path}?key_env=OLD_KEY")
+    assert "a canary message" in exported.stdout
+    wrong = holdfast("sessions", "show", "release-9", "--store", f"{path}?key_env=NEW_KEY")
+    assert wrong.exit_code == 1, wrong.stderr
+    assert "SESS_KEY_WRONG" in wrong.stderr
+    done = holdfast("sessions", "rekey", "--store", f"{path}?key_env=NEW_KEY,OLD_KEY")
+    assert "rewrapped 2 data keys" in done.stderr
+    assert holdfast("sessions", "show", "release-9", "--store", f"{path}?key_env=NEW_KEY").stdout
+    plain = holdfast("sessions", "rekey", "--store", path)
+    assert plain.exit_code == 2, plain.stderr
+    assert "an encrypted store" in plain.stderr

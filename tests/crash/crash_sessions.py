@@ -13,9 +13,10 @@ from holdfast import tool
 from holdfast.faults import HoldfastError
 from holdfast.runtime.tool import call_key
 from holdfast.sessions import Session
-from holdfast.stores import SqliteStore
+from holdfast.stores import EncryptedStore, SqliteStore
 from holdfast.stores.failpoints import FAILPOINTS
 
+KEY = bytes(range(32))
 BEFORE_EFFECT, AFTER_EFFECT = "before the effect", "after the effect"
 
 
@@ -27,6 +28,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     point: str | None = None
     nth: int = 1
     after: float | None = None
+    encrypted: bool = False
+
+    def opens(self) -> SqliteStore | EncryptedStore:
+        return EncryptedStore(SqliteStore(self.store), KEY) if self.encrypted else SqliteStore(self.store)
 
 
 class World:
@@ -62,7 +67,7 @@ def world_at(path: str | Path) -> Iterator[World]:
 
 
 @asynccontextmanager
-async def opened(name: str, store: SqliteStore) -> AsyncIterator[Session | None]:
+async def opened(name: str, store: SqliteStore | EncryptedStore) -> AsyncIterator[Session | None]:
     """Open a session, unless it was closed: then the kill came after its last write."""
     try:
         session = await Session.open(name, store=store).__aenter__()
@@ -87,7 +92,7 @@ async def batch(plan: Plan) -> None:
             FAILPOINTS.reach(AFTER_EFFECT)
             return result
 
-        async with SqliteStore(plan.store) as store, opened("batch", store) as session:
+        async with plan.opens() as store, opened("batch", store) as session:
             if session is None:
                 return
             outcomes = [o.unwrap() async for o in session.map(change, range(plan.items), concurrency=plan.concurrency)]
@@ -103,7 +108,7 @@ async def life(plan: Plan) -> None:
         async def change(item: int) -> int:
             return world.do(call_key(), item)
 
-        async with SqliteStore(plan.store) as store, opened("life", store) as session:
+        async with plan.opens() as store, opened("life", store) as session:
             if session is None:
                 return
             while (done := session.context.get("turns", 0)) < 3:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crash_server import Server, serving
@@ -24,7 +25,7 @@ def server() -> Iterator[Server]:
 
 
 async def ended(store: Path, session: str) -> list[str]:
-    """Check that a session was closed and its audit trail holds; return what is in its log."""
+    """Check that a session was closed and its audit trail holds; return what is in its log. An encrypted one needs no key for it."""
     async with SqliteStore(store) as opened:
         record = await opened.session(session)
         assert record.state is SessionState.CLOSED
@@ -36,9 +37,11 @@ async def ended(store: Path, session: str) -> list[str]:
     return types
 
 
-def killed_batch(server: Server, folder: Path, *, items: int, kills: int, concurrency: int) -> None:
+def killed_batch(
+    server: Server, folder: Path, *, items: int, kills: int, concurrency: int, encrypted: bool = False
+) -> None:
     chance = random.Random(items)
-    places = {"store": str(folder / "store.db"), "world": str(folder / "world.db")}
+    places: Any = {"store": str(folder / "store.db"), "world": str(folder / "world.db"), "encrypted": encrypted}
     # A batch of writes holds about as many items as are under way.
     step = items // concurrency // kills
     for _ in range(kills):
@@ -62,14 +65,18 @@ def test_a_batch_killed_five_times_does_each_item_once(server: Server, tmp_path:
     killed_batch(server, tmp_path, items=500, kills=5, concurrency=10)
 
 
+def test_an_encrypted_batch_killed_three_times_does_each_item_once(server: Server, tmp_path: Path) -> None:
+    killed_batch(server, tmp_path, items=300, kills=3, concurrency=10, encrypted=True)
+
+
 @pytest.mark.soak
 def test_a_batch_of_ten_thousand_killed_ten_times_does_each_item_once(server: Server, tmp_path: Path) -> None:
     killed_batch(server, tmp_path, items=10_000, kills=10, concurrency=50)
 
 
-def killed_life(server: Server, folder: Path, point: str) -> int:
+def killed_life(server: Server, folder: Path, point: str, *, encrypted: bool = False) -> int:
     """Kill a session at the point of its first write, then at that of the second …; return how often it was killed."""
-    places = {"store": str(folder / "store.db"), "world": str(folder / "world.db")}
+    places: Any = {"store": str(folder / "store.db"), "world": str(folder / "world.db"), "encrypted": encrypted}
     nth, died = 1, 0
     while (how := server.run("crash_sessions:life", Plan(point=point, nth=nth, **places))) == ["killed"]:
         died += 1
@@ -88,6 +95,11 @@ def killed_life(server: Server, folder: Path, point: str) -> int:
 @pytest.mark.parametrize("point", ["written", "committed"])
 def test_a_session_killed_all_its_life_does_each_step_once(server: Server, tmp_path: Path, point: str) -> None:
     assert killed_life(server, tmp_path, point) >= 3
+
+
+def test_an_encrypted_session_killed_all_its_life_does_each_step_once(server: Server, tmp_path: Path) -> None:
+    assert killed_life(server, tmp_path, "committed", encrypted=True) >= 3
+    assert b"turns" not in (tmp_path / "store.db").read_bytes()
 
 
 def test_a_session_killed_once_at_each_of_its_writes(server: Server, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from holdfast import Fault, HoldfastError, Session, tool
 from holdfast.sessions import Answer, Question, answer
 from holdfast.sessions.log import QuestionRaised, TurnStarted, new_entry
 from holdfast.sessions.manifest import Manifest, encode_manifest
-from holdfast.stores import Commit, MemoryStore, NewSession, SessionState
+from holdfast.stores import Commit, EncryptedStore, MemoryStore, NewSession, SessionState
 from holdfast.testing import run
 
 
@@ -94,6 +94,14 @@ def session_is_another_stores() -> Fault:
         manifest = encode_manifest(Manifest(session_id="s", store_id="elsewhere"))
         await store.commit(Commit(session="s", create=NewSession(manifest=manifest)))
         await _worked(store)
+
+    return _raised(work)
+
+
+def key_is_another() -> Fault:
+    async def work(store: MemoryStore) -> None:
+        await _worked(EncryptedStore(store, bytes(32)))
+        await _worked(EncryptedStore(store, bytes(range(32))))
 
     return _raised(work)
 

@@ -387,6 +387,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("SESS_INTERACTION_EXPIRED", faults_sessions.question_expires),
     ("SESS_INTERACTION_MISMATCH", faults_sessions.answer_does_not_fit),
     ("SESS_INTERACTION_UNKNOWN_KIND", faults_sessions.question_is_of_no_known_kind),
+    ("SESS_KEY_WRONG", faults_sessions.key_is_another),
     ("SESS_MANIFEST_DRIFT", faults_sessions.tools_are_others),
     ("SESS_NOT_RESUMABLE", faults_sessions.session_may_not_be_resumed),
     ("SESS_NO_INTERACTOR", faults_sessions.nobody_is_there_to_answer),

@@ -24,7 +24,7 @@ from holdfast.extensions import Extensions
 from holdfast.faults import CODES, HoldfastError
 from holdfast.runtime import page_of
 from holdfast.runtime.runtime import Runtime
-from holdfast.stores import SqliteStore, default_url, open_store
+from holdfast.stores import EncryptedStore, SqliteStore, default_url, open_store
 from holdfast.stores.address import shown
 from holdfast.stores.sql.schema import VERSION
 from holdfast.stores.sqlite import files
@@ -50,6 +50,7 @@ _OPTIONAL = (
     ("prometheus-client", "holdfast[prometheus]", "Prometheus metrics"),
     ("structlog", "holdfast[structlog]", "logs through structlog"),
     ("psycopg", "holdfast[postgres]", "a store on PostgreSQL"),
+    ("cryptography", "holdfast[encryption]", "an encrypted store"),
 )
 _FILE = "holdfast.toml"
 _VARIABLES = "HOLDFAST_*"
@@ -191,8 +192,9 @@ def _store() -> Finding:
     fix = "fix what is named, or set HOLDFAST_STORE to another store"
     try:
         store = open_store(url)
-        if isinstance(store, SqliteStore) and not store.path.exists():
-            return _missing_store(store.path, fix)
+        kept = store.inner if isinstance(store, EncryptedStore) else store
+        if isinstance(kept, SqliteStore) and not kept.path.exists():
+            return _missing_store(kept.path, fix)
         asyncio.run(_open(store))
     except HoldfastError as error:
         advice = error.fault.entry.suggestions

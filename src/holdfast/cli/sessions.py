@@ -23,6 +23,7 @@ from holdfast.sessions import Answer, answer, machine, pending, session_file
 from holdfast.sessions.admin import close, find, in_use, make_resumable, overview
 from holdfast.sessions.retention import Retention, plan, prune
 from holdfast.sessions.transfer import Imported, export_lines, import_lines
+from holdfast.stores import EncryptedStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -42,6 +43,7 @@ __all__ = [
     "sessions_import",
     "sessions_ls",
     "sessions_prune",
+    "sessions_rekey",
     "sessions_resume",
     "sessions_show",
 ]
@@ -301,12 +303,12 @@ async def _question_id(store: Store, session: str, given: str) -> str:
 
 
 async def sessions_export(
-    store: Store, given: Sequence[str], *, persisted: bool, exact: bool, output: str | None
+    store: Store, given: Sequence[str], *, persisted: bool, exact: bool, plain: bool, output: str | None
 ) -> Exit:
     """Write one session as JSON Lines, or any number of sessions as one JSON list (`persisted`)."""
     found = list(dict.fromkeys([await find(store, one) for one in given]))
     if persisted:
-        sessions = [await session_file.persisted(store, session, exact=exact) for session in found]
+        sessions = [await session_file.persisted(store, session, exact=exact, plain=plain) for session in found]
         if output is not None:
             session_file.save(output, sessions)
         else:
@@ -315,7 +317,7 @@ async def sessions_export(
         if len(found) > 1:
             raise InvalidError.saying("export", "one session a file, or --persisted", f"{len(found)} sessions")
         # All lines are collected before writing, so that a damaged session writes nothing.
-        lines = [line.decode() + "\n" async for line in export_lines(store, found[0], exact=exact)]
+        lines = [line.decode() + "\n" async for line in export_lines(store, found[0], exact=exact, plain=plain)]
         _write("".join(lines), output)
     narrate(f"exported {', '.join(found)}")
     return Exit.OK
@@ -405,6 +407,25 @@ def _write(text: str, output: str | None) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+# --- rekey ---
+
+
+async def sessions_rekey(store: Store, *, as_json: bool) -> Exit:
+    """Wrap the data keys of an encrypted store with its current key. Exit with EXHAUSTED if some still need an old key."""
+    if not isinstance(store, EncryptedStore):
+        raise InvalidError.saying(
+            "--store", "an encrypted store: ADDRESS?key_env=NEW_KEY,OLD_KEY", "a store without a key"
+        )
+    done = await store.rekey()
+    if as_json:
+        show_json({"schema": "holdfast.sessions.rekey/1", "key": store.key_id, **msgspec.to_builtins(done)})
+    else:
+        narrate(f"rewrapped {counted(len(done.rewrapped), 'data key')} with key {store.key_id}; {done.current} had it")
+    for session, reason in done.skipped.items():
+        fail(f"{session} still needs its old key: {reason}", "end the program that works in it, and repeat")
+    return Exit.EXHAUSTED if done.skipped else Exit.OK
 
 
 # --- prune ---

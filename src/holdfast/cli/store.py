@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast.faults import Fault, HoldfastError, InvalidError
-from holdfast.stores import MemoryStore, SqliteStore, default_url, open_store
+from holdfast.stores import EncryptedStore, MemoryStore, SqliteStore, default_url, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,10 +29,11 @@ def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]], *, cre
     """
     # The store is not opened yet, because opening a SQLite store would create its file.
     store = open_store(url or default_url())
-    if isinstance(store, SqliteStore) and not create and not store.path.is_file():
+    kept = store.inner if isinstance(store, EncryptedStore) else store
+    if isinstance(kept, SqliteStore) and not create and not kept.path.is_file():
         if url is not None or os.environ.get("HOLDFAST_STORE"):
-            message = f"There is no store at {store.path}"
-            raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context={"path": str(store.path)}))
+            message = f"There is no store at {kept.path}"
+            raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context={"path": str(kept.path)}))
         store = MemoryStore()
 
     async def main() -> Exit:

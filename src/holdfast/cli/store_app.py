@@ -280,12 +280,23 @@ def sessions_export(
     exact: Annotated[
         bool, typer.Option("--exact", help="Do not mask what looks like a secret: to continue the session elsewhere.")
     ] = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Write the content of an encrypted store: the file is not encrypted.")
+    ] = False,
     store: _Store = None,
 ) -> None:
     """Write a session with its log and audit trail as JSON Lines, or several as one JSON list."""
     from holdfast.cli.sessions import sessions_export as verb
 
-    _perform_on(store, lambda opened: verb(opened, ids, persisted=persisted, exact=exact, output=output))
+    _perform_on(store, lambda opened: verb(opened, ids, persisted=persisted, exact=exact, plain=plain, output=output))
+
+
+@sessions.command("rekey")
+def sessions_rekey(store: _Store = None, as_json: _Json = False) -> None:
+    """Wrap the data keys of an encrypted store with its current key: --store 'ADDRESS?key_env=NEW_KEY,OLD_KEY'."""
+    from holdfast.cli.sessions import sessions_rekey as verb
+
+    _perform_on(store, lambda opened: verb(opened, as_json=as_json))
 
 
 @sessions.command("import")

@@ -14,6 +14,8 @@ import msgspec
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.sessions.journal import audit
+from holdfast.stores.encryption import sealed_manifest
+from holdfast.stores.errors import wrong_key
 
 if TYPE_CHECKING:
     from holdfast.sessions.journal import Journal
@@ -100,8 +102,11 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def decode_manifest(session: str, stored: bytes) -> Manifest:
     """Return a stored manifest.
 
-    Raise SESS_MANIFEST_INVALID if it cannot be decoded, and SESS_MANIFEST_DRIFT if it names no store (N2-12).
+    Raise SESS_MANIFEST_INVALID if it cannot be decoded, SESS_KEY_WRONG if it is encrypted and the store has no key for it, and
+    SESS_MANIFEST_DRIFT if it names no store (N2-12).
     """
+    if stored.startswith(b'{"enc":') and (sealed := sealed_manifest(stored)) is not None:
+        raise wrong_key(session, sealed.key, ())
     try:
         manifest = msgspec.json.decode(stored, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

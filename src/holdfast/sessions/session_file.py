@@ -19,6 +19,7 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import audit, fresh_id, read_snapshot
 from holdfast.sessions.log import SessionMemory, StateChanged, new_entry
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
+from holdfast.sessions.transfer import check_plain
 from holdfast.stores import Commit, NewCheckpoint, NewSession, SessionState
 from holdfast.stores.records import MAX_OFFSET, check_name
 from holdfast.stores.redaction import Mask
@@ -125,8 +126,12 @@ def parse(content: bytes, place: str) -> Loaded:
     return loaded
 
 
-async def persisted(store: Store, session: str, *, exact: bool = False) -> PersistedSession:
-    """Return a session of a store in the form of the file. What looks like a secret is masked, unless `exact`."""
+async def persisted(store: Store, session: str, *, exact: bool = False, plain: bool = False) -> PersistedSession:
+    """Return a session of a store in the form of the file. What looks like a secret is masked, unless `exact`.
+
+    Raise `InvalidError` for an encrypted store, unless `plain`: the file is not encrypted.
+    """
+    check_plain(store, plain=plain)
     record = await store.session(session)
     manifest = decode_manifest(session, bytes(record.manifest))
     checkpoint = await store.checkpoint(session)

@@ -2,7 +2,7 @@
 
 A file holds one session: a head, its checkpoint, its log, the message ids it knows, its audit trail, and a last line that shows the
 file is complete. After the import the session has a new epoch, and its entries have new numbers and dates. The new audit records hold
-the old hashes.
+the old hashes. The content of an encrypted store is written only if the caller says so.
 
 Invariant: a session is imported as a whole or not at all. It never replaces an existing session. A file whose audit trail was changed
 is rejected unless the caller accepts that, and then the new trail says so.
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import audit
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, NewEntry, NewSession, SessionState
 from holdfast.stores.chain import GENESIS, entry_hash, session_chain, verify
+from holdfast.stores.encryption import EncryptedStore
 from holdfast.stores.errors import damaged
 from holdfast.stores.records import AuditRecord, StoredClaim
 from holdfast.stores.redaction import Mask
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.stores import Entry, SessionRecord, Store
 
 
-__all__ = ["SCHEMA", "Imported", "export_lines", "import_lines"]
+__all__ = ["SCHEMA", "Imported", "check_plain", "export_lines", "import_lines"]
 
 SCHEMA = "holdfast.session/1"
 
@@ -93,6 +94,8 @@ class _Audit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     hash: str
     masked: bool = False
     """Then its hash cannot be checked."""
+    decrypted: bool = False
+    """Then its hash cannot be checked either: it covers the ciphertext."""
 
 
 class _Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -127,12 +130,14 @@ _READ = msgspec.json.Decoder(_Line)
 L = TypeVar("L", bound=_Checkpoint | _Entry | _Claim | _Audit)
 
 
-async def export_lines(store: Store, session: str, *, exact: bool = False) -> AsyncIterator[bytes]:
+async def export_lines(store: Store, session: str, *, exact: bool = False, plain: bool = False) -> AsyncIterator[bytes]:
     """Yield a session as JSON, line by line. Entries that are written meanwhile are left out.
 
     Text that looks like a secret is masked, unless `exact`. A session that goes on elsewhere needs `exact`: with masks its steps get
-    other results than they stored. Raise SESS_NOT_FOUND for an unknown session, and SESS_MANIFEST_DRIFT if its log is damaged.
+    other results than they stored. Raise SESS_NOT_FOUND for an unknown session, SESS_MANIFEST_DRIFT if its log is damaged, and
+    `InvalidError` for an encrypted store, unless `plain`: the file is not encrypted.
     """
+    check_plain(store, plain=plain)
     record = await store.session(session)
     mask = None if exact else Mask(process_redactor())
     head = _Head(
@@ -156,6 +161,9 @@ async def export_lines(store: Store, session: str, *, exact: bool = False) -> As
     async for entry in _log(store, record):
         entries += 1
         kept_entry = msgspec.convert(entry, _Entry, from_attributes=True)
+        if isinstance(store, EncryptedStore):
+            # The hash covers the ciphertext.
+            kept_entry = msgspec.structs.replace(kept_entry, hash="")
         yield msgspec.json.encode(_Line(entry=_masked(kept_entry, "body", mask)))
     claims, place = 0, ("", "")
     while found := await store.claims(session, after=place):
@@ -166,8 +174,18 @@ async def export_lines(store: Store, session: str, *, exact: bool = False) -> As
     async for sealed in records_of(store, session_chain(session)):
         records += 1
         kept_record = msgspec.convert(sealed, _Audit, from_attributes=True)
+        if bytes(sealed.stored):
+            kept_record = msgspec.structs.replace(kept_record, decrypted=True)
         yield msgspec.json.encode(_Line(audit=_masked(kept_record, "payload", mask)))
     yield msgspec.json.encode(_Line(end=_End(entries=entries, audit=records, claims=claims)))
+
+
+def check_plain(store: Store, *, plain: bool) -> None:
+    """Raise `InvalidError` if a store is encrypted and the caller did not say that the file may be plain."""
+    if isinstance(store, EncryptedStore) and not plain:
+        raise InvalidError.saying(
+            "export", "plain=True (--plain), because the store is encrypted and the file is not", "neither"
+        )
 
 
 async def _log(store: Store, record: SessionRecord) -> AsyncIterator[Entry]:
@@ -349,7 +367,7 @@ def _verify(chain: str, records: list[_Audit]) -> tuple[int, str]:
     for number, record in enumerate(records, 1):
         if record.seq != number:
             return verified, f"record {number} is missing"
-        if record.masked:
+        if record.masked or record.decrypted:
             # Its content is not the content that was sealed. What follows is still chained to its hash.
             before = _digest(record.hash)
             continue

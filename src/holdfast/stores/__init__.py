@@ -5,7 +5,8 @@ memory        `MemoryStore`: in this process, for tests
 sqlite/       `SqliteStore`: one file, the default; postgres/: many processes and machines
 sql/          the statements of both SQL stores and their order, without I/O
 address       `open_store`: a store by its address; shared: one store for all sessions of an address
-redaction     checks a commit and masks secrets in it before it is written
+encryption    `EncryptedStore`: a store around a store, with everything encrypted
+redaction     what may be stored, and what leaves a store masked
 errors        the errors of a store; chain: the hashes of the audit trail
 verification  `verify_store`: whether the audit trail was changed
 wakeups       wakes tasks that wait for a log to grow; failpoints: where tests kill the process
@@ -19,6 +20,7 @@ from holdfast._lazy import loader
 
 if TYPE_CHECKING:
     from holdfast.stores.address import default_url, open_store
+    from holdfast.stores.encryption import EncryptedStore
     from holdfast.stores.memory import MemoryStore
     from holdfast.stores.postgres import PostgresStore
     from holdfast.stores.records import (
@@ -45,6 +47,7 @@ __all__ = [
     "Checkpoint",
     "Claim",
     "Commit",
+    "EncryptedStore",
     "Entry",
     "Lease",
     "MemoryStore",
@@ -65,6 +68,7 @@ __all__ = [
 ]
 
 _HOMES = dict.fromkeys(__all__, "holdfast.stores.records") | {
+    "EncryptedStore": "holdfast.stores.encryption",
     "MemoryStore": "holdfast.stores.memory",
     "PostgresStore": "holdfast.stores.postgres",
     "SqliteStore": "holdfast.stores.sqlite",

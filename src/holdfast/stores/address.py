@@ -4,6 +4,9 @@
     sqlite:PATH, or a path                 one file; sqlite:PATH?durability=fast, sqlite:PATH?mode=ro
     postgresql://user@host/db?schema=NAME  a schema on a server; other parameters as in PostgreSQL
 
+Each of them with `?key_env=NAME` is encrypted with the key in that environment variable; `?key_env=NEW,OLD` also reads what the old
+key encrypted.
+
 Invariant: no message shows a whole address, because it may hold a password.
 """
 
@@ -18,6 +21,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from holdfast.extras import needs_extra
 from holdfast.faults import InvalidError
+from holdfast.stores.encryption import EncryptedStore, key_from_env
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 
@@ -34,6 +38,7 @@ _EXPECTED = "memory:, sqlite:PATH, a path or postgresql://…"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _PARAMETERS = re.compile(r"\?(\w+=[^?/]*)\Z")
 _KNOWN = ("durability", "mode")
+_KEY_ENV = re.compile(r"([?&])key_env=([A-Za-z0-9_,]*)(?=&|\Z)")
 
 
 def open_store(url: str | Path | None = None, *, clock: Clock | None = None, redactor: Redactor | None = None) -> Store:
@@ -42,7 +47,7 @@ def open_store(url: str | Path | None = None, *, clock: Clock | None = None, red
         async with open_store("sqlite:work.db") as store:
             print(await store.sessions())
 
-    `clock` replaces the store's own clock. `redactor` knows the secrets that must not be stored; by default those of the process.
+    With `?key_env=NAME` in the address the store is encrypted: see `EncryptedStore`. `clock` replaces the store's own clock. `redactor` knows the secrets that must not be stored; by default those of the process.
     Raises `InvalidError` for an unknown kind of address, and SYS_DEPENDENCY_MISSING without the PostgreSQL driver.
     """
     where = default_url() if url is None else str(url)
@@ -50,6 +55,17 @@ def open_store(url: str | Path | None = None, *, clock: Clock | None = None, red
     # A Path is never parsed, because a file may be called `memory:`.
     if isinstance(url, Path):
         return SqliteStore(url, **given)
+    where, names = _without_key(where)
+    store = _plain_store(where, given)
+    if names is None:
+        return store
+    keys = key_from_env(names)
+    if not keys:
+        raise InvalidError.saying("store", "the name of an environment variable after key_env=", "none")
+    return EncryptedStore(store, keys[0], old_keys=keys[1:], redactor=redactor)
+
+
+def _plain_store(where: str, given: dict[str, Any]) -> Store:
     match = _SCHEME.match(where)
     scheme = match[1].lower() if match else ""
     if scheme in {"postgresql", "postgres"}:
@@ -90,13 +106,23 @@ def shown(url: str) -> str:
     return f"{scheme[1]}://{place}"
 
 
+def _without_key(url: str) -> tuple[str, str | None]:
+    """Return an address without its parameter `key_env`, and the value of that."""
+    found = _KEY_ENV.search(url)
+    if found is None:
+        return url, None
+    before, after = url[: found.start()], url[found.end() :]
+    # The next parameter may have become the first.
+    return before + (found[1] + after[1:] if after else ""), found[2]
+
+
 def _sqlite(path: str, given: dict[str, Any]) -> Store:
     # A file name may contain `?`, but not with a parameter after it. A typing error must not create a file of that name.
     if (found := _PARAMETERS.search(path)) is not None:
         path, parameters = path[: found.start()], parse_qsl(found[1], keep_blank_values=True)
         for name, value in parameters:
             if name not in _KNOWN:
-                expected = f"one of the parameters {', '.join(_KNOWN)} (give a Path for a file with ? in its name)"
+                expected = f"one of the parameters {', '.join((*_KNOWN, 'key_env'))} (give a Path for a file with ? in its name)"
                 raise InvalidError.saying("store", expected, name)
             given = {**given, name: value}
     if not path:

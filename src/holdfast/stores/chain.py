@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.stores.records import NewAudit
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.stores.records import AuditRecord, Checkpoint, NewAudit
+    from holdfast.stores.records import AuditRecord, Checkpoint
 
 __all__ = ["GENESIS", "Broken", "entry_hash", "link", "session_chain", "snapshot_hash", "verify"]
 
@@ -41,7 +43,9 @@ def link(before: bytes, record: NewAudit | AuditRecord, *, chain: str, seq: int,
     """Return the hash that seals a record at its place in a chain."""
     # JSON separates the parts. Without it, two different records could have the same bytes.
     sealed = msgspec.json.encode((chain, seq, at, record.kind, record.correlation))
-    return sha256(before + sealed + bytes(record.payload)).digest()
+    # The hash covers the ciphertext, so that a trail can be verified without its key.
+    stored = b"" if isinstance(record, NewAudit) else bytes(record.stored)
+    return sha256(before + sealed + (stored or bytes(record.payload))).digest()
 
 
 def entry_hash(before: bytes, *, session: str, offset: int, at: float, id_: str, type_: str, body: bytes) -> bytes:

@@ -26,7 +26,9 @@ __all__ = [
     "lost",
     "missing",
     "not_closed",
+    "not_encrypted",
     "unavailable",
+    "wrong_key",
 ]
 
 
@@ -34,12 +36,18 @@ def admit(commit: Commit, state: str, fence: int) -> None:
     """Raise if a session in this state, with this fence, does not take the commit."""
     session = commit.session or ""
     # Check this before the fence: the former owner of a closed session must get SESS_CLOSED, not SESS_LEASE_LOST.
-    if state == SessionState.CLOSED:
+    if state == SessionState.CLOSED and not _only_rewraps(commit):
         raise _error("SESS_CLOSED", session, state=state)
     if commit.fence is not None and commit.fence != fence:
         raise lost(session)
     if commit.expect and state not in commit.expect:
         raise _transition(session, state, commit.state, commit.expect)
+
+
+def _only_rewraps(commit: Commit) -> bool:
+    """Whether a commit replaces the manifest of a closed session and nothing else: its data key is wrapped by another key."""
+    rest = commit.entries or commit.checkpoint or commit.claim or commit.audit or commit.state or commit.create
+    return commit.manifest is not None and commit.expect == (SessionState.CLOSED,) and not rest
 
 
 def check_checkpoint(commit: Commit, top: int) -> None:
@@ -90,6 +98,22 @@ def damaged(session: str, reason: str) -> HoldfastError:
     """Return SESS_MANIFEST_DRIFT: rows of the session cannot be read. They are left as they are (C25)."""
     message = f"Session '{session}' is damaged in the store: {reason}"
     return HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", message, context={"session_id": session, "fields": reason}))
+
+
+def wrong_key(session: str, key: str, known: Sequence[str]) -> HoldfastError:
+    """Return SESS_KEY_WRONG: none of the keys that the store has wraps the session's data key."""
+    message = f"Session '{session}' is encrypted with key {key}, and the store was opened with {' and '.join(known) or 'no key'}"
+    context = {"session_id": session, "key": key, "known": list(known)}
+    return HoldfastError(Fault.of("SESS_KEY_WRONG", message, context=context))
+
+
+def not_encrypted(session: str) -> HoldfastError:
+    """Return SESS_KEY_WRONG: the store was opened with a key, and the session was written without one."""
+    message = (
+        f"Session '{session}' is not encrypted, and the store was opened with a key: export it without the key,"
+        " and import it into a new store with the key"
+    )
+    return HoldfastError(Fault.of("SESS_KEY_WRONG", message, context={"session_id": session}))
 
 
 def gap(session: str, requested: int, oldest: int, top: int) -> HoldfastError:

@@ -200,6 +200,8 @@ class AuditRecord(_Value, frozen=True):
     payload: msgspec.Raw
     hash: str
     """The hash of this record and of the hash of the record before it."""
+    stored: msgspec.Raw = msgspec.Raw(b"")
+    """What the hash covers, if that is not `payload`: the ciphertext of an encrypted store."""
 
 
 class NewSession(_Value, frozen=True):

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.stores.chain import GENESIS, Broken, session_chain, verify
+from holdfast.stores.encryption import EncryptedStore
 from holdfast.stores.records import NewAudit
 from holdfast.stores.store import PAGE_ENTRIES
 
@@ -207,8 +208,11 @@ async def _orphans(store: Store) -> list[Broken]:
 async def broken_logs(store: Store) -> AsyncIterator[Broken]:
     """Yield the log of each session that was changed after it was written, as the chain `log:SESSION`.
 
-    Reading a log or a checkpoint checks its hashes. What was written before there were hashes is not checked.
+    Reading a log or a checkpoint checks its hashes. What was written before there were hashes is not checked. In an encrypted store
+    the hashes cover the ciphertext, so no key is needed.
     """
+    if isinstance(store, EncryptedStore):
+        store = store.inner
     after = ""
     while page := await store.sessions(after=after):
         for record in page:

@@ -122,6 +122,15 @@ ENTRIES = (
         classed="Session/ResumeMismatch",
         next_actor=NextActor.OPERATOR,
     ),
+    entry(
+        "SESS_KEY_WRONG",
+        _STATE,
+        "Session[ '{session_id}'] cannot be decrypted with the key that the store has",
+        "This session is encrypted with another key.",
+        "Open the store with the key that encrypted the session",
+        next_actor=NextActor.OPERATOR,
+        classed="Session/ResumeMismatch",
+    ),
     # The old result may be wrong, and running the step again may be wrong too. So a developer decides.
     entry(
         "SESS_STEP_DRIFT",
