@@ -1,4 +1,4 @@
-"""`holdfast sessions ls|show|resume|close|answer|export|import|rekey|prune`"""
+"""`holdfast sessions ls|close|answer|export|import|rekey|prune`. What repairs a session is in test_cli_session_repairs.py."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from holdfast import tool
 from holdfast.cli.sessions import ids_from
 from holdfast.faults import HoldfastError
 from holdfast.sessions import Session
-from holdfast.sessions.lease import take
+from holdfast.sessions.lease import _namespace, take
 from holdfast.sessions.log import StepStarted, TurnStarted, new_entry
 from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.stores import Commit, NewSession, SessionState, SqliteStore
 
-DEAD = f"{socket.gethostname()}/999999999/1/x"
+DEAD = f"{socket.gethostname()}/999999999/1/{_namespace()}/x"
 """A process of this machine that is not there any more."""
 
 
@@ -121,7 +121,7 @@ def test_S0_19_show_has_state_manifest_turn_questions_and_checkpoint(path):
     assert found["questions"][0]["prompt"] == "Deploy?"
     assert shown(path, "show", "broken")["unknown_steps"] == ["broken/1/deploy#1"]
     text = verb(path, "show", "release-2").stdout
-    assert f"Deploy? (Approve): holdfast sessions answer release-2 {question(path)}" in text
+    assert f"holdfast sessions answer release-2 {question(path)} --yes --store {path}" in text
     assert re.search(r"^  turn +1, in flight$", text, re.MULTILINE)
     assert "document" not in text
     assert re.search(r"^  projectRoot +/srv/app$", verb(path, "show", "release-1").stdout, re.MULTILINE)
@@ -146,9 +146,11 @@ def test_resume_pauses_what_a_dead_process_left_and_says_what_waits(path):
     result = verb(path, "resume", "broken", "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["state"] == "paused"
-    assert "broken/1/deploy#1 may have happened" in result.stderr
+    commands = [line for action in json.loads(result.stdout)["next"] for line in action["commands"]]
+    assert f"holdfast sessions resolve broken '1/deploy#1' --not-happened --store {path}" in commands
     result = verb(path, "resume", "release-2")
-    assert f"holdfast sessions answer release-2 {question(path)}" in result.stderr
+    assert f"holdfast sessions answer release-2 {question(path)}" in result.stdout
+    assert result.stderr == ""
 
 
 def test_resume_refuses_what_is_closed_or_in_use(path):

@@ -1,4 +1,4 @@
-"""`holdfast sessions ls|show|resume|close|answer|export|import|prune`: work with the sessions of a store."""
+"""`holdfast sessions ls|close|answer|export|import|prune`: work with the sessions of a store."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import msgspec
 
 from holdfast.classify.times import parse_duration
 from holdfast.cli.exits import Exit
-from holdfast.cli.output import confirmed, counted, fail, narrate, show_facts, show_json, show_line, show_table
+from holdfast.cli.output import confirmed, counted, fail, narrate, show_json, show_line, show_table
 from holdfast.cli.store import time_of, with_store
 from holdfast.faults import HoldfastError, InvalidError
-from holdfast.sessions import Answer, answer, machine, pending, session_file
-from holdfast.sessions.admin import close, find, in_use, make_resumable, overview
+from holdfast.sessions import Answer, answer, pending, session_file
+from holdfast.sessions.admin import close, find, in_use, overview
 from holdfast.sessions.retention import Retention, plan, prune
 from holdfast.sessions.transfer import Imported, export_lines, import_lines
 from holdfast.stores import EncryptedStore
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from holdfast.cli.store import Form
-    from holdfast.sessions import Question
-    from holdfast.sessions.admin import Overview
     from holdfast.stores import SessionRecord, SessionState, Store
 
 __all__ = [
     "answer_of",
     "ids_from",
+    "record_document",
     "rules_of",
     "sessions_answer",
     "sessions_close",
@@ -44,13 +43,9 @@ __all__ = [
     "sessions_ls",
     "sessions_prune",
     "sessions_rekey",
-    "sessions_resume",
-    "sessions_show",
 ]
 
 SCHEMA = "holdfast.sessions/1"
-_SHOWN_ABOVE = frozenset({"sessionId", "createdAt", "updatedAt"})
-"""Fields of a manifest that repeat other facts."""
 COLUMNS = ("session", "state", "in use", "entries", "checkpoint", "created", "last")
 
 # --- ls ---
@@ -58,7 +53,7 @@ COLUMNS = ("session", "state", "in use", "entries", "checkpoint", "created", "la
 
 async def sessions_ls(store: Store, states: Sequence[SessionState], *, limit: int | None, form: Form) -> Exit:
     """List the sessions. If states are given, list only sessions in these states."""
-    found = [_record_document(record) async for record in _records(store, states, limit)]
+    found = [record_document(record) async for record in _records(store, states, limit)]
     match form:
         case "json":
             show_json({"schema": SCHEMA, "sessions": found})
@@ -99,7 +94,7 @@ async def _records(store: Store, states: Sequence[SessionState], limit: int | No
         after = page[-1].id
 
 
-def _record_document(record: SessionRecord) -> dict[str, Any]:
+def record_document(record: SessionRecord) -> dict[str, Any]:
     """Return the facts about a session that need no reading of its log."""
     return {
         "session": record.id,
@@ -116,102 +111,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None else str(value)
-
-
-# --- show and resume ---
-
-
-async def sessions_show(store: Store, given: str, *, as_json: bool) -> Exit:
-    """Show everything that is known about a session."""
-    _show(await overview(store, await find(store, given)), as_json=as_json)
-    return Exit.OK
-
-
-async def sessions_resume(store: Store, given: str, *, as_json: bool) -> Exit:
-    """Make a session resumable, show it, and show what a person must do first. Raises if it cannot be resumed."""
-    seen = await make_resumable(store, await find(store, given))
-    _show(seen, as_json=as_json)
-    for key in seen.unknown:
-        narrate(f"{key} may have happened: check, and let the program call session.resolve, or it stops there again")
-    for question in seen.questions:
-        narrate(f"answer first: holdfast sessions answer {seen.record.id} {question.id}")
-    then = "then " if seen.unknown or seen.questions else ""
-    narrate(f"{then}start the program of this session: it resumes by itself")
-    return Exit.OK
-
-
-def _show(seen: Overview, *, as_json: bool) -> None:
-    document = _overview_document(seen)
-    if as_json:
-        show_json({"schema": "holdfast.sessions.show/1", **document})
-    else:
-        show_facts(f"{document['session']}  {document['state']}", _overview_facts(document))
-
-
-def _overview_document(seen: Overview) -> dict[str, Any]:
-    record, manifest, checkpoint = seen.record, seen.manifest, seen.checkpoint
-    resumable = manifest is not None and manifest.resumable
-    return {
-        **_record_document(record),
-        "document_000": machine.bridge_view(record.state, resumable=resumable),
-        "document_002": machine.stud_view(record.state).value,
-        "can_resume": not seen.problem,
-        "problem": seen.problem,
-        "owner": record.owner or "",
-        "epoch": record.epoch,
-        "oldest": record.oldest,
-        "turn": seen.turn,
-        "turn_in_flight": seen.in_flight,
-        "steps": seen.steps,
-        "unknown_steps": list(seen.unknown),
-        "questions": [_question_document(question) for question in seen.questions],
-        "messages": seen.messages,
-        "checkpoint_at": None if checkpoint is None else time_of(checkpoint.at),
-        "last_message_id": None if checkpoint is None else checkpoint.last_message_id,
-        "manifest": None if manifest is None else msgspec.to_builtins(manifest),
-    }
-
-
-def _question_document(question: Question) -> dict[str, Any]:
-    return {
-        "id": question.id,
-        "kind": question.kind,
-        "prompt": question.prompt,
-        "choices": list(question.choices),
-        "expires_at": None if question.expires_at is None else time_of(question.expires_at),
-    }
-
-
-def _overview_facts(document: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the facts of the document for people, the most important first."""
-    session, problem = document["session"], document["problem"]
-    in_flight = ", in flight" if document["turn_in_flight"] else ""
-    at = "" if document["checkpoint_at"] is None else f" at {document['checkpoint_at']}"
-    questions = [
-        ("question", f"{each['prompt']} ({each['kind']}): holdfast sessions answer {session} {each['id']}")
-        for each in document["questions"]
-    ]
-    manifest = document["manifest"] or {}
-    return [
-        ("can resume", "yes" if document["can_resume"] else f"no: {problem}"),
-        ("in use", f"yes, by {document['owner']}" if document["in_use"] else "no"),
-        *questions,
-        ("unknown", ", ".join(document["unknown_steps"])),
-        ("turn", f"{document['turn']}{in_flight}"),
-        ("steps", str(document["steps"])),
-        ("messages", str(document["messages"])),
-        ("last message", document["last_message_id"] or ""),
-        ("log", f"entries {document['oldest']} to {document['entries']}, epoch {document['epoch']}"),
-        ("checkpoint", "none" if document["checkpoint"] is None else f"entry {document['checkpoint']}{at}"),
-        ("created", document["created_at"]),
-        ("last used", document["last_at"]),
-        ("for clients", f"{document['document_000']}, {document['document_002']}"),
-        *((name, _text(value)) for name, value in manifest.items() if name not in _SHOWN_ABOVE),
-    ]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 # --- close ---

@@ -177,7 +177,7 @@ def audit_export(
 
 sessions = typer.Typer(
     cls=Group,
-    help="List, show, answer, close, export and prune the sessions of a store.",
+    help="List, show, repair, answer, close, export and prune the sessions of a store.",
     no_args_is_help=True,
 )
 
@@ -195,6 +195,7 @@ _Sessions = Annotated[
     list[str], typer.Argument(help="Ids of sessions, or the beginnings of them.", autocompletion=_ids)
 ]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, only show what would be done.")]
+_NoQuestion = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 _Persisted = Annotated[bool, typer.Option("--persisted", help="One JSON list of PersistedSession objects.")]
 
 
@@ -215,21 +216,76 @@ def sessions_ls(
 
 @sessions.command("show")
 def sessions_show(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
-    """Show one session: state, running turn, steps with an unknown outcome, open questions, checkpoint."""
-    from holdfast.cli.sessions import sessions_show as verb
+    """Show what happened in a session (turns, steps, results), what is open, and what to do next."""
+    from holdfast.cli.session_history import sessions_show as verb
 
-    _perform_on(store, lambda opened: verb(opened, session, as_json=as_json))
+    _perform_on(store, lambda opened: verb(opened, session, url=store, as_json=as_json))
 
 
 @sessions.command("resume")
 def sessions_resume(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
-    """Pause a session whose process died, and show what its program needs to continue.
+    """Pause a session whose process died, and show what to do next. It does not run the program."""
+    from holdfast.cli.session_history import sessions_resume as verb
 
-    It does not run the program. Start the program: it resumes by itself.
-    """
-    from holdfast.cli.sessions import sessions_resume as verb
+    _perform_on(store, lambda opened: verb(opened, session, url=store, as_json=as_json))
 
-    _perform_on(store, lambda opened: verb(opened, session, as_json=as_json))
+
+@sessions.command("resolve")
+def sessions_resolve(
+    session: _Session,
+    key: Annotated[str, typer.Argument(help="The step's key, or the beginning of it; see `show`.")],
+    happened: Annotated[bool, typer.Option("--happened", help="The step has happened.")] = False,
+    not_happened: Annotated[bool, typer.Option("--not-happened", help="It has not: it runs again.")] = False,
+    result: Annotated[str | None, typer.Option(help="What the step returned, as JSON; by default, null.")] = None,
+    store: _Store = None,
+    as_json: _Json = False,
+) -> None:
+    """Record whether a step of unknown outcome has happened. Its program need not run."""
+    from holdfast.cli.session_repairs import result_of
+    from holdfast.cli.session_repairs import sessions_resolve as verb
+
+    def resolve(opened: Store) -> Awaitable[Exit]:
+        given = result_of(result, happened=happened, not_happened=not_happened)
+        return verb(opened, session, key, happened=happened, result=given, url=store, as_json=as_json)
+
+    _perform_on(store, resolve)
+
+
+@sessions.command("retry")
+def sessions_retry(session: _Session, yes: _NoQuestion = False, store: _Store = None, as_json: _Json = False) -> None:
+    """Let the turn in flight begin anew when the program runs. To continue it instead, just start the program."""
+    from holdfast.cli.session_repairs import sessions_retry as verb
+
+    _perform_on(store, lambda opened: verb(opened, session, yes=yes, url=store, as_json=as_json))
+
+
+@sessions.command("abandon")
+def sessions_abandon(
+    session: _Session,
+    reason: Annotated[str, typer.Option(help="Why, for the log and the audit trail.")] = "abandoned by hand",
+    yes: _NoQuestion = False,
+    store: _Store = None,
+    as_json: _Json = False,
+) -> None:
+    """Give up the turn in flight, after you confirm it. The session goes on with its next turn."""
+    from holdfast.cli.session_repairs import sessions_abandon as verb
+
+    _perform_on(store, lambda opened: verb(opened, session, reason=reason, yes=yes, as_json=as_json))
+
+
+@sessions.command("fork")
+def sessions_fork(
+    session: _Session,
+    new: Annotated[str, typer.Argument(help="The id of the new session.")],
+    at: Annotated[int | None, typer.Option(min=0, help="Only the log up to this offset.")] = None,
+    turn: Annotated[int | None, typer.Option(min=1, help="Only the log before this turn.")] = None,
+    store: _Store = None,
+    as_json: _Json = False,
+) -> None:
+    """Make a new session that begins with the work of another. The other one stays as it is."""
+    from holdfast.cli.session_repairs import sessions_fork as verb
+
+    _perform_on(store, lambda opened: verb(opened, session, new, at=at, turn=turn, url=store, as_json=as_json))
 
 
 @sessions.command("close")

@@ -7,20 +7,32 @@ step needs no lease: a process that waits for it may own the session.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.faults import HoldfastError, InvalidError
+from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import machine
 from holdfast.sessions.doubts import key_of, resolution
-from holdfast.sessions.journal import audit, fresh_id, memory_of
+from holdfast.sessions.journal import VERSION, audit, fresh_id, memory_of, read_snapshot
 from holdfast.sessions.lease import is_gone, take
-from holdfast.sessions.log import EntryBody, StateChanged, TurnEnded, new_entry
-from holdfast.sessions.manifest import Manifest, decode_manifest
+from holdfast.sessions.log import EntryBody, SessionMemory, StateChanged, TurnEnded, new_entry
+from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
 from holdfast.sessions.questions.question import KINDS, Question, question_of
-from holdfast.stores import Checkpoint, Commit, SessionRecord, SessionState
+from holdfast.stores import (
+    Checkpoint,
+    Commit,
+    Entry,
+    NewCheckpoint,
+    NewEntry,
+    NewSession,
+    SessionRecord,
+    SessionState,
+)
+from holdfast.stores.errors import damaged
+from holdfast.stores.records import check_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,10 +40,22 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.stores import Lease, Store
 
-__all__ = ["Overview", "close", "find", "in_use", "make_resumable", "overview", "resolve_step"]
+__all__ = [
+    "Overview",
+    "abandon_turn",
+    "close",
+    "find",
+    "fork_session",
+    "in_use",
+    "make_resumable",
+    "overview",
+    "resolve_step",
+]
 
 _TAKE_S = 10.0
 """Seconds of the lease for a change. A change takes milliseconds, and the lease must end soon if this process dies."""
+_LOOKED_AT = 1_000
+"""How many ids are looked at for one that is nearly the given one."""
 _SHOWN = 5
 """How many ids an error about an ambiguous prefix names."""
 
@@ -71,7 +95,7 @@ async def find(store: Store, given: str) -> str:
         page = await store.sessions(after=given, limit=_SHOWN + 1)
         fitting = [record.id for record in page if record.id.startswith(given)]
         if not fitting:
-            raise
+            raise _not_found(given, [record.id for record in await store.sessions(limit=_LOOKED_AT)]) from None
     if len(fitting) > 1:
         more = ", …" if len(fitting) > _SHOWN else ""
         raise InvalidError.saying(
@@ -140,6 +164,96 @@ async def close(store: Store, session: str, reason: str = "closed") -> None:
         await _change(store, lease, SessionState.CLOSED, reason, ended)
 
 
+async def abandon_turn(store: Store, session: str, reason: str = "abandoned") -> int:
+    """Give up the turn in flight, from outside of the program; return its number.
+
+        await abandon_turn(store, "release-42")
+
+    What it stored stays in the log, but is not used again: the next turn starts afresh, also with the same input. Raises
+    `InvalidError` if no turn is in flight, and SESS_LEASE_LOST while a living process works in the session.
+    """
+    record = await store.session(session)
+    if record.state in (SessionState.CLOSED, SessionState.ERROR):
+        machine.check(session, record.state, SessionState.PAUSED)
+    async with _owning(store, session) as lease:
+        memory = await memory_of(store, session)
+        if not memory.in_flight:
+            raise InvalidError.saying("session", "a session with a turn in flight", f"{session}, which has none")
+        ended = TurnEnded(turn=memory.turn, outcome="abandoned", reason=reason)
+        known = audit(
+            "Turn", session, turn=memory.turn, event="ended", outcome="abandoned", reason=reason, by="outside"
+        )
+        entries = (new_entry(ended, fresh_id()),)
+        await store.commit(Commit(session=session, fence=lease.fence, entries=entries, audit=(known,)))
+    return memory.turn
+
+
+async def fork_session(store: Store, session: str, new: str, *, at: int | None = None) -> int:
+    """Make a new session with the log of another up to an offset; return the offset of its last entry.
+
+        await fork_session(store, "release-42", "release-42-again", at=17)
+
+    Steps that are in the log up to `at` (by default all of it) are done in the new session too, and the others run. The original stays
+    as it is, also if it is closed. The keys of steps that run in the new session are its own. The context is the one of the last
+    checkpoint if `at` is not before it, else it is empty.
+
+    Raises `InvalidError` if the log does not reach back or forward to `at`, SESS_ILLEGAL_TRANSITION if the new id is taken, and
+    SESS_NOT_FOUND for an unknown session.
+    """
+    check_name("session", new)
+    record = await store.session(session)
+    end = record.top if at is None else at
+    checkpoint = await store.checkpoint(session)
+    begun = checkpoint is not None and checkpoint.offset <= end
+    if not (record.oldest == 1 or begun) or not 0 <= end <= record.top:
+        first = 0 if record.oldest == 1 or checkpoint is None else checkpoint.offset
+        raise InvalidError.at("fork.at", f"an offset of {session}, {first} to {record.top}", end)
+    memory, entries = await _log_until(store, record, end, checkpoint if begun else None)
+    manifest = decode_manifest(session, bytes(record.manifest))
+    origin = audit("SessionLifecycle", new, state="paused", forked_from=session, at=end, epoch=record.epoch)
+    kept = NewCheckpoint(
+        message_count=memory.message_count,
+        last_message_id=memory.last_message_id,
+        snapshot=msgspec.json.encode(memory),
+    )
+    commit = Commit(
+        session=new,
+        create=NewSession(manifest=encode_manifest(msgspec.structs.replace(manifest, session_id=new))),
+        state=SessionState.PAUSED,
+        entries=tuple(NewEntry(type=entry.type, id=entry.id, body=bytes(entry.body)) for entry in entries),
+        checkpoint=kept,
+        audit=(origin,),
+    )
+    return (await store.commit(commit)).top
+
+
+async def _log_until(
+    store: Store, record: SessionRecord, end: int, checkpoint: Checkpoint | None
+) -> tuple[SessionMemory, list[Entry]]:
+    """Return the memory of a session at an offset, and the entries up to it that the log still has."""
+    # Replay the whole log where there is one: a checkpoint may already hold the effect of the entries right after it.
+    whole = record.oldest == 1
+    memory = SessionMemory(version=VERSION)
+    seen, entries = 0, list[Entry]()
+    if checkpoint is not None:
+        snapshot = read_snapshot(record.id, checkpoint)
+        if whole:
+            memory.context = snapshot.context
+        else:
+            memory, seen = snapshot, checkpoint.offset
+    after = record.oldest - 1
+    while after < end:
+        page = await store.read(record.id, after=after, limit=min(1_000, end - after))
+        if not page:
+            raise damaged(record.id, f"its log ends at entry {after}, and had {record.top}")
+        for entry in page:
+            if entry.offset > seen:
+                memory.take(record.id, entry)
+        entries += page
+        after = page[-1].offset
+    return memory, entries
+
+
 async def resolve_step(store: Store, session: str, key: str, *, happened: bool, result: Any = None) -> str:
     """Record whether a step of unknown outcome has happened, from any process; return the step's whole key.
 
@@ -179,6 +293,13 @@ async def _change(
         session=lease.session, fence=lease.fence, expect=(was,), state=to, entries=tuple(entries), audit=(record,)
     )
     await store.commit(commit)
+
+
+def _not_found(given: str, known: list[str]) -> HoldfastError:
+    near = get_close_matches(given, known, 3)
+    hint = f". Did you mean {' or '.join(near)}?" if near else ""
+    message = f"Session '{given}' not found{hint}"
+    return HoldfastError(Fault.of("SESS_NOT_FOUND", message, context={"session_id": given}))
 
 
 def _manifest(record: SessionRecord) -> tuple[Manifest | None, str]:

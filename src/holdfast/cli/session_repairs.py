@@ -1,0 +1,132 @@
+"""`holdfast sessions resolve|retry|abandon|fork`: repair a session whose program stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.output import confirmed, narrate, show_json
+from holdfast.cli.session_history import command
+from holdfast.faults import InvalidError
+from holdfast.sessions.admin import abandon_turn, find, fork_session, overview, resolve_step
+from holdfast.sessions.history import history_of
+
+if TYPE_CHECKING:
+    from holdfast.stores import Store
+
+__all__ = ["result_of", "sessions_abandon", "sessions_fork", "sessions_resolve", "sessions_retry"]
+
+
+def result_of(text: str | None, *, happened: bool, not_happened: bool) -> Any:
+    """Return the result that a person gave for a step. Raises `InvalidError` unless the flags say one thing."""
+    if happened == not_happened:
+        got = "both" if happened else "neither"
+        raise InvalidError.saying("resolve", "either --happened or --not-happened", got)
+    if text is None:
+        return None
+    if not_happened:
+        raise InvalidError.saying("--result", "only with --happened", "--not-happened")
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        # A text without quotes is the most common mistake.
+        raise InvalidError.saying("--result", f"JSON, such as 7 or '\"{text}\"'", f"{text!r} ({error})") from None
+
+
+async def sessions_resolve(
+    store: Store, given: str, key: str, *, happened: bool, result: Any, url: str | None, as_json: bool
+) -> Exit:
+    """Record whether a step of unknown outcome has happened. Its program may be waiting for this, or not run at all."""
+    session = await find(store, given)
+    resolved = await resolve_step(store, session, key, happened=happened, result=result)
+    left = (await overview(store, session)).unknown
+    if as_json:
+        facts = {
+            "session": session,
+            "key": resolved,
+            "happened": happened,
+            "result": result,
+            "unknown_steps": list(left),
+        }
+        show_json({"schema": "holdfast.sessions.resolve/1", **facts})
+        return Exit.OK
+    narrate(f"{resolved} has happened" if happened else f"{resolved} has not happened, so it runs again")
+    if left:
+        narrate(f"still unknown: {', '.join(left)}; see `{command(url, 'show', session)}`")
+    else:
+        narrate("now start the program of this session: it goes on from there")
+    return Exit.OK
+
+
+async def sessions_abandon(store: Store, given: str, *, reason: str, yes: bool, as_json: bool) -> Exit:
+    """Give up the turn in flight. Its stored steps are not used again."""
+    session = await find(store, given)
+    seen = await overview(store, session)
+    if seen.in_flight and not yes:
+        question = f"Give up turn {seen.turn} of {session}? Its {seen.steps} stored steps are not used again."
+        if not confirmed(question):
+            return Exit.REFUSED
+    return await _end_turn(store, session, reason, "abandon", as_json=as_json)
+
+
+async def sessions_retry(store: Store, given: str, *, yes: bool, url: str | None, as_json: bool) -> Exit:
+    """Let the turn in flight begin anew. Steps of it that must not happen twice need a person's yes."""
+    session = await find(store, given)
+    seen, history = await overview(store, session), await history_of(store, session)
+    turn = next((one for one in history.turns if one.number == seen.turn), None) if seen.in_flight else None
+    if turn is None:
+        again = "its program does failed steps outside of turns again by itself"
+        raise InvalidError.saying("session", "a session with a turn in flight", f"{session}, which has none: {again}")
+    unknown = [step.call for step in turn.steps if step.state == "unknown"]
+    if unknown:
+        show = command(url, "show", session)
+        raise InvalidError.saying("retry", "a turn whose steps all have a known end", f"{unknown[0]}: see `{show}`")
+    twice = [step.call for step in turn.steps if step.effect == "unsafe" and step.state == "done"]
+    if twice and not yes:
+        question = (
+            f"Begin turn {turn.number} of {session} anew? It has done {', '.join(twice)}, which would happen twice."
+        )
+        if not confirmed(question):
+            return Exit.REFUSED
+    return await _end_turn(store, session, "retry", "retry", as_json=as_json)
+
+
+async def _end_turn(store: Store, session: str, reason: str, verb: str, *, as_json: bool) -> Exit:
+    number = await abandon_turn(store, session, reason)
+    if as_json:
+        show_json({"schema": f"holdfast.sessions.{verb}/1", "session": session, "turn": number})
+    else:
+        narrate(f"gave up turn {number} of {session}")
+        narrate("now start the program of this session: its next turn begins anew, also with the same input")
+    return Exit.OK
+
+
+async def sessions_fork(
+    store: Store, given: str, new: str, *, at: int | None, turn: int | None, url: str | None, as_json: bool
+) -> Exit:
+    """Make a new session from another one: all of it, up to an offset, or up to the beginning of a turn."""
+    session = await find(store, given)
+    if turn is not None:
+        if at is not None:
+            raise InvalidError.saying("fork", "either --at or --turn", "both")
+        at = await _before_turn(store, session, turn)
+    top = await fork_session(store, session, new, at=at)
+    if as_json:
+        show_json({"schema": "holdfast.sessions.fork/1", "session": new, "from": session, "at": at, "entries": top})
+    else:
+        narrate(f"made {new} from {session}, with {top} entries of its log")
+        narrate(f"open it in a program with Session.open({new!r}); look at it with `{command(url, 'show', new)}`")
+    return Exit.OK
+
+
+async def _before_turn(store: Store, session: str, turn: int) -> int:
+    """Return the offset of the last entry before a turn began."""
+    after = (await store.session(session)).oldest - 1
+    while page := await store.read(session, after=after):
+        for entry in page:
+            if entry.type == "turn_started" and msgspec.json.decode(entry.body).get("turn") == turn:
+                return entry.offset - 1
+        after = page[-1].offset
+    raise InvalidError.at("--turn", f"a turn that the log of {session} still has", turn)
