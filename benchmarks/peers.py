@@ -104,4 +104,9 @@ class Worker:
         assert self._process.stdin
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        self._process.wait(timeout=30)
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            # Its answers are here. A busy machine must not lose them with the process.
+            self._process.kill()
+            self._process.wait()

@@ -245,6 +245,13 @@ def test_a_forced_open_circuit_rejects_every_call_until_it_is_configured_otherwi
     assert bench.good().state is CLOSED
 
 
+def test_a_half_open_circuit_that_gets_fewer_probes_lets_fewer_run():
+    bench = Bench(Circuit(failures=3, rate=None, probes=2, successes=2)).bad(3).wait(30)
+    bench.permit()
+    bench.breaker.reconfigure(Circuit(failures=3, rate=None, probes=1), bench.now)
+    assert bench.rejection()
+
+
 def test_holding_open_is_stronger_than_disabling():
     bench = Bench(PROVIDER)
     bench.breaker.disable(bench.now)
@@ -327,3 +334,22 @@ def test_S1_2_of_the_calls_with_a_fallback_one_looks_again_at_a_time():
     assert breaker.makes_way(23.0) is None
     breaker.settle(breaker.admit(23.0), Verdict.SUCCESS, 24.0)
     assert breaker.makes_way(24.0) is None
+
+
+def test_a_graded_circuit_lets_retries_wait_for_a_moment_after_a_failure_of_another_call():
+    bench = Bench(GRADED).bad()
+    failed = bench.now
+    bench.wait(0.3)
+    rejection = bench.breaker.rests(bench.now, since=0.0)
+    assert rejection is not None
+    assert (rejection.rule, rejection.retry_at) == (Rule.PACE, failed + 1.0)
+    assert bench.breaker.rests(bench.now, since=failed) is None, "its own failure"
+    bench.wait(0.3)
+    assert bench.breaker.rests(bench.now, since=0.0) is None
+    bench.bad().good()
+    assert bench.breaker.rests(bench.now, since=0.0) is None, "an answer came since"
+    other = Bench(PROVIDER).bad()
+    assert other.breaker.rests(other.now, since=0.0) is None
+    held = Bench(GRADED).bad()
+    held.breaker.force_open(held.now)
+    assert held.breaker.rests(held.now, since=0.0) is None, "the circuit itself says what to wait for"

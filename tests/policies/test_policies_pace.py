@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from itertools import pairwise
 
 import pytest
@@ -36,7 +37,7 @@ def play(bucket: Bucket, seconds: float, pace: Pace | None = None) -> tuple[int,
         pace.started(now)
         if bucket.takes(now):
             accepted += 1
-            pace.accepted()
+            pace.accepted(now, now)
         else:
             rejected += 1
             pace.limited(now, now, None)
@@ -59,7 +60,7 @@ def test_a_limit_that_is_gone_is_forgotten() -> None:
     while not pace.is_over and now < 200:
         now += pace.wait(now)
         pace.started(now)
-        pace.accepted()
+        pace.accepted(now, now)
     assert now < 60 + FREE
 
 
@@ -84,7 +85,7 @@ def test_a_service_that_rejects_everything_is_called_more_and_more_rarely_and_th
     gaps = [later - earlier for earlier, later in pairwise(starts)]
     assert gaps == sorted(gaps)
     assert max(gaps) == LONGEST_PAUSE_S
-    pace.accepted()
+    pace.accepted(now, now)
     assert pace.per_second >= 1
 
 
@@ -118,15 +119,119 @@ def test_those_who_wait_before_it_are_counted() -> None:
     assert [pace.wait(0.0, ahead=ahead) for ahead in (0, 1, 4)] == sorted({1.0, pace.wait(0.0, 1), pace.wait(0.0, 4)})
 
 
+class Room:
+    """A limit: so many calls at the same time. Answers take a second, rejections a twentieth."""
+
+    def __init__(self, places: int) -> None:
+        self.places = places
+        self.ends: list[tuple[float, float, bool, int]] = []
+        """When calls under way end, when they began, whether they are answered, and how many were under way beside them."""
+
+    def start(self, now: float) -> None:
+        accepted = sum(is_accepted for _, _, is_accepted, _ in self.ends) < self.places
+        insort(self.ends, (now + (1.0 if accepted else 0.05), now, accepted, len(self.ends)))
+
+
+def play_room(room: Room, pace: Pace, calls: int, now: float = 0.0) -> tuple[float, int]:
+    """Start so many calls, each as soon as the pace allows it; return when the last was answered, and how many were rejected."""
+    waiting, rejected = calls, 0
+    while waiting or room.ends:
+        if waiting and (wait := pace.wait(now)) <= 1e-9:
+            waiting -= 1
+            pace.started(now)
+            room.start(now)
+            continue
+        upcoming = [room.ends[0][0]] if room.ends else []
+        now = min([*upcoming, now + wait] if waiting else upcoming)
+        while room.ends and room.ends[0][0] <= now:
+            _, started, accepted, beside = room.ends.pop(0)
+            if accepted:
+                pace.accepted(started, now)
+            else:
+                waiting, rejected = waiting + 1, rejected + 1
+                pace.limited(started, now, None, beside)
+    return now, rejected
+
+
+@pytest.mark.parametrize("places", [4, 8, 30])
+def test_a_number_of_places_is_learned_and_each_answer_frees_one(places: int) -> None:
+    pace, calls = Pace(is_limited=False), 25 * places
+    took, rejected = play_room(Room(places), pace, calls)
+    assert pace.places.is_known
+    assert took <= calls / places + 3
+    assert rejected <= 12 + calls / 20, "most of them in the first twentieth of a second, before anybody knows"
+
+
+def test_more_places_are_found_and_a_limit_that_is_gone_is_forgotten() -> None:
+    pace, room = Pace(is_limited=False), Room(4)
+    now, _ = play_room(room, pace, 60)
+    room.places = 12
+    later, _ = play_room(room, pace, 300, now)
+    assert later - now <= 40
+    assert not pace.is_over
+    room.places = 10_000
+    play_room(room, pace, 1000, later)
+    assert pace.is_over
+
+
+def test_fewer_places_are_found() -> None:
+    pace, room = Pace(is_limited=False), Room(12)
+    now, _ = play_room(room, pace, 100)
+    room.places = 10
+    later, rejected = play_room(room, pace, 100, now)
+    assert pace.places.is_known
+    assert later - now <= 13
+    assert rejected <= 10
+
+
+def test_a_limit_per_second_is_not_taken_for_a_number_of_places() -> None:
+    pace, bucket, now, under_way = Pace(is_limited=False), Bucket(2.0, 10.0), 0.0, list[float]()
+    rejected = 0
+    for _ in range(200):
+        while (wait := pace.wait(now)) > 1e-9:
+            now = min([now + wait, *(at + 1 for at in under_way[:1])])
+            while under_way and under_way[0] + 1 <= now:
+                pace.accepted(under_way.pop(0), now)
+        pace.started(now)
+        if bucket.takes(now):
+            under_way.append(now)
+        else:
+            rejected += 1
+            pace.limited(now, now, None, len(under_way))
+    assert pace.places.is_wrong
+    assert rejected <= 20
+    assert now <= 105
+
+
+def test_a_call_that_fails_or_is_stopped_frees_its_place() -> None:
+    pace, room = Pace(is_limited=False), Room(6)
+    now, _ = play_room(room, pace, 60)
+    assert pace.places.is_known
+    while not pace.wait(now):
+        pace.started(now)
+    pace.ended()
+    assert not pace.wait(now)
+
+
+def test_a_delay_that_is_named_is_kept_where_places_are_known() -> None:
+    pace, room = Pace(is_limited=False), Room(6)
+    now, _ = play_room(room, pace, 60)
+    pace.started(now)
+    pace.limited(now, now, 4.0)
+    assert pace.wait(now) == pytest.approx(4)
+
+
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("saln"), st.floats(0, 30)), max_size=80))
+@given(st.lists(st.tuples(st.sampled_from("sssaelln"), st.floats(0, 30)), max_size=80))
 def test_whatever_happens_the_pace_is_a_positive_number_and_waits_are_finite(steps: list[tuple[str, float]]) -> None:
     pace, now = Pace(is_limited=False), 0.0
     for step, seconds in steps:
         if step == "s":
             pace.started(now)
         elif step == "a":
-            pace.accepted()
+            pace.accepted(max(0.0, now - seconds), now)
+        elif step == "e":
+            pace.ended()
         elif step == "l":
             pace.limited(max(0.0, now - seconds), now, None)
         else:

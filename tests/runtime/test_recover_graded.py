@@ -111,6 +111,93 @@ def test_a_burst_is_spread_instead_of_rejected() -> None:
     assert service.rejected <= len(service.arrivals) / 10
 
 
+@pytest.mark.parametrize("places", [4, 8])
+def test_a_limit_on_calls_at_the_same_time_is_learned_as_a_number_of_places(places: int) -> None:
+    it = world()
+    under_way = 0
+
+    async def ask() -> str:
+        nonlocal under_way
+        if under_way >= places:
+            await asyncio.sleep(0.02)
+            raise ScriptedHTTPError(429)
+        under_way += 1
+        try:
+            await asyncio.sleep(1)
+        finally:
+            under_way -= 1
+        return "ok"
+
+    # The calls of a key are counted from the beginning, those of a provider from the first rejection on.
+    recovery = it.recover(Target(provider="claude", model="opus", credential="team"))
+
+    async def main() -> list[str]:
+        return await asyncio.gather(*(recovery.call(ask) for _ in range(20 * places)))
+
+    assert it.run(main()) == ["ok"] * 20 * places
+    assert it.now <= 20 + 4, "no place is left empty for long"
+
+
+def test_cancelled_and_failed_calls_free_their_places() -> None:
+    it = world()
+    under_way, calls = 0, 0
+
+    async def ask() -> str:
+        nonlocal under_way, calls
+        if under_way >= 6:
+            raise ScriptedHTTPError(429)
+        under_way, calls = under_way + 1, calls + 1
+        try:
+            await asyncio.sleep(1)
+            if calls % 5 == 0:
+                raise ScriptedHTTPError(400)
+        finally:
+            under_way -= 1
+        return "ok"
+
+    recovery = it.recover(MODEL)
+
+    async def main() -> list[Any]:
+        tasks = [asyncio.create_task(recovery.call(ask)) for _ in range(90)]
+        await asyncio.sleep(5.5)
+        for task in tasks[10:60:5]:
+            task.cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    ended = it.run(main())
+    assert len([each for each in ended if each == "ok"]) > 50
+    assert it.now <= 19
+
+
+def test_a_retry_waits_for_a_moment_if_another_call_failed_just_now() -> None:
+    it = world()
+    service = Service(it, lambda now: 503 if now < 1.75 else None)
+    took = play(it, service, [0.0, 0.5, 0.7])
+    assert [each for each in took if isinstance(each, Exception)] == []
+    assert len(service.arrivals) <= 7, "without it, there were eleven"
+    assert max(took) < 4
+
+
+def test_a_retry_does_not_wait_for_ever_for_a_moment_without_failures() -> None:
+    it = world()
+    service = Service(it, lambda now: 503)
+    unlucky = it.recover(MODEL, Policy(attempts=4))
+    others = it.recover(MODEL, Policy(attempts=1))
+
+    async def main() -> list[str]:
+        crowd = [asyncio.create_task(_one(others, service, at / 3)) for at in range(30)]
+        outcome = await unlucky.outcome(service.ask)
+        await asyncio.gather(*crowd)
+        return [str(outcome.fault.code)]
+
+    assert it.run(main()) == ["PROVIDER_UNAVAILABLE"]
+
+
+async def _one(recovery: Any, service: Service, at: float) -> None:
+    await asyncio.sleep(at)
+    await recovery.outcome(service.ask)
+
+
 def test_interactive_calls_go_before_a_batch() -> None:
     it = world()
     service = Service(it, bucket(it, 1.0, 1.0))

@@ -1,13 +1,17 @@
 """Pacing: start calls only as fast as the other side accepts them, learned from the calls that it rejects.
 
-    pace.limited(started, now, requested)   the other side rejected a call because there were too many
+    pace.limited(started, now, requested, beside)   the other side rejected a call because there were too many
     pace.wait(now, ahead)                   how long a call must wait; `ahead` calls go before it
     pace.started(now)                       a call starts
-    pace.accepted()                         a call was answered
+    pace.accepted(started, now)             a call was answered
+    pace.ended()                            a call ended in another way
 
 Two rejections measure a limit: a bucket is empty at both, so the calls accepted between them are what it gives in that
 time. From then on the pace follows TCP's CUBIC, counted in calls: soon back at what was accepted, flat around it, then ever
 faster, because the limit may be gone.
+
+A limit may also be a number of places: so many calls at the same time, however many per second. Then a rejection finds all
+places taken, and each answer frees one. `Places` tries that first, because a wrong guess costs one more rejection.
 
 Invariant: calls that were under way when the pace was cut do not cut it again. A service that rejects every call does not
 cut it at all: that says nothing about how many calls it would accept, so calls only pause for longer and longer.
@@ -47,14 +51,142 @@ TRUSTED_S = 10.0
 TRUSTED_SHARE = 0.25
 """The call that was rejected waits for the whole delay that the other side names. The other calls wait for this share of it,
 but at least this many seconds. Then one of them finds out whether the limit still holds."""
+PLACE_GAP_S = 0.05
+PLACE_GAP_SHRINKS = 0.8
+"""Seconds between two calls that take a place which was only guessed, and what each such call multiplies them by."""
+FEWEST_PLACES = 3
+"""With fewer calls under way, a rejection does not suggest a number of places: a slow pace looks the same."""
+SAME_PLACES = 0.7
+"""Once the number is known: a rejection while at least this share of the places was taken says that there are fewer. With
+fewer calls under way, or while the number is a guess, it says that the limit is not a number of places."""
+ROUNDS = 4
+"""Times that all places must be used again before one more is tried."""
+RAISES = 6
+"""So many raises in a row without a rejection: the limit is gone. The first adds one place, each further one twice as many."""
+USUAL_ANSWER_S = 1.0
+"""How long an answer takes, before any was measured."""
+NEWER = 0.2
+"""The weight of the latest answer in the usual time of an answer."""
+
+
+class Places:
+    """How many calls the other side answers at the same time. A guess until as many calls as there are places were answered."""
+
+    __slots__ = (
+        "_answer_s",
+        "_answers",
+        "_gap",
+        "_most",
+        "_next",
+        "_raises",
+        "_since",
+        "in_use",
+        "is_known",
+        "is_wrong",
+    )
+
+    def __init__(self) -> None:
+        self.in_use = 0
+        """Calls under way."""
+        self.is_known = False
+        """The guess was right."""
+        self.is_wrong = False
+        """The limit is not a number of places."""
+        self._most = 0
+        """Calls that may be under way; 0: nobody knows."""
+        self._since = 0.0
+        """When that was guessed."""
+        self._answers = 0
+        """Answers since then, or since the last change, that came while all places were in use."""
+        self._raises = 0
+        self._answer_s = USUAL_ANSWER_S
+        self._next = float("-inf")
+        self._gap = PLACE_GAP_S
+
+    @property
+    def is_guessed(self) -> bool:
+        """Whether a number of places is being tried, and nobody knows yet whether it is right."""
+        return self._most > 0 and not self.is_known
+
+    @property
+    def is_over(self) -> bool:
+        """Whether so many more calls were answered at the same time that there is no limit to keep to."""
+        return self._raises >= RAISES
+
+    def wait(self, now: float, ahead: int) -> float:
+        """Return the seconds until a call may take a place, if `ahead` calls go before it."""
+        missing = self.in_use + ahead + 1 - self._most
+        if missing > 0:
+            return max(missing / self._most * self._answer_s, PLACE_GAP_S)
+        return 0.0 if self.is_known else max(0.0, self._next - now) + ahead * self._gap
+
+    def taken(self, now: float) -> None:
+        """A call starts."""
+        self.in_use += 1
+        if self.is_guessed:
+            self._next = now + self._gap
+            self._gap *= PLACE_GAP_SHRINKS
+
+    def freed(self) -> None:
+        """A call ended."""
+        self.in_use = max(0, self.in_use - 1)
+
+    def answered(self, started: float, now: float) -> None:
+        """A call that began at `started` was answered, and its place was freed."""
+        self._answer_s += NEWER * (now - started - self._answer_s)
+        if self.is_guessed and not self._answers:
+            # The other side may free the place a little later than it sends the answer.
+            self._next = max(self._next, now + PLACE_GAP_S)
+        if not self._most or started < self._since or self.in_use + 1 < self._most:
+            return
+        self._answers += 1
+        if not self.is_known:
+            self.is_known = self._answers >= self._most
+            self._answers = 0 if self.is_known else self._answers
+        elif self._answers >= (1 if self._raises else ROUNDS) * self._most:
+            self._most += 2**self._raises
+            self._raises += 1
+            self._answers = 0
+
+    def rejected(self, now: float, beside: int, *, began_before: bool) -> bool:
+        """A call was rejected, and its place was freed. Return whether this only shows that the guess was wrong.
+
+        `beside`: the calls under way when it started. `began_before`: it was under way at an earlier rejection.
+        """
+        if self.is_wrong or (not self._most and self.in_use < FEWEST_PLACES):
+            return False
+        if not self._most:
+            self._most, self._since, self._next, self._gap = self.in_use, now, now, PLACE_GAP_S
+        elif began_before:
+            # Calls that were under way with it are rejected one after the other. The last one shows how many are left.
+            self._most = max(1, min(self._most, self.in_use))
+        elif beside < (SAME_PLACES if self.is_known else 1.0) * self._most:
+            was_guessed, self._most, self.is_known, self.is_wrong = self.is_guessed, 0, False, True
+            return was_guessed
+        else:
+            self._most = min(self._most, beside)
+        self._answers = self._raises = 0
+        return False
 
 
 class Pace:
     """The learned pace of one target. It is not thread-safe: its owner holds a lock around each call."""
 
-    __slots__ = ("_cut_at", "_is_measured", "_next", "_open_per_s", "_pause", "_starts", "_top")
+    __slots__ = (
+        "_cut_at",
+        "_is_measured",
+        "_named_until",
+        "_next",
+        "_open_per_s",
+        "_pause",
+        "_starts",
+        "_top",
+        "_trials",
+        "places",
+    )
 
-    def __init__(self, *, is_limited: bool = True) -> None:
+    def __init__(self, *, is_limited: bool = True, before: Pace | None = None) -> None:
+        """`before` is the pace whose limit is gone: a limit that was not a number of places will not become one."""
         self._open_per_s = 0.0 if is_limited else OPEN_PER_S
         """The pace before any rejection; 0 after one."""
         self._top = FIRST_PER_S
@@ -62,11 +194,17 @@ class Pace:
         self._is_measured = False
         self._starts = 0
         """Calls since the last cut, without those that were rejected."""
+        self._trials = 0
+        """Calls since the last cut that took a guessed place before the pace would have let them start."""
         self._cut_at = float("-inf")
         self._next = float("-inf")
         """When the next call may start."""
+        self._named_until = float("-inf")
+        """When the last pause ends that the other side named."""
         self._pause = 0.0
         """Seconds between two calls while none is accepted; 0: they follow the pace."""
+        self.places = Places()
+        self.places.is_wrong = before is not None and before.places.is_wrong
 
     @property
     def per_second(self) -> float:
@@ -83,6 +221,8 @@ class Pace:
     @property
     def is_over(self) -> bool:
         """Whether so many calls were accepted in a row that there is no limit to keep to."""
+        if self.places.is_known:
+            return self.places.is_over
         return self._starts >= FREE and not self._open_per_s
 
     def wait(self, now: float, ahead: int = 0) -> float:
@@ -90,22 +230,48 @@ class Pace:
         if self._open_per_s:
             return max(0.0, self._next - now + (ahead - BURST + 1) / self._open_per_s)
         # While every call is rejected, nobody knows the pace of those that follow. The last known one is the best guess.
-        return max(0.0, self._next - now + ahead / max(self.per_second, CUT * self._top))
+        wait = max(0.0, self._next - now + ahead / max(self.per_second, CUT * self._top))
+        if self.places.is_known:
+            return max(self.places.wait(now, ahead), self._named_until - now)
+        return min(wait, self.places.wait(now, ahead)) if self.places.is_guessed else wait
 
     def started(self, now: float) -> None:
         """A call starts."""
         if self._open_per_s and self._next > now + (BURST - 1.5) / self._open_per_s:
             self._open_per_s += OPEN_GROWTH
+        takes_guessed_place = self.places.is_guessed and now < self._next
         self._next = max(now, self._next) + 1.0 / self.per_second
-        self._starts += 1
+        if takes_guessed_place:
+            # The pace alone would not have let it start, so it must not make the pace faster.
+            self._trials += 1
+        else:
+            self._starts += 1
+        self.places.taken(now)
 
-    def accepted(self) -> None:
-        """A call was answered, so not every call is rejected."""
+    def accepted(self, started: float, now: float) -> None:
+        """A call that began at `started` was answered, so not every call is rejected."""
         self._pause = 0.0
+        self.places.freed()
+        self.places.answered(started, now)
 
-    def limited(self, started: float, now: float, requested: float | None) -> None:
-        """The other side rejected a call that began at `started`; `requested` is the pause it named."""
+    def ended(self) -> None:
+        """A call ended in another way: it failed, or its caller stopped it."""
+        self.places.freed()
+
+    def limited(self, started: float, now: float, requested: float | None, beside: int = 0) -> None:
+        """The other side rejected a call that began at `started`; `requested` is the pause it named.
+
+        `beside`: how many calls were under way when it began.
+        """
         began_before = started < self._cut_at
+        self.places.freed()
+        if requested is None:
+            if self.places.rejected(now, beside, began_before=began_before):
+                # As in `started`: this call does not show that the pace is too fast. The other trials were accepted.
+                began_before = True
+                self._starts += self._trials
+        else:
+            self._named_until = max(self._named_until, now + _trusted(requested))
         if self._open_per_s:
             self._open_per_s, self._starts = 0.0, 0
         self._starts = max(0, self._starts - 1)
@@ -129,7 +295,7 @@ class Pace:
             measured = max(SLOWEST_PER_S, accepted / took)
             self._top = (self._top + measured) / 2 if self._is_measured else measured
             self._is_measured = True
-        self._starts = 0
+        self._starts = self._trials = 0
         self._cut_at = now
 
 

@@ -89,13 +89,14 @@ STUD = Profile(
 )
 """Three attempts for what passes by itself, six for rate limits; delays differ by kind of failure."""
 
-# The first delay is a second long, because many failures last less. Longer ones are waited for in steps that stay short
-# enough for a person. Chance spreads callers that failed together.
-_UNTIL_DEADLINE = Tries(attempts=None, backoff=Backoff(initial=1, factor=1.6, cap=8, jitter=0.2))
+# The first delay is about a second long, because many failures last less. Longer ones are waited for in steps that stay
+# short enough for a person. Chance spreads callers that failed together.
+_UNTIL_DEADLINE = Tries(attempts=None, backoff=Backoff(initial=0.8, factor=1.5, cap=8, jitter=0.2))
+_UNTIL_ACCEPTED = Tries(attempts=None, backoff=Backoff(initial=1, factor=1.6, cap=8, jitter=0.2))
 
 HOLDFAST = Profile(
     name="holdfast",
-    schedules={**STUD.schedules, Schedule.TRANSIENT: _UNTIL_DEADLINE, Schedule.RATE_LIMIT: _UNTIL_DEADLINE},
+    schedules={**STUD.schedules, Schedule.TRANSIENT: _UNTIL_DEADLINE, Schedule.RATE_LIMIT: _UNTIL_ACCEPTED},
     circuit=circuit.GRADED,
     timeouts=STUD.timeouts,
 )

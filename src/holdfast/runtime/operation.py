@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Operation"]
 
+RESTS = 3
+"""A retry waits for a moment at most so many times for each attempt: in a crowd there is always somebody who failed just now."""
+
 
 class Operation:
     """The state of one call through a plan.
@@ -114,6 +117,10 @@ class Operation:
     """Its place among the calls that wait for a target; None: no circuit and no limit has rejected it."""
     waits = False
     """It waits for a target, readers know that, and no call was made since."""
+    failed_at = 0.0
+    """When its latest attempt failed."""
+    rests = 0
+    """How often it waited for a moment because its target had just failed another call."""
     reopened_for: float | None = None
     """If the attempt just made was a failed probe: for how many seconds its circuit is open again."""
     is_stream = False
@@ -192,12 +199,21 @@ class Operation:
             raise errors.deadline_passed(self)
         if self.plan.breaks and not is_alone(self) and (rejection := self.plan.state.makes_way(now)) is not None:
             raise errors.rejected(self, self.plan.state, rejection, now)
+        if self.rests < RESTS * self.attempts and self.plan.breaks and self.plan.runtime.waits:
+            self._rest(now)
         if self.budget is not None:
             if not self.attempts and (outer := self.outer) is not None:
                 # This nested operation makes the calls, so the outer attempt is not charged.
                 take_back_attempt(outer)
             self.budget.check(self.plan.listed_model)
         return now
+
+    def _rest(self, now: float) -> None:
+        """Raise one of our own errors if a target failed another call just now: the retry waits for a moment."""
+        for state in (self.plan.state, *(state for state, _ in self.plan.other_states)):
+            if (rejection := state.rests(now, self.failed_at)) is not None:
+                self.rests += 1
+                raise errors.rejected(self, state, rejection, now)
 
     def _use(self, plan: Plan) -> None:
         """Go on with another plan, such as one with another key."""
@@ -525,6 +541,7 @@ class Operation:
         return bool(self._run) and gave_up_in(error, self._run)
 
     def _remember(self, fault: Fault, now: float) -> None:
+        self.failed_at = now
         if self.first_failure is None:
             self.first_failure = now
         self.eventful = True

@@ -440,9 +440,9 @@ class Plan:
         for state, held, scope in permits:
             counts = state is quota if quota is not None else scope is counted and state is not self.quota_state
             verdict = Verdict.FAILURE if counts else Verdict.IGNORED
-            changed = state.settle(held, verdict, now, fault.code, self._requested_pause(fault))
             if counts and is_limit:
                 state.limited(held, now, self._requested_pause(fault))
+            changed = state.settle(held, verdict, now, fault.code, self._requested_pause(fault))
             if held.probe and verdict is Verdict.FAILURE:
                 reopened = state.reopened_for(now)
             if changed:

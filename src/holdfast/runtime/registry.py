@@ -89,6 +89,7 @@ class TargetState:
         "_limiter_options",
         "_lock",
         "_pace",
+        "_paced",
         "_queue",
         "_quota",
         "_quota_machine",
@@ -127,6 +128,8 @@ class TargetState:
         """The other side announces limits of tokens."""
         self._allowances: dict[str, Allowance] = {}
         """What the other side says it still accepts, by what it limits, such as a model."""
+        self._paced: dict[Permit, int] = {}
+        """The calls under way that the pace counts, and how many others were under way when each began."""
         self._called: dict[Turn, float] = {}
         """Calls that were woken and have not come yet, and when they were woken."""
         self._left: list[Turn] = []
@@ -167,8 +170,9 @@ class TargetState:
                 allowance.started(now)
             if self._pace is not None:
                 self._pace.started(now)
+                self._paced[answer] = len(self._paced)
                 if self._pace.is_over:
-                    self._set_pace(Pace(is_limited=False) if self._expects_limits else None)
+                    self._set_pace(Pace(is_limited=False, before=self._pace) if self._expects_limits else None)
             due = self._take_due(now)
         self._wake(due)
         return answer
@@ -189,6 +193,11 @@ class TargetState:
         with self._lock:
             return self._breaker.makes_way(now)
 
+    def rests(self, now: float, since: float) -> Rejection | None:
+        """Return why a retry that has waited since then had better wait for a moment more; None: it need not."""
+        with self._lock:
+            return self._breaker.rests(now, since)
+
     def succeed(self, permit: Permit, now: float) -> bool:
         """Settle a permit after a good answer; return whether the circuit changed."""
         # `with` takes twice as long on Python 3.11, and every call comes here.
@@ -199,7 +208,7 @@ class TargetState:
         finally:
             self._lock.release()
         if self._is_busy or permit.probe:
-            self._accepted(now)
+            self._accepted(permit, now)
         # `pending` is nearly always an empty tuple. `bool(…)` would cost one more call.
         return breaker.pending  # type: ignore[return-value] # only its truth is read
 
@@ -215,7 +224,10 @@ class TargetState:
         with self._lock:
             self._settle_given_back()
             self._breaker.settle(permit, verdict, now, code=code, requested=requested)
-            return bool(self._breaker.pending)
+            due = self._take_due(now) if self._ended(permit) else []
+            changed = bool(self._breaker.pending)
+        self._wake(due)
+        return changed
 
     def expect_limits(self) -> None:
         """The other side limits the number of calls, as model providers do: bursts are spread from the beginning."""
@@ -225,13 +237,19 @@ class TargetState:
                 self._set_pace(self._pace or Pace(is_limited=False))
 
     def limited(self, permit: Permit, now: float, requested: float | None) -> None:
-        """The other side rejected a call because there were too many: calls start more slowly from now on."""
+        """The other side rejected a call because there were too many: calls start more slowly from now on.
+
+        Call it before the permit is settled, which ends the call for the pace, too.
+        """
         with self._lock:
             if self._breaker.config.graded:
                 if self._pace is None:
                     self._set_pace(Pace())
                 assert self._pace is not None
-                self._pace.limited(permit.started, now, requested)
+                if permit not in self._paced:
+                    # It started before there was a pace.
+                    self._pace.started(permit.started)
+                self._pace.limited(permit.started, now, requested, self._paced.pop(permit, 0))
 
     def announced(
         self, limits: AnnouncedLimits, since: float, now: float, *, accepted: bool = True, limited_as: str = ""
@@ -284,11 +302,20 @@ class TargetState:
         self._is_busy = bool(self._queue) or self._breaker.paced
         return removed
 
-    def _accepted(self, now: float) -> None:
+    def _ended(self, permit: Permit) -> bool:
+        """Tell the pace that a call has ended without an answer; return whether it counted the call."""
+        if self._paced.pop(permit, None) is None:
+            return False
+        assert self._pace is not None
+        self._pace.ended()
+        return True
+
+    def _accepted(self, permit: Permit, now: float) -> None:
         """A call was answered: those who wait may follow."""
         with self._lock:
-            if self._pace is not None:
-                self._pace.accepted()
+            if self._paced.pop(permit, None) is not None:
+                assert self._pace is not None
+                self._pace.accepted(permit.started, now)
             self._forget_missing(now)
             if not self._queue and not self._called:
                 self._breaker.nobody_waits(now)
@@ -317,7 +344,9 @@ class TargetState:
             wake()
 
     def _set_pace(self, pace: Pace | None) -> None:
-        self._pace = pace
+        if pace is not self._pace:
+            self._pace = pace
+            self._paced.clear()
         self._breaker.set_paced(pace is not None or bool(self._allowances))
         self._is_busy = bool(self._queue) or self._breaker.paced
 
@@ -335,7 +364,9 @@ class TargetState:
     def _settle_given_back(self) -> None:
         """Settle the permits that could not be settled when they were given back. The caller holds the lock."""
         while self._unsettled:
-            self._breaker.settle(*self._unsettled.pop())
+            permit, verdict, ended = self._unsettled.pop()
+            self._breaker.settle(permit, verdict, ended)
+            self._ended(permit)
         if self._left:
             self._remove_left()
 

@@ -37,6 +37,9 @@ SHORTEST_REQUESTED_S = 1.0
 """A circuit that opens stays open for at least this, even if the other side requested a shorter delay."""
 MOMENT_S = 1.0
 """In a graded circuit, failures within this time are one observation."""
+REST_S = 0.6
+RESTED_S = 1.0
+"""A retry that comes less than the first after a call that failed waits until the second has passed since that call."""
 MAKES_WAY = 3
 LOOKS_AGAIN_S = 20.0
 """After failures in so many moments, one of the calls that a fallback could answer is made in so many seconds."""
@@ -44,7 +47,7 @@ FULL_ROOM = 1024
 """A graded circuit closes at the latest when it lets so many calls run at the same time."""
 RAMP_S = 10.0
 """Seconds after the first good probe in which its room grows."""
-BAD_MOMENTS = 3
+BAD_MOMENTS = 12
 """After a good probe, failures in so many moments without another good call reopen a graded circuit."""
 TRANSITIONS_KEPT = 16
 """Changes of state that wait for `take_transitions`. A breaker that nobody watches must not grow."""
@@ -260,6 +263,20 @@ class Breaker:
         reason = None if self.rejection is None else self.rejection.reason
         return Rejection(name=self.name, state=_OPEN, retry_at=until, reason=reason, rule=Rule.FAILURES)
 
+    def rests(self, now: float, since: float) -> Rejection | None:
+        """Return why a retry that has waited since then had better wait for a moment more; None: it need not.
+
+        A graded circuit knows when the service failed another call. What failed a moment ago most likely still fails.
+        """
+        failed = self.last_failure
+        if failed is None or failed <= since or now >= failed + REST_S:
+            return None
+        if not self.streak or not self.config.graded:
+            return None
+        if self.recorded_state is not _CLOSED or self._mode() != "normal":
+            return None
+        return Rejection(name=self.name, state=_CLOSED, retry_at=failed + RESTED_S, rule=Rule.PACE)
+
     def nobody_waits(self, now: float) -> None:
         """No call waits for it. A graded circuit that has had a good probe closes, if half of its room is enough."""
         is_back = self.recorded_state is _HALF_OPEN and self.config.graded and self.good_probes >= self.config.successes
@@ -337,6 +354,8 @@ class Breaker:
         self.window.load(parts, now)
         self.config = config
         self._slow = config.slow
+        if not (config.graded and self.good_probes):
+            self._room = config.probes
         if self.open_until is not None:
             self.open_time = min(self.open_time, config.open_cap)
             self._stay_open_until(min(self.open_until, now + self.open_time))
