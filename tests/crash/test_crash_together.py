@@ -141,7 +141,8 @@ def test_an_event_loop_that_ends_takes_nothing_with_it(tmp_path: Path) -> None:
         FAILPOINTS.hook = None
 
 
-def test_whatever_fails_in_the_writer_is_raised_and_the_next_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quick", [0, 1_000])
+def test_whatever_fails_in_the_writer_is_raised_and_the_next_is_written(tmp_path: Path, quick: int) -> None:
     class Failing:
         """A turn that cannot be had: the lock's file is on a disk that fails."""
 
@@ -151,10 +152,14 @@ def test_whatever_fails_in_the_writer_is_raised_and_the_next_is_written(tmp_path
         def __exit__(self, *_: object) -> None:
             return
 
+        def acquire_at_once(self) -> bool:
+            raise OSError(5, "Input/output error")
+
     async def main() -> None:
         async with SqliteStore(tmp_path / "store.db") as store:
             await make(store, "s")
             assert store._writer is not None
+            store._writer._quick = quick
             turns, store._writer._turns = store._writer._turns, Failing()
             with pytest.raises(OSError, match="Input/output error"):
                 await asyncio.wait_for(append(store, "s", 10), 5)

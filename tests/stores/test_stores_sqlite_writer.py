@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from contextlib import closing
 
 import pytest
@@ -116,3 +117,97 @@ def test_a_single_writer_waits_for_nobody(tmp_path, monkeypatch, transactions):
 def test_company_that_does_not_come_is_waited_for_less_than_a_transaction_takes():
     assert writer.patience(0.001) == pytest.approx(0.0005)
     assert writer.patience(10.0) < 0.01
+
+
+@pytest.fixture
+def writers(monkeypatch):
+    """The threads that wrote, in order."""
+    names: list[str] = []
+    for name in ("_perform", "_perform_at_once"):
+        _note_thread(monkeypatch, name, names)
+    return names
+
+
+def _note_thread(monkeypatch, name, names):
+    really = getattr(writer.Writer, name)
+
+    def noted(self, jobs):
+        written = really(self, jobs)
+        if written is not False:
+            names.append(threading.current_thread().name)
+        return written
+
+    monkeypatch.setattr(writer.Writer, name, noted)
+
+
+@pytest.mark.parametrize("quick", [0.0, 60.0])
+def test_FD14_the_event_loop_writes_itself_if_the_disk_is_quick(tmp_path, monkeypatch, writers, quick):
+    monkeypatch.setattr(writer, "QUICK_S", quick)
+
+    async def main():
+        async with SqliteStore(tmp_path / "w.db") as store:
+            await _made(store)
+            for n in range(30):
+                await _append(store, f"e{n}", size=10)
+            return [entry.id for entry in await store.read("s")]
+
+    assert asyncio.run(main()) == [f"e{n}" for n in range(30)]
+    here = threading.current_thread().name
+    assert writers.count(here) == (31 - writer._QUICK_ONES if quick else 0)
+
+
+def test_FD14_the_event_loop_does_not_wait_for_another_process(tmp_path, monkeypatch, writers):
+    monkeypatch.setattr(writer, "QUICK_S", 60.0)
+    monkeypatch.setattr(writer, "_QUICK_ONES", 0)
+    turns = []
+
+    async def main():
+        async with SqliteStore(tmp_path / "w.db") as store:
+            await _made(store)
+            await _append(store, "before")
+            with closing(sqlite3.connect(tmp_path / "w.db", isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                writing = asyncio.ensure_future(_append(store, "meanwhile"))
+                for _ in range(20):
+                    await asyncio.sleep(0.001)
+                    turns.append(writing.done())
+                other.execute("ROLLBACK")
+            await writing
+            return [entry.id for entry in await store.read("s")]
+
+    assert asyncio.run(main()) == ["before", "meanwhile"]
+    assert turns == [False] * 20
+    assert writers[-1] == "holdfast-sqlite"
+
+
+def test_FD14_a_loop_that_writes_itself_lets_others_run_and_fails_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "QUICK_S", 60.0)
+    monkeypatch.setattr(writer, "_QUICK_ONES", 0)
+
+    async def main():
+        async with SqliteStore(tmp_path / "w.db") as store:
+            await _made(store)
+            others = 0
+
+            async def other():
+                nonlocal others
+                while True:
+                    others += 1
+                    await asyncio.sleep(0)
+
+            task = asyncio.create_task(other())
+            for n in range(20):
+                await _append(store, f"e{n}")
+            task.cancel()
+            assert others >= 20
+            results = await asyncio.gather(
+                _append(store, "x"), _append(store, "y", "gone"), _append(store, "z"), return_exceptions=True
+            )
+            assert [getattr(result, "fault", None) and result.fault.code for result in results] == [
+                None,
+                "SESS_NOT_FOUND",
+                None,
+            ]
+            return [entry.id for entry in await store.read("s", after=20)]
+
+    assert asyncio.run(main()) == ["x", "z"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import chain
-from struct import Struct, pack
+from functools import lru_cache
+from itertools import chain, repeat
+from struct import Struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,15 +21,22 @@ _SIZE = Struct("!i")
 
 
 def int_array(values: Sequence[int]) -> bytes:
-    return _HEAD.pack(1, 0, 20, len(values), 1) + pack(
-        "!" + "iq" * len(values), *chain.from_iterable((8, value) for value in values)
+    count = len(values)
+    return _numbers("q", count).pack(
+        1, 0, 20, count, 1, *chain.from_iterable(zip(repeat(8, count), values, strict=True))
     )
 
 
 def float_array(values: Sequence[float]) -> bytes:
-    return _HEAD.pack(1, 0, 701, len(values), 1) + pack(
-        "!" + "id" * len(values), *chain.from_iterable((8, value) for value in values)
+    count = len(values)
+    return _numbers("d", count).pack(
+        1, 0, 701, count, 1, *chain.from_iterable(zip(repeat(8, count), values, strict=True))
     )
+
+
+@lru_cache(2_048)
+def _numbers(kind: str, count: int) -> Struct:
+    return Struct("!iiIii" + f"i{kind}" * count)
 
 
 def text_array(values: Sequence[str]) -> bytes:

@@ -161,13 +161,13 @@ class Engine:
         """Lend the connection for groups, one caller at a time. If an error closes it, the next caller gets a new one."""
         if self._connect is None:
             async with self.connection() as lent:
-                yield lent, self._slots.setdefault(lent, Slot())
+                yield lent, self._slot(lent)
             return
         if self._own is None:
             self._own = await self._connect()
         own = self._own
         try:
-            yield own, self._slots.setdefault(own, Slot())
+            yield own, self._slot(own)
         except BaseException:
             # The connection may be in any state, also if its user was cancelled.
             self._own = None
@@ -248,6 +248,12 @@ class Engine:
         async with self.connection() as connection:
             await connection.execute(self._retire, (names,))
 
+    def _slot(self, connection: AsyncConnection[Any]) -> Slot:
+        slot = self._slots.get(connection)
+        if slot is None:
+            slot = self._slots[connection] = Slot()
+        return slot
+
     async def hang_up(self) -> None:
         """Close the connection for groups."""
         if self._own is not None:
@@ -278,7 +284,7 @@ class Engine:
     async def _transact(self, jobs: list[Job]) -> None:
         async with self.connection() as connection:
             # Every transaction gets a new number, even if it fails: the row must never match an older transaction.
-            slot = self._slots.setdefault(connection, Slot())
+            slot = self._slot(connection)
             slot.seq += 1
             sent: Doubt | None = None
             try:

@@ -1,7 +1,7 @@
 """The store in one SQLite file: no server, and everything is on disk when a commit returns.
 
     store      `SqliteStore`
-    writer     the one thread that writes, many commits in one transaction
+    writer     writes many commits in one transaction; tables: what it writes
     open_file  opening and closing the file; files: its permissions and versions
     locks      taking turns with other processes; failures: SQLite's errors as faults
 

@@ -153,18 +153,21 @@ class Identity:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._wal = path.with_name(f"{path.name}-wal")
-        self._file = _number(path)
+        self._file = _number(os.stat(path))  # noqa: PTH116 - Path.stat takes twice as long, and this is done for each commit
         self._log: tuple[int, int] | None = None
+        self.wal_bytes = 0
+        """The size of the WAL after the last commit."""
 
     def check(self) -> None:
         """Raise if the name means another file by now. The WAL is there after the first commit."""
         try:
-            kept, log = _number(self._path), _number(self._wal)
+            file, wal = os.stat(self._path), os.stat(self._wal)  # noqa: PTH116 - see above
         except FileNotFoundError as error:
             raise self._gone("deleted") from error
-        if kept != self._file or log != (self._log or log):
+        log = _number(wal)
+        if _number(file) != self._file or log != (self._log or log):
             raise self._gone("replaced")
-        self._log = log
+        self._log, self.wal_bytes = log, wal.st_size
 
     def _gone(self, how: str) -> HoldfastError:
         reason = (
@@ -178,8 +181,7 @@ class Identity:
         )
 
 
-def _number(path: Path) -> tuple[int, int]:
-    found = os.stat(path)  # noqa: PTH116 - it is called for each commit, and Path.stat takes twice as long
+def _number(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 

@@ -22,7 +22,7 @@ try:
 except ModuleNotFoundError:  # Windows has no flock; SQLite's own locks must be enough
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Presence", "TurnLock", "forget_store"]
+__all__ = ["NoTurns", "Presence", "TurnLock", "forget_store"]
 
 _POLL_S = 0.001
 _LONGEST_ID = 256
@@ -70,14 +70,37 @@ class TurnLock(_LockFile):
             return
         end = time.monotonic() + self._limit
         # Poll, because a blocking flock has no time limit.
-        while not _try(self._file):
+        while not self.acquire_at_once():
             if time.monotonic() > end:
                 raise unavailable(f"another process holds {self._path} for more than {self._limit:g} s")
             time.sleep(_POLL_S)
 
-    def __exit__(self, *_: object) -> None:
+    def acquire_at_once(self) -> bool:
+        """Take the lock if no other process holds it; return whether it was taken. `release` gives it back."""
+        return self._file is None or _try(self._file)
+
+    def release(self) -> None:
         if self._file is not None:
             fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class NoTurns:
+    """In place of `TurnLock` where SQLite's own locks are enough."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def acquire_at_once(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 class Presence(_LockFile):

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.faults import HoldfastError
 from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sqlite import files
-from holdfast.stores.sqlite.locks import Presence, TurnLock, forget_store
+from holdfast.stores.sqlite.locks import NoTurns, Presence, TurnLock, forget_store
 from holdfast.stores.sqlite.writer import tidy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from contextlib import AbstractContextManager
 
 __all__ = ["OpenFile", "ReadFile"]
 
@@ -60,9 +59,9 @@ class OpenFile:
         return connection
 
     @property
-    def turns(self) -> AbstractContextManager[None]:
+    def turns(self) -> TurnLock | NoTurns:
         """The lock around each transaction. If SQLite has the WAL-reset bug, two processes must not write and checkpoint at once."""
-        return self._turns if files.is_affected(sqlite3.sqlite_version_info) else nullcontext()
+        return self._turns if files.is_affected(sqlite3.sqlite_version_info) else NoTurns()
 
     def close(self, readers: Iterable[sqlite3.Connection]) -> None:
         """Close all connections; the last process also moves the WAL into the file."""

@@ -25,7 +25,8 @@ from holdfast.stores.sql.reads import Readable
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.failures import typed
 from holdfast.stores.sqlite.open_file import OpenFile, ReadFile
-from holdfast.stores.sqlite.writer import Job, Writer, run_script
+from holdfast.stores.sqlite.tables import run_script
+from holdfast.stores.sqlite.writer import Job, Writer
 from holdfast.stores.wakeups import Wakeups
 
 if TYPE_CHECKING:

@@ -1,4 +1,8 @@
-"""The one thread that writes. While one transaction is written to disk, jobs wait for the next transaction.
+"""The writer: one transaction at a time. While it is written to disk, jobs wait for the next one.
+
+A thread writes, so that a slow disk does not stop the event loop. Handing a job to a thread and back takes longer than a quick disk
+needs. So if the last transactions were quick, and only few jobs wait, the event loop itself writes them. It never waits for another
+process, and leaves moving the WAL to the thread.
 
 Invariant: a future is completed only after its transaction is on disk, or after it is certain that nothing was written. A script
 that raises does not affect the other scripts of its transaction.
@@ -11,29 +15,25 @@ import threading
 import time
 from collections import defaultdict
 from concurrent.futures import Future
-from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import HoldfastError
-from holdfast.stores.errors import missing, unavailable
+from holdfast.stores.errors import unavailable
 from holdfast.stores.failpoints import FAILPOINTS
-from holdfast.stores.sql import commits
-from holdfast.stores.sql.batch import HEADS, Batch, head_of, is_plain
-from holdfast.stores.sql.query import Many
 from holdfast.stores.sqlite.failures import typed
+from holdfast.stores.sqlite.tables import Tables
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterable
 
     from holdfast.stores.records import Commit
-    from holdfast.stores.sql.batch import Head
     from holdfast.stores.sql.query import Script
     from holdfast.stores.sqlite.files import Identity
+    from holdfast.stores.sqlite.locks import NoTurns, TurnLock
 
-__all__ = ["Job", "Tables", "Writer", "run_script", "tidy"]
+__all__ = ["Job", "Writer", "tidy"]
 
 MOST_JOBS = 512
 """The most jobs in one transaction. More jobs would delay the first of them too much."""
@@ -41,13 +41,15 @@ MOST_WAL_BYTES = 8 << 20
 """The size to which the WAL may grow. At half of this size SQLite moves the WAL into the file and reuses it from the start, because
 a file that does not grow is synced faster. A reader can block this. Beyond this size the WAL is emptied as soon as nobody reads."""
 
-MOST_HEADS = 20_000
-"""How many sessions' heads are kept in memory."""
-
+QUICK_S = 0.001
+"""A transaction that takes less is quick: the event loop may write it itself."""
+_QUICK_ONES = 8
+"""So many in a row must have been quick."""
+_FEW_JOBS = 8
+_PAGES = 16_384
+"""About how many bytes a transaction adds to the WAL besides what it stores."""
 _POLL_S = 0.0001
 _MOST_PATIENCE_S = 0.002
-
-T = TypeVar("T")
 
 
 def patience(took: float) -> float:
@@ -56,24 +58,6 @@ def patience(took: float) -> float:
     It is half of that time: waiting must cost less than another transaction.
     """
     return min(took / 2, _MOST_PATIENCE_S)
-
-
-def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
-    """Run a script's statements in the current transaction; return its result."""
-    rows: Any = None
-    while True:
-        try:
-            step = script.send(rows)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        if FAILPOINTS.hook is not None and not step.sql.startswith("SELECT"):
-            FAILPOINTS.reach(" ".join(step.sql.split()[:3]))
-        if isinstance(step, Many):
-            connection.executemany(step.sql, step.rows)
-            rows = []
-        else:
-            rows = connection.execute(step.sql, step.args).fetchall()
 
 
 class Job:
@@ -102,82 +86,6 @@ class Job:
         self.error: BaseException | None = None
 
 
-class Tables:
-    """Writes jobs into the tables, in the present transaction. Plain commits that follow each other become one batch.
-
-    It keeps the heads of the sessions that it wrote, so that most commits read nothing. They are right as long as nobody else has
-    written to the file.
-    """
-
-    def __init__(self, connection: sqlite3.Connection, now: Callable[[], float]) -> None:
-        self._connection = connection
-        self._now = now
-        self._heads: dict[str, Head] = {}
-        self._version = -1
-        """Changes when another connection has written to the file."""
-
-    def forget(self) -> None:
-        """Forget all heads, because the transaction was rolled back."""
-        self._heads.clear()
-
-    def write(self, jobs: list[Job]) -> None:
-        """Run the jobs. A job that is rejected gets its error, and the others go on."""
-        ((version,),) = self._connection.execute("PRAGMA data_version").fetchall()
-        if version != self._version or len(self._heads) > MOST_HEADS:
-            self._heads.clear()
-            self._version = version
-        batch, now = Batch(), self._now()
-        for job in jobs:
-            job.error = None
-            try:
-                if job.commit is not None and is_plain(job.commit):
-                    head = self._head(job.commit.session or "")
-                    if batch.takes(job.commit, head):
-                        job.result = batch.add(job.commit, head, now)
-                        continue
-                # The script reads what the batch writes.
-                self._flush(batch)
-                batch = Batch()
-                self._run(job)
-            except HoldfastError as rejection:
-                # A script raises only before its first write, so the transaction can continue.
-                job.error = rejection
-        self._flush(batch)
-
-    def _run(self, job: Job) -> None:
-        if job.session is not None:
-            self._heads.pop(job.session, None)
-        job.result = run_script(self._connection, job.script())
-
-    def _head(self, session: str) -> Head:
-        head = self._heads.get(session)
-        if head is None:
-            rows = self._connection.execute(f"{HEADS} = ?", (session,)).fetchall()
-            if not rows:
-                raise missing(session)
-            head = self._heads[session] = head_of(rows[0][1:])
-        return head
-
-    def _flush(self, batch: Batch) -> None:
-        if not batch.after:
-            return
-        self._execute(commits.APPEND, batch.entries)
-        self._execute(commits.MOVE, batch.moves())
-        if batch.audits:
-            self._execute(commits.SEAL, batch.audits)
-            self._execute(commits.LENGTHEN, batch.lengthened())
-        self._heads.update(batch.after)
-
-    def _execute(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        if FAILPOINTS.hook is not None and rows:
-            FAILPOINTS.reach(" ".join(sql.split()[:3]))
-        # For a single row `executemany` is slower than `execute`.
-        if len(rows) == 1:
-            self._connection.execute(sql, rows[0])
-        elif rows:
-            self._connection.executemany(sql, rows)
-
-
 class Writer:
     """Runs jobs in the order they arrive."""
 
@@ -186,7 +94,7 @@ class Writer:
         connection: sqlite3.Connection,
         path: str,
         *,
-        turns: AbstractContextManager[None],
+        turns: TurnLock | NoTurns,
         identity: Identity,
         on_commit: Callable[[Iterable[str]], None],
         now: Callable[[], float],
@@ -197,34 +105,85 @@ class Writer:
         self._identity = identity
         self._on_commit = on_commit
         self._tables = Tables(connection, now)
-        self._queue: SimpleQueue[Job | None] = SimpleQueue()
-        self._wal = Path(f"{path}-wal")
+        self._queue: SimpleQueue[list[Job] | None] = SimpleQueue()
+        self._arriving: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+        """The jobs of the present turn of each event loop. They are written together."""
         self._closed = False
         self._closing = threading.Lock()
+        """Held while jobs are queued: no job may come after the None that ends the thread."""
+        self._using = threading.Lock()
+        """Held by the thread that uses the connection."""
+        self._quick = 0
+        """How many of the last transactions were quick, in a row."""
+        self._unmoved = 0
+        """About how many bytes event loops have added to the WAL since the thread could move it."""
         self._company = 0
         """How many jobs the last transaction had, plus the jobs that were queued at its end."""
         self._until = 0.0
         """Until when the next transaction waits for this many jobs."""
-        _reuse_wal(connection)
         # The thread is a daemon: a program that forgets to close the store must still be able to end.
         self._thread = threading.Thread(target=self._run, name="holdfast-sqlite", daemon=True)
         self._thread.start()
 
     def do(self, job: Job) -> Any:
         """Write a job with the next transaction; return the future of its result."""
-        # Hold the lock, because no job may be queued after the None that ends the thread.
         with self._closing:
             if self._closed:
                 raise unavailable(f"{self._path} is closed")
-            self._queue.put(job)
+            if job.loop is None:
+                self._queue.put([job])
+            elif (arriving := self._arriving.get(job.loop)) is not None:
+                arriving.append(job)
+            else:
+                self._arriving[job.loop] = [job]
+                job.loop.call_soon(self._send, job.loop)
         return job.future
+
+    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write the jobs that came in one turn of an event loop: here, or in the thread."""
+        with self._closing:
+            jobs = self._arriving.pop(loop, None)
+            if not jobs:
+                return
+            if len(jobs) > _FEW_JOBS or not self._may_write_here():
+                self._queue.put(jobs)
+                return
+        try:
+            written = self._perform_at_once(jobs)
+        except BaseException as error:  # noqa: BLE001 - the waiting callers must get the error
+            _fail(jobs, error)
+            written = True
+        finally:
+            self._using.release()
+        if not written:
+            with self._closing:
+                if not self._closed:
+                    self._queue.put(jobs)
+                    return
+            _fail(jobs, unavailable(f"{self._path} is closed"))
+        _deliver(jobs)
+        FAILPOINTS.reach("settled")
+
+    def _may_write_here(self) -> bool:
+        """Whether the event loop may write now. If so, the connection is its own until `_using` is released."""
+        if self._quick < _QUICK_ONES or not self._queue.empty():
+            return False
+        if self._unmoved > MOST_WAL_BYTES // 8 or self._identity.wal_bytes > MOST_WAL_BYTES:
+            return False
+        return self._using.acquire(blocking=False)
 
     def close(self) -> None:
         """Write the queued jobs, then stop. Block until the thread has ended."""
         with self._closing:
             self._closed = True
+            for jobs in self._arriving.values():
+                self._queue.put(jobs)
+            self._arriving.clear()
             self._queue.put(None)
         self._thread.join()
+        # An event loop of another thread may still be writing.
+        with self._using:
+            pass
 
     def _run(self) -> None:
         while True:
@@ -232,45 +191,74 @@ class Writer:
             first = self._queue.get()
             last = first is None or not self._fill(jobs, first)
             if jobs:
-                self._perform(jobs)
+                with self._using:
+                    self._perform(jobs)
+                # Do this last: the callers run at once, and this thread would only compete with them.
+                _settle(jobs)
+                FAILPOINTS.reach("settled")
             if last:
                 return
 
-    def _fill(self, jobs: list[Job], job: Job | None) -> bool:
+    def _fill(self, jobs: list[Job], more: list[Job] | None) -> bool:
         """Take the queued jobs, and wait a moment for more; return whether the thread continues.
 
         Callers whose writes were just completed are likely to write again soon. One sync for all of them takes no longer than a sync
         for half of them. While their event loop runs, this thread would only compete with it.
         """
-        while job is not None:
-            jobs.append(job)
+        while more is not None:
+            jobs += more
             while self._queue.empty() and len(jobs) < self._company and time.monotonic() < self._until:
                 time.sleep(_POLL_S)
             if len(jobs) >= MOST_JOBS or self._queue.empty():
                 return True
-            job = self._queue.get()
+            more = self._queue.get()
         return False
 
     def _perform(self, jobs: list[Job]) -> None:
+        """Write jobs in the thread. It may wait for other processes, and moves the WAL."""
         FAILPOINTS.reach("taken")
         began = time.monotonic()
         try:
             with self._turns:
+                _move_wal(self._connection, on=True)
                 self._write(jobs)
                 FAILPOINTS.reach("committed")
                 self._tidy()
+                _move_wal(self._connection, on=False)
         except BaseException as error:  # noqa: BLE001 - the waiting callers must get the error, and the thread must live on
-            for job in jobs:
-                if not job.done:
-                    job.error = error
+            _fail(jobs, error)
         FAILPOINTS.reach("settling")
-        self._company = len(jobs) + self._queue.qsize()
+        self._unmoved = 0
+        self._note(jobs, began)
+
+    def _perform_at_once(self, jobs: list[Job]) -> bool:
+        """Write jobs in the event loop; return whether that was possible without waiting for another process."""
+        if not self._turns.acquire_at_once():
+            return False
+        FAILPOINTS.reach("taken")
+        began = time.monotonic()
+        try:
+            if not _begins_at_once(self._connection):
+                return False
+            if not self._transact(jobs) and len(jobs) > 1:
+                for job in jobs:
+                    self._write([job])
+            FAILPOINTS.reach("committed")
+        except BaseException as error:  # noqa: BLE001 - the waiting callers must get the error
+            _fail(jobs, error)
+        finally:
+            self._turns.release()
+        FAILPOINTS.reach("settling")
+        self._unmoved += _PAGES + sum(len(entry.body) for job in jobs if job.commit for entry in job.commit.entries)
+        self._note(jobs, began)
+        return True
+
+    def _note(self, jobs: list[Job], began: float) -> None:
         now = time.monotonic()
+        self._company = len(jobs)
         self._until = now + patience(now - began)
+        self._quick = self._quick + 1 if now - began < QUICK_S else 0
         self._on_commit({job.session for job in jobs if job.commit and job.session and job.error is None})
-        # Do this last: the callers run at once, and this thread would only compete with them.
-        _settle(jobs)
-        FAILPOINTS.reach("settled")
 
     def _write(self, jobs: list[Job]) -> None:
         try:
@@ -320,16 +308,37 @@ class Writer:
     def _tidy(self) -> None:
         """Keep the WAL small. If somebody reads at the moment, a later commit does it."""
         try:
-            if self._wal.stat().st_size > MOST_WAL_BYTES:
+            if self._identity.wal_bytes > MOST_WAL_BYTES:
                 tidy(self._connection)
-        except (sqlite3.Error, OSError):
+        except sqlite3.Error:
             # The commits are safe in the WAL. The next commit raises if the disk fails.
             return
 
 
-def _reuse_wal(connection: sqlite3.Connection) -> None:
+def _move_wal(connection: sqlite3.Connection, *, on: bool) -> None:
+    """Let SQLite move the WAL into the file after a commit, or not. The event loop must not wait for that."""
     (page,) = connection.execute("PRAGMA page_size").fetchone()
-    connection.execute(f"PRAGMA wal_autocheckpoint = {MOST_WAL_BYTES // 2 // page}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {MOST_WAL_BYTES // 2 // page if on else 0}")
+
+
+def _begins_at_once(connection: sqlite3.Connection) -> bool:
+    """Begin a transaction if no other connection writes; return whether it began."""
+    (busy,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError:
+        # The thread begins again, and reports the error if it was not that.
+        return False
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {busy}")
+    return True
+
+
+def _fail(jobs: list[Job], error: BaseException) -> None:
+    for job in jobs:
+        if not job.done:
+            job.error = error
 
 
 def tidy(connection: sqlite3.Connection) -> None:

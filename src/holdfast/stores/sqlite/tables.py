@@ -1,0 +1,121 @@
+"""`Tables`: writes jobs into the tables of the file. Plain commits that follow each other become one batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.faults import HoldfastError
+from holdfast.stores.errors import missing
+from holdfast.stores.failpoints import FAILPOINTS
+from holdfast.stores.sql import commits
+from holdfast.stores.sql.batch import HEADS, Batch, head_of, is_plain
+from holdfast.stores.sql.query import Many
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Sequence
+
+    from holdfast.stores.sql.batch import Head
+    from holdfast.stores.sql.query import Script
+    from holdfast.stores.sqlite.writer import Job
+
+__all__ = ["Tables", "run_script"]
+
+MOST_HEADS = 20_000
+"""How many sessions' heads are kept in memory."""
+
+T = TypeVar("T")
+
+
+def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
+    """Run a script's statements in the current transaction; return its result."""
+    rows: Any = None
+    while True:
+        try:
+            step = script.send(rows)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if FAILPOINTS.hook is not None and not step.sql.startswith("SELECT"):
+            FAILPOINTS.reach(" ".join(step.sql.split()[:3]))
+        if isinstance(step, Many):
+            connection.executemany(step.sql, step.rows)
+            rows = []
+        else:
+            rows = connection.execute(step.sql, step.args).fetchall()
+
+
+class Tables:
+    """Writes jobs into the tables, in the present transaction.
+
+    It keeps the heads of the sessions that it wrote, so that most commits read nothing. They are right as long as nobody else has
+    written to the file.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, now: Callable[[], float]) -> None:
+        self._connection = connection
+        self._now = now
+        self._heads: dict[str, Head] = {}
+        self._version = -1
+        """Changes when another connection has written to the file."""
+
+    def forget(self) -> None:
+        """Forget all heads, because the transaction was rolled back."""
+        self._heads.clear()
+
+    def write(self, jobs: list[Job]) -> None:
+        """Run the jobs. A job that is rejected gets its error, and the others go on."""
+        ((version,),) = self._connection.execute("PRAGMA data_version").fetchall()
+        if version != self._version or len(self._heads) > MOST_HEADS:
+            self._heads.clear()
+            self._version = version
+        batch, now = Batch(), self._now()
+        for job in jobs:
+            job.error = None
+            try:
+                if job.commit is not None and is_plain(job.commit):
+                    head = self._head(job.commit.session or "")
+                    if batch.takes(job.commit, head):
+                        job.result = batch.add(job.commit, head, now)
+                        continue
+                # The script reads what the batch writes.
+                self._flush(batch)
+                batch = Batch()
+                self._run(job)
+            except HoldfastError as rejection:
+                # A script raises only before its first write, so the transaction can continue.
+                job.error = rejection
+        self._flush(batch)
+
+    def _run(self, job: Job) -> None:
+        if job.session is not None:
+            self._heads.pop(job.session, None)
+        job.result = run_script(self._connection, job.script())
+
+    def _head(self, session: str) -> Head:
+        head = self._heads.get(session)
+        if head is None:
+            rows = self._connection.execute(f"{HEADS} = ?", (session,)).fetchall()
+            if not rows:
+                raise missing(session)
+            head = self._heads[session] = head_of(rows[0][1:])
+        return head
+
+    def _flush(self, batch: Batch) -> None:
+        if not batch.after:
+            return
+        self._execute(commits.APPEND, batch.entries)
+        self._execute(commits.MOVE, batch.moves())
+        if batch.audits:
+            self._execute(commits.SEAL, batch.audits)
+            self._execute(commits.LENGTHEN, batch.lengthened())
+        self._heads.update(batch.after)
+
+    def _execute(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if FAILPOINTS.hook is not None and rows:
+            FAILPOINTS.reach(" ".join(sql.split()[:3]))
+        # For a single row `executemany` is slower than `execute`.
+        if len(rows) == 1:
+            self._connection.execute(sql, rows[0])
+        elif rows:
+            self._connection.executemany(sql, rows)
