@@ -9,7 +9,16 @@ import smtplib
 
 import pytest
 
-from holdfast.classify import from_exception, from_http, from_jsonrpc, from_process, from_record, from_text, read_record
+from holdfast.classify import (
+    from_exception,
+    from_http,
+    from_jsonrpc,
+    from_process,
+    from_record,
+    from_stream,
+    from_text,
+    read_record,
+)
 from holdfast.faults import Scope
 
 
@@ -211,3 +220,59 @@ def test_a_status_may_stand_before_a_colon(text: str, status: int):
 @pytest.mark.parametrize("text", ["line 404: syntax", "550-8 steps", "4040: x"])
 def test_a_number_that_only_looks_like_a_status_is_none(text: str):
     assert "status" not in from_text(text).context
+
+
+@pytest.mark.parametrize(
+    ("stream", "code"),
+    [
+        ('event: error\ndata: {"message":"Your credit balance is too low"}\n\n', "PROVIDER_BILLING"),
+        ('event: error\ndata: {"detail":"Invalid API key"}\n\n', "AUTH_FAILED"),
+        ("event: error\ndata: Too many requests\n\n", "PROVIDER_RATE_LIMITED"),
+        (
+            'data: {"object":"error","message":"maximum context length is 8192 tokens","code":400}',
+            "PROVIDER_CONTEXT_OVERFLOW",
+        ),
+        ('data: {"code":"InvalidParameter","message":"temperature is out of range"}', "PROVIDER_BAD_REQUEST"),
+        ('data: {"errors":[{"message":"model not found"}]}', "PROVIDER_MODEL_NOT_FOUND"),
+        ('data: {"success":false,"message":"insufficient balance"}', "PROVIDER_BILLING"),
+        ('data: {"status":"error","message":"Invalid token"}', "AUTH_FAILED"),
+        ('data: {"detail":"Not authenticated"}', "AUTH_FAILED"),
+        ("data: [ERROR] Invalid API key", "AUTH_FAILED"),
+        ('data: {"choices":[{"finish_reason":"error","error":{"code":502,"message":"no"}}]}', "PROVIDER_UNAVAILABLE"),
+        ('data: {"message":"Internal server error"}', "PROVIDER_INTERNAL_ERROR"),
+        # These are no failures of their own: the stream only lacks its end.
+        ('data: {"choices":[{"delta":{"content":"error: invalid api key"}}]}', "PROVIDER_STREAM_CUT"),
+        ('event: ping\ndata: {}\n\ndata: {"id":"x","code":0,"message":"ok"}', "PROVIDER_STREAM_CUT"),
+    ],
+)
+def test_a_stream_may_report_its_failure_in_many_shapes(stream: str, code: str):
+    assert from_stream(stream).code == code
+
+
+@pytest.mark.parametrize(
+    ("text", "delay"),
+    [
+        ("Request was throttled. Expected available in 12 seconds.", 12.0),
+        ("429 Too Many Requests retryDelay: 26s", 26.0),
+        ("Too many requests, the feature is available in 3 regions", None),
+    ],
+)
+def test_a_delay_may_follow_other_words(text: str, delay: float | None):
+    assert from_text(text).retry_after == delay
+
+
+@pytest.mark.parametrize(
+    ("stderr", "code"),
+    [
+        ("The Gradle daemon disappeared unexpectedly (it may have been killed)", "TOOL_CRASHED"),
+        ("Error: Failed to download https://files.example.com/x.tar.gz", "ACTOR_CLI_NETWORK"),
+        ("Error: Failed to download x: unsupported platform", "TOOL_EXECUTION_FAILED"),
+        ("yum: Another app is currently holding the yum lock", "TOOL_RESOURCE_BUSY"),
+        ("Error: container runtime is down", "PROVIDER_UNAVAILABLE"),
+        ("ERROR: (gcloud.run.deploy) ABORTED: Unable to queue the operation", "PROVIDER_UNAVAILABLE"),
+        ("MongoServerError: operation exceeded time limit", "TOOL_TIMEOUT"),
+        ("Communications link failure", "ACTOR_CLI_NETWORK"),
+    ],
+)
+def test_what_passes_is_recognised_on_stderr_in_other_words(stderr: str, code: str):
+    assert from_process(1, stderr).code == code

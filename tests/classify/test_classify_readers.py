@@ -211,7 +211,7 @@ def test_jsonrpc_by_number(number: int, code: str, as_text: bool):
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("API rate limit exceeded for user", "TOOL_QUOTA_EXHAUSTED"),
+        ("API rate limit exceeded for user", "TOOL_RATE_LIMITED"),
         ("429 Too Many Requests", "TOOL_RATE_LIMITED"),
         ("The tool timed out", "TOOL_TIMEOUT"),
         ("User rejected the request", "TOOL_APPROVAL_DENIED"),

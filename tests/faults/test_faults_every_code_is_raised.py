@@ -303,7 +303,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TOOL_TIMEOUT", tool_takes_too_long),
     ("TOOL_RESOURCE_BUSY", database_is_locked),
     ("TOOL_RATE_LIMITED", lambda: from_http(403, None, '{"message":"You have exceeded a secondary rate limit."}', provider="github_api")),
-    ("TOOL_QUOTA_EXHAUSTED", lambda: tool_result("API rate limit exceeded for user ID 583231.")),
+    ("TOOL_QUOTA_EXHAUSTED", lambda: tool_result("You have exceeded your monthly search quota.")),
     ("TOOL_QUOTA_EXHAUSTED", lambda: from_http(403, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1671200472"}, '{"message":"API rate limit exceeded for installation ID 5425010."}', provider="github_api", now=1671199007)),
     ("TOOL_CONNECTION_LOST", lambda: rpc_error(-32000, "Connection closed")),
     ("TOOL_SESSION_EXPIRED", lambda: rpc_error(-32001, "Session not found")),

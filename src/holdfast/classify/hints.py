@@ -294,11 +294,11 @@ def _until(at: float | None, now: float | None) -> float | None:
 
 # Each pattern is tried only after one of its words, not at every character. Finding a word is much faster.
 _TIME_WORDS = phrases("""
-    again | request allowed | retry | retrying | reset | resets | resetting | wait | waits | available | recover | recovers | regain | until | renew
+    retrydelay | retry_delay | available in | again | request allowed | retry | retrying | reset | resets | resetting | wait | waits | available | recover | recovers | regain | until | renew
     renews | limit reached | retry_after | retry-after
 """)
 _DIGIT = re.compile(r"\d")
-_WAIT_CUES = ("again", "retry", "reset", "wait", "recover", "request allowed")
+_WAIT_CUES = ("again", "retry", "reset", "wait", "recover", "request allowed", "available in")
 _WAIT_AFTER_CUE = re.compile(
     r"s?\b(?:(?!fail|plan)[^\d.;:\n]){0,30}?\s(?:(?:in|after|for|wait|within)\s+)?(?:about|around|approximately|at least|another|~|≈)?\s*"
     rf"({DURATION})",
@@ -312,6 +312,7 @@ _DATE_AFTER_CUE = re.compile(
 _CLOCK_AFTER_CUE = re.compile(r"[a-z]*\s+(?:at\s+)?(?:(?P<day>[A-Z][a-z]{2,8} \d{1,2}),?\s+(?:at\s+)?)?(?P<time>\d{1,2}(?::\d{2})?\s*(?:[ap]m)?)\s*\((?P<zone>[A-Za-z_]+(?:/[A-Za-z_+-]+)*)\)", re.IGNORECASE)  # fmt: skip
 _LENGTH = re.compile(rf"\s*[~≈]?\s*({DURATION})", re.IGNORECASE)
 _HEADER_IN_TEXT = re.compile(r"['\"]?\s*[:=]\s*['\"]?(\d{1,6}(?:\.\d{1,6})?)\b(?!\s*(?:ms|m\b|h\b|min))")
+_DELAY_IN_TEXT = re.compile(rf"['\"]?\s*[:=]\s*['\"]?({DURATION})", re.IGNORECASE)
 _EPOCH = re.compile(r"\|\s*(\d{10}|\d{13})\b")
 # A text may repeat a word hundreds of times. The number of matches is limited, so that it stays fast.
 _MAX_CUES = 6
@@ -320,8 +321,10 @@ _MAX_CUES = 6
 def _from_text(evidence: Evidence) -> float | None:
     """Read prose. Units are required: a bare number in a message can mean anything."""
     text = evidence.text
-    match = _after_cue(text, ("retry-after", "retry_after"), _HEADER_IN_TEXT) or _after_cue(
-        text, _WAIT_CUES, _WAIT_AFTER_CUE
+    match = (
+        _after_cue(text, ("retry-after", "retry_after"), _HEADER_IN_TEXT)
+        or _after_cue(text, ("retrydelay", "retry_delay"), _DELAY_IN_TEXT)
+        or _after_cue(text, _WAIT_CUES, _WAIT_AFTER_CUE)
     )
     if match is not None:
         return parse_number(match[1]) if match.re is _HEADER_IN_TEXT else parse_duration(match[1])

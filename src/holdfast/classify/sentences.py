@@ -23,7 +23,7 @@ _UNREACHED = re.compile(
     r"|\b(?:connection|connect|request) to \S{1,80} (?:has |was |is )?(?:failed|lost|dropped|broken|interrupted)\b"
     r"|\bconnection (?:\S+ ){0,3}?(?:closed|lost|dropped|broken|interrupted|aborted)\b|\b(?:connection|network) (?:issue|problem|failure)s?\b"
     r"|\bcheck your (?:internet|network)?\s?connection\b|\bno internet\b|\bfailed to fetch\b(?!.{0,200}\b404\b)|\bare you (?:online|connected)\b"
-    r"|\blost (?:communication|connection|contact) (?:with|to)\b"
+    r"|\blost (?:communication|connection|contact) (?:with|to)\b|\b(?:establish|open|create|make) (?:an? |the )?(?:\w+ )?connection\b"
 )
 _UNRESOLVED = re.compile(
     r"\b(?:could not|couldn't|cannot|can't|unable to|failed to|error) resolv\w+ (?:the )?(?:remote )?(?:host|hostname|address|domain|name\b|dns|proxy)"
@@ -61,6 +61,7 @@ NO_ANSWER = re.compile(
     r"\b(?:no|empty|blank|null|malformed|unparsable|unparseable|unusable|incomplete|garbled) (?:or \w+ )?(?:\w+ ){0,2}?"
     r"(?:response|answer|completion|reply|generation|choices|candidates|embeddings?)\b"
     r"|\b(?:response|answer|completion|reply|model output|llm output) (?:\w+ ){0,2}?(?:is |was |were )?(?:empty|blank|malformed|truncated|not valid json|null)\b"
+    r"|\b(?:did not|didn't|failed to) (?:produce|return|generate) (?:a|any|an) (?:\w+ )?(?:response|answer|output|reply|completion|message)\b"
     r"|\b(?:could not|couldn't|cannot|unable to|failed to) (?:parse|decode|extract|read) (?:\w+ ){0,3}?(?:response|answer|output|json|completion)\b"
 )
 NOT_STARTED = re.compile(r"\bspawn \S+ enoent\b")

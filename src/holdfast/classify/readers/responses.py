@@ -75,7 +75,7 @@ def read_stream(
     # Only the end is read, because an error event is the last event of a stream.
     text = text[-MAX_DECODED:]
     frames = _frames(text)
-    found = _failure(frames)
+    found = _failure(frames) or _error_event(text)
     stream = "" if found is not None else ending(text, frames)
     return gather(
         found or Findings(),
@@ -250,17 +250,65 @@ def _failure(frames: list[Any]) -> Findings | None:
     for frame in frames:
         if isinstance(frame, dict) and _is_failure(frame):
             return read_object(frame)
+        failed = _failed_choice(frame)
+        if failed is not None:
+            return read_object(failed)
     return None
 
 
+def _failed_choice(frame: Any) -> dict[str, Any] | None:
+    """Return the choice that holds an error of its own, as relays put it there."""
+    choices = frame.get("choices") if isinstance(frame, dict) else None
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict) and isinstance(choice.get("error"), dict):
+            return choice
+    return None
+
+
+# An event that is named `error`, or a line of data that begins with the word. The data may be JSON or plain text.
+_ERROR_EVENT = re.compile(
+    r"^event:[ \t]*(?:error|exception|failed)[ \t\r]*\n(?:id:.*\n)?data:(.*)$|^data:[ \t]*\[?error\]?[: \t]+(.*)$",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+def _error_event(text: str) -> Findings | None:
+    event = _ERROR_EVENT.search(text)
+    return None if event is None else read_body(event[1] or event[2] or "")
+
+
+_FAILED_TYPES = frozenset({"error", "exception", "response.failed", "response.error"})
+_FAILED_STATES = frozenset({"error", "failed", "failure"})
+_CONTENT = frozenset({"choices", "candidates", "delta", "content", "output", "output_text", "response", "role", "done"})
+_NO_FAILURE = frozenset({0, 200, "0", "200", "ok", "OK", "success", "", None})
+
+
 def _is_failure(frame: dict[str, Any]) -> bool:
-    if frame.get("error") or frame.get("type") in ("error", "response.failed") or frame.get("event") == "error":
+    if frame.get("error") or frame.get("event") == "error" or frame.get("object") == "error":
+        return True
+    if _hashable(frame.get("type")) in _FAILED_TYPES:
+        return True
+    if _CONTENT.isdisjoint(frame) and _says_failure(frame):
         return True
     if any(name.endswith("Exception") for name in frame):
         # AWS event streams name the failure in the key.
         return True
     response = frame.get("response")
     return isinstance(response, dict) and bool(response.get("error"))
+
+
+def _says_failure(frame: dict[str, Any]) -> bool:
+    """Whether a frame without content describes a failure in fields of its own: a message with a code, a detail, a state."""
+    if frame.get("errors") or frame.get("success") is False or isinstance(frame.get("detail"), str):
+        return True
+    if not isinstance(frame.get("message", frame.get("msg")), str):
+        return False
+    state = _hashable(frame.get("status"))
+    return state in _FAILED_STATES or _hashable(frame.get("code")) not in _NO_FAILURE or len(frame) == 1
+
+
+def _hashable(value: Any) -> Any:
+    return value if isinstance(value, (str, int)) else None
 
 
 _ENDS = ('"message_stop"', '"response.completed"', '"done":true', '"done": true', '"stop_reason":"', '"finishReason"')

@@ -37,7 +37,9 @@ _GRPC = re.compile(
 )
 _GRPC_WORDS = {name.replace("_", "").lower(): name.lower() for name in GRPC_NAMES[1:]} | {"canceled": "cancelled"}
 # Go prints "code = Unavailable desc = …", Node.js "14 UNAVAILABLE: …", Connect "[unavailable] …".
-_GRPC_CODE = re.compile(r"\bcode = (\w+) desc|^(?:Error: )?\d{1,2} ([A-Z_]{5,20}): |^\[([a-z_]{5,20})\] ")
+_GRPC_CODE = re.compile(
+    r"\bcode = (\w+) desc|^ERROR: \([\w.-]+\) ([A-Z_]{5,20}): |^(?:Error: )?\d{1,2} ([A-Z_]{5,20}): |^\[([a-z_]{5,20})\] "
+)
 _NAMED_EXCEPTION = re.compile(r"\b([A-Z]\w{3,60}Exception)\b")
 _ERRNO = re.compile(r"[\[(](?:errno|winerror|os error) (-?\d{1,5})[\])]", re.IGNORECASE)
 _RPC = re.compile(r"(?:mcp error|code:?|error)\s*[:(]?\s*(-32\d{3})\b", re.IGNORECASE)
@@ -175,7 +177,7 @@ def _codes_in(message: str) -> list[str]:
     coded = _GRPC_CODE.search(message[:2_048])
     if coded is not None:
         # `grpc:` marks a status that the text itself calls one: the plain word may come from any JSON body.
-        word = _GRPC_WORDS.get((coded[1] or coded[2] or coded[3]).replace("_", "").lower())
+        word = _GRPC_WORDS.get(next(filter(None, coded.groups())).replace("_", "").lower())
         codes += [word, f"grpc:{word}"] if word is not None else []
     if grpc is not None:
         word = (grpc[1] or grpc[2]).lower()

@@ -21,7 +21,9 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         country, region, or territory not supported | user location is not supported | location is not supported
         not available in your country | not available in your region | not supported in your country
         not supported in your region | unsupported country | region is not supported
-        not available from unsupported | region not supported
+        not available from unsupported | region not supported | serve your region | serve your country | unavailable in your region
+        unavailable in your country | blocked in your country | restricted in your region | not available in your location
+        not supported in your location | available in your area | your country is not | your region is not
     """),
     ),
     # These are OpenRouter's privacy settings. They look like a content policy, but the account's owner has to change

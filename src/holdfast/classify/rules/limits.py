@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from holdfast.classify.evidence import Evidence, Verdict, applies_when
-from holdfast.classify.hints import exhausted_window
+from holdfast.classify.hints import exhausted_window, requested_delay
 from holdfast.classify.phrases import codes, phrases
 from holdfast.faults import Scope
 
@@ -73,6 +73,9 @@ _RATE_CODES = codes("""
     ratelimitexceeded toomanyrequests credit_limit accountratelimitexceeded dynamic_request_limited frequency_limit frequency_limited
 """)
 
+_LONG_WINDOW = phrases(
+    "this month", "per month", "the month", "this week", "per week", "billing period", "billing cycle"
+)
 _RATE_WORDS = phrases("rate limit", "rate limited", "rate-limited")
 _NAMED = phrases("rate limit reached for", "rate limit exceeded for", "rate limit exceeded:")
 _LIMITED = phrases("limit", "limits", "quota", "exceeded", "exhausted", "too many", "allowed")
@@ -116,8 +119,15 @@ def in_flight_budget(_: Evidence) -> Verdict | None:
 
 @applies_when(phrases("api rate limit exceeded"))
 def tool_allowance(evidence: Evidence) -> Verdict | None:
-    """GitHub's hourly limit belongs to a tool, not to a provider."""
-    return Verdict(code="TOOL_QUOTA_EXHAUSTED", only_with_delay=True) if _is_tool(evidence) else None
+    """GitHub's hourly limit belongs to a tool, not to a provider.
+
+    Its end is in the headers. Where they are lost, it may be near.
+    """
+    if not _is_tool(evidence):
+        return None
+    if requested_delay(evidence) is None:
+        return Verdict(code="TOOL_RATE_LIMITED")
+    return Verdict(code="TOOL_QUOTA_EXHAUSTED", only_with_delay=True)
 
 
 @applies_when(_NAMED, not_defect=True)
@@ -204,6 +214,8 @@ def rate_in_prose(evidence: Evidence) -> Verdict | None:
     """There are too many requests, tokens or connections in a short time."""
     if "disk quota" in evidence.text:
         return Verdict(code="SYS_RESOURCE_EXHAUSTED")
+    if evidence.matches(_LONG_WINDOW):
+        return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True)
     if evidence.status == 403 and evidence.exit_code and not evidence.matches(_PER_MINUTE | _RATE_WORDS):
         # Clouds send 403 for a quota that somebody must raise, and 429 for a rate.
         return Verdict(code="TOOL_QUOTA_EXHAUSTED")

@@ -25,7 +25,11 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     ("SYS_RESOURCE_EXHAUSTED", phrases("no space left on device", "disk quota exceeded", "too many open files")),
     (
         "TOOL_CRASHED",
-        phrases(
+        phrases("""
+            killed signal | disappeared unexpectedly | stopped unexpectedly | exited unexpectedly | may have been killed | may have crashed
+            interrupted by sigkill | signal=sigkill | signal: sigkill | worker was lost | worker process was | receive message from renderer
+        """)
+        | phrases(
             "browser has been closed", "target closed", "page crashed", "chrome not reachable", "connected to devtools"
         )
         | phrases("terminated abruptly"),
@@ -61,19 +65,20 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_RESOURCE_BUSY",
         phrases("""
         resource busy | text file busy | index.lock | unable to lock | could not get lock | database is locked
+        currently holding | failed to lock | could not lock | unable to lock | is updating it | being updated by | rehashing of slot | tryagain
         resource temporarily unavailable | currently unable to handle the request
         hash sum mismatch | file has unexpected size | mirror sync in progress | target is busy | device is busy
     """),
     ),
     # gRPC's codes stand before the words, because the words after them are any text of the server.
-    ("ACTOR_CLI_NETWORK", codes("grpc:unavailable grpc:aborted")),
+    ("PROVIDER_UNAVAILABLE", codes("grpc:unavailable grpc:aborted grpc:internal")),
     (
         "TOOL_TIMEOUT",
         codes("grpc:deadline_exceeded")
         | phrases("""
         unable to return a response in the time allotted | context deadline exceeded | client.timeout exceeded
         did not complete within | operation timed out | request timed out | network timeout | read timed out | statement timeout
-        lock timeout
+        lock timeout | exceeded time limit | time limit exceeded | in the allotted time | in time | watch closed before
         """),
     ),
     ("CONN_REFUSED", phrases("econnrefused", "connection refused")),
@@ -95,7 +100,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         remote end hung up | closed by remote host | kex_exchange_identification | send disconnect | empty reply from server
         transfer closed with | connection was reset | ssl_error_syscall | not closed cleanly | client connection lost
         all mirrors were tried | fetch some archives | too many connection resets | failed to open tcp connection
-        goaway | transport is closing | connection broken by | must be downloaded again | failure when receiving data | recv failure
+        goaway | transport is closing | connection broken by | must be downloaded again | expected flush | index-pack failed | failure when receiving data | recv failure
         unable to load the service index | bad response from
     """),
     ),
@@ -121,6 +126,8 @@ _FAILED_TESTS = re.compile(
     re.MULTILINE,
 )
 _SERVER = phrases("""
+    is not responding | not healthy | unhealthy node | no healthy | runtime is down | internal error encountered | service is down
+    not master | low on resource | server is down | backend is down
     service unavailable | bad gateway | temporarily unavailable | may be down | internal server error | server error
     server is busy | server busy | service is unavailable | temporarily down | overloaded | server is overloaded
     brokers are down | _all_brokers_down | an error on the server | internal error has occurred | internal error occurred
@@ -207,6 +214,23 @@ def server_words(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_UNAVAILABLE") if process else None
 
 
+_DOWNLOAD = phrases("""
+    failed to download | download failed | failed to fetch | error downloading | failed retrieving | blob upload unknown
+    downloads failed
+""")
+_ITS_OWN_REASON = phrases("""
+    not found | does not exist | no such | 404 | unsupported | not supported | invalid | checksum | signature | permission | denied
+    unauthorized | forbidden | no space | certificate | hash mismatch | not available for
+""")
+
+
+@applies_when(_DOWNLOAD, local=True)
+def download(evidence: Evidence) -> Verdict | None:
+    """A program could not download something and names no reason that would stay."""
+    process = evidence.source is Source.PROCESS and evidence.exit_code and evidence.status is None
+    return Verdict(code="ACTOR_CLI_NETWORK") if process and not evidence.matches(_ITS_OWN_REASON) else None
+
+
 @applies_when(local=True)
 def exited(evidence: Evidence) -> Verdict | None:
     """Any other exit code means that the tool failed."""
@@ -232,4 +256,4 @@ def defect_of_a_child(evidence: Evidence) -> Verdict | None:
 EARLY = (defect_of_a_child, missing_program, signals, shell_codes)
 REPORT = (report,)
 STDERR = (stderr,)
-LATE = (server_words, exited)
+LATE = (server_words, download, exited)

@@ -219,6 +219,8 @@ _ERRNOS: dict[int, Code] = {
     errno.ENFILE: "SYS_RESOURCE_EXHAUSTED",
     errno.ENOMEM: "SYS_OUT_OF_MEMORY",
 }
+# On macOS this number is one of the resolver's.
+_RESOLVER = phrases("nodename nor servname", "getaddrinfo", "failed to establish a new connection")
 _OS_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     ("TOOL_FILE_NOT_FOUND", class_names("FileNotFoundError")),
     ("TOOL_FORBIDDEN", class_names("PermissionError")),
@@ -284,6 +286,11 @@ _EMPTY_REQUEST = phrases("""
     messages cannot be empty | messages must not be empty | prompt cannot be empty | prompt must not be empty
     input cannot be empty | messages are required | list of messages | message is required | query cannot be empty
     system messages | system message | unexpected message type | unsupported message | unknown message type
+""")
+_CHOICE = phrases("""
+    not supported. | is not supported by | available values | must be one of | expected one of | supported values | supported models
+    supported providers | available providers | available models | valid options are | choose from | should be one of | unknown provider
+    unsupported provider | does not support | is not a supported
 """)
 _UNSET = phrases("must set | must provide | must specify | please set | environment variable | not set | must be set\n")
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
@@ -361,6 +368,9 @@ def client_side(evidence: Evidence) -> Verdict | None:
         return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
     if evidence.named("ValueError") and evidence.matches(_EMPTY_REQUEST):
         return Verdict(code="PROVIDER_BAD_REQUEST")
+    if evidence.named("ValueError") and evidence.matches(_CHOICE):
+        # The caller chose something that this library or model does not have. The code is not wrong, the choice is.
+        return Verdict(code="PROVIDER_BAD_REQUEST", weak=True)
     if evidence.named("ValueError") and evidence.matches(_UNSET) and _VARIABLE.search(evidence.message):
         secret = _VARIABLE_OF_A_KEY.search(evidence.message)
         return Verdict(code="AUTH_FAILED" if secret else "PROVIDER_BAD_REQUEST", weak=True)
@@ -400,6 +410,8 @@ def by_errno(evidence: Evidence) -> Verdict | None:
     if raised is None or evidence.named("SSLError"):
         # ssl uses its own error numbers.
         return None
+    if raised.errno == errno.ENOEXEC and evidence.matches(_RESOLVER):
+        return None
     code = None if raised.errno is None else _ERRNOS.get(raised.errno)
     if code is None:
         code = next((c for c, classes in _OS_CLASSES if not classes.isdisjoint(raised.names)), None)
@@ -438,7 +450,8 @@ def database(evidence: Evidence) -> Verdict | None:
     """The exception is a DB-API error: the statement or the data is wrong."""
     raised = evidence.raised
     if raised is not None and (evidence.named_in(_DATABASE) or raised.module.startswith(_DRIVERS)):
-        return Verdict(code="TOOL_EXECUTION_FAILED")
+        named = code_of_name(raised.type.lower())
+        return Verdict(code=named if named in _OF_A_SERVER else "TOOL_EXECUTION_FAILED")
     return None
 
 
@@ -460,6 +473,12 @@ def by_name(evidence: Evidence) -> Verdict | None:
     name = (inner[1] if inner else evidence.raised.type).lower()
     code = code_of_name(name)
     return None if code is None else Verdict(code=code, weak=True)
+
+
+_OF_A_SERVER = frozenset(
+    {"SYS_TIMEOUT", "CONN_RESET", "CONN_REFUSED", "PROVIDER_UNAVAILABLE", "TOOL_RESOURCE_BUSY", "AUTH_FAILED"}
+)
+"""What the name of a driver's class may say about the server. Every other class is about the statement or the data."""
 
 
 def code_of_name(name: str) -> Code | None:

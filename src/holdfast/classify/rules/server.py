@@ -36,7 +36,7 @@ _CUT = phrases("""
 """)
 _INTERNAL = phrases("""
     internal server error | server had an error | internal error | an error occurred while processing
-    unexpected error occurred | something went wrong | server error | internal_server_error | unknown error
+    unexpected error occurred | error generating a response | error generating response | hiccup | something went wrong | server error | internal_server_error | unknown error
     internal failure | server fault | unexpected internal | unable to process your request | error when talking to
 """)
 _DOWN = phrases("""
@@ -46,7 +46,7 @@ _DOWN = phrases("""
     no available channel | no deployments available | runner has unexpectedly stopped | upstream provider failed
     upstream request failed | provider failed to generate | engine is dead | enginecore encountered | background loop has errored
     illegal memory access | engine loop is not running | engine process failed | worker died
-    all models failed | failed for all models | all providers failed | runner process has terminated | runner process no longer running | has crashed
+    upstream providers failed | no healthy | not healthy | 5xx error | all models failed | failed for all models | all providers failed | runner process has terminated | runner process no longer running | has crashed
 """)
 _CODES = {
     "server_error": "internal",

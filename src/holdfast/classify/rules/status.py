@@ -70,7 +70,9 @@ _GRPC: dict[str, Code] = {
 _IN_TEXT = codes(" ".join(f"grpc:{name}" for name in _GRPC))
 _GRPC_CLASSES = class_names("RpcError _InactiveRpcError AioRpcError")
 # 409 is a bad request, unless it reports a lock that another client will release.
-_CONTENDED = phrases("in progress", "try again", "lock", "concurrent", "another request", "has been modified")
+_CONTENDED = phrases(
+    "in progress", "try again", "lock", "concurrent", "another request", "has been modified", "contention"
+)
 
 
 @applies_when(codes(" ".join(_GRPC)))

@@ -43,11 +43,10 @@ _NOT_STARTED = phrases("""
     executable file not found | executable doesn't exist
 """)
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
-    # This is GitHub's hourly limit. It stands before the rate limits, because it uses their words.
     (
         "TOOL_QUOTA_EXHAUSTED",
         phrases("""
-        api rate limit exceeded for | monthly limit | daily limit | exceeded your monthly | monthly quota | out of credits
+        monthly limit | daily limit | exceeded your monthly | monthly quota | out of credits
         search quota | insufficient credit | usage limit | payment required
         """),
     ),
@@ -63,7 +62,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_TIMEOUT",
         phrases("""
         timed out | request timeout | operation timeout | gateway timeout | timeout exceeded | timeout error
-        deadline exceeded | took too long | navigation timeout | ms exceeded | etimedout | timeout expired | err_connection_timed_out | connection timeout
+        deadline exceeded | took too long | in time | navigation timeout | ms exceeded | etimedout | timeout expired | err_connection_timed_out | connection timeout
     """),
     ),
     (
