@@ -138,7 +138,7 @@ def test_a_guess_about_a_key_concerns_only_this_call():
 
 
 def test_word_groups_are_not_combined_over_a_long_text():
-    text = "The balance of this chapter is good. " + "It goes on and on about gardens. " * 15 + "They ran out."
+    text = "The balance of this chapter is good. " + "It goes on and on about gardens. " * 20 + "They ran out."
     assert from_text(text).code == "SYS_UNKNOWN"
 
 

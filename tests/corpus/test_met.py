@@ -16,7 +16,7 @@ import pytest
 from holdfast.classify import from_record, read_record
 
 HERE = Path(__file__).parent / "met"
-FLOORS: dict[str, tuple[float, int]] = {}
+FLOORS = {"blind_fifth.jsonl": (0.90, 2)}
 """The share that is right, and how many lines are retried against their label, at most."""
 
 
@@ -41,7 +41,7 @@ def _right(expect: dict[str, Any], fault: Any) -> bool:
 def test_a_blind_part_does_not_fall_under_its_floor(name: str):
     judged = _lines(name)
     share, most = FLOORS[name]
-    assert len(judged) >= 150
+    assert len(judged) >= 90
     assert sum(_right(line["expect"], fault) for line, fault in judged) >= share * len(judged)
     assert sum(fault.retryable and not line["expect"]["retryable"] for line, fault in judged) <= most
 
@@ -56,8 +56,16 @@ def test_no_verdict_of_a_blind_part_contradicts_itself(name: str):
     assert odd == []
 
 
-def test_the_hash_of_the_id_decided_what_was_put_aside():
-    for name, aside in (("open.jsonl", False), ("open_aside.jsonl", True)):
-        for raw in (HERE / name).read_text().splitlines():
-            first = hashlib.sha256(json.loads(raw)["id"].encode()).digest()[0]
-            assert (first < 102) is aside
+@pytest.mark.parametrize(
+    ("name", "bound", "below"),
+    [
+        ("open.jsonl", 102, False),
+        ("open_aside.jsonl", 102, True),
+        ("open_fifth.jsonl", 128, False),
+        ("blind_fifth.jsonl", 128, True),
+    ],
+)
+def test_the_hash_of_the_id_decides_what_is_put_aside(name: str, bound: int, below: bool):
+    for raw in (HERE / name).read_text().splitlines():
+        first = hashlib.sha256(json.loads(raw)["id"].encode()).digest()[0]
+        assert (first < bound) is below

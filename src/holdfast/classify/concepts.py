@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-__all__ = ["CONCEPTS", "LONGEST", "SETTING_OF_TIME", "UNACCEPTED", "meant"]
+__all__ = ["CONCEPTS", "LONGEST", "SETTING_OF_TIME", "TURNED_AWAY", "UNACCEPTED", "WHO", "meant"]
 
-LONGEST: Final = 400
+LONGEST: Final = 600
 """In a longer text the words of two groups often stand in different sentences."""
 
 # What a sentence is about.
 _PERSON = phrases("user | the operator | human | ctrl-c | ctrl+c | keyboardinterrupt | you\n")
 _ACTION = phrases("tool | tool call | command | action | hook | operation | edit | execution\n")
 _MONEY = phrases("""
-    balance | credit | credits | billing | payment | prepaid | invoice | funds | wallet | spending | spend | budget | top up | paid
+    balance | credit | credits | billing | payment | prepaid | invoice | funds | wallet | spending | spend | budget | top up
+    paid
 """)
 _PATCH = phrases("patch | hunk | edits | diff | directory | folder\n")
 _WORK = phrases("operation | request | task | run | turn | job | execution | generation | query | workflow\n")
@@ -38,124 +39,183 @@ _PLAN = phrases(
 )
 _LIMIT = phrases("limit | quota | allowance | usage | cap\n")
 _STEPS = phrases("""
-    steps | iterations | turns | rounds | tool calls | recursion | depth | max steps | max turns | max iterations | loop | cycles
+    steps | iterations | turns | rounds | tool calls | recursion | depth | max steps | max turns | max iterations | loop
+    cycles
 """)
 _LENGTH = phrases("""
-    tokens | token window | context | prompt | input | conversation | kv cache | transcript | history | message length | sequence
-    characters | chunk | max_seq_len | n_ctx | context size | text
+    tokens | token window | context | prompt | input | conversation | kv cache | transcript | history | message length
+    sequence
+    output length | output tokens | max tokens | n_batch | n_tokens | characters | chunk | max_seq_len | n_ctx
+    context size | text
 """)
 _SENT = phrases("""
     image | images | file | files | pdf | page | pages | document | attachment | payload | body | upload | audio | video | size
-    bytes | mb | request | array | content | uploads | tools | messages | functions | parameters
+    bytes | mb | request | array | content | uploads | media | tools | messages | functions | parameters
 """)
 _IDENTITY = phrases("""
-    api key | api keys | access token | refresh token | oauth | auth token | security token | sso | api token | bearer | session token
-    private key | license key | secret key | credential | credentials | login | log in | sign in | signed in | logged in | password
-    passphrase | authenticate | authentication | authorization | account | identity | mfa | multi-factor | two-factor | 2fa | otp
-    keychain | keyring | api access | device code | verification code | member | this key | your key | credentials file | directory role | organization | organisation | workspace | certificate authority | token | principal
+    api key | api keys | access token | refresh token | oauth | auth token | security token | sso | api token | bearer
+    session token
+    private key | license key | secret key | credential | credentials | login | log in | sign in | signed in | logged in
+    password
+    passphrase | authenticate | authentication | authorization | account | identity | mfa | multi-factor | two-factor | 2fa
+    otp
+    auth | keychain | keyring | api access | device code | verification code | member | this key | your key
+    credentials file | directory role | organization | organisation | workspace | certificate authority | token | principal
 """)
 _PERMISSION = phrases("""
-    permission | permissions | privilege | privileges | scope | scopes | role | roles | access | authorized | administrator | admin
+    permission | permissions | privilege | privileges | scope | scopes | role | roles | access | authorized | administrator
+    admin
     acl | rbac | iam | sudo | root
 """)
 _MODEL = phrases("model | models | deployment | engine\n")
 _OUTPUT = phrases("""
-    output | response | completion | answer | reply | arguments | function call | tool call | tool calls | generation | llm | json
+    output | response | completion | answer | reply | arguments | function call | tool call | tool calls | generation | llm
+    json
     response body | model output | chunk | assistant message
 """)
 _SETTINGS = phrases("""
-    config | configuration | settings | package.json | yaml | toml | schema | environment variable | env | option | flag | argument
-    parameter | parameters | temperature | top_p | max_tokens | stop | seed | sequences | response_format | tool_choice | dimension | dimensionality
-    shape | embedding | vector | mode | endpoint | field | value | property | header | url | uri | header value | syntax | format | type
+    config | configuration | settings | package.json | yaml | toml | schema | environment variable | env | option | flag
+    argument
+    parameter | parameters | temperature | top_p | max_tokens | stop | seed | sequences | response_format | tool_choice
+    dimension | dimensionality
+    shape | embedding | vector | mode | endpoint | field | value | property | header | url | uri | header value | syntax
+    format | type
 """)
 _OTHER_SIDE = phrases("""
-    server | servers | backend | upstream | our side | our end | service | services | gateway | provider | providers | cluster | workers
+    server | servers | backend | upstream | our side | our end | service | services | gateway | provider | providers
+    cluster | workers
     worker | replica | broker | brokers | engine | platform | endpoint | api | host | instance | database | daemon | registry
     runner | node | nodes | pod | container | enginecore | replicas
 """)
 _LINE = phrases("""
-    connection | network | socket | stream | tunnel | proxy | transport | websocket | tcp | http2 | handshake | peer | remote host
+    connection | network | socket | stream | tunnel | proxy | transport | websocket | tcp | http2 | handshake | peer
+    remote host
     internet | wifi | vpn | http client
 """)
 _LOCK = phrases(
     "lock | resource | lease | mutex | transaction | port | device | file | profile | session | database | state\n"
 )
 
+WHO = phrases("""
+    token | credential | credentials | login | account | organization | organisation | subscription | subscribed | password
+    api key
+    license | licence | permission | workspace | membership | identity | oauth | sso | your key | this key | user
+""")
+"""Who asks, in words that a text about a network rarely has."""
+
 # What is said of it.
+TURNED_AWAY = phrases("""
+    invalid | expired | revoked | disabled | inactive | required | rejected | denied | suspended | not subscribed
+    deactivated | banned
+    not allowed | forbidden | unauthorized | blocked | restricted | prohibited | not permitted | unauthenticated | by policy
+""")
+"""What is said of somebody who may not."""
 _STOPPED = phrases("""
-    skip | skipped | interrupted | aborted | cancelled | canceled | stopped by | cancelled by | canceled by | pressed | cancellation | terminated by
+    skip | skipped | interrupted | aborted | cancelled | canceled | stopped by | cancelled by | canceled by | pressed
+    cancellation | terminated by
 """)
 _REFUSED = phrases("""
     rejected | denied | declined | doesn't want | does not want | did not approve | not approved | disapproved | chose not to
     not in the allow list | not allowed | not permitted | blocked | requires approval | was refused | disallowed
 """)
 _SPENT = phrases("""
-    low | run out | ran out | running out | insufficient | negative | exhausted | depleted | empty | zero | reached | exceeded | used up
-    not enough | required | not include | not included | not in plan | to continue | can send | a day | declined | failed | expired | inactive | overdue | unpaid | consumed | add | needed | suspended | no longer
+    low | run out | ran out | running out | insufficient | negative | exhausted | depleted | empty | zero | reached
+    exceeded | used up
+    not enough | required | no subscription | no active | cancelled | canceled | not include | not included | not in plan
+    to continue | can send | a day | declined | failed | expired | inactive | overdue | unpaid | consumed | add | needed
+    suspended | no longer
     out of | top up | due | disabled
 """)
 _REACHED = phrases("""
-    reached | exceeded | exceeds | exhausted | used up | hit | over | consumed | used all | maxed out | full | no more | limited | max
+    reached | exceeded | exceeds | exhausted | used up | hit | over | consumed | used all | maxed out | full | no more
+    limited | max
     maximum | stopping | surpassed
 """)
 _OVER = phrases("""
-    exceed | exceeding | too long | too large | too many | too big | larger than | longer than | more than | greater than | at most | maximum | overflow
-    ran out of | capped | above | reached | does not fit | doesn't fit | no room | over the limit | beyond | above the | larger | oversized | compact | limit | no slot | cache slot
+    exceed | exceeding | too long | too large | too many | too big | larger than | longer than | more than | greater than
+    at most | maximum | overflow
+    too much | too small | is full | context full | context low | remaining | ran out of | capped | above | reached
+    does not fit | doesn't fit | no room | over the limit | beyond | above the | larger | oversized | compact | limit
+    no slot | cache slot
 """)
 UNACCEPTED = phrases("""
-    invalid | expired | revoked | missing | failed | disabled | inactive | does not exist | lacks | required | rejected | blocked
-    denied | not accepted | could not | mismatch | ended | suspended | unverified | wrong | incorrect | must | please | not valid
-    unknown | not found | refused | unable | cannot | again | deactivated | banned | locked | not set | need | needed | not recognized
-    restricted | insufficient | not configured | no longer | validate | re-run | rerun | run | not a member | can't be used | cannot be used
-    not a | is not | isn't | improper | stale | not in
+    invalid | expired | revoked | missing | failed | disabled | inactive | does not exist | lacks | required | rejected
+    blocked
+    denied | not accepted | could not | mismatch | ended | suspended | unverified | wrong | incorrect | must | please
+    not valid
+    unknown | not found | refused | unable | cannot | again | deactivated | banned | locked | not set | need | needed
+    not recognized
+    restricted | insufficient | not configured | no longer | validate | re-run | rerun | run | not a member | can't be used
+    cannot be used
+    no stored | no active | no valid | not a | is not | isn't | improper | stale | not in
 """)
 _NOT_ALLOWED = phrases("""
-    denied | disabled | blocked | restricted | insufficient | forbidden | lacks | lack | missing | required | not have | not granted
+    denied | disabled | blocked | restricted | insufficient | forbidden | lacks | lack | missing | required | not have
+    not granted
     not allowed | not permitted | revoked | without | prohibited | only | needs | not been granted | no access
 """)
 _POLICY = phrases("""
-    was filtered | been filtered | withheld | moderation | violates | violation | violate | unsafe | harmful | refusal | terms of service | guidelines | can't help with
+    was filtered | been filtered | withheld | moderation | violates | violation | violate | unsafe | harmful | refusal
+    terms of service | guidelines | can't help with
     cannot help with | unable to help with | disallowed content | safety | against policy | policy | offensive | copyrighted
 """)
 _NOT_POLICY = phrases(
     "constraint | access violation | retry policy | restart policy | sharing violation | memory safety\n"
 )
 _GONE = phrases("""
-    shut down | sunset | retired | deprecated | discontinued | removed | no longer | end of life | eol | decommissioned | obsolete
-    isn't a model | not a model | missing in | withdrawn | not deployed | not installed | unknown | not exist | doesn't exist | not found | try pulling | unsupported
+    shut down | sunset | retired | deprecated | discontinued | removed | no longer | end of life | eol | decommissioned
+    obsolete
+    isn't a model | not a model | missing in | withdrawn | not deployed | not installed | unknown | not exist
+    doesn't exist | not found | try pulling | unsupported
 """)
 _UNREADABLE = phrases("""
-    malformed | could not be parsed | cannot be parsed | not parse | couldn't parse | failed to parse | unable to parse | parse error
-    parsing | did not match | does not match | doesn't match | invalid json | not valid json | unparseable | unparsable | missing key
+    malformed | could not be parsed | cannot be parsed | not parse | couldn't parse | failed to parse | unable to parse
+    parse error
+    parsing | did not match | does not match | doesn't match | invalid json | not valid json | unparseable | unparsable
+    missing key
     empty | truncated | incomplete | unexpected format | expected format | failed to decode | could not decode | garbled | blank
-    right format | wrong format | failed validation | no tool call | produced no tool | no action | not follow the format | cut off | not well formed | no json | failed to deserialize | deserialization | unserializable | missing field | no content
+    right format | wrong format | failed validation | no tool call | produced no tool | no action | not follow the format
+    cut off | not well formed | no json | failed to deserialize | deserialization | unserializable | missing field
+    no content
 """)
 _WRONG = phrases("""
     unknown | unrecognized | unrecognised | must be | must not | must have | cannot both | mutually exclusive | not permitted
-    not accepted | is not one of | not one of | out of range | positive integer | supported values | not a valid | a valid | illegal
-    not configured | improperly formed | improperly | bad format | invalid | unsupported | not supported | expected | allowed types | allowed values | cannot be | should be | too old
+    not accepted | is not one of | not one of | out of range | positive integer | supported values | not a valid | a valid
+    illegal
+    not configured | improperly formed | improperly | bad format | invalid | unsupported | not supported | expected
+    allowed types | allowed values | cannot be | should be | too old
     malformed | incompatible | mismatch | outdated | required | cannot be combined | conflicting | conflicts with | duplicate
-    could not be processed | could not process | cannot be processed | failed to process | unreadable | corrupt | corrupted | not a supported | cannot parse | failed to parse | could not parse | not allowed | not available | not enabled | isn't enabled | may not | isn't allowed | isn't supported | does not match | doesn't match
+    could not be processed | could not process | cannot be processed | failed to process | unreadable | corrupt | corrupted
+    not a supported | cannot parse | failed to parse | could not parse | not allowed | not available | not enabled
+    isn't enabled | may not | isn't allowed | isn't supported | does not match | doesn't match
     above the | can't be | misspelled | did you mean | not expected | wrong
 """)
 _BROKEN = phrases("""
     closed | reset | lost | dropped | broken | refused | interrupted | terminated | disconnected | unreachable | cut | cut off
-    went away | gone away | ended unexpectedly | ended before | hung up | disconnect | failure | unstable | severed | down | offline
+    went away | gone away | ended unexpectedly | ended before | hung up | disconnect | failure | unstable | severed | down
+    offline
     not reachable | no connection
 """)
 _ILL = phrases("""
-    busy | not ready | no workers | is starting | are starting | still starting | starting up | server starting | is restarting | restarting | maintenance | overload | overloaded | unhealthy | degraded | outage
-    recovering | is down | are down | unavailable | not available | warming | went wrong | internal error | error occurred | try again | please retry | retry later
-    unresponsive | unreachable | not reachable | can't be reached | offline | shutting down | is initializing | still initializing | no available | scaling | at capacity | temporarily
-    pool is exhausted | fault | not started | being started | not responding | are ready | on our side | on our end | rebooting | draining
+    busy | not ready | no workers | is starting | are starting | still starting | starting up | server starting
+    is restarting | restarting | maintenance | overload | overloaded | unhealthy | degraded | outage
+    recovering | is down | are down | unavailable | not available | warming | went wrong | internal error | error occurred
+    try again | please retry | retry later
+    unresponsive | unreachable | not reachable | can't be reached | offline | shutting down | is initializing
+    still initializing | no available | scaling | at capacity | temporarily
+    pool is exhausted | fault | not started | being started | not responding | are ready | on our side | on our end
+    rebooting | draining
 """)
 _DIED = phrases(
     "died | crashed | exited unexpectedly | terminated unexpectedly | quit unexpectedly | dead | has crashed | panicked\n"
 )
 _STALLED = phrases("""
-    stalled | no data received | no response received | did not respond | not respond in time | no output for | no activity | unresponsive
-    hung | time limit | took too long | taking too long | taking longer than | deadline | timed out | timeout | no tokens received
-    did not finish in | did not complete in | did not complete within | time budget | ran out of time | wait time | waited | not finish within | slow to respond
+    stalled | no data received | no response received | did not respond | not respond in time | no output for | no activity
+    unresponsive
+    hung | time limit | took too long | taking too long | taking longer than | deadline | timed out | timeout
+    no tokens received
+    did not finish in | did not complete in | did not complete within | time budget | ran out of time | wait time | waited
+    not finish within | slow to respond
 """)
 _SPAN = re.compile(r"\b\d+(?:\.\d+)? ?-?(?:ms|s|sec|secs|seconds?|m|min|mins|minutes?|h|hours?)\b")
 SETTING_OF_TIME = phrases("""
@@ -170,22 +230,29 @@ _HELD = phrases(
     "locked | in use | busy | held by | being used | already running | in progress | contention | another process\n"
 )
 _ABSENT = phrases("""
-    could not find | cannot find | can't find | couldn't find | unable to find | unable to locate | could not locate | not found | no such
+    could not find | cannot find | can't find | couldn't find | unable to find | unable to locate | could not locate
+    not found | no such
     does not exist | doesn't exist | no longer exists | not exist | nothing found | no matching | no matches | unknown revision
-    not registered | no route matches | no collection | named | can't load | cannot load | could not load | unable to load | isn't registered
-    unknown collection | manifest unknown | is missing | no results | could not resolve to | not installed | no module named | cannot locate | no file
+    not registered | no route matches | no collection | named | can't load | cannot load | could not load | unable to load
+    isn't registered
+    unknown collection | manifest unknown | is missing | no results | could not resolve to | not installed | no module named
+    cannot locate | no file
 """)
 # What a parser of JSON prints in Go, Rust, Python, JavaScript, Java and .NET. The text that it read came from the other side.
 _PARSERS = phrases("""
-    looking for beginning of | unexpected end of json | cannot unmarshal | eof while parsing | expected value at line | expecting value
+    looking for beginning of | unexpected end of json | cannot unmarshal | eof while parsing | expected value at line
+    expecting value
     expecting property name | unterminated string | ',' delimiter | invalid start of a value | unexpected non-whitespace
-    unexpected end of input | json parse error | json.decoder | jsonparseexception | jsonexception | serde_json | unexpected token
-    after json | invalid control character | extra data: line | jsondecodeerror | json_invalid | json decode | bad control character
+    unexpected end of input | json parse error | json.decoder | jsonparseexception | jsonexception | serde_json
+    unexpected token
+    after json | invalid control character | extra data: line | jsondecodeerror | json_invalid | json decode
+    bad control character
     trailing characters at line | expected ident at line | key must be a string at line | line 1 column
     'utf-8' codec can't decode | invalid utf-8 | incomplete json | jsonmappingexception
 """)
 _UNAPPLIED = phrases("""
-    does not apply | corrupt | could not be matched | not matched | failed to apply | not empty | conflict | rejected | did not match
+    does not apply | corrupt | could not be matched | not matched | failed to apply | not empty | conflict | rejected
+    did not match
 """)
 _ENDED_EARLY = phrases("cancelled | canceled | aborted\n")
 _NOT_SERVED = phrases(
@@ -217,6 +284,7 @@ _ACCESS: tuple[_Row, ...] = (
 _WRONG_INPUT: tuple[_Row, ...] = (
     ("PROVIDER_MODEL_NOT_FOUND", (_MODEL, _GONE)),
     ("TOOL_FILE_NOT_FOUND", (_ABSENT,)),
+    ("PROVIDER_UNAVAILABLE", (_OTHER_SIDE, _ILL)),
     ("PROVIDER_BAD_REQUEST", (_SETTINGS | _SENT | _LENGTH | _MODEL, _WRONG)),
 )
 _HEALS: tuple[_Row, ...] = (
@@ -251,11 +319,17 @@ def _ran_out(evidence: Evidence) -> bool:
 
 
 def meant(evidence: Evidence) -> Code | None:
-    """Return the code of the first meaning; None for a long text. Order: who stopped it, time, what a parser printed, limits, access, input, the rest."""
+    """Return the code of the first meaning; None for a long text.
+
+    The order: who stopped it, what a parser printed, time, policy, limits, access, input, what passes.
+    """
     if len(evidence.text) > LONGEST:
         return None
     if evidence.matches(_PERSON) and (code := _row(evidence, _NEVER[:2])) is not None:
         return code
+    if evidence.matches(_OUTPUT) and evidence.matches(_OUTPUT_LIMIT):
+        # The output reached its limit. The same request would reach it again.
+        return "PROVIDER_CONTEXT_OVERFLOW"
     if evidence.matches(_PARSERS) or (evidence.matches(_OUTPUT) and evidence.matches(_UNREADABLE)):
         return None if evidence.matches(_OF_A_FILE) else "PROVIDER_MALFORMED_RESPONSE"
     if _ran_out(evidence) and not evidence.matches(_MONEY | _PLAN | _ABSENT):
@@ -265,6 +339,7 @@ def meant(evidence: Evidence) -> Code | None:
     return _row(evidence, _ROWS)
 
 
+_OUTPUT_LIMIT = phrases("max tokens", "max_tokens", "token limit", "length limit", "output limit", "maximum output")
 _OF_A_FILE = phrases(
     "config | configuration | settings | package.json | yaml | toml | manifest | lockfile | request body\n"
 )

@@ -294,7 +294,8 @@ def _until(at: float | None, now: float | None) -> float | None:
 
 # Each pattern is tried only after one of its words, not at every character. Finding a word is much faster.
 _TIME_WORDS = phrases("""
-    retrydelay | retry_delay | available in | again | request allowed | retry | retrying | reset | resets | resetting | wait | waits | available | recover | recovers | regain | until | renew
+    retrydelay | retry_delay | available in | again | request allowed | retry | retrying | reset | resets | resetting | wait
+    waits | available | recover | recovers | regain | until | renew
     renews | limit reached | retry_after | retry-after
 """)
 _DIGIT = re.compile(r"\d")

@@ -24,6 +24,8 @@ _STATUS = re.compile(
     r"|^\s*([45]\d\d)(?:\s+(?=[A-Z])|\s?[:-]\s(?=[\w{<\"]))|\btoo many ([45]\d\d) error responses"
     r"|\b(?:got|returned|received|respon(?:se|ded)(?: with)?|answered)(?: an?)?(?: http)?(?: status)?(?: code)?(?: error)?[ :=]{1,2}"
     r"([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|records|items|rows|results|files|lines|entries|objects|\.\d))"
+    r"|\b(?:https?_?(?:status_?)?code|response_?code|status is|replied|failed with|rejected with)(?: an?)?(?: http)?['\"]?[\s:=]{1,3}"
+    r"([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|records|items|rows|results|files|lines|entries|objects|tests|errors|\.\d))"
     r"|\b([45]\d\d) (?:status code|bad |unauthori|forbidden|not found|too many|internal server|service unav|gateway time|payment req)",
     re.IGNORECASE | re.MULTILINE,
 )

@@ -21,7 +21,8 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         country, region, or territory not supported | user location is not supported | location is not supported
         not available in your country | not available in your region | not supported in your country
         not supported in your region | unsupported country | region is not supported
-        not available from unsupported | region not supported | serve your region | serve your country | unavailable in your region
+        not available from unsupported | region not supported | serve your region | serve your country
+        unavailable in your region
         unavailable in your country | blocked in your country | restricted in your region | not available in your location
         not supported in your location | available in your area | your country is not | your region is not
     """),
@@ -94,8 +95,10 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         two-factor | no valid credential | could not load credentials | failed to get credentials | credentials are missing
         credentials are invalid | credentials are not valid | invalid user credentials | noauth | wrongpass | not logged into
         interactive login | authorization failed | authorization required | invalid authorization | authorization error
-        getting credentials | login was refused | access_refused | login denied | logon denied | acquire token | acquire a token
-        obtain a token | retrieve a token | improper token | aadsts | host key verification failed | auth token found | in the keychain | keychain item | password is required | 无效的令牌 | 令牌无效 | 未授权 | 鉴权失败 | 身份验证
+        load vertex credentials | load credentials | credentials are required | getting credentials | login was refused
+        access_refused | login denied | logon denied | acquire token | acquire a token
+        obtain a token | retrieve a token | improper token | aadsts | host key verification failed | auth token found
+        in the keychain | keychain item | password is required | 无效的令牌 | 令牌无效 | 未授权 | 鉴权失败 | 身份验证
     """),
     ),
     (
@@ -113,7 +116,8 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         insufficient privilege | e403 | error code: 1020 | error 1020 | error code: 1010
         restricted by your | operation not allowed | sufficient permission | requires permission | need permission
         protected branch | rule violations | denied by policy | denied request | not allowed by policy | blocked by policy
-        pg_hba.conf entry | have authorization | cors policy | resource is denied | access has been restricted | not an admin | image access denied | lack the required | accessdenied
+        pg_hba.conf entry | have authorization | cors policy | resource is denied | access has been restricted
+        not an admin | image access denied | lack the required | accessdenied
     """),
     ),
 )
@@ -155,7 +159,8 @@ def by_code(evidence: Evidence) -> Verdict | None:
 
 _KEY_UNSET = phrases("api_key is not set", "key is not set", "key not set")
 _ABSENT = phrases("""
-    environment variable | env var | missing key | must be set | is required | not provided | is missing | must provide | please set | please provide
+    environment variable | env var | missing key | must be set | is required | not provided | is missing | must provide
+    please set | please provide
     must be provided | is not set | not configured
 """)
 _KEY = re.compile(
@@ -163,13 +168,23 @@ _KEY = re.compile(
 )
 
 
-@applies_when(_KEY_UNSET | _ABSENT)
+_NOT_THERE = phrases("not found", "could not find", "couldn't find", "no such", "cannot find")
+_SECRET_NAME = re.compile(r"\b(?:\w+_)?(?:api|access|auth|secret|bearer|refresh|private)[_ -](?:key|token)\b")
+
+
+@applies_when(_KEY_UNSET | _ABSENT | _NOT_THERE)
 def key_missing(evidence: Evidence) -> Verdict | None:
     """A key is not there. A gateway that lacks its key may answer with any status."""
     if evidence.matches(_KEY_UNSET):
         return Verdict(code="AUTH_FAILED")
-    here = evidence.status is None and evidence.rpc_code is None and len(evidence.text) < _SENTENCE
-    return Verdict(code="AUTH_FAILED") if here and _KEY.search(evidence.text) else None
+    if evidence.status is not None or evidence.rpc_code is not None or len(evidence.text) >= _SENTENCE:
+        return None
+    if evidence.matches(_ABSENT) and _KEY.search(evidence.text):
+        return Verdict(code="AUTH_FAILED")
+    # "Not found" is said of many things, and a tool's keys may be those of a map.
+    if evidence.matches(_NOT_THERE) and not evidence.exit_code and _SECRET_NAME.search(evidence.text):
+        return Verdict(code="AUTH_FAILED")
+    return None
 
 
 _SENTENCE = 300

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Verdict, applies_when
+from holdfast.classify.evidence import Evidence, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import codes, phrases
 
 if TYPE_CHECKING:
@@ -96,6 +97,33 @@ def exception_type(evidence: Evidence) -> Verdict | None:
     return next((Verdict(code=_TYPES[code]) for code in evidence.codes if code in _TYPES), None)
 
 
+# The words of which AWS makes its names, for the names that no table lists.
+_PARTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
+    ("PROVIDER_RATE_LIMITED", ("throttl", "toomanyrequest", "slowdown")),
+    ("PROVIDER_TIMEOUT", ("timeout", "timedout")),
+    ("PROVIDER_OVERLOADED", ("capacity", "overload", "busy")),
+    ("AUTH_FORBIDDEN", ("denied", "unauthorized", "forbidden", "notauthorized")),
+    ("AUTH_FAILED", ("auth", "credential", "signature")),
+    ("TOOL_FILE_NOT_FOUND", ("notfound", "nosuch", "doesnotexist")),
+    ("TOOL_RESOURCE_BUSY", ("conflict", "inuse", "inprogress", "locked", "concurrent")),
+    ("PROVIDER_QUOTA_EXHAUSTED", ("limitexceeded", "quota")),
+    (
+        "PROVIDER_UNAVAILABLE",
+        ("unavailable", "notready", "serviceexception", "internal", "serverexception", "servererror"),
+    ),
+)
+_NAME = re.compile(r"an error occurred \((\w+)\) when calling")
+
+
+@applies_when(phrases("an error occurred ("))
+def by_parts_of_name(evidence: Evidence) -> Verdict | None:
+    """No table lists the name that botocore prints, so the words in it decide."""
+    found = _NAME.search(evidence.text) if evidence.status is None else None
+    if found is None:
+        return None
+    return next((Verdict(code=code, weak=True) for code, parts in _PARTS if contains_any(found[1], parts)), None)
+
+
 @applies_when(codes("validationexception validationerror invalidparametervalue invalidrequestexception"))
 def rejected(evidence: Evidence) -> Verdict | None:
     """AWS rejects the request and no sentence says more. A wrapper that lost the status still has the name."""
@@ -104,5 +132,5 @@ def rejected(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_BAD_REQUEST") if named and evidence.status is None else None
 
 
-RULES = (throttled, signature_expired, inference_profile, model_access, exception_type)
+RULES = (throttled, signature_expired, inference_profile, model_access, exception_type, by_parts_of_name)
 LATE = (rejected,)

@@ -54,7 +54,8 @@ def by_parts_of_words(evidence: Evidence) -> Verdict | None:
 
 # In the output of a program, "token", "account" and "root" have other meanings.
 _LOGIN = phrases("""
-    sso | mfa | multi-factor | two-factor | 2fa | oauth | access token | refresh token | auth token | api token | api key | credential
+    sso | mfa | multi-factor | two-factor | 2fa | oauth | access token | refresh token | auth token | api token | api key
+    credential
     credentials | passphrase | keychain | keyring | authenticate | authentication | not authorized | bearer
 """)
 

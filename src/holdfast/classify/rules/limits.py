@@ -33,10 +33,12 @@ _BILLING = phrases("""
     free tier of the model has been exhausted | free quota | key limit exceeded | insufficient_quota
     exceeded your monthly | depleted your | credit limit reached | no remaining credits
     please check your plan and billing | upgrade your plan to continue | negative balance | payment method on file
-    credit limit exceeded | paid credits | crossed budget | budget limit | sufficient credits | sufficient balance | budget has been exceeded | budget exceeded
+    credit limit exceeded | paid credits | crossed budget | budget limit | sufficient credits | sufficient balance
+    budget has been exceeded | budget exceeded
     card was declined | payment declined | payment failed | payment was declined
     purchase more | out of quota | data quota | used up your | no remaining balance
-    free trial limit | trial limit | trial has ended | trial has expired | trial credits | exceededbudget | over budget | max budget | 余额不足 | 欠费 | 额度不足 | 额度已用尽 | 账户余额
+    free trial limit | trial limit | trial has ended | trial has expired | trial credits | exceededbudget | over budget
+    max budget | 余额不足 | 欠费 | 额度不足 | 额度已用尽 | 账户余额
 """)
 _ENTITLEMENT = phrases("""
     extra usage is required | is not included in your | not included in your plan | requires a paid plan
@@ -49,18 +51,23 @@ _WINDOW = phrases("""
     service has been paused | set inference limit | weekly limit | monthly limit | monthly quota | weekly quota
     quota will reset | subscription quota | limit will reset | hit your limit | exhausted your capacity
     weekly/monthly limit exhausted | premium request | monthly request limit | calls / month | calls per month
-    service quota | monthly maximum | maximum monthly | quota exhausted | allocated quota exceeded | reached your monthly | usage cap | usage quota
+    service quota | monthly maximum | maximum monthly | quota exhausted | allocated quota exceeded | reached your monthly
+    usage cap | usage quota
 """)
 _DAILY = phrases("""
-    tpd | rpd | per day | per-day | daily | requests/day | tokens/day | 24 hours | 24h | 24-hour | tomorrow | per 86400s | perday
+    tpd | rpd | per day | per-day | daily | requests/day | tokens/day | 24 hours | 24h | 24-hour | tomorrow | per 86400s
+    perday
 """)
 _RATE = phrases("""
     rate limit | rate-limit | ratelimit | rate_limit | too many requests | too many concurrent | too frequent
     requests per min… | tokens per min… | per minute | per second | max rpm | max tpm | exceeded token rate
     concurrency limit | concurrent requests | concurrent connections | request rate increased too quickly
     throttled | throttling | throttle | quota exceeded | rate exceeded | requests rate | request limit
-    exceeded your usage limits | high frequency | too quickly | flood control | flood wait | too high, slow | cooling down | cooldown | model_cooldown | ratelimited | error code: 1015 | error 1015 | frequency limit | request frequency | too fast | in flight requests
-    resource has been exhausted (e | slow down | request_limit_exceeded | limit has been exceeded | 并发 | 限流 | 过于频繁 | 频率 | 速率限制 | 请求数过多
+    exceeded your usage limits | high frequency | too quickly | flood control | flood wait | too high, slow | cooling down
+    cooldown | model_cooldown | ratelimited | error code: 1015 | error 1015 | frequency limit | request frequency | too fast
+    in flight requests
+    resource has been exhausted (e | slow down | request_limit_exceeded | limit has been exceeded | 并发 | 限流 | 过于频繁 | 频率
+    速率限制 | 请求数过多
 """)
 _WINDOW_CODES = codes("""
     usage_limit_reached gousagelimiterror quota_exceeded monthly_limit_exceeded usage_limit_exceeded 1308 1310

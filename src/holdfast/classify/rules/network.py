@@ -11,7 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from holdfast.classify.concepts import SETTING_OF_TIME
+from holdfast.classify.concepts import SETTING_OF_TIME, TURNED_AWAY, WHO
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import class_names, phrases
 from holdfast.classify.sentences import NOT_STARTED
@@ -118,7 +118,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         name resolution | getaddrinfo failed | name or service not known | getaddrinfo() thread failed | eai_again
         nodename nor servname | failed to resolve | no address associated | could not resolve host | dns lookup
         enotfound | could not contact dns | no such host | dns error | failed to lookup address | dns resolution
-        unable to resolve | resolve host | couldn't resolve | specified hostname could not be found | hostname could not be | cannot resolve host | nxdomain | servfail | unknownhostexception
+        unable to resolve | resolve host | couldn't resolve | specified hostname could not be found | hostname could not be
+        cannot resolve host | nxdomain | servfail | unknownhostexception
         err_name_not_resolved | unknown host
     """),
     ),
@@ -126,7 +127,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "CONN_REFUSED",
         phrases("""
         connection refused | econnrefused | actively refused | verbindung verweigert | connect call failed | was refused
-        err_connection_refused | refused the connection | refused to connect | failed to connect to ollama
+        connect enoent | dial unix | err_connection_refused | refused the connection | refused to connect
+        failed to connect to ollama
     """),
     ),
     (
@@ -163,14 +165,18 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         all connection attempts failed | cannot connect to host | unable to connect | failed to connect
         connection dropped | could not connect | failed to establish a new connection | network connection
         err_network_changed | err_internet_disconnected | err_network_io_suspended | networkerror when attempting
-        gone away | unexpected end of stream | end of file reached | end-of-file on communication | channel closed | socket closed
+        gone away | unexpected end of stream | end of file reached | end-of-file on communication | channel closed
+        socket closed
         software caused connection abort | no listener | failed_connect | secure connection to the server cannot be made
-        prematurely closed | stream reset | appears to be offline | closed unexpectedly | framing layer | send failure | recv failure | tunnel error | network_error
+        prematurely closed | stream reset | appears to be offline | closed unexpectedly | framing layer | send failure
+        recv failure | tunnel error | network_error
         tunnel connection failed | non-properly terminated | cannot connect | can't connect | couldn't connect | lost connection
         could not reach | unable to reach | cannot reach | failed to reach | couldn't reach | err_connection_reset
         err_connection_closed | err_connection_aborted | err_empty_response | err_http2_protocol_error
         unexpected disconnect | terminating connection | connection failed | connection failure | mongonetworkerror
-        protocol banner | failed to reconnect | failed, reason: | closed idle connection | eof detected | other side closed | websocket connection to | connection has been closed | failed to open a connection | read error: connection | network failure | network problem
+        protocol banner | failed to reconnect | failed, reason: | closed idle connection | eof detected | other side closed
+        websocket connection to | connection has been closed | failed to open a connection | read error: connection
+        network failure | network problem
     """),
     ),
     (
@@ -205,7 +211,8 @@ _TLS = phrases(
     unable_to_get_issuer_cert_locally | cert_has_expired | err_tls_cert_altname_invalid | certificate is not trusted
     failed to verify certificate | certificate verification failed | before secure tls connection | pkix path building failed
     server gave http response to https | malformed http response | look like a tls handshake | wrong version number
-    record layer failure | plain http request was sent to https | tls: unrecognized name | remote certificate is invalid | certificate chain | issuer's authority | untrustedroot
+    record layer failure | plain http request was sent to https | tls: unrecognized name | remote certificate is invalid
+    certificate chain | issuer's authority | untrustedroot
     certificate is untrusted | certificate is self | host key is known | cannot verify | no peer certificate | bad certificate
     valid certification path | err_cert_authority_invalid | err_cert_date_invalid | err_cert_common_name_invalid
 """,
@@ -228,6 +235,7 @@ _WEBSOCKET = phrases("websocket")
 _WEBSOCKET_CLASSES = class_names("ConnectionClosedError ConnectionClosed WebSocketDisconnect")
 # Close codes of RFC 6455. They are phrases because libraries put them into the text only.
 _WS_POLICY = phrases("1008", "policy violation")
+_WS_LOGIN = phrases("4001", "4003", "4401", "4403")
 _WS_TOO_BIG = phrases("1009", "message too big")
 _WS_CLOSED = phrases("1006", "1011", "1012", "1013", "1001", "no close frame", "closed", "abnormal")
 
@@ -267,6 +275,8 @@ def websocket_class(evidence: Evidence) -> Verdict | None:
 @applies_when(_WEBSOCKET)
 def websocket_words(evidence: Evidence) -> Verdict | None:
     """Only the text shows that a WebSocket was closed."""
+    if evidence.matches(WHO) and evidence.matches(TURNED_AWAY):
+        return Verdict(code="AUTH_FORBIDDEN")
     return _websocket_close(evidence)
 
 
@@ -294,6 +304,9 @@ def by_words(evidence: Evidence) -> Verdict | None:
     ):
         return None
     code = _unless_other(evidence, evidence.first_match(_WORDS))
+    if code == "CONN_RESET" and evidence.raised is None and evidence.matches(WHO) and evidence.matches(TURNED_AWAY):
+        # The connection was not made, because of who asked for it.
+        return None
     if code == "PROVIDER_TIMEOUT" and (evidence.matches(SETTING_OF_TIME) or NOT_STARTED.search(evidence.text)):
         return None
     # A wrapper's "connection error" is less exact than its cause.
@@ -318,12 +331,14 @@ _HOST = re.compile(
     r"|\bdns\b|hostname"
 )
 _NOT_A_HOST = phrases("""
-    module | dependency | dependencies | package | reference | plugin | import | symbol | artifact | configuration | class | component
+    module | dependency | dependencies | package | reference | plugin | import | symbol | artifact | configuration | class
+    component
     variable | template
 """)
 _A_HOST = phrases("""
     name resolution | getaddrinfo failed | name or service not known | eai_again | nodename nor servname | no address associated
-    resolve host | dns lookup | enotfound | no such host | dns error | failed to lookup address | dns resolution | nxdomain | servfail
+    resolve host | dns lookup | enotfound | no such host | dns error | failed to lookup address | dns resolution | nxdomain
+    servfail
     unknownhostexception | getaddrinfo | temporary failure | nameresolutionerror | hostname
 """)
 
@@ -359,9 +374,14 @@ _EOF = re.compile(r"(?:: |\b(?:unexpected|early) )eof\s*$")
 def ended_early(evidence: Evidence) -> Verdict | None:
     """A text of a Go program ends with "EOF": the server closed the connection without an answer."""
     plain = (
-        evidence.status is None and evidence.raised is None and evidence.exit_code is None and evidence.rpc_code is None
+        evidence.status is None
+        and evidence.exit_code is None
+        and evidence.rpc_code is None
+        and not evidence.named("EOFError", "SyntaxError", "ValueError", "TypeError")
     )
-    return Verdict(code="CONN_RESET") if plain and _EOF.search(evidence.text) else None
+    # The address before the word is left out of the text.
+    ended = plain and (_EOF.search(evidence.text) or evidence.message.rstrip().endswith(": EOF"))
+    return Verdict(code="CONN_RESET") if ended else None
 
 
 @applies_when(local=True)
@@ -393,6 +413,9 @@ def _websocket_close(evidence: Evidence) -> Verdict | None:
         return Verdict(
             code="AUTH_FORBIDDEN" if contains_any(evidence.text, ("auth", "token", "key")) else "PROVIDER_BAD_REQUEST"
         )
+    if evidence.matches(_WS_LOGIN):
+        # Applications choose these numbers after 401 and 403.
+        return Verdict(code="AUTH_FORBIDDEN")
     if evidence.matches(_WS_TOO_BIG):
         return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
     return Verdict(code="CONN_WEBSOCKET_CLOSED") if evidence.matches(_WS_CLOSED) else None

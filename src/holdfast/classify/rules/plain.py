@@ -7,6 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from holdfast.classify.concepts import TURNED_AWAY, WHO
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import phrases
 from holdfast.classify.sentences import LATER, LONGEST, NO_ANSWER, meaning
@@ -24,7 +25,9 @@ def by_meaning(evidence: Evidence) -> Verdict | None:
     if raised is not None and evidence.named("TypeError", "AttributeError", "KeyError"):
         return None
     code = meaning(evidence.text)
-    if code == "CONN_RESET" and evidence.matches(_ABSENT):
+    if code == "CONN_RESET" and evidence.matches(WHO) and evidence.matches(TURNED_AWAY):
+        code = None
+    elif code == "CONN_RESET" and evidence.matches(_ABSENT):
         # The connection failed because what was asked for does not exist: psql reports a missing database in this way.
         code = "TOOL_FILE_NOT_FOUND"
     elif code == "TOOL_RESOURCE_BUSY" and evidence.matches(_SERVING):
@@ -59,7 +62,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_COMMAND_NOT_FOUND",
         phrases("""
-        command not found | spawn npx enoent | executable file not found | executable doesn't exist | is not recognized as an internal
+        command not found | spawn npx enoent | executable file not found | executable doesn't exist
+        is not recognized as an internal
         failed to create unified exec process
     """),
     ),
@@ -70,9 +74,11 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "SYS_PROGRAMMING_ERROR",
         phrases("""
-        cannot read properties of undefined | cannot read properties of null | object must be str | not nonetype | is not a function
+        cannot read properties of undefined | cannot read properties of null | object must be str | not nonetype
+        is not a function
         object is not subscriptable | object is not iterable | object is not callable | object has no attribute | is not defined
-        unsupported operand type | required positional argument | cannot read property | undefined is not | null pointer | nil pointer
+        unsupported operand type | required positional argument | cannot read property | undefined is not | null pointer
+        nil pointer
         nullpointerexception | index out of range | index out of bounds | list index out
         """),
     ),
@@ -90,11 +96,14 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "PROVIDER_MALFORMED_RESPONSE",
         phrases("""
-        unexpected line format | empty response | empty or unparsable | empty or malformed | malformed response | malformed_response | unparsable response
+        unexpected line format | empty response | empty or unparsable | empty or malformed | malformed response
+        malformed_response | unparsable response
         no output generated | no object generated | unexpected api response | invalid api response | invalid response body
         not provide any assistant | no assistant messages | returned no content | returned an empty | could not parse llm
-        failed to parse llm | parse the response | did not match schema | not valid json | invalid json response | no response generated
-        without valid content | stream was invalid | failed to generate valid | returned invalid json | 'choices' is not set | error: 'choices' | could not parse response | empty completion
+        failed to parse llm | parse the response | did not match schema | not valid json | invalid json response
+        no response generated
+        without valid content | stream was invalid | failed to generate valid | returned invalid json | 'choices' is not set
+        error: 'choices' | could not parse response | empty completion
     """),
     ),
     (
@@ -107,7 +116,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         invalid value for | bad request | invalid request | badly formatted | builder error | badscheme
         relative url without a base | invalid url | unsupported protocol | invalid argument | expected a string, got
         invalid_request_error | badrequesterror | invalid_argument | cannot be empty | must not be empty | must be a string
-        missing required | validation error | validation failed | could not process image | invalid input | invalid parameter | invalid params
+        missing required | validation error | validation failed | could not process image | invalid input
+        invalid parameter | invalid params
     """),
     ),
     # The limits that a user set for an agent. They stand before the words of tools.
@@ -134,21 +144,25 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_INPUT_INVALID",
         phrases("""
-        string to replace not found | occurrences found for | has not been read yet | no match found for | invalid arguments for tool
+        string to replace not found | occurrences found for | has not been read yet | no match found for
+        invalid arguments for tool
         old_string | search block | failed to edit
         """),
     ),
     (
         "TOOL_CONNECTION_LOST",
         phrases("""
-        client closed | not connected | transport closed | browser has been closed | target closed | browser closed | page closed
+        client closed | not connected | transport closed | browser has been closed | target closed | browser closed
+        page closed
         session closed | context closed
         """),
     ),
     (
         "TOOL_EXECUTION_FAILED",
         phrases("""
-        read-only file system | exec format error | transport not found | unknown transport | sandbox error | start sandbox | sandbox failed | wrongtype operation | execution failed | tool failed | tool error | not locked | exited with code | failed with exit code | exit status | non-zero exit
+        read-only file system | exec format error | transport not found | unknown transport | sandbox error | start sandbox
+        sandbox failed | wrongtype operation | execution failed | tool failed | tool error | not locked | exited with code
+        failed with exit code | exit status | non-zero exit
     """),
     ),
     (
@@ -196,7 +210,8 @@ _LOGIN = phrases("""
 """)
 _INVALID = phrases("""
     invalid | illegal | malformed | unsupported | not supported | unrecognized | unrecognised | unknown option
-    cannot use both | incorrect | not valid | must be | must not | is required | missing | mismatch | incompatible | cannot be used | bad value
+    cannot use both | incorrect | not valid | must be | must not | is required | missing | mismatch | incompatible
+    cannot be used | bad value
     unexpected argument | check your setup | check your configuration | check your config | check your settings
     not configured | misconfigured
 """)
@@ -210,7 +225,8 @@ def absent(evidence: Evidence) -> Verdict | None:
 
 
 _FAILED = phrases("""
-    failed to | unable to | cannot | could not | couldn't | can't | error while | error reading | error writing | error creating | failed
+    failed to | unable to | cannot | could not | couldn't | can't | error while | error reading | error writing
+    error creating | failed
     error executing | error parsing | error opening | error loading
 """)
 

@@ -18,7 +18,8 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_OUT_OF_MEMORY",
         phrases("""
-        heap out of memory | out of memory | outofmemoryerror | heap space | cannot allocate memory | memoryerror | oom-kill… | oomkilled | bad_alloc
+        heap out of memory | out of memory | outofmemoryerror | heap space | cannot allocate memory | memoryerror
+        oom-kill… | oomkilled | bad_alloc
         allowed memory size | exceeding memory limits
     """),
     ),
@@ -26,8 +27,14 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_CRASHED",
         phrases("""
-            killed signal | disappeared unexpectedly | stopped unexpectedly | exited unexpectedly | may have been killed | may have crashed
-            interrupted by sigkill | signal=sigkill | signal: sigkill | worker was lost | worker process was | receive message from renderer
+            segmentation fault | core dumped | illegal instruction | bus error | abort trap | fatal python error
+            java runtime environment
+            stack smashing | double free | heap corruption | free(): invalid | 0xc0000005 | exc_bad_access
+            access violation | signal: killed
+            signal: sigkill | killed signal | process was killed | disappeared unexpectedly | stopped unexpectedly
+            exited unexpectedly | may have been killed | may have crashed
+            interrupted by sigkill | signal=sigkill | signal: sigkill | worker was lost | worker process was
+            receive message from renderer
         """)
         | phrases(
             "browser has been closed", "target closed", "page crashed", "chrome not reachable", "connected to devtools"
@@ -50,7 +57,19 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     """),
     ),
     # Windows names the pipe of a program that does not run as a missing file.
-    ("CONN_REFUSED", phrases("pipe/docker_engine")),
+    # Elsewhere its socket is the file that is missing.
+    (
+        "CONN_REFUSED",
+        phrases(
+            "pipe/docker_engine",
+            "dial unix",
+            "connect enoent",
+            "on that socket",
+            ".sock: connect",
+            "is the server running",
+        ),
+    ),
+    ("CONN_DNS_FAILED", phrases("getaddrinfo enoent")),
     (
         "TOOL_FILE_NOT_FOUND",
         phrases(
@@ -65,7 +84,8 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_RESOURCE_BUSY",
         phrases("""
         resource busy | text file busy | index.lock | unable to lock | could not get lock | database is locked
-        currently holding | failed to lock | could not lock | unable to lock | is updating it | being updated by | rehashing of slot | tryagain
+        currently holding | failed to lock | could not lock | unable to lock | is updating it | being updated by
+        rehashing of slot | tryagain
         resource temporarily unavailable | currently unable to handle the request
         hash sum mismatch | file has unexpected size | mirror sync in progress | target is busy | device is busy
     """),
@@ -100,7 +120,8 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         remote end hung up | closed by remote host | kex_exchange_identification | send disconnect | empty reply from server
         transfer closed with | connection was reset | ssl_error_syscall | not closed cleanly | client connection lost
         all mirrors were tried | fetch some archives | too many connection resets | failed to open tcp connection
-        goaway | transport is closing | connection broken by | must be downloaded again | expected flush | index-pack failed | failure when receiving data | recv failure
+        goaway | transport is closing | connection broken by | must be downloaded again | expected flush | index-pack failed
+        failure when receiving data | recv failure
         unable to load the service index | bad response from
     """),
     ),
@@ -111,22 +132,33 @@ _EOF = re.compile(
 )
 """Go prints `Get "https://…": EOF` if the server closed the connection without an answer. A shell that lacks a quote
 prints "unexpected EOF while looking for…", so the line must end there."""
+_SIGNALLED = re.compile(
+    r"\bsig(?:kill|segv|abrt|bus|ill|term)\b|\bsignal:? (?:4|6|7|9|11|15)\b"
+    r"|\bexit(?:ed)?\W{1,2}(?:with )?(?:status|code)?\W{0,2}(?:134|137|139|143)\b"
+)
+"""A program reports that a signal ended the program that it ran."""
 _LESS_EXACT = names("""
     CONN_REFUSED CONN_DNS_FAILED CONN_TIMEOUT ACTOR_CLI_NETWORK TOOL_FORBIDDEN TOOL_COMMAND_NOT_FOUND TOOL_FILE_NOT_FOUND
 """)
 # The tool did its work and found a defect. Its report may quote any word, also those of a network.
 _REPORT = phrases("""
     assertionerror | tests failed | test failed | failing tests | short test summary | could not compile
-    compilation failed | syntax error | syntaxerror | lint errors | expect(received) | assertion failed | assertion error | test suites:
-    cypresserror | failed to resolve import | can't resolve '. | cannot find name | undefined name | arguments are required | unrecognized arguments | unexpected argument | unknown option
-    unknown flag | invalid option | unrecognized option | unknown shorthand flag | test results: | failing test | cannot find symbol | undeclared identifier | is not assignable to | undefined reference to
+    compilation failed | syntax error | syntaxerror | lint errors | expect(received) | assertion failed | assertion error
+    test suites:
+    cypresserror | failed to resolve import | can't resolve '. | cannot find name | undefined name | arguments are required
+    unrecognized arguments | unexpected argument | unknown option
+    unknown flag | invalid option | unrecognized option | unknown shorthand flag | test results: | failing test
+    cannot find symbol | undeclared identifier | is not assignable to | undefined reference to
 """) | codes("cypresserror assertionerror comparisonfailure")
 _FAILED_TESTS = re.compile(
     r"\b\d+ (?:failed|failing|failures?)\b.{0,60}\b(?:passed|total|tests?|run)\b|^--- fail: |^failed \S+::|\bfailures: \d",
     re.MULTILINE,
 )
 _SERVER = phrases("""
-    is not responding | not healthy | unhealthy node | no healthy | runtime is down | internal error encountered | service is down
+    service is not ready | server not ready | server is not ready | cluster is not ready | not ready yet | still provisioning
+    insufficient cpu | no nodes available | no nodes are available | nodes are available:
+    is not responding | not healthy | unhealthy node | no healthy | runtime is down | internal error encountered
+    service is down
     not master | low on resource | server is down | backend is down
     service unavailable | bad gateway | temporarily unavailable | may be down | internal server error | server error
     server is busy | server busy | service is unavailable | temporarily down | overloaded | server is overloaded
@@ -199,6 +231,9 @@ def stderr(evidence: Evidence) -> Verdict | None:
     if evidence.matches(_GPU):
         return Verdict(code="PROVIDER_OUT_OF_MEMORY")
     code = evidence.first_match(_STDERR)
+    if code is None and _SIGNALLED.search(evidence.text) and "panic:" not in evidence.text:
+        # A panic of Go names the signal too, but it is a defect of the program.
+        code = "TOOL_CRASHED"
     if code is None and _EOF.search(evidence.text):
         code = "ACTOR_CLI_NETWORK"
     if code in _LESS_EXACT and evidence.status is not None and evidence.status >= 400:
@@ -219,7 +254,8 @@ _DOWNLOAD = phrases("""
     downloads failed
 """)
 _ITS_OWN_REASON = phrases("""
-    not found | does not exist | no such | 404 | unsupported | not supported | invalid | checksum | signature | permission | denied
+    not found | does not exist | no such | 404 | unsupported | not supported | invalid | checksum | signature | permission
+    denied
     unauthorized | forbidden | no space | certificate | hash mismatch | not available for
 """)
 

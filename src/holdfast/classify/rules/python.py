@@ -6,6 +6,7 @@ import errno
 import re
 from typing import TYPE_CHECKING
 
+from holdfast.classify.concepts import meant
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import class_names, phrases
 from holdfast.faults import Scope
@@ -60,7 +61,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         "PROVIDER_BAD_REQUEST",
         class_names("""
         UnsupportedProtocol InvalidURL LocalProtocolError TooManyRedirects InvalidSchema MissingSchema
-        ParamValidationError InvalidHeader CookieConflict InvalidRegionError NoRegionError UnprocessableEntityError
+        ParamValidationError InvalidHeader CookieConflict InvalidRegionError NoRegionError
         NonHttpUrlClientError InvalidUrlClientError UserError ProxySchemeUnknown LocationParseError
         UnknownServiceError InvalidURI
     """),
@@ -96,10 +97,15 @@ _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
         "PROVIDER_BAD_REQUEST",
         class_names("""
         BadRequestError InvalidArgument InvalidRequestError BadRequest FailedPrecondition ConflictError OutOfRange
-        ClientError
+        ClientError UnprocessableEntityError
     """),
     ),
 )
+_GENERAL = frozenset({"PROVIDER_UNAVAILABLE", "PROVIDER_INTERNAL_ERROR"})
+_NEVER_HEALS = frozenset({
+    "AUTH_FAILED", "AUTH_FORBIDDEN", "AUTH_REGION_BLOCKED", "PROVIDER_BILLING", "PROVIDER_ENTITLEMENT_MISSING",
+    "PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_MODEL_NOT_FOUND", "PROVIDER_CONTENT_POLICY",
+})  # fmt: skip
 _DEFECTS = class_names("""
     NameError AttributeError IndexError KeyError LookupError ArithmeticError AssertionError NotImplementedError
     ImportError ModuleNotFoundError SyntaxError StopIteration StopAsyncIteration ReferenceError BufferError
@@ -114,6 +120,10 @@ _MISUSE = phrases("""
 """)
 _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("PROVIDER_RATE_LIMITED", ("ratelimit", "toomanyrequests", "throttl")),
+    (
+        "PROVIDER_MALFORMED_RESPONSE",
+        ("malformedresponse", "invalidresponse", "unexpectedresponse", "badresponse", "emptyresponse"),
+    ),
     ("PROVIDER_QUOTA_EXHAUSTED", ("quotaexceeded", "quotaexhausted")),
     ("PROVIDER_OVERLOADED", ("overloaded",)),
     ("SYS_TIMEOUT", ("timeout", "timedout", "deadlineexceeded")),
@@ -257,7 +267,8 @@ _ANSWER_KEYS = ("'choices'", "'candidates'", "'completion'", "'content'", "'mess
 _LOCKED = phrases("""
     database is locked | database table is locked | resource temporarily unavailable | lock timeout
     deadlock detected | could not obtain lock | resource busy | text file busy | too many clients already
-    too many connections | could not get lock | connection slots are reserved | object has been modified | etxtbsy | try restarting transaction | deadlock found | deadlock victim | was deadlocked
+    too many connections | could not get lock | connection slots are reserved | object has been modified | etxtbsy
+    try restarting transaction | deadlock found | deadlock victim | was deadlocked
     could not serialize access | lock wait timeout | state lock | another operation | unable to acquire | could not acquire
     failed to acquire | used by another process | held by process | locked by another | is already locked
     write conflict | retry transaction | concurrent update | waiting to lock | in use by another
@@ -265,16 +276,20 @@ _LOCKED = phrases("""
 """)
 # The server itself is not there yet, or not any more.
 _BETWEEN = phrases("""
-    database system is starting up | database system is shutting down | in recovery mode | loading the dataset in memory | clusterdown
-    leader_not_available | not primary | not leader | no cluster leader | not the leader | no leader | leader election | leader changed
+    database system is starting up | database system is shutting down | in recovery mode | loading the dataset in memory
+    clusterdown
+    leader_not_available | not primary | not leader | no cluster leader | not the leader | no leader | leader election
+    leader changed
     not yet accepting connections | masterdown
 """)
 _NO_ANSWER = phrases("""
     no generations found in stream | no generation chunks were returned | none or empty | empty response
     returned no choices | returned no content | no candidates | candidates is empty | response is empty
-    empty after streaming | empty streaming response | quick accessor | no embeddings returned | returned from api | valid json output
+    empty after streaming | empty streaming response | quick accessor | no embeddings returned | returned from api
+    valid json output
     not valid json | could not parse llm | failed to parse llm | could not extract json | no text returned | no content returned
-    empty or unparsable | returned an empty | did not return any | returned nothing | no message returned | failed to generate valid
+    empty or unparsable | returned an empty | did not return any | returned nothing | no message returned
+    failed to generate valid
     'choices' is not set | no output generated | not provide any assistant | malformed_response | malformed response
     invalid response from | unable to parse | no response from model | no object generated
 """)
@@ -288,8 +303,10 @@ _EMPTY_REQUEST = phrases("""
     system messages | system message | unexpected message type | unsupported message | unknown message type
 """)
 _CHOICE = phrases("""
-    not supported. | is not supported by | available values | must be one of | expected one of | supported values | supported models
-    supported providers | available providers | available models | valid options are | choose from | should be one of | unknown provider
+    not supported. | is not supported by | available values | must be one of | expected one of | supported values
+    supported models
+    supported providers | available providers | available models | valid options are | choose from | should be one of
+    unknown provider
     unsupported provider | does not support | is not a supported
 """)
 _UNSET = phrases("must set | must provide | must specify | please set | environment variable | not set | must be set\n")
@@ -441,7 +458,9 @@ def sdk_class(evidence: Evidence) -> Verdict | None:
     for code, classes in _SDK:
         # Only the class and its first base are compared: further up, every SDK class derives from APIError.
         if evidence.raised.type in classes or not classes.isdisjoint(evidence.raised.names[:2]):
-            return Verdict(code=code, weak=True)
+            # Wrappers call everything a server error. A text that says why it never heals is more exact.
+            reason = meant(evidence) if code in _GENERAL else None
+            return Verdict(code=reason if reason in _NEVER_HEALS else code, weak=True)
     return None
 
 

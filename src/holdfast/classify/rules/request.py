@@ -14,13 +14,16 @@ _POLICY = phrases("""
     inappropriate content | prohibited content | prohibited use | responsible ai | harmful content | unsafe content
     output blocked | prompt was blocked | response was blocked | blocked due to | violates our | violation of our
     violate our | potential violation | sensitive words | sensitive content | sensitive information
-    potentially unsafe | acceptable use | refused to answer | refused to generate | guardrail intervened | content violates | recitation
-    data may contain | unsafe or sensitive | can't assist with that | cannot assist with that | due to safety | biological risk | content was flagged | 敏感 | 违规 | 不安全内容
+    potentially unsafe | acceptable use | refused to answer | refused to generate | guardrail intervened | content violates
+    recitation
+    data may contain | unsafe or sensitive | can't assist with that | cannot assist with that | due to safety
+    biological risk | content was flagged | 敏感 | 违规 | 不安全内容
 """)
 
 _ACCOUNT_POLICY = phrases("data policy", "settings/privacy", "account is blocked", "account has been blocked")
 _GONE = phrases("""
-    no model is loaded | no model loaded | model not found | model_not_found | is not found for api version | unknown model | invalid model
+    no model is loaded | no model loaded | model not found | model_not_found | is not found for api version | unknown model
+    invalid model
     not a valid model | no such model | model does not exist | model not exist | has been deprecated
     been decommissioned | is deprecated | no longer available | no longer supported | no endpoints found for
     no allowed providers | deployment for this resource does not exist | not a supported model
@@ -29,6 +32,15 @@ _GONE = phrases("""
     unable to access model | could not find model | no models loaded | model isn't available | is not a chat model
     requested model is not | model you requested | models/manifests | model manifest: file | unable to load model
     error loading model | could not load model | unknown model architecture | 模型不存在 | 不支持的模型 | 无可用渠道
+""")
+# The model exists, but not for this account.
+_NOT_FOR_YOU = phrases("""
+    for your account | for your organization | on your plan | for your plan | in your plan | for your subscription
+    for your workspace
+    with your account | with your subscription | for your project | for this organization | for your tier | to your account
+""")
+_MISSING_FOR_ALL = phrases("""
+    does not exist | doesn't exist | not exist | model not found | not found | deprecated | retired | decommissioned
 """)
 # A model's name may be between the words: "The model `gpt-9` does not exist".
 _MODEL_MISSING = re.compile(
@@ -60,7 +72,8 @@ _SCHEMA = phrases("""
     invalid schema for function | invalid schema for response_format | invalid function name | input_schema
     function_declarations | tools[ | json schema is invalid | invalid tool | tools. | tool schema
     function parameters | unsupported schema | schema is too complex | too many states for serving
-    error parsing grammar | failed to parse grammar | is not a valid tool name | tool names must be unique | invalid 'tools | toolconfig | tool parameters | failed to validate tool
+    error parsing grammar | failed to parse grammar | is not a valid tool name | tool names must be unique | invalid 'tools
+    toolconfig | tool parameters | failed to validate tool
 """)
 _TOOLS_MISSING = phrases("""
     does not support tools | doesn't support tools | does not support tool | doesn't support tool
@@ -206,6 +219,8 @@ def model_missing(evidence: Evidence) -> Verdict | None:
         return None
     if (evidence.status is None or evidence.status >= 500) and evidence.matches(_FOR_NOW):
         return None
+    if evidence.matches(_NOT_FOR_YOU) and not evidence.matches(_MISSING_FOR_ALL):
+        return Verdict(code="AUTH_FORBIDDEN")
     if evidence.matches(_GONE) or _MODEL_MISSING.search(evidence.text) or _only_names_it(evidence):
         return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
     return None

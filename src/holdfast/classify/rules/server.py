@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import ENDED, codes, phrases
 from holdfast.faults import Scope
 
 _FULL = phrases("""
     overloaded | over capacity | no capacity | at capacity | at full capacity | high demand | capacity exceeded
-    capacity_exceeded | insufficient capacity | server is busy | servers are busy | system is busy | too busy
+    capacity_exceeded | insufficient capacity | server busy | pending requests exceeded | maximum pending requests
+    server is busy | servers are busy | system is busy | too busy
     is busy | peak load | high load | heavy load | high traffic | server overload | request limit reached (
     capacity constraints | resource exhausted. please try again later | currently experiencing | out of capacity
     capacity limit | engine is currently overloaded | temporarily at capacity | queue is full | queue full
@@ -17,7 +18,9 @@ _FULL = phrases("""
 _BUSY_HERE = phrases("target is busy", "device is busy", "resource is busy", "disk is busy", "port is busy")
 _LOADING = phrases("""
     loading model | is currently loading | model is loading | model is not ready | still loading | warming up
-    model not ready | is being loaded | cold start | scaled to zero | being started | not started yet | loading the model | model is unloaded | model unloaded | model was unloaded
+    model not ready | service is not ready | server is not ready | engine is not ready | is being loaded | cold start
+    scaled to zero | being started | not started yet | loading the model | model is unloaded | model unloaded
+    model was unloaded
 """)
 _CANNOT_LOAD = phrases("error loading model", "failed to load", "unknown model architecture")
 # The rule requires a status: without a status it is a local process that ran out of memory, which is a tool.
@@ -30,13 +33,15 @@ _GPU = phrases("cuda", "cuda0", "vram", "gpu", "cudamalloc", "metal buffer", "lo
 _CUT = phrases("""
     unexpected eof | stream disconnected | stream closed before | closed before response.completed
     connection ended | stream ended | stream error | incomplete chunked read | stream terminated | stream was reset
-    premature close | ended prematurely | stream aborted | before completion | stream terminated unexpectedly | connection terminated unexpectedly
+    premature close | ended prematurely | stream aborted | before completion | stream terminated unexpectedly
+    connection terminated unexpectedly
     truncated stream | stream interrupted | without sending any chunks | error decoding response body | stream was destroyed
     ended without a finish | without a finish reason | incomplete generation | stream closed
 """)
 _INTERNAL = phrases("""
     internal server error | server had an error | internal error | an error occurred while processing
-    unexpected error occurred | error generating a response | error generating response | hiccup | something went wrong | server error | internal_server_error | unknown error
+    unexpected error occurred | error generating a response | error generating response | hiccup | something went wrong
+    server error | internal_server_error | unknown error
     internal failure | server fault | unexpected internal | unable to process your request | error when talking to
 """)
 _DOWN = phrases("""
@@ -44,10 +49,14 @@ _DOWN = phrases("""
     upstream request timeout | no available accounts | no available server | currently unavailable | upstream error
     connection to upstream | unavailable | backend is down | under maintenance | provider returned error
     no available channel | no deployments available | runner has unexpectedly stopped | upstream provider failed
-    upstream request failed | provider failed to generate | engine is dead | enginecore encountered | background loop has errored
+    upstream request failed | provider failed to generate | engine is dead | enginecore encountered
+    background loop has errored
     illegal memory access | engine loop is not running | engine process failed | worker died
-    upstream providers failed | no healthy | not healthy | 5xx error | all models failed | failed for all models | all providers failed | runner process has terminated | runner process no longer running | has crashed
+    upstream providers failed | no healthy | not healthy | 5xx error | all models failed | failed for all models
+    all providers failed | runner process has terminated | runner process no longer running | has crashed
 """)
+# The words of a proxy that could not reach its server. A relay may send them with a 400.
+_PROXY = phrases("upstream connect error", "no healthy upstream", "upstream request timeout", "connection to upstream")
 _CODES = {
     "server_error": "internal",
     "api_error": "internal",
@@ -64,11 +73,15 @@ _CODES = {
     "request_timeout": "timeout",
 }
 # `internal` is weak: gateways send api_error for everything, and the rest of a long text may be clearer.
+_NAMES_A_LOGIN = ("auth", "credential", "login", "permission", "forbidden", "accessdenied")
 _VERDICTS = {
     "internal": Verdict(code="PROVIDER_INTERNAL_ERROR", weak=True),
     "down": Verdict(code="PROVIDER_UNAVAILABLE"),
     "timeout": Verdict(code="PROVIDER_TIMEOUT"),
 }
+
+
+_OWN_CODES = codes(" ".join(_CODES))
 
 
 @applies_when(phrases("requires more system memory", "available memory for the cache", "gpu_memory_utilization"))
@@ -105,6 +118,10 @@ def full(evidence: Evidence) -> Verdict | None:
 @applies_when(ENDED | _CUT)
 def stream_cut(evidence: Evidence) -> Verdict | None:
     """The stream broke off: an error says so, or its end is missing."""
+    answered = (evidence.status or 0) >= 500 or (evidence.source is Source.SSE and evidence.matches(_OWN_CODES))
+    if evidence.stream != "cut" and answered:
+        # A status or a code of the server is more exact than the sentence around it.
+        return None
     if evidence.stream == "cut" or evidence.matches(_CUT):
         return Verdict(code="PROVIDER_STREAM_CUT")
     return None
@@ -140,10 +157,15 @@ def model_crashed(_: Evidence) -> Verdict | None:
 @applies_when(_DOWN | _INTERNAL)
 def own_words(evidence: Evidence) -> Verdict | None:
     """The text names an internal error or an outage, inside a 200, a stream or an exception."""
+    if evidence.status == 400 and evidence.matches(_PROXY):
+        return Verdict(code="PROVIDER_UNAVAILABLE")
     if evidence.status is not None and evidence.status >= 400 and evidence.status not in (408, 429, 500):
         # Every other status is more exact than the sentence of a library or proxy.
         return None
     if evidence.source in (Source.PROCESS, Source.JSONRPC) or "bad request" in evidence.text:
+        return None
+    if evidence.raised is not None and contains_any(evidence.raised.type.lower(), _NAMES_A_LOGIN):
+        # "Authentication unavailable" is no outage: the class names a login.
         return None
     down = evidence.matches(_DOWN)
     return Verdict(code="PROVIDER_UNAVAILABLE" if down else "PROVIDER_INTERNAL_ERROR", weak=evidence.raised is not None)

@@ -62,14 +62,25 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_TIMEOUT",
         phrases("""
         timed out | request timeout | operation timeout | gateway timeout | timeout exceeded | timeout error
-        deadline exceeded | took too long | in time | navigation timeout | ms exceeded | etimedout | timeout expired | err_connection_timed_out | connection timeout
+        deadline exceeded | took too long | in time | navigation timeout | ms exceeded | etimedout | timeout expired
+        err_connection_timed_out | connection timeout
     """),
     ),
     (
         "TOOL_RESOURCE_BUSY",
         phrases("""
         service unavailable | temporarily unavailable | bad gateway | overloaded | http 502 | http 503
-        browser is already in use | status code 502 | status code 503 | database is locked | resource busy | locked by | in use by | ebusy
+        browser is already in use | status code 502 | status code 503 | database is locked | resource busy | locked by
+        in use by | ebusy
+    """),
+    ),
+    # This stands before the permissions: a schema says "not permitted" and "not allowed" too.
+    (
+        "TOOL_INPUT_INVALID",
+        phrases("""
+        input validation | invalid_type | extra inputs are not permitted | additional properties | required property
+        schema validation
+        invalid arguments for | invalid arguments | validation error for | validation errors for | does not match schema
     """),
     ),
     (
