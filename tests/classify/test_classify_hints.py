@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.classify import PATIENCE_S, from_http, from_text
-from holdfast.classify.hints import AnnouncedLimit, announced_limit, exhausted_window
+from holdfast.classify.hints import (
+    AnnouncedLimit,
+    AnnouncedLimits,
+    announced_limit,
+    announced_limits,
+    exhausted_window,
+    limit_headers,
+)
 
 AT = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 NOW = AT.timestamp()
@@ -430,7 +437,20 @@ def test_announced_limits_are_read_in_each_providers_form(headers, expected):
     assert announced_limit(headers, NEW_YEAR) == expected
 
 
+def test_limits_of_requests_and_of_tokens_are_read_together_and_the_tightest_of_tokens_counts():
+    limits = announced_limits({**OPENAI, **ANTHROPIC}, NEW_YEAR)
+    assert limits == AnnouncedLimits(AnnouncedLimit(50, 49, 30), AnnouncedLimit(None, 9000, 60))
+    assert announced_limits({"content-type": "text/html"}, NEW_YEAR) is None
+
+
+def test_the_headers_of_limits_are_found_among_all_as_they_came():
+    raw = [(b"Content-Type", b"text/html"), (b"X-RateLimit-Remaining", b"3"), (b"Date", b"now")]
+    assert limit_headers(raw) == {"x-ratelimit-remaining": "3", "date": "now"}
+    assert limit_headers([(b"Date", b"now"), (b"server", b"\xff")]) == {}
+
+
 @given(st.dictionaries(st.sampled_from([*ANTHROPIC, *OPENAI, "date"]), st.text(max_size=12)))
 def test_headers_of_strangers_never_raise(headers):
+    announced_limits(headers, NEW_YEAR)
     limit = announced_limit(headers, NEW_YEAR)
     assert limit is None or (limit.remaining >= 0 and limit.reset > 0)

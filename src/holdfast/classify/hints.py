@@ -25,7 +25,7 @@ from holdfast.classify.times import (
 from holdfast.faults import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from holdfast.classify.evidence import Evidence
 
@@ -35,6 +35,7 @@ __all__ = [
     "announced_limit",
     "announced_limits",
     "exhausted_window",
+    "limit_headers",
     "may_name_a_time",
     "requested_delay",
 ]
@@ -71,6 +72,15 @@ class AnnouncedLimits(msgspec.Struct, frozen=True):
 
     requests: AnnouncedLimit | None = None
     tokens: AnnouncedLimit | None = None
+
+
+def limit_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the headers that may announce a limit, and the date, out of all headers as they came; empty if there are none."""
+    # Every answer comes here. Reading all headers through an HTTP library's own class takes several times as long.
+    found = {name.lower(): value for name, value in raw if b"ratelimit" in name.lower() or name.lower() == b"date"}
+    if not found or (len(found) == 1 and b"date" in found):
+        return {}
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in found.items()}
 
 
 def announced_limits(headers: Mapping[str, str], wall: float) -> AnnouncedLimits | None:
@@ -213,7 +223,10 @@ def _delta_or_instant(value: str, evidence: Evidence) -> float | None:
 
 
 def _limit(pattern: str, headers: Mapping[str, str], now: float) -> AnnouncedLimit | None:
-    remaining = parse_number(headers.get(pattern.format("remaining"), ""))
+    left = headers.get(pattern.format("remaining"))
+    if left is None:
+        return None
+    remaining = parse_number(left)
     reset = _seconds_until(headers.get(pattern.format("reset"), ""), now)
     if remaining is None or remaining < 0 or reset is None or reset <= 0:
         return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from holdfast._platform import after_fork
-from holdfast.classify.hints import announced_limit, announced_limits
+from holdfast.classify.hints import announced_limit, announced_limits, limit_headers
 from holdfast.faults import Fault, HoldfastError, Schedule, Scope
 from holdfast.integrations.clients.exchange import (
     can_replay,
@@ -161,10 +161,11 @@ class KeyChoice(Adapter):
 
     def learn(self, response: Any) -> None:
         """Learn the limits that the response announces for the present key and model."""
+        found = limit_headers(response.headers.raw)
+        if not found:
+            return
         plan = self.plan()
         clock = plan.runtime.clock
-        # Copy the headers to a dict: each lookup in an HTTP library's headers searches all of them.
-        found = dict(response.headers.items())
         limits = announced_limits(found, clock.wall())
         if limits is not None:
             plan.announced(limits, self._since, accepted=response.status_code != _TOO_MANY)

@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from holdfast.classify.hints import announced_limits
+from holdfast.classify.hints import announced_limits, limit_headers
 from holdfast.extras import missing_extra
 from holdfast.faults import AbortedError, CircuitOpenError, DeadlineError, HoldfastError, InvalidError
 from holdfast.integrations.errors import make_also
@@ -183,9 +183,8 @@ def is_failure(response: Any) -> bool:
 
 def learn_limits(response: Any, op: Operation) -> None:
     """Learn the limits that a response announces for the key and the model of its request."""
-    # Copy the headers to a dict: each lookup in an HTTP library's headers searches all of them.
-    headers = dict(response.headers.items())
-    limits = announced_limits(headers, op.plan.runtime.clock.wall())
+    headers = limit_headers(response.headers.raw)
+    limits = announced_limits(headers, op.plan.runtime.clock.wall()) if headers else None
     if limits is not None:
         op.plan.announced(limits, op.attempt_started, accepted=response.status_code != _TOO_MANY)
 
