@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from cli_runs import KEY, SCRIPT, environment, holdfast, running
 
-from holdfast.stores import Commit, NewAudit, NewSession, SqliteStore
+from holdfast.stores import Commit, NewAudit, NewSession, SqliteStore, open_store
 from holdfast.stores.chain import verify
 from holdfast.stores.records import AuditRecord
 from holdfast.testing import VirtualClock
@@ -260,6 +260,30 @@ def test_export_can_be_verified_without_the_store(path):
     assert verify(chain)[::2] == (4, None)
     digest = json.loads(holdfast("audit", "verify", "--store", path, "--json").stdout)["digest"]
     assert f"digest {digest}" in result.stderr
+
+
+def test_export_of_an_encrypted_store_can_be_verified_without_its_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORK_KEY", "01" * 32)
+    url = f"sqlite:{tmp_path}/work.db?key_env=WORK_KEY"
+
+    async def work():
+        async with open_store(url) as store:
+            record = NewAudit(kind="Turn", correlation="r", payload=b'{"a":"readable"}')
+            await store.commit(Commit(chain="work", audit=(record, record)))
+
+    asyncio.run(work())
+    result = holdfast("audit", "export", "--store", url)
+    whole = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["payload"] for line in whole] == [{"a": "readable"}] * 2
+    lines = [msgspec.json.decode(line, type=dict[str, msgspec.Raw]) for line in result.stdout.encode().splitlines()]
+    chain = [
+        AuditRecord(
+            **{key: line[key] for key in ("chain", "seq", "at", "correlation", "hash")}, kind=line["class"], payload=raw["stored"]
+        )
+        for line, raw in zip(whole, lines, strict=True)
+    ]  # fmt: skip
+    assert verify(chain)[::2] == (2, None)
+    assert holdfast("audit", "verify", "--store", url.partition("?")[0]).exit_code == 0
 
 
 def test_export_filters_and_reports_a_broken_chain_after_all_of_it(path):

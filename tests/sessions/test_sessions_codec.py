@@ -115,5 +115,15 @@ def test_arguments_have_the_hashes_of_version_1() -> None:
     )
 
 
+class Aliased(pydantic.BaseModel):
+    wanted: int = pydantic.Field(alias="Wanted")
+    unset: int = 0
+
+
+def test_messages_and_inputs_have_the_form_of_version_1() -> None:
+    # Their hashes tell a message that is sent again, and a turn that was cut off.
+    assert codec.plain(Aliased(Wanted=1), "message") == {"wanted": 1, "unset": 0}
+
+
 def test_a_partial_declares_what_its_function_does() -> None:
     assert codec.result_type(partial(person)) is Person

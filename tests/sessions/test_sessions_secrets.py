@@ -156,6 +156,21 @@ def test_B105_a_failure_whose_text_holds_a_secret_of_the_store_is_stored_without
     run(main())
 
 
+def test_B105_an_argument_that_is_a_secret_of_the_store_is_used_and_not_stored() -> None:
+    @tool(effect="unsafe")
+    def log_in(password: str) -> int:
+        return len(password)
+
+    async def main() -> None:
+        store = MemoryStore(redactor=Redactor.knowing([CANARY]))
+        for _ in range(2):
+            async with Session.open("s", store=store) as session:
+                assert await session.step(log_in, CANARY) == len(CANARY)
+        assert CANARY.encode() not in b"".join([line async for line in export_lines(store, "s", exact=True)])
+
+    run(main())
+
+
 def test_B105_an_export_is_masked_unless_it_is_exact() -> None:
     async def main() -> None:
         store = MemoryStore()

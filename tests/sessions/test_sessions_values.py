@@ -266,7 +266,11 @@ SELF.append(SELF)
 @pytest.mark.parametrize(
     ("value", "declared", "message"),
     [
-        (Alone(1), ..., r"got \S+Alone: declare it .*, or register it with holdfast.sessions.storable\(Alone\)"),
+        (
+            Alone(1),
+            ...,
+            r"got \S+Alone: declare it in the return annotation.* or register it with holdfast.sessions.storable\(Alone\)",
+        ),
         ({"a": [Alone(1)]}, dict[str, Any], r"Alone in result\['a'\]\[0\]: declare it"),
         (Point(Alone(1)), Point, r"Alone in result\.x: declare it"),
         (Derived(1, label="x"), Point, r"Derived: declare it"),

@@ -250,6 +250,9 @@ def _export_line(record: AuditRecord) -> str:
         "payload": payload if isinstance(payload, str) else record.payload,
         "hash": record.hash,
     }
+    if bytes(record.stored):
+        # The hash covers the ciphertext.
+        document["stored"] = record.stored
     return msgspec.json.encode(document).decode()
 
 

@@ -63,7 +63,7 @@ def encode(value: Any, where: str) -> bytes:
     """Return the JSON of plain values, msgspec and attrs classes, dataclasses, pydantic models and SDK objects."""
     try:
         # A value that contains itself raises RecursionError.
-        return msgspec.json.encode(value, enc_hook=_plain)
+        return msgspec.json.encode(value, enc_hook=_readable)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidError.saying(where, "something that can be stored as JSON", str(error)) from error
 
@@ -76,7 +76,7 @@ def plain(value: Any, where: str) -> Any:
     stored = encode(value, where)
     # NaN and infinities are written as null. Search the whole value only if its JSON contains a null. Most values do not.
     if b"null" in stored:
-        _check_finite(msgspec.to_builtins(value, enc_hook=_plain), where)
+        _check_finite(msgspec.to_builtins(value, enc_hook=_readable), where)
     return msgspec.json.decode(stored)
 
 
@@ -246,17 +246,23 @@ def _plain(value: Any) -> Any:
     Only fields that were set are written, under the names that the model reads, so that the model is the same when it is read.
     """
     dump = getattr(type(value), "model_dump", None)
+    if dump is None:
+        raise TypeError(f"a {type(value)!r} cannot be written as JSON")
+    return dump(value, mode="json", by_alias=True, exclude_unset=True, warnings=False)
+
+
+def _readable(value: Any) -> Any:
+    """Return the JSON values of a pydantic model for other readers, as version 1 wrote them: hashes of them are in logs."""
+    dump = getattr(type(value), "model_dump", None)
     if dump is not None:
-        return dump(value, mode="json", by_alias=True, exclude_unset=True, warnings=False)
+        return dump(value, mode="json", warnings=False)
     raise TypeError(f"{options.an(f'{type(value).__module__}.{type(value).__qualname__}')} cannot be written as JSON")
 
 
 def _comparable(value: Any) -> Any:
     """Return JSON values that tell this value from others; they need not be enough to make it again."""
-    dump = getattr(type(value), "model_dump", None)
-    if dump is not None:
-        # As version 1 wrote it: its hashes are in logs.
-        return dump(value, mode="json", warnings=False)
+    if hasattr(type(value), "model_dump"):
+        return _readable(value)
     for base in (str, int, float):
         if isinstance(value, base):
             return base(value)

@@ -298,13 +298,20 @@ class StepRunner:
             shown=doubts.shown(call.args, call.kwargs),
         )
         records = (self._record("ToolInvocation", step, repeated=True),) if repeats else ()
-        writing = asyncio.ensure_future(self._journal.write(started, audit=records))
+        writing = asyncio.ensure_future(self._write_start(started, records))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
             # The start will be in the log, but the function is not called: the step has certainly not happened.
             asyncio.get_running_loop().create_task(self._not_called(step, writing))
             raise
+
+    async def _write_start(self, started: StepStarted, records: tuple[NewAudit, ...]) -> None:
+        try:
+            await self._journal.write(started, audit=records)
+        except InvalidError:
+            # The store knows a secret in the arguments that the process does not. The step may run; they are not shown.
+            await self._journal.write(msgspec.structs.replace(started, shown=""), audit=records)
 
     async def _not_called(self, step: _Step, writing: asyncio.Future[Any]) -> None:
         await asyncio.wait((writing,))

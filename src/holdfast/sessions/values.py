@@ -160,7 +160,10 @@ def _advice(cls: Any, *, known: bool) -> str:
     name = cls.__qualname__
     if not known:
         return f"return plain values, or register it with holdfast.sessions.storable({name}, to_json=…, from_json=…)"
-    return f"declare it as (part of) the result's type, or register it with holdfast.sessions.storable({name})"
+    return (
+        f"declare it in the return annotation, where it can be resolved (not inside a function or under TYPE_CHECKING),"
+        f" or register it with holdfast.sessions.storable({name})"
+    )
 
 
 def _finite(value: float) -> float:

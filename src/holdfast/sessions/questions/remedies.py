@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from holdfast.faults import Category, Kind, NextActor, OutcomeUnknownError, Scope
+from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
 from holdfast.sessions.questions.broker import Prompt
 from holdfast.sessions.questions.question import mismatch
@@ -160,7 +161,7 @@ async def _ask(
     payload: dict[str, Any] = {"prompt": text}
     code = DeviceCode("")
     if remedy == "replace":
-        payload["prompt"] = f"{text} It was {codec.encode(args, question).decode()}"
+        payload["prompt"] = f"{text} It was {process_redactor().text(codec.encode(args, question).decode())}"
     if remedy == "authenticate":
         if session.sign_in is not None:
             code = await session.sign_in(fault)
