@@ -42,8 +42,8 @@ def killed_batch(
 ) -> None:
     chance = random.Random(items)
     places: Any = {"store": str(folder / "store.db"), "world": str(folder / "world.db"), "encrypted": encrypted}
-    # A batch of writes holds about as many items as are under way.
-    step = items // concurrency // kills
+    # A batch of writes holds about as many items as are under way, and each item writes once. All kills together take half of that.
+    step = items // concurrency // kills // 2
     for _ in range(kills):
         point = chance.choice((*FAILPOINTS, BEFORE_EFFECT, AFTER_EFFECT))
         each = concurrency if point in (BEFORE_EFFECT, AFTER_EFFECT, "INSERT INTO entry") else 1

@@ -4,7 +4,7 @@ session      `Session`: open it, work in it, resume it; turn_runner: runs its tu
 turn         one turn of a session
 step_runner  runs the steps of a turn, or of a session outside of turns, each once; steps: which step a call is, and what to do
              about it; doubts: steps of unknown outcome, and how they are resolved
-journal      writes to the log and remembers it; log: the entries
+journal      writes to the log and remembers it; log: the entries; deltas: what changed in the context
 codec        arguments and results as JSON; values: what plain JSON cannot hold; stored_types: which classes a value may become
 lease        the right to write, one process at a time
 manifest     what a session was started with, and how that differs when it is resumed

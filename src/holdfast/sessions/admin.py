@@ -238,7 +238,8 @@ async def _log_until(
     if checkpoint is not None:
         snapshot = read_snapshot(record.id, checkpoint)
         if whole:
-            memory.context = snapshot.context
+            # The log has every save of the context, unless version 1 wrote it.
+            memory.context = None if snapshot.saves else snapshot.context
         else:
             memory, seen = snapshot, checkpoint.offset
     after = record.oldest - 1

@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from holdfast.sessions.log import SessionMemory, StepStarted
     from holdfast.stores import NewAudit
 
-__all__ = ["call_text", "drifted", "key_of", "left_open", "resolution", "shown", "suffix", "unknown"]
+__all__ = [
+    "call_text",
+    "drifted",
+    "key_of",
+    "left_open",
+    "name_in",
+    "resolution",
+    "shown",
+    "stored_step",
+    "suffix",
+    "unknown",
+]
 
 _CUT = 1_000
 """Characters of a step's arguments that are kept."""
@@ -40,6 +51,21 @@ def suffix(turn: int, name: str) -> str:
 def key_of(session: str, after: str) -> str:
     """Return the key of a step: its idempotency key, and what `resolve` takes."""
     return f"{session}/{after}"
+
+
+def name_in(key: str, session: str, turn: int) -> str:
+    """Return the name, in its turn or session, of the step with this key."""
+    after = key.removeprefix(f"{session}/")
+    return after.removeprefix(f"{turn}/") if turn else after
+
+
+def stored_step(memory: SessionMemory, session: str, key: str) -> StepStarted | StepEnded:
+    """Return the step with this key, of the turn in flight or outside of turns; raise `InvalidError` if there is none."""
+    after = key.removeprefix(f"{session}/")
+    known = memory.session_steps.get(after) or memory.steps.get(after.removeprefix(f"{memory.turn}/"))
+    if known is None:
+        raise InvalidError.at("session", "the key of a stored step, such as SESS_STEP_DRIFT names", key)
+    return known
 
 
 def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -86,14 +112,18 @@ def drifted(
     now = shown(args, kwargs)
     before, after = _difference(stored.shown, now)
     name = identity_of(stored).fn
+    # A step of version 1 has its turn in its name, although it belongs to the session.
+    key = key_of(session, suffix(turn or stored.turn, stored.step))
     message = (
         f"{name} must not happen twice. Session '{session}' has it with other arguments, and this run of the program has not called "
-        f"it with them. Before: {name}{before}. Now: {name}{after}"
+        f"it with them. Before: {name}{before}. Now: {name}{after}. If the stored call stands for this one: "
+        f"`await session.accept({key!r})`. If this is another one: `session.keyed(…).step(…)`, a turn of its own, or "
+        f"`holdfast sessions fork {session} NEW`"
     )
     context = {
         "session_id": session,
         "step": stored.step,
-        "key": key_of(session, suffix(turn, stored.step)),
+        "key": key,
         "before": before,
         "now": after,
     }

@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import secrets
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -23,7 +23,8 @@ from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shield import shielded
 from holdfast.runtime.suppress import suppressed
 from holdfast.sessions import codec
-from holdfast.sessions.log import EntryBody, SessionMemory, new_entry
+from holdfast.sessions.deltas import difference
+from holdfast.sessions.log import ContextSaved, EntryBody, SessionMemory, new_entry
 from holdfast.sessions.recorder import Recorder
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
 from holdfast.stores.chain import session_chain
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.deltas import Change
     from holdfast.stores import Checkpoint, Entry, Store
 
 __all__ = ["VERSION", "Journal", "audit", "fresh_id", "memory_of", "read_memory", "read_snapshot"]
@@ -48,6 +50,8 @@ _ANCHOR_EVERY = 100
 
 VERSION = 2
 """The version of the snapshots that are written."""
+_SMALL = 4_096
+"""A checkpoint of this many bytes is written each time: that costs less than to read a longer log."""
 
 
 def fresh_id() -> str:
@@ -62,11 +66,23 @@ def audit(kind: str, correlation: str, /, **payload: Any) -> NewAudit:
 
 async def memory_of(store: Store, session: str) -> SessionMemory:
     """Return what a session knows from its log, without opening it."""
-    return (await read_memory(store, session))[0]
+    return (await read_memory(store, session)).memory
 
 
-async def read_memory(store: Store, session: str) -> tuple[SessionMemory, int]:
-    """Read a session's checkpoint and the log after it; return the memory and the last offset in it."""
+class Read(NamedTuple):
+    """What was read of a session."""
+
+    memory: SessionMemory
+    seen: int
+    """The last offset that is in the memory."""
+    checkpoint: int
+    """Bytes of the checkpoint."""
+    log: int
+    """Bytes of the log after it."""
+
+
+async def read_memory(store: Store, session: str) -> Read:
+    """Read a session's checkpoint and the log after it."""
     # Read `top` first. All entries up to it must be found. Entries that are added from now on may be missing.
     record = await store.session(session)
     top = record.top
@@ -76,13 +92,15 @@ async def read_memory(store: Store, session: str) -> tuple[SessionMemory, int]:
         memory, seen = read_snapshot(session, checkpoint), checkpoint.offset
         if memory.version < VERSION:
             await _find_session_steps(store, session, memory, record.oldest, checkpoint.offset)
+    log = 0
     while entries := await store.read(session, after=seen):
         for entry in entries:
             _take(session, memory, entry, seen + 1)
             seen = entry.offset
+            log += len(bytes(entry.body))
     if seen < top:
         raise damaged(session, f"its log ends at entry {seen}, and had {top}")
-    return memory, seen
+    return Read(memory, seen, 0 if checkpoint is None else len(bytes(checkpoint.snapshot)), log)
 
 
 async def _find_session_steps(store: Store, session: str, memory: SessionMemory, oldest: int, last: int) -> None:
@@ -152,7 +170,10 @@ class Journal:
         "_commit",
         "_early",
         "_flushing",
+        "_saving",
         "_sealed",
+        "_since",
+        "_size",
         "_writing",
         "failed",
         "fence",
@@ -185,6 +206,11 @@ class Journal:
         self._anchoring: asyncio.Task[None] | None = None
         self._writing = 0
         """How many commits are under way."""
+        self._saving = asyncio.Lock()
+        self._size = 0
+        """Bytes of the last checkpoint."""
+        self._since = 0
+        """Bytes of the log after it."""
 
     def use(self, store: Store) -> None:
         """Write to this store. It has the address of the one before."""
@@ -197,7 +223,8 @@ class Journal:
 
     async def load(self) -> None:
         """Read the memory from the checkpoint and the log after it."""
-        self.memory, self.seen = await read_memory(self.store, self.session)
+        read = await read_memory(self.store, self.session)
+        self.memory, self.seen, self._size, self._since = read.memory, read.seen, read.checkpoint, read.log
 
     async def catch_up(self) -> None:
         """Apply the entries that other writers added to the log."""
@@ -207,6 +234,7 @@ class Journal:
                 if entry.offset > self.seen:
                     _take(self.session, self.memory, entry, self.seen + 1)
                     self.seen = entry.offset
+                    self._since += len(bytes(entry.body))
         self._early = {first: bodies for first, bodies in self._early.items() if first > self.seen}
 
     async def write(self, *bodies: EntryBody, type_: str | None = None, **parts: Any) -> Receipt:
@@ -252,6 +280,7 @@ class Journal:
         # A duplicate wrote nothing. The memory already has the effect of the first write.
         if not receipt.duplicate:
             self._sealed += len(commit.audit)
+            self._since += sum(len(entry.body) for entry in entries)
             self._take(receipt, named)
             if self._sealed >= _ANCHOR_EVERY:
                 self._anchoring = asyncio.get_running_loop().create_task(self._anchor())
@@ -298,25 +327,56 @@ class Journal:
                 self.memory.apply(body, id_)
             self.seen += len(bodies)
 
-    async def snapshot(self, context: dict[str, Any] | None, *bodies: EntryBody, **parts: Any) -> Receipt:
-        """Write a checkpoint of the memory and `bodies` in one commit, so that both are stored or neither.
+    async def save(
+        self, context: dict[str, Any] | None, *bodies: EntryBody, checkpoint: bool = True, **parts: Any
+    ) -> None:
+        """Write what changed in the session's context, and `bodies`, in one commit: both are stored or neither.
 
-        `context` is the session's context; None keeps the one that is stored.
-
-        The checkpoint already includes the effect of `bodies`, although its offset is before them. Applying them once more
-        after a restart changes nothing.
+        `context` None keeps the one that is stored. With `checkpoint` a checkpoint is written too, if the log since the last one is
+        as long as that was. So all checkpoints together are about as long as the log, and a long history is not written again
+        with each turn.
         """
-        await self.catch_up()
-        if context is not None:
-            self.memory.context = msgspec.Raw(codec.encode_result(context, Any, "session.context"))
+        # A second save must compare with what the first one stored.
+        async with self._saving:
+            await self.catch_up()
+            if context is not None and (saved := self._saved(context)) is not None:
+                bodies = (saved, *bodies)
+            if checkpoint and self._is_due():
+                snapshot = self._checkpoint(bodies)
+                await self.write(*bodies, checkpoint=snapshot, **parts)
+                self._size, self._since = len(snapshot.snapshot), 0
+            elif bodies or parts:
+                await self.write(*bodies, **parts)
+
+    def _saved(self, context: dict[str, Any]) -> ContextSaved | None:
+        memory = self.memory
+        stored = codec.encode_result(context, Any, "session.context")
+        plain = msgspec.json.decode(stored)
+        if memory.saves == 0:
+            # The first one has the whole, so that the log alone is enough to find the context.
+            return ContextSaved(number=1, changes=[[[], plain]]) if plain or memory.context else None
+        changes = difference(memory.context, plain)
+        if not changes:
+            return None
+        whole: list[Change] = [[[], plain]]
+        is_small = len(msgspec.json.encode(changes)) < len(stored)
+        return ContextSaved(number=memory.saves + 1, changes=changes if is_small else whole)
+
+    def _is_due(self) -> bool:
+        return self._size + self._since <= _SMALL or self._since >= self._size
+
+    def _checkpoint(self, bodies: tuple[EntryBody, ...]) -> NewCheckpoint:
+        """Return a checkpoint of the memory after `bodies`.
+
+        It includes their effect, although its offset is before them. Applying them once more after a restart changes nothing.
+        """
         # Apply `bodies` to a copy: if the commit fails, the memory must stay as it was.
         after = msgspec.structs.replace(self.memory)
         for body in bodies:
             after.apply(body, "")
-        checkpoint = NewCheckpoint(
+        return NewCheckpoint(
             offset=self.seen,
             message_count=after.message_count,
             last_message_id=after.last_message_id,
             snapshot=msgspec.json.encode(after),
         )
-        return await self.write(*bodies, checkpoint=checkpoint, **parts)

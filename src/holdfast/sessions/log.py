@@ -10,19 +10,23 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
+from holdfast.sessions.deltas import patched
 from holdfast.stores import Entry, NewEntry
 from holdfast.stores.errors import damaged
 
 __all__ = [
     "Answered",
+    "ContextSaved",
     "EntryBody",
     "Message",
     "QuestionRaised",
     "SessionMemory",
     "StateChanged",
+    "StepAccepted",
     "StepEnded",
     "StepEntry",
     "StepStarted",
+    "StepsForgotten",
     "TurnEnded",
     "TurnOutcome",
     "TurnStarted",
@@ -97,8 +101,10 @@ class StepEnded(EntryBody, frozen=True, tag="step_ended"):
     unknown: bool = False
     """Whether it failed but may have happened nevertheless."""
     fn: str = ""
-    """As in its start. The memory copies `fn` and `shown` from the start."""
+    """As in its start. The memory copies `fn`, `shown` and `effect` from the start."""
     shown: str = ""
+    effect: str | None = None
+    """As in its start: only the memory has it here."""
     settles: str = ""
     """The step of an earlier turn whose result, as somebody resolved it, is the result of this one."""
 
@@ -144,7 +150,44 @@ class Message(EntryBody, frozen=True, tag="message"):
     """The sender."""
 
 
-_Known: TypeAlias = TurnStarted | TurnEnded | StepStarted | StepEnded | QuestionRaised | Answered | Message
+class ContextSaved(EntryBody, frozen=True, tag="context_saved"):
+    """The application's values (`Session.context`) were saved. Only what changed is stored."""
+
+    number: int
+    """1, 2, 3 … in the session. A checkpoint may hold the effect of entries after it, and this shows which."""
+    changes: list[Any]
+    """See `deltas.Change`. The first entry of a session has the whole."""
+
+
+class StepsForgotten(EntryBody, frozen=True, tag="steps_forgotten"):
+    """Steps run again when they are called, because somebody wants their turn to begin anew, or rejects their results."""
+
+    turn: int
+    """The number of their turn; 0 for steps outside of any turn."""
+    steps: list[str]
+    anew: bool = False
+    """Whether the whole turn begins anew: its questions are asked again, and the context is what it was before the turn."""
+
+
+class StepAccepted(EntryBody, frozen=True, tag="step_accepted"):
+    """A stored step stands for calls of its function with other arguments, too."""
+
+    turn: int
+    step: str
+
+
+_Known: TypeAlias = (
+    TurnStarted
+    | TurnEnded
+    | StepStarted
+    | StepEnded
+    | StepAccepted
+    | StepsForgotten
+    | QuestionRaised
+    | Answered
+    | Message
+    | ContextSaved
+)
 _READ = msgspec.json.Decoder(_Known)
 _TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(_Known))
 
@@ -200,13 +243,23 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     message_count: int = 0
     last_message_id: str | None = None
     context: Any = None
-    """`Session.context` at the last checkpoint."""
+    """`Session.context` as it was saved last, as JSON values."""
+    saves: int = 0
+    """How often it was saved."""
+    context_before: Any = None
+    """What the context was before the turn in flight saved its own, in a list. If the turn fails, it is the context again."""
+    accepted: list[str] = msgspec.field(default_factory=list)
+    """Steps that stand for calls with other arguments, too, by what follows the session in their key."""
 
     def take(self, session: str, entry: Entry) -> None:
         """Apply the next entry of the log. Entries of other types belong to other readers and are skipped."""
         body = read_entry(session, entry)
-        if body is not None:
+        if body is None:
+            return
+        try:
             self.apply(body, entry.id)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise damaged(session, f"its entry {entry.offset} ({entry.type}) does not fit those before it") from error
 
     def steps_of(self, turn: int) -> dict[str, StepStarted | StepEnded]:
         """Return the steps of the turn in flight, or with 0 the steps outside of turns."""
@@ -242,16 +295,12 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
                 self._end_turn()
                 self.turn, self.in_flight, self.own = body.turn, not body.own, body.own
                 self.input, self.given = body.input, body.given
-            case TurnEnded():
-                self._end_turn()
+            case TurnEnded(outcome=outcome):
+                self._end_turn(outcome)
             case StepStarted() | StepEnded():
                 self._apply_step(body)
-            case QuestionRaised(turn=turn, step=step):
-                if self.own and turn == self.turn:
-                    self.session_questions[step] = body
-                elif self.is_open(turn):
-                    # An entry that was written after its turn had ended must not count as part of the next turn.
-                    self.questions_of(turn)[step] = body
+            case QuestionRaised():
+                self._apply_question(body)
             case Answered(id=question):
                 # The first answer counts. The store's claim rejects a second answer.
                 self.answers.setdefault(question, body)
@@ -259,10 +308,56 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
                 self.message_count += 1
                 # The sender knows the message by its own id, and asks for what came after that.
                 self.last_message_id = body.id or id_
+            case ContextSaved():
+                self._save_context(body)
+            case _:
+                self._apply_choice(body)
+
+    def _apply_question(self, body: QuestionRaised) -> None:
+        if self.own and body.turn == self.turn:
+            self.session_questions[body.step] = body
+        elif self.is_open(body.turn):
+            # An entry that was written after its turn had ended must not count as part of the next turn.
+            self.questions_of(body.turn)[body.step] = body
+
+    def _apply_choice(self, body: EntryBody) -> None:
+        """Apply what somebody chose to do about stored steps."""
+        match body:
+            case StepsForgotten(turn=turn) if self.is_open(turn):
+                self._forget(body)
+            case StepAccepted(turn=turn, step=step):
+                self.accepted = [*self.accepted, f"{turn}/{step}" if turn else step]
             case _:
                 pass
 
-    def _end_turn(self) -> None:
+    def _save_context(self, body: ContextSaved) -> None:
+        # A checkpoint holds the effect of the entries of its own commit, which come again when the log is read.
+        if body.number <= self.saves:
+            return
+        if self.in_flight and self.context_before is None:
+            self.context_before = [self.context]
+        self.context, self.saves = patched(self.context, body.changes), body.number
+
+    def _drop_context(self) -> None:
+        if self.context_before is not None:
+            self.context, self.context_before = self.context_before[0], None
+
+    def _forget(self, body: StepsForgotten) -> None:
+        gone = set(body.steps)
+        kept = {name: entry for name, entry in self.steps_of(body.turn).items() if name not in gone}
+        if body.turn:
+            self.steps = kept
+        else:
+            self.session_steps = kept
+        if body.anew:
+            self.questions = {}
+            self._drop_context()
+
+    def _end_turn(self, outcome: TurnOutcome = "ok") -> None:
+        # A turn that did not end well leaves nothing in the context.
+        if outcome != "ok":
+            self._drop_context()
+        self.context_before = None
         # Nobody has found out about these yet, and the end of the turn does not change that.
         doubts = {f"{self.turn}/{name}": entry for name, entry in self.steps.items() if is_doubtful(entry)}
         # Make new dicts instead of changing them: a checkpoint that is being written has a shallow copy with the old dicts.
@@ -297,6 +392,6 @@ def is_doubtful(entry: StepStarted | StepEnded) -> bool:
 
 def _with_start(body: StepStarted | StepEnded, before: StepStarted | StepEnded | None) -> StepStarted | StepEnded:
     """Return the entry with what only the start of the step says: its function and its arguments as text."""
-    if isinstance(body, StepEnded) and before is not None and (before.fn or before.shown):
-        return msgspec.structs.replace(body, fn=before.fn, shown=before.shown)
+    if isinstance(body, StepEnded) and before is not None and (before.fn or before.shown or before.effect):
+        return msgspec.structs.replace(body, fn=before.fn, shown=before.shown, effect=before.effect)
     return body

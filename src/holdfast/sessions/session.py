@@ -16,10 +16,10 @@ from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
 from holdfast.sessions import codec, machine
-from holdfast.sessions.doubts import key_of, resolution
+from holdfast.sessions.doubts import key_of, resolution, stored_step
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take
-from holdfast.sessions.log import Message, StateChanged
+from holdfast.sessions.log import Message, StateChanged, StepAccepted
 from holdfast.sessions.manifest import DriftPolicy, Manifest, compare, decode_manifest, encode_manifest
 from holdfast.sessions.turn_runner import TurnRunner
 from holdfast.stores import Claim, NewSession, SessionState, shared
@@ -368,12 +368,13 @@ class Session(TurnRunner):
         return receipt.first
 
     async def checkpoint(self) -> int:
-        """Save a checkpoint: `context` and everything in the log so far. Return the log's last offset.
+        """Save `context` now, as far as it changed. Return the log's last offset.
 
-        Resuming then reads only the log after this checkpoint. The end of a turn saves a checkpoint automatically.
+        The end of a turn, and leaving the block, save it automatically. If a turn that saved it fails, the context is again what it was
+        before the turn.
         """
-        receipt = await self._journal.snapshot(self.context)
-        return receipt.top
+        await self._journal.save(self.context)
+        return self._journal.seen
 
     async def resolve(self, key: str, *, happened: bool, result: Any = None) -> None:
         """Record whether a step whose outcome is unknown has happened.
@@ -387,6 +388,33 @@ class Session(TurnRunner):
         ended, record = resolution(self._journal.memory, self.id, key, happened=happened, result=result)
         await self._journal.write(ended, audit=(record,))
 
+    async def accept(self, key: str) -> None:
+        """Let a stored step stand for calls of its function with other arguments, too: a way out of SESS_STEP_DRIFT.
+
+            except HoldfastError as error:
+                await session.accept(error.fault.context["key"])
+
+        The next such call returns the stored result. Raises `InvalidError` for a key that is not of a stored step.
+        """
+        known = stored_step(self._journal.memory, self.id, key)
+        record = audit("Approval", key, step=known.step, accepted=True)
+        await self._journal.write(StepAccepted(turn=known.turn, step=known.step), audit=(record,))
+
+    async def rerun(self, key: str) -> tuple[str, ...]:
+        """Forget a stored step and those that were stored after it in its turn or session: they run again when they are called.
+
+            kept = await session.rerun("release-42/make_plan@5f1c2ab09d3e4f71")
+
+        Unsafe steps that happened, or may have, are never forgotten; their keys are returned. Raises `InvalidError` for a key that is not
+        of a stored step.
+        """
+        known = stored_step(self._journal.memory, self.id, key)
+        in_turn = known.turn and self._journal.memory.steps.get(known.step) is known
+        if in_turn and (self._turn is None or self._turn.number != known.turn):
+            raise self._busy(f'turn {known.turn} is not running: `session.turn(unfinished="retry")` begins it anew')
+        steps = self._turn.steps if in_turn and self._turn is not None else await self._in_order(self._begin_outside)
+        return tuple(steps.key(name) for name in await steps.forget(key))
+
     async def close(self, reason: str = "closed") -> None:
         """Close the session for good: it cannot be opened again. A turn in flight is abandoned.
 
@@ -397,6 +425,7 @@ class Session(TurnRunner):
     async def _close(self, reason: str) -> None:
         # End the turn before the state changes, because a closed session takes no further entry.
         await self._end("abandoned", reason)
+        await self._journal.save(self.context)
         await self._go(SessionState.CLOSED, "session_closed", reason)
         self._journal.failed = machine.closed(self.id)
 
@@ -411,8 +440,7 @@ class Session(TurnRunner):
         self.drift = await compare(self._journal, was, self._manifest(), self._on_drift)
         # Read the log only after the comparison. A session that may not be resumed has raised before.
         await self._journal.load()
-        context = codec.restored(self._journal.memory.context, "session.context")
-        self.context = context if isinstance(context, dict) else {}
+        self._restore_context()
         if record.state is SessionState.ACTIVE:
             await self._crashed()
         if self._state is not SessionState.CREATED:
@@ -485,7 +513,7 @@ class Session(TurnRunner):
             reason = "" if error is None else type(error).__name__
             # After an exception the turn stays in flight, and the next start of the program continues it. The context stays that
             # of the last checkpoint, as after a kill: the program will set it again.
-            await self._journal.snapshot(self.context if error is None else None)
+            await self._journal.save(self.context if error is None else None)
             await self._go(SessionState.PAUSED, "session_paused", reason)
 
     async def _go(self, to: SessionState, type_: str, reason: str) -> None:

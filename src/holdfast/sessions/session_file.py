@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
-from holdfast.sessions.journal import audit, fresh_id, read_snapshot
+from holdfast.sessions.journal import audit, fresh_id, memory_of
 from holdfast.sessions.log import SessionMemory, StateChanged, new_entry
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
 from holdfast.sessions.transfer import check_plain
@@ -137,10 +137,12 @@ async def persisted(store: Store, session: str, *, exact: bool = False, plain: b
     checkpoint = await store.checkpoint(session)
     kept = None
     if checkpoint is not None:
+        # The checkpoint may be older than the last turn: the log after it has the rest.
+        memory = await memory_of(store, session)
         kept = PersistedCheckpoint(
-            message_count=checkpoint.message_count,
-            last_message_id=checkpoint.last_message_id,
-            context_snapshot=_shown(_unwrapped(read_snapshot(session, checkpoint).context), exact=exact),
+            message_count=memory.message_count,
+            last_message_id=memory.last_message_id,
+            context_snapshot=_shown(_unwrapped(memory.context), exact=exact),
         )
     return PersistedSession(
         id=session,

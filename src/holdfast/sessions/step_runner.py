@@ -26,7 +26,7 @@ from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, contract_
 from holdfast.sessions import codec, doubts
 from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import audit
-from holdfast.sessions.log import StepEnded, StepStarted, is_doubtful
+from holdfast.sessions.log import StepEnded, StepsForgotten, StepStarted, is_doubtful
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.steps import (
     Drifted,
@@ -37,6 +37,7 @@ from holdfast.sessions.steps import (
     Uses,
     decide_step,
     identity_of,
+    is_bound,
     needs_start,
 )
 
@@ -232,8 +233,30 @@ class StepRunner:
 
     def _decide_unsafe(self, call: _Call, name: str) -> StepDecision:
         steps = self._journal.memory.steps_of(self.turn)
-        others = self._uses.not_replayed(call.identity.fn, attempts_around()) if not call.identity.key else []
-        return decide_step(steps.get(name), call.effect, tuple(steps[other] for other in others if other in steps))
+        attempts = attempts_around()
+        others = self._uses.not_replayed(call.identity.fn, attempts) if not call.identity.key else []
+        decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in others if other in steps))
+        accepted = self._journal.memory.accepted if isinstance(decision, Drifted) else ()
+        for other in others:
+            if other in steps and doubts.suffix(self.turn, other) in accepted:
+                # Somebody said that this stored step stands for the call.
+                decision = decide_step(steps[other], call.effect)
+                if isinstance(decision, Unknown):
+                    raise self._unknown(other)
+                self._uses.replay(other, attempts)
+                break
+        return decision
+
+    async def forget(self, key: str) -> list[str]:
+        """Forget a step and those recorded after it, except unsafe ones that happened or may have; return those that stay."""
+        names = list(self._journal.memory.steps_of(self.turn))
+        later = names[names.index(doubts.name_in(key, self._journal.session, self.turn)) :]
+        steps = self._journal.memory.steps_of(self.turn)
+        gone = [name for name in later if not is_bound(steps[name])]
+        record = audit("Turn", self._journal.session, turn=self.turn, event="rerun", forgotten=len(gone), begin=key)
+        await self._journal.write(StepsForgotten(turn=self.turn, steps=gone), audit=(record,))
+        self._uses.forget(set(gone))
+        return [name for name in later if name not in gone]
 
     async def _settle_elsewhere(self, call: _Call, name: str) -> None:
         """Raise if the same step of an earlier turn may have happened. If somebody resolved that one, take its result."""

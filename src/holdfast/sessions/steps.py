@@ -34,6 +34,7 @@ __all__ = [
     "Uses",
     "decide_step",
     "identity_of",
+    "is_bound",
     "may_have_happened",
     "needs_start",
     "step_name",
@@ -134,6 +135,20 @@ class Uses:
         """Return the names of the known steps of a function that the program has not called yet in this run."""
         return [use.name for use in self._by_function.get(fn, ()) if not use.is_seen(attempts)]
 
+    def replay(self, name: str, attempts: Attempts) -> None:
+        """A call takes the place of this step: the program need not call it any more."""
+        for uses in self._by_identity.values():
+            for use in uses:
+                if use.name == name:
+                    use.seen, use.taken = attempts, True
+
+    def forget(self, names: set[str]) -> None:
+        """These steps run again: the next calls of them are the same uses."""
+        for uses in self._by_identity.values():
+            for use in uses:
+                if use.name in names:
+                    use.taken = False
+
     def busy(self) -> set[str]:
         """Return the names of the steps that run now."""
         return {use.name for uses in self._by_identity.values() for use in uses if use.busy}
@@ -224,6 +239,11 @@ def decide_step(
 def may_have_happened(entry: StepStarted | StepEnded) -> bool:
     """Whether a step happened, or may have happened."""
     return entry.ok or entry.unknown if isinstance(entry, StepEnded) else True
+
+
+def is_bound(entry: StepStarted | StepEnded) -> bool:
+    """Whether a step must never run again: it is unsafe, and happened or may have."""
+    return entry.effect == "unsafe" and may_have_happened(entry)
 
 
 def needs_start(effect: Effect | None) -> bool:

@@ -37,6 +37,8 @@ class Turn:
     def __init__(self, journal: Journal, number: int, scope: Scope) -> None:
         self.number = number
         """1, 2, 3 … in the session."""
+        self.input = journal.memory.input
+        """What the turn was started with, also if it is continued with `session.turn()`."""
         self.scope = scope
         """The scope that cancels the turn. Use it as the parent of your own scopes."""
         self.steps = StepRunner(journal, number, scope)

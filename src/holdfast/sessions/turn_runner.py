@@ -12,16 +12,20 @@ from abc import abstractmethod
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
+import msgspec
+
+from holdfast import options
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec
 from holdfast.sessions.journal import audit
-from holdfast.sessions.log import TurnEnded, TurnOutcome, TurnStarted
+from holdfast.sessions.log import StepsForgotten, TurnEnded, TurnOutcome, TurnStarted
 from holdfast.sessions.questions.methods import QuestionMethods
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.step_runner import StepRunner
+from holdfast.sessions.steps import is_bound
 from holdfast.sessions.turn import Locks, Turn
 from holdfast.stores import SessionState
 
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["TurnRunner"]
 
 T = TypeVar("T")
+
+Unfinished: TypeAlias = Literal["continue", "retry", "abandon"]
+"""What becomes of a turn that failed or was cut off."""
 
 
 class TurnRunner(QuestionMethods):
@@ -67,21 +74,30 @@ class TurnRunner(QuestionMethods):
         return memory.turn if memory.in_flight else None
 
     @asynccontextmanager
-    async def turn(self, given: Any = None) -> AsyncIterator[Turn]:
-        """Run a turn. Turns run one after the other, in the order of these calls. A failed turn does not block the next turn.
+    async def turn(self, given: Any = None, *, unfinished: Unfinished | None = None) -> AsyncIterator[Turn]:
+        """Run a turn. Turns run one after the other, in the order of these calls.
 
             async with session.turn(user_message) as turn:
                 plan = await session.step(make_plan, user_message)
 
-        `given` is the turn's input, anything JSON can hold. A turn that was cut off by a crash is continued if `given` is None or
-        the same as before. Raises SESS_TURN_CONCURRENT inside another turn of the session, and if the turn that was cut off had
-        another input.
+        `given` is the turn's input, anything JSON can hold; `Turn.input` has it. If the block ends well, the turn ends and the context
+        is saved. If it raises, the turn is unfinished, and the context is again what it was. `unfinished` says what becomes of such a
+        turn, or of one that a crash cut off:
+
+        - `"continue"` continues it: its stored steps are not repeated. `given` must be None or the same as before.
+        - `"retry"` begins it anew: its steps run again, except unsafe ones that happened, or may have. `given` as before.
+        - `"abandon"` gives it up and starts a new turn.
+        - None: a turn that failed in this process has `failed`, and a new turn starts. One that was cut off earlier is continued.
+
+        Raises SESS_TURN_CONCURRENT inside another turn of the session, and if a turn that is to be continued had another input.
         """
+        if unfinished is not None:
+            options.one_of("turn.unfinished", unfinished, get_args(Unfinished))
         if _TURN.get() is not None and _TURN.get() is self._turn:
             raise self._busy("a turn of it is running here already")
         # An asyncio.Lock is fair: turns run in the order of their calls.
         async with self._lock.queue:
-            turn = await self._in_order(partial(self._begin, given))
+            turn = await self._in_order(partial(self._begin, given, unfinished))
             self._left_alone = None
             token = _TURN.set(turn)
             self._turn = turn
@@ -126,26 +142,44 @@ class TurnRunner(QuestionMethods):
         if self._state is SessionState.CREATED:
             await self._go(SessionState.ACTIVE, "session_active", "first use")
 
-    async def _begin(self, given: Any) -> Turn:
-        """Start a turn, or continue the turn that was cut off."""
+    async def _begin(self, given: Any, unfinished: Unfinished | None) -> Turn:
+        """Start a turn, or continue the turn that is not finished."""
         memory = self._journal.memory
         stored = codec.plain(given, "turn.given")
         known_by = codec.arguments_hash((stored,), {}, "turn.given")
-        await self._end_left_alone()
+        if unfinished == "abandon":
+            await self._end("abandoned", "another turn took its place")
+        elif unfinished is None:
+            await self._end_left_alone()
         if not memory.in_flight:
             await self._start_turn(stored, known_by)
         elif given is not None and known_by != memory.given:
-            raise self._busy(f"turn {memory.turn} was cut off and had another input: continue it, or abandon it")
+            raise self._busy(
+                f"turn {memory.turn} is not finished and had another input. Continue it with `session.turn()`, begin it anew with "
+                '`session.turn(unfinished="retry")`, or give it up with `session.turn(…, unfinished="abandon")` or '
+                f"`holdfast sessions abandon {self.id}`"
+            )
+        elif unfinished == "retry":
+            await self._begin_anew()
         self.resumed = False
         # The caller may have been cancelled while the turn began. Until it has the turn, the turn counts as left alone.
         self._left_alone = memory.turn
         return Turn(self._journal, memory.turn, Scope("turn", parent=self._scope))
 
+    async def _begin_anew(self) -> None:
+        """Forget what the turn in flight has done. Unsafe steps that happened, or may have, stay done."""
+        memory = self._journal.memory
+        gone = [name for name, entry in memory.steps.items() if not is_bound(entry)]
+        record = audit("Turn", self.id, turn=memory.turn, event="retried", forgotten=len(gone))
+        await self._journal.write(StepsForgotten(turn=memory.turn, steps=gone, anew=True), audit=(record,))
+        self._restore_context()
+
     async def _start_turn(self, given: Any, known_by: str) -> None:
         started = TurnStarted(turn=self._journal.memory.turn + 1, input=given, given=known_by)
         record = audit("Turn", self.id, turn=started.turn, event="started")
         await self._activate()
-        await self._journal.write(started, audit=(record,))
+        # What was set before the turn is saved with its start: it stays even if the turn fails.
+        await self._journal.save(self.context, started, checkpoint=False, audit=(record,))
 
     async def _end_left_alone(self) -> None:
         if self._left_alone is not None and self._left_alone == self.in_flight:
@@ -160,9 +194,19 @@ class TurnRunner(QuestionMethods):
         if number is not None:
             record = audit("Turn", self.id, turn=number, event="ended", outcome=outcome, reason=reason)
             ended = TurnEnded(turn=number, outcome=outcome, reason=reason)
-            # Store the end and the checkpoint in one commit. Without the turn's context the application would repeat the work.
-            await self._journal.snapshot(self.context, ended, audit=(record,))
+            # Store the end and the context in one commit. Without the turn's context the application would repeat the work.
+            await self._journal.save(self.context if outcome == "ok" else None, ended, audit=(record,))
+            if outcome != "ok":
+                self._restore_context()
         self._left_alone = None
+
+    def _restore_context(self) -> None:
+        """Set the context to what is stored. The application may hold the dict, so it stays the same object."""
+        # A copy: the application changes what it gets.
+        stored = msgspec.json.decode(msgspec.json.encode(self._journal.memory.context))
+        context = codec.restored(stored, "session.context")
+        self.context.clear()
+        self.context.update(context if isinstance(context, dict) else {})
 
     async def _turn_failed(self, turn: Turn) -> None:
         """End a turn that was cancelled. A turn that failed ends when the next turn begins, or stays in flight."""
@@ -170,6 +214,8 @@ class TurnRunner(QuestionMethods):
         if self._journal.failed is not None or self.in_flight != turn.number:
             return
         self._left_alone = turn.number
+        # The context belongs to the turn, which has not ended well.
+        self._restore_context()
         if turn.scope.reason is not None:
             await self._end_turn("cancelled", str(turn.scope.reason))
 

@@ -1,0 +1,358 @@
+"""Turns that failed or were cut off: gone on with, begun anew or given up; and the context, which belongs to its turn (FD7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sessions_kit import Crash, code_of, killed
+
+from holdfast import OutcomeUnknownError, tool
+from holdfast.faults import HoldfastError, InvalidError
+from holdfast.sessions import Session
+from holdfast.sessions.log import TurnEnded, read_entry
+from holdfast.stores import MemoryStore
+from holdfast.testing import run
+
+DONE: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_done() -> None:
+    DONE.clear()
+
+
+def note(what: str) -> str:
+    DONE.append(what)
+    return what
+
+
+@tool(effect="unsafe")
+def deploy(plan: str) -> int:
+    DONE.append(("deploy", plan))
+    return len(DONE)
+
+
+@tool(effect="unsafe")
+def lose(plan: str) -> int:
+    DONE.append(("lose", plan))
+    raise ConnectionResetError(104, "Connection reset by peer")
+
+
+async def outcomes(store: MemoryStore) -> list[str]:
+    bodies = [read_entry("s", entry) for entry in await store.read("s")]
+    return [one.outcome for one in bodies if isinstance(one, TurnEnded)]
+
+
+class Boom(Exception):
+    """The turn fails."""
+
+
+async def fails(session: Session, given: Any = "a", **options: Any) -> None:
+    async with session.turn(given, **options):
+        await session.step(note, "first")
+        await session.step(deploy, "p")
+        session.context["broken"] = True
+        raise Boom
+
+
+async def ends(session: Session, given: Any = "a", **options: Any) -> Any:
+    async with session.turn(given, **options) as turn:
+        await session.step(note, "first")
+        await session.step(deploy, "p")
+        session.context["done"] = True
+        return turn.number, turn.input
+
+
+async def failed_in_another_process(store: MemoryStore, *, kill: bool) -> None:
+    if kill:
+
+        async def work(session: Session) -> None:
+            with pytest.raises(Boom):
+                await fails(session)
+            raise Crash
+
+        await killed(store, work)
+    else:
+        with pytest.raises(Boom):
+            async with Session.open("s", store=store) as session:
+                await fails(session)
+
+
+@pytest.mark.parametrize("where", ["here", "left", "killed"])
+@pytest.mark.parametrize(
+    ("unfinished", "given", "number", "firsts", "deploys", "ended"),
+    [
+        ("continue", "a", 1, 1, 1, ["ok"]),
+        ("continue", None, 1, 1, 1, ["ok"]),
+        ("retry", "a", 1, 2, 1, ["ok"]),
+        ("retry", None, 1, 2, 1, ["ok"]),
+        ("abandon", "a", 2, 2, 2, ["abandoned", "ok"]),
+        ("abandon", "b", 2, 2, 2, ["abandoned", "ok"]),
+    ],
+)
+def test_FD7_a_failed_turn_is_gone_on_with_begun_anew_or_given_up(
+    where: str, unfinished: Any, given: Any, number: int, firsts: int, deploys: int, ended: list[str]
+) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        if where != "here":
+            await failed_in_another_process(store, kill=where == "killed")
+        async with Session.open("s", store=store) as session:
+            if where == "here":
+                with pytest.raises(Boom):
+                    await fails(session)
+            assert session.context == {}
+            assert await ends(session, given, unfinished=unfinished) == (number, given or "a")
+            assert session.context == {"done": True}
+        assert await outcomes(store) == ended
+        async with Session.open("s", store=store) as session:
+            assert session.context == {"done": True}
+
+    run(main())
+    assert DONE.count("first") == firsts
+    assert DONE.count(("deploy", "p")) == deploys
+
+
+@pytest.mark.parametrize("unfinished", [None, "continue", "retry"])
+def test_FD7_a_turn_with_another_input_says_how_to_go_on(unfinished: Any) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        await failed_in_another_process(store, kill=False)
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(HoldfastError) as raised:
+                await ends(session, "b", unfinished=unfinished)
+            assert code_of(raised.value) == "SESS_TURN_CONCURRENT"
+            for way in ("`session.turn()`", 'unfinished="retry"', 'unfinished="abandon"', "sessions abandon s"):
+                assert way in raised.value.fault.message
+            async with session.turn("b", unfinished="abandon"):
+                pass
+        assert await outcomes(store) == ["abandoned", "ok"]
+
+    run(main())
+
+
+def test_FD7_a_turn_that_failed_here_and_is_followed_by_another_has_failed() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(Boom):
+                await fails(session)
+            assert (await ends(session, "b"))[0] == 2
+            assert session.context == {"done": True}
+        assert await outcomes(store) == ["failed", "ok"]
+
+    run(main())
+
+
+def test_FD7_a_turn_begun_anew_keeps_its_doubts() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(ConnectionResetError):
+                async with session.turn("a"):
+                    await session.step(note, "x")
+                    await session.step(lose, "p")
+            with pytest.raises(OutcomeUnknownError):
+                async with session.turn("a", unfinished="retry"):
+                    await session.step(note, "x")
+                    await session.step(lose, "p")
+
+    run(main())
+    assert DONE == ["x", ("lose", "p"), "x"]
+
+
+def test_FD7_a_wrong_word_is_refused() -> None:
+    async def main() -> None:
+        async with Session.open("s", store=MemoryStore()) as session:
+            with pytest.raises(InvalidError, match=r"turn\.unfinished"):
+                async with session.turn("a", unfinished="resume"):  # type: ignore[arg-type]
+                    pass
+
+    run(main())
+
+
+# --- the context ---
+
+
+@pytest.mark.parametrize("what", ["message", "context", "both"])
+def test_FD7_what_was_set_without_any_step_survives_reopening(what: str) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            if what != "context":
+                await session.message("hello")
+            if what != "message":
+                session.context["chapter"] = 4
+        async with Session.open("s", store=store, strict=True) as session:
+            assert session.context == ({} if what == "message" else {"chapter": 4})
+            assert session._journal.memory.message_count == (0 if what == "context" else 1)
+
+    run(main())
+
+
+def test_FD7_context_of_a_failed_turn_is_not_saved_but_that_from_before_it_is() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        with pytest.raises(Boom):
+            async with Session.open("s", store=store) as session:
+                session.context["before"] = [1]
+                async with session.turn("a"):
+                    session.context["before"].append(2)
+                    session.context["inside"] = True
+                    raise Boom
+        async with Session.open("s", store=store) as session:
+            assert session.context == {"before": [1]}
+
+    run(main())
+
+
+def test_FD7_a_context_that_a_turn_saved_itself_survives_a_crash_but_not_its_failure() -> None:
+    async def work(session: Session) -> None:
+        async with session.turn("a"):
+            session.context["page"] = 3
+            await session.checkpoint()
+            session.context["page"] = 4
+            raise Crash
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            session.context["page"] = 1
+        await killed(store, work)
+        async with Session.open("s", store=store) as session:
+            assert session.context == {"page": 3}
+            await session.abandon()
+            assert session.context == {"page": 1}
+            with pytest.raises(Boom):
+                async with session.turn("b"):
+                    session.context["page"] = 5
+                    await session.checkpoint()
+                    raise Boom
+            async with session.turn("b", unfinished="retry"):
+                assert session.context == {"page": 1}
+        async with Session.open("s", store=store) as session:
+            assert session.context == {"page": 1}
+
+    run(main())
+
+
+def test_FD7_the_context_stays_the_same_object() -> None:
+    async def main() -> None:
+        async with Session.open("s", store=MemoryStore()) as session:
+            held = session.context
+            held["a"] = 1
+            with pytest.raises(Boom):
+                async with session.turn("a"):
+                    held["a"] = 2
+                    raise Boom
+            assert held == {"a": 1}
+            assert session.context is held
+
+    run(main())
+
+
+# --- ways out of drift ---
+
+
+async def drifted(session: Session, plan: str) -> str:
+    with pytest.raises(HoldfastError) as raised:
+        await session.step(deploy, plan)
+    assert code_of(raised.value) == "SESS_STEP_DRIFT"
+    key = str(raised.value.fault.context["key"])
+    assert f"await session.accept({key!r})" in raised.value.fault.message
+    return key
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_drift_can_be_accepted(in_turn: bool) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+
+        async def first(session: Session) -> None:
+            if in_turn:
+                async with session.turn("t"):
+                    await session.step(deploy, "at 10:31")
+                    raise Crash
+            await session.step(deploy, "at 10:31")
+            raise Crash
+
+        async def accepted(session: Session) -> None:
+            await session.accept(await drifted(session, "at 10:32"))
+            assert await session.step(deploy, "at 10:32") == 1
+            # Only once: a second call with other arguments is another deployment.
+            assert await session.step(deploy, "at 10:33") == 2
+
+        await killed(store, first)
+        async with Session.open("s", store=store) as session:
+            if in_turn:
+                async with session.turn("t"):
+                    await accepted(session)
+            else:
+                await accepted(session)
+
+    run(main())
+    assert DONE == [("deploy", "at 10:31"), ("deploy", "at 10:33")]
+
+
+def test_drift_of_a_step_of_unknown_outcome_that_is_accepted_stays_unknown() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(ConnectionResetError):
+                await session.step(lose, "a")
+        async with Session.open("s", store=store) as session:
+            (key,) = session.unknown
+            await session.accept(key)
+            with pytest.raises(OutcomeUnknownError):
+                await session.step(lose, "b")
+
+    run(main())
+    assert DONE == [("lose", "a")]
+
+
+def test_steps_run_again_from_one_on_but_never_an_unsafe_one_that_happened() -> None:
+    async def program(session: Session) -> list[Any]:
+        return [
+            await session.step(note, "one"),
+            await session.step(note, "two"),
+            await session.step(deploy, "p"),
+            await session.step(note, "three"),
+        ]
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            results = await program(session)
+        async with Session.open("s", store=store) as session:
+            names = list(session._journal.memory.session_steps)
+            (kept,) = await session.rerun(f"s/{names[1]}")
+            assert kept.startswith("s/deploy@")
+            assert await program(session) == results
+        async with Session.open("s", store=store) as session:
+            assert await program(session) == results
+            with pytest.raises(InvalidError, match="the key of a stored step"):
+                await session.rerun("s/nothing")
+
+    run(main())
+    assert DONE == ["one", "two", ("deploy", "p"), "three", "two", "three"]
+
+
+def test_steps_of_a_turn_run_again_inside_of_it() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            async with session.turn("t"):
+                await session.step(note, "a")
+                key = f"s/1/{next(iter(session._journal.memory.steps))}"
+                assert await session.rerun(key) == ()
+                await session.step(note, "a")
+            assert DONE == ["a", "a"]
+            with pytest.raises(Boom):
+                async with session.turn("u"):
+                    await session.step(note, "a")
+                    raise Boom
+            with pytest.raises(HoldfastError, match='unfinished="retry"'):
+                await session.rerun(key.replace("/1/", "/2/"))
+
+    run(main())
