@@ -105,6 +105,7 @@ def main() -> None:
     importlib.import_module("crash_sessions")
     importlib.import_module("crash_disks")
     importlib.import_module("crash_forks")
+    importlib.import_module("crash_programs")
     for line in sys.stdin.buffer:
         answer = run(msgspec.json.decode(line, type=Request))
         sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
