@@ -16,6 +16,7 @@ from holdfast import OutcomeUnknownError, tool
 from holdfast.faults import HoldfastError, InvalidError, Redactor
 from holdfast.runtime import process_redactor
 from holdfast.sessions import MaskedValueWarning, Session, codec, session_file
+from holdfast.sessions.history import history_of
 from holdfast.sessions.journal import memory_of
 from holdfast.sessions.transfer import export_lines, import_lines
 from holdfast.stores import MemoryStore, SqliteStore
@@ -214,3 +215,23 @@ def test_a_result_that_version_1_masked_is_returned_with_a_warning() -> None:
         warnings.simplefilter("error")
         for value, declared in (({"a": "[redacted]"}, Any), ("[redacted]", str), (["[redacted]"], list[str])):
             assert codec.decode(codec.encode_result(value, declared, "s"), declared, "s") == value
+
+
+def address() -> str:
+    return "https://bob:abcdef123456@host/"
+
+
+def test_a_result_that_was_masked_is_marked_when_it_is_shown_and_returned() -> None:
+    async def main() -> None:
+        store, other = MemoryStore(), MemoryStore()
+        async with Session.open("s", store=store) as session:
+            await session.step(address)
+        await import_lines(other, [line async for line in export_lines(store, "s")])
+        (exact,), (masked,) = (await history_of(store, "s")).outside, (await history_of(other, "s")).outside
+        assert exact.result == '"https://[redacted]@host/"'
+        assert masked.result == '"https://[redacted]@host/" (masked when it was stored)'
+        async with Session.open("s", store=other) as session:
+            with pytest.warns(MaskedValueWarning, match="address: a part of the stored value"):
+                assert await session.step(address) == "https://[redacted]@host/"
+
+    run(main())

@@ -399,6 +399,13 @@ def test_a_class_that_got_a_field_since_then_reads_what_was_stored() -> None:
     assert codec.decode(tagged, Any, "s") == {"v": New((1,), 3, [])}
 
 
+def test_a_person_reads_a_stored_value_without_tags() -> None:
+    value = {1: (Point(1), datetime(2026, 1, 1)), "a": {Path("b")}}
+    stored = msgspec.json.decode(codec.encode_result(value, dict[Any, Any] | Point, "s"))
+    assert codec.readable(stored) == {"1": [{"x": 1, "y": 0.0}, "2026-01-01T00:00:00"], "a": ["b"]}
+    assert codec.readable({"a": [1]}) == {"a": [1]}
+
+
 def test_a_class_without_a_known_content_needs_functions() -> None:
     with pytest.raises(InvalidError, match="to_json and from_json for this class"):
         storable(UserDict)

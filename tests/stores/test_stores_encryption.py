@@ -342,6 +342,8 @@ def test_the_audit_trail_of_a_removed_session_stays_readable() -> None:
         with pytest.raises(HoldfastError) as raised:
             await store.session("holdfast-keys")
         assert code(raised) == "SESS_NOT_FOUND"
+        with pytest.raises(InvalidError, match="is reserved"):
+            await worked(store, "holdfast-keys")
 
     run(main())
 

@@ -40,6 +40,7 @@ __all__ = [
     "encode_result",
     "is_masked",
     "plain",
+    "readable",
     "restored",
     "result_type",
 ]
@@ -135,6 +136,11 @@ def decode(stored: bytes, type_: Any, where: str) -> Any:
 def is_masked(stored: bytes) -> bool:
     """Whether a part of a stored value was masked when it was stored by version 1, or when it was exported."""
     return _MASK in stored and not _is_tagged(msgspec.json.decode(stored))
+
+
+def readable(written: Any) -> Any:
+    """Return stored JSON that is decoded already as plain JSON values for people, without tags."""
+    return values.without_tags(written["v"]) if _is_tagged(written) else written
 
 
 def restored(written: Any, where: str) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from holdfast.runtime.secrets import process_redactor
+from holdfast.sessions import codec
 from holdfast.sessions.doubts import key_of, suffix
 from holdfast.sessions.journal import memory_of
 from holdfast.sessions.log import (
@@ -218,7 +219,9 @@ class _Reader:
         fault = value.get("fault") if not ok and isinstance(value, dict) else None
         if isinstance(fault, dict):
             return _cut(f"{fault.get('code', '')}: {fault.get('message', '')}")
-        return "" if value is None else _cut(msgspec.json.encode(value).decode())
+        text = "" if value is None else _cut(msgspec.json.encode(codec.readable(value)).decode())
+        # Version 1 masked results in the store, and so does an export. A resumed program gets the masks.
+        return f"{text} (masked when it was stored)" if ok and codec.is_masked(stored) else text
 
     def _text(self, value: Any) -> str:
         if isinstance(value, str):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from holdfast.sessions.stored_types import Types
 
-__all__ = ["STORED", "TAG", "UnstorableError", "is_plain", "read", "same", "write"]
+__all__ = ["STORED", "TAG", "UnstorableError", "is_plain", "read", "same", "without_tags", "write"]
 
 TAG = "$hf"
 _EXACT = frozenset({str, int, bool, type(None)})
@@ -87,6 +87,20 @@ def read(written: Any, types: Types) -> Any:
     if tag not in _READERS:
         raise ValueError(f"the tag {tag!r} is not known")
     return _READERS[tag](parts["v"])
+
+
+def without_tags(written: Any) -> Any:
+    """Return a value with tags as plain JSON, for people to read: a datetime as text, an object as its fields."""
+    if isinstance(written, list):
+        return [without_tags(item) for item in written]
+    if not isinstance(written, dict):
+        return written
+    if TAG not in written:
+        return {name: without_tags(kept) for name, kept in written.items()}
+    content = without_tags(written.get("v"))
+    if written[TAG] == "dict" and isinstance(content, list):
+        return {str(pair[0]): pair[1] for pair in content}
+    return content
 
 
 def _object(name: str, parts: dict[str, Any], types: Types) -> Any:

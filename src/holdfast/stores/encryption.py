@@ -167,6 +167,8 @@ class EncryptedStore:
     async def commit(self, commit: Commit) -> Receipt:
         """Write all of the commit, or nothing. Raises what `Store.commit` lists, and SESS_KEY_WRONG."""
         commit = prepared(commit, self._mask)
+        if commit.session == _KEYS:
+            raise InvalidError.saying("commit.session", "another id, because this one is reserved", repr(_KEYS))
         if commit.audit:
             of_audit = await self._audit_key()
             chain = commit.chain or session_chain(commit.session or "")
