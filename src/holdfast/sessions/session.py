@@ -105,6 +105,7 @@ class Session(TurnRunner):
         on_drift: DriftPolicy,
         on_crash: str,
         lease: float,
+        threads: bool,
         runtime: Runtime | None,
         interactors: Iterable[Interactor],
     ) -> None:
@@ -117,7 +118,9 @@ class Session(TurnRunner):
             )
         options.one_of("session.mode", started_with["mode"], ("ask", "yolo"))
         options.seconds("session.lease", lease)
+        options.flag("session.threads", threads)
         super().__init__(session, started_with["mode"], interactors, runtime)
+        self._threads = threads
         self.drift: tuple[Drift, ...] = ()
         """The fields in which the session was resumed with other values than it was started with."""
         self._runtime = runtime
@@ -152,6 +155,7 @@ class Session(TurnRunner):
         on_drift: DriftPolicy = "warn",
         on_crash: str = "resume",
         lease: float = _LEASE_S,
+        threads: bool = False,
         runtime: Runtime | None = None,
         interactors: Iterable[Interactor] = (),
         strict: bool = False,
@@ -165,7 +169,8 @@ class Session(TurnRunner):
         `project_root`, `mode`, `model`, `config` and `tools` (a schema by name) are the manifest. `on_drift` decides what happens if
         they differ when the session is resumed: `"warn"`, `"refuse"` or `"accept"`. `on_crash="abandon"` gives up a turn that was
         cut off and returns to the last checkpoint; `"resume"` continues the turn. `lease` is the number of seconds after this
-        process's death until another machine may take over. `interactors` answer questions. With `mode="yolo"` and nobody attached,
+        process's death until another machine may take over. With `threads` plain functions run in a thread as steps, so that they do not
+        block the event loop. `interactors` answer questions. With `mode="yolo"` and nobody attached,
         questions get automatic answers; with `"ask"` they are kept. Other modes raise `InvalidError`. With `strict` a session is only resumed and never created. The clock of `runtime` dates the
         manifest and decides when questions and leases expire, and its event handlers learn of failed writes. It is the default
         runtime if you give none. A store that is opened by address uses that clock too; an open store has its own clock.
@@ -192,6 +197,7 @@ class Session(TurnRunner):
             on_drift=on_drift,
             on_crash=on_crash,
             lease=lease,
+            threads=threads,
             runtime=runtime,
             interactors=interactors,
         )

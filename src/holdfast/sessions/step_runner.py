@@ -17,7 +17,7 @@ import msgspec
 from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.callables import PLAN_ATTRIBUTE
+from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, verify_async
 from holdfast.runtime.recover import recover
@@ -92,9 +92,13 @@ class _Step(NamedTuple):
 class StepRunner:
     """The steps of one turn, or with turn 0 the steps of a session outside of turns."""
 
-    def __init__(self, journal: Journal, turn: int, scope: Scope) -> None:
+    def __init__(self, journal: Journal, turn: int, scope: Scope, *, threads: bool = False) -> None:
         self.turn = turn
         self.scope = scope
+        self._threads = threads
+        """Whether plain functions run in a thread."""
+        self._left: dict[str, asyncio.Task[None]] = {}
+        """Steps whose caller was cancelled and whose thread still runs, by name. A thread cannot be stopped."""
         self._journal = journal
         self._uses = Uses(journal.memory.steps_of(turn))
         self._questions = Uses(journal.memory.questions_of(turn))
@@ -188,6 +192,9 @@ class StepRunner:
         return result
 
     async def _once(self, call: _Call, name: str) -> Any:
+        if (left := self._left.get(name)) is not None:
+            # An earlier call of this step was cancelled, and its function still runs. Its result is this step's result.
+            await asyncio.wait((left,))
         decision = await self._decide(call, name)
         match decision:
             case Return(result):
@@ -287,7 +294,7 @@ class StepRunner:
         call = step.call
         try:
             with keyed(step.key), self._journal.recorder.inside(self.turn, step.name, step.key):
-                result = call.fn(*call.args, **call.kwargs)
+                result = await self._result(step)
                 if inspect.isawaitable(result):
                     result = await result
                 # A function that recovers by itself has checked it in each attempt.
@@ -307,6 +314,33 @@ class StepRunner:
             error.add_note(_unstored(step))
             raise
         return result
+
+    async def _result(self, step: _Step) -> Any:
+        """Call the function. The result may still have to be awaited."""
+        call = step.call
+        if not self._threads or is_async(call.fn):
+            return call.fn(*call.args, **call.kwargs)
+        running = asyncio.ensure_future(asyncio.to_thread(call.fn, *call.args, **call.kwargs))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            if not running.done():
+                left = asyncio.ensure_future(self._ended_late(step, running))
+                name = doubts.name_in(step.key, self._journal.session, self.turn)
+                self._left[name] = left
+                left.add_done_callback(lambda _: self._left.pop(name, None))
+            raise
+
+    async def _ended_late(self, step: _Step, running: asyncio.Future[Any]) -> None:
+        """Store what a function returned whose caller was cancelled: so it is known that it happened."""
+        await asyncio.wait((running,))
+        call = step.call
+        with doubts.left_open(self._journal.runtime):
+            error = running.exception()
+            if isinstance(error, Exception):
+                await self._failed(step, error)
+            elif error is None:
+                await self._ended(step, codec.encode_result(running.result(), call.returns, name_of(call.fn)))
 
     async def _started(self, step: _Step, *, repeats: bool) -> None:
         """Store that a step starts. A second start is recorded in the audit trail too."""

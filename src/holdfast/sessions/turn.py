@@ -34,14 +34,14 @@ class Turn:
         print(turn.number)
     """
 
-    def __init__(self, journal: Journal, number: int, scope: Scope) -> None:
+    def __init__(self, journal: Journal, number: int, scope: Scope, *, threads: bool = False) -> None:
         self.number = number
         """1, 2, 3 … in the session."""
         self.input = journal.memory.input
         """What the turn was started with, also if it is continued with `session.turn()`."""
         self.scope = scope
         """The scope that cancels the turn. Use it as the parent of your own scopes."""
-        self.steps = StepRunner(journal, number, scope)
+        self.steps = StepRunner(journal, number, scope, threads=threads)
         """Runs its steps. Use `Session.step` instead."""
 
     def cancel(self) -> bool:

@@ -46,7 +46,18 @@ Unfinished: TypeAlias = Literal["continue", "retry", "abandon"]
 class TurnRunner(QuestionMethods):
     """The part of a session that runs turns; `Session` is the class to use."""
 
-    __slots__ = ("_left_alone", "_locks", "_outside", "_scope", "_state", "_turn", "context", "id", "resumed")
+    __slots__ = (
+        "_left_alone",
+        "_locks",
+        "_outside",
+        "_scope",
+        "_state",
+        "_threads",
+        "_turn",
+        "context",
+        "id",
+        "resumed",
+    )
 
     def __init__(self, session: str, mode: str, interactors: Iterable[Interactor], runtime: Runtime | None) -> None:
         super().__init__(mode, interactors, runtime)
@@ -59,6 +70,8 @@ class TurnRunner(QuestionMethods):
         """Whether the session existed before, and no turn has begun since it was opened."""
         self._scope = Scope("session", name=session)
         self._state = SessionState.CREATED
+        self._threads = False
+        """Whether plain functions run in a thread as steps."""
         self._locks: Locks | None = None
         self._turn: Turn | None = None
         """The turn whose block runs now."""
@@ -135,7 +148,7 @@ class TurnRunner(QuestionMethods):
     async def _begin_outside(self) -> StepRunner:
         await self._activate()
         # Another task may have made it while this one waited for the lock.
-        outside = self._outside = self._outside or StepRunner(self._journal, 0, self._scope)
+        outside = self._outside = self._outside or StepRunner(self._journal, 0, self._scope, threads=self._threads)
         return outside
 
     async def _activate(self) -> None:
@@ -164,7 +177,7 @@ class TurnRunner(QuestionMethods):
         self.resumed = False
         # The caller may have been cancelled while the turn began. Until it has the turn, the turn counts as left alone.
         self._left_alone = memory.turn
-        return Turn(self._journal, memory.turn, Scope("turn", parent=self._scope))
+        return Turn(self._journal, memory.turn, Scope("turn", parent=self._scope), threads=self._threads)
 
     async def _begin_anew(self) -> None:
         """Forget what the turn in flight has done. Unsafe steps that happened, or may have, stay done."""
