@@ -9,6 +9,8 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from fractions import Fraction
+from ipaddress import IPv4Address, IPv6Network
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 from uuid import UUID
@@ -153,6 +155,13 @@ class Dog(msgspec.Struct, tag="dog"):
     name: str
 
 
+class Counts(msgspec.Struct):
+    n: int
+
+    def __post_init__(self) -> None:
+        self.n += 1
+
+
 class Loose(msgspec.Struct, dict=True):
     a: int
 
@@ -236,6 +245,13 @@ class Fresh(pydantic.BaseModel):
     n: int = 0
 
 
+class Settings(pydantic.BaseModel, str_strip_whitespace=True):
+    size: pydantic.ByteSize
+    host: IPv4Address
+    more: dict[int, set[str]] = {}
+    raw: pydantic.Json | None = None
+
+
 class Team(pydantic.BaseModel):
     lead: Person
     others: dict[str, Any] = {}
@@ -309,6 +325,9 @@ LEAVES: list[tuple[Any, Any]] = [
     (PureWindowsPath("C:/x"), PureWindowsPath),
     (complex(1, -0.0), complex),
     (range(1, 9, 2), range),
+    (Fraction(1, 3), Fraction),
+    (IPv4Address("1.2.3.4"), IPv4Address),
+    (IPv6Network("2001:db8::/32"), IPv6Network),
     (BERLIN, ZoneInfo),
     (UTC, timezone),
     ((), tuple),
@@ -360,6 +379,10 @@ OBJECTS: list[tuple[Any, Any]] = [
     (Dog("Rex"), Cat | Dog),
     (Plan([]), Plan | Cat),
     (loose(), Loose),
+    (Counts(1), Counts),
+    (Counts(1), Counts | Plan),
+    (Bits(8), Bits),
+    (Settings(size="1kB", host="1.2.3.4", more={1: {"a"}}, raw='{"a": 1}'), Settings),
     (Person(name="Ada", born=1815), Person),
     (Person(name="Ada"), Person),
     (Person(name="Ada", born=None), Person),

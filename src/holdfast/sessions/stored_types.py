@@ -320,7 +320,12 @@ class _Structs:
 
     def build(self, cls: Any, parts: dict[str, Any]) -> Any:
         # A field that the class does not have any more is dropped, as msgspec does.
-        made = cls(**{name: kept for name, kept in parts["v"].items() if name in cls.__struct_fields__})
+        given = {name: kept for name, kept in parts["v"].items() if name in cls.__struct_fields__}
+        made = cls(**given)
+        # `__post_init__` may have changed a field once more.
+        for name, kept in given.items():
+            if getattr(made, name) is not kept:
+                msgspec.structs.force_setattr(made, name, kept)
         _set_others(made, parts)
         return made
 

@@ -15,6 +15,8 @@ from base64 import b64decode, b64encode
 from collections import Counter, OrderedDict, defaultdict, deque
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
+from fractions import Fraction
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -262,6 +264,7 @@ def _same_class(_: Any) -> str:
     return ""
 
 
+_INTERNET = (IPv4Address, IPv4Network, IPv4Interface, IPv6Address, IPv6Network, IPv6Interface)
 _WRITERS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     tuple: ("tuple", list),
     set: ("set", _sorted),
@@ -286,6 +289,8 @@ _WRITERS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     complex: ("complex", lambda value: [_finite(value.real), _finite(value.imag)]),
     range: ("range", lambda value: [value.start, value.stop, value.step]),
     msgspec.UnsetType: ("unset", _same_class),
+    Fraction: ("Fraction", str),
+    **{cls: (cls.__name__, str) for cls in _INTERNET},
 }
 _CONTAINERS = frozenset({tuple, set, frozenset, deque, OrderedDict, Counter, defaultdict})
 _READERS: dict[Any, Callable[[Any], Any]] = {
@@ -312,6 +317,8 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     "complex": lambda form: complex(*form),
     "range": lambda form: range(*form),
     "unset": lambda _: msgspec.UNSET,
+    "Fraction": Fraction,
+    **{cls.__name__: cls for cls in _INTERNET},
 }
 STORED = frozenset({*_EXACT, float, list, dict, *_WRITERS, PurePosixPath, Path})
 """The builtin classes whose objects are stored exactly."""
