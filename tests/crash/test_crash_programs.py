@@ -33,8 +33,11 @@ MOST_RUNS = 60
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving() as started:
-        yield started
+    with pytest.MonkeyPatch.context() as patched:
+        # The process that runs the programs reads the key of an encrypted store from its environment.
+        patched.setenv("PROGRAMS_KEY", "5a" * 32)
+        with serving() as started:
+            yield started
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +158,16 @@ def run_programs(server: Server, folder: Path, url: str, seeds: range, kills: in
 
 def test_random_programs_killed_on_sqlite_end_as_if_nothing_had_happened(server: Server, tmp_path: Path) -> None:
     assert run_programs(server, tmp_path, f"sqlite:{tmp_path / 's.db'}", range(6), kills=4) > 12
+
+
+def test_random_programs_killed_on_an_encrypted_store_end_as_if_nothing_had_happened(
+    server: Server, tmp_path: Path
+) -> None:
+    place = tmp_path / "encrypted.db"
+    assert run_programs(server, tmp_path, f"sqlite:{place}?key_env=PROGRAMS_KEY", range(200, 203), kills=4) > 6
+    written = place.read_bytes()
+    assert b"step_ended" in written, "types are plain"
+    assert b'"said"' not in written, "bodies are not"
 
 
 def test_random_programs_killed_on_postgresql_end_as_if_nothing_had_happened(
