@@ -8,51 +8,51 @@ and the failures that never heal come first. A row that leads to a retry needs w
 from __future__ import annotations
 
 import re
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Final
 
-from holdfast.classify.phrases import phrases
+import msgspec
+
+from holdfast.classify.phrases import find_late, late_phrases, phrases
 
 if TYPE_CHECKING:
     from holdfast.classify.evidence import Evidence
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-__all__ = ["CONCEPTS", "LONGEST", "SETTING_OF_TIME", "TURNED_AWAY", "UNACCEPTED", "WHO", "meant"]
+__all__ = ["LONGEST", "SETTING_OF_TIME", "UNACCEPTED", "meant", "turned_away"]
 
 LONGEST: Final = 600
 """In a longer text the words of two groups often stand in different sentences."""
 
 # What a sentence is about.
-_PERSON = phrases("user | the operator | human | ctrl-c | ctrl+c | keyboardinterrupt | you\n")
-_ACTION = phrases("tool | tool call | command | action | hook | operation | edit | execution\n")
-_MONEY = phrases("""
+_PERSON = late_phrases("user | the operator | human | ctrl-c | ctrl+c | keyboardinterrupt | you\n")
+_ACTION = late_phrases("tool | tool call | command | action | hook | operation | edit | execution\n")
+_MONEY = late_phrases("""
     balance | credit | credits | billing | payment | prepaid | invoice | funds | wallet | spending | spend | budget | top up
     paid
 """)
-_PATCH = phrases("patch | hunk | edits | diff | directory | folder\n")
-_WORK = phrases("operation | request | task | run | turn | job | execution | generation | query | workflow\n")
-_PLACE = phrases("region | country | territory | location\n")
-_PLAN = phrases(
+_PATCH = late_phrases("patch | hunk | edits | diff | directory | folder\n")
+_WORK = late_phrases("operation | request | task | run | turn | job | execution | generation | query | workflow\n")
+_PLACE = late_phrases("region | country | territory | location\n")
+_PLAN = late_phrases(
     "upgrade | free plan | paid plan | subscription | plan | license | licence | trial | tier | seat | membership | entitlement\n"
 )
-_LIMIT = phrases("limit | quota | allowance | usage | cap\n")
-_STEPS = phrases("""
+_LIMIT = late_phrases("limit | quota | allowance | usage | cap\n")
+_STEPS = late_phrases("""
     steps | iterations | turns | rounds | tool calls | recursion | depth | max steps | max turns | max iterations | loop
     cycles
 """)
-_LENGTH = phrases("""
+_LENGTH = late_phrases("""
     tokens | token window | context | prompt | input | conversation | kv cache | transcript | history | message length
     sequence
     output length | output tokens | max tokens | n_batch | n_tokens | characters | chunk | max_seq_len | n_ctx
     context size | text
 """)
-_SENT = phrases("""
+_SENT = late_phrases("""
     image | images | file | files | pdf | page | pages | document | attachment | payload | body | upload | audio | video | size
     bytes | mb | request | array | content | uploads | media | tools | messages | functions | parameters
 """)
-_IDENTITY = phrases("""
+_IDENTITY = late_phrases("""
     api key | api keys | access token | refresh token | oauth | auth token | security token | sso | api token | bearer
     session token
     private key | license key | secret key | credential | credentials | login | log in | sign in | signed in | logged in
@@ -62,18 +62,18 @@ _IDENTITY = phrases("""
     auth | keychain | keyring | api access | device code | verification code | member | this key | your key
     credentials file | directory role | organization | organisation | workspace | certificate authority | token | principal
 """)
-_PERMISSION = phrases("""
+_PERMISSION = late_phrases("""
     permission | permissions | privilege | privileges | scope | scopes | role | roles | access | authorized | administrator
     admin
     acl | rbac | iam | sudo | root
 """)
-_MODEL = phrases("model | models | deployment | engine\n")
-_OUTPUT = phrases("""
+_MODEL = late_phrases("model | models | deployment | engine\n")
+_OUTPUT = late_phrases("""
     output | response | completion | answer | reply | arguments | function call | tool call | tool calls | generation | llm
     json
     response body | model output | chunk | assistant message
 """)
-_SETTINGS = phrases("""
+_SETTINGS = late_phrases("""
     config | configuration | settings | package.json | yaml | toml | schema | environment variable | env | option | flag
     argument
     parameter | parameters | temperature | top_p | max_tokens | stop | seed | sequences | response_format | tool_choice
@@ -81,22 +81,22 @@ _SETTINGS = phrases("""
     shape | embedding | vector | mode | endpoint | field | value | property | header | url | uri | header value | syntax
     format | type
 """)
-_OTHER_SIDE = phrases("""
+_OTHER_SIDE = late_phrases("""
     server | servers | backend | upstream | our side | our end | service | services | gateway | provider | providers
     cluster | workers
     worker | replica | broker | brokers | engine | platform | endpoint | api | host | instance | database | daemon | registry
     runner | node | nodes | pod | container | enginecore | replicas
 """)
-_LINE = phrases("""
+_LINE = late_phrases("""
     connection | network | socket | stream | tunnel | proxy | transport | websocket | tcp | http2 | handshake | peer
     remote host
     internet | wifi | vpn | http client
 """)
-_LOCK = phrases(
+_LOCK = late_phrases(
     "lock | resource | lease | mutex | transaction | port | device | file | profile | session | database | state\n"
 )
 
-WHO = phrases("""
+_WHO = late_phrases("""
     token | credential | credentials | login | account | organization | organisation | subscription | subscribed | password
     api key
     license | licence | permission | workspace | membership | identity | oauth | sso | your key | this key | user
@@ -104,21 +104,21 @@ WHO = phrases("""
 """Who asks, in words that a text about a network rarely has."""
 
 # What is said of it.
-TURNED_AWAY = phrases("""
+_TURNED_AWAY = late_phrases("""
     invalid | expired | revoked | disabled | inactive | required | rejected | denied | suspended | not subscribed
     deactivated | banned
     not allowed | forbidden | unauthorized | blocked | restricted | prohibited | not permitted | unauthenticated | by policy
 """)
 """What is said of somebody who may not."""
-_STOPPED = phrases("""
+_STOPPED = late_phrases("""
     skip | skipped | interrupted | aborted | cancelled | canceled | stopped by | cancelled by | canceled by | pressed
     cancellation | terminated by
 """)
-_REFUSED = phrases("""
+_REFUSED = late_phrases("""
     rejected | denied | declined | doesn't want | does not want | did not approve | not approved | disapproved | chose not to
     not in the allow list | not allowed | not permitted | blocked | requires approval | was refused | disallowed
 """)
-_SPENT = phrases("""
+_SPENT = late_phrases("""
     low | run out | ran out | running out | insufficient | negative | exhausted | depleted | empty | zero | reached
     exceeded | used up
     not enough | required | no subscription | no active | cancelled | canceled | not include | not included | not in plan
@@ -126,19 +126,19 @@ _SPENT = phrases("""
     suspended | no longer
     out of | top up | due | disabled
 """)
-_REACHED = phrases("""
+_REACHED = late_phrases("""
     reached | exceeded | exceeds | exhausted | used up | hit | over | consumed | used all | maxed out | full | no more
     limited | max
     maximum | stopping | surpassed
 """)
-_OVER = phrases("""
+_OVER = late_phrases("""
     exceed | exceeding | too long | too large | too many | too big | larger than | longer than | more than | greater than
     at most | maximum | overflow
     too much | too small | is full | context full | context low | remaining | ran out of | capped | above | reached
     does not fit | doesn't fit | no room | over the limit | beyond | above the | larger | oversized | compact | limit
     no slot | cache slot
 """)
-UNACCEPTED = phrases("""
+UNACCEPTED = late_phrases("""
     invalid | expired | revoked | missing | failed | disabled | inactive | does not exist | lacks | required | rejected
     blocked
     denied | not accepted | could not | mismatch | ended | suspended | unverified | wrong | incorrect | must | please
@@ -149,26 +149,26 @@ UNACCEPTED = phrases("""
     cannot be used
     no stored | no active | no valid | not a | is not | isn't | improper | stale | not in
 """)
-_NOT_ALLOWED = phrases("""
+_NOT_ALLOWED = late_phrases("""
     denied | disabled | blocked | restricted | insufficient | forbidden | lacks | lack | missing | required | not have
     not granted
     not allowed | not permitted | revoked | without | prohibited | only | needs | not been granted | no access
 """)
-_POLICY = phrases("""
+_POLICY = late_phrases("""
     was filtered | been filtered | withheld | moderation | violates | violation | violate | unsafe | harmful | refusal
     terms of service | guidelines | can't help with
     cannot help with | unable to help with | disallowed content | safety | against policy | policy | offensive | copyrighted
 """)
-_NOT_POLICY = phrases(
+_NOT_POLICY = late_phrases(
     "constraint | access violation | retry policy | restart policy | sharing violation | memory safety\n"
 )
-_GONE = phrases("""
+_GONE = late_phrases("""
     shut down | sunset | retired | deprecated | discontinued | removed | no longer | end of life | eol | decommissioned
     obsolete
     isn't a model | not a model | missing in | withdrawn | not deployed | not installed | unknown | not exist
     doesn't exist | not found | try pulling | unsupported
 """)
-_UNREADABLE = phrases("""
+_UNREADABLE = late_phrases("""
     malformed | could not be parsed | cannot be parsed | not parse | couldn't parse | failed to parse | unable to parse
     parse error
     parsing | did not match | does not match | doesn't match | invalid json | not valid json | unparseable | unparsable
@@ -178,7 +178,7 @@ _UNREADABLE = phrases("""
     cut off | not well formed | no json | failed to deserialize | deserialization | unserializable | missing field
     no content
 """)
-_WRONG = phrases("""
+_WRONG = late_phrases("""
     unknown | unrecognized | unrecognised | must be | must not | must have | cannot both | mutually exclusive | not permitted
     not accepted | is not one of | not one of | out of range | positive integer | supported values | not a valid | a valid
     illegal
@@ -190,13 +190,13 @@ _WRONG = phrases("""
     isn't enabled | may not | isn't allowed | isn't supported | does not match | doesn't match
     above the | can't be | misspelled | did you mean | not expected | wrong
 """)
-_BROKEN = phrases("""
+_BROKEN = late_phrases("""
     closed | reset | lost | dropped | broken | refused | interrupted | terminated | disconnected | unreachable | cut | cut off
     went away | gone away | ended unexpectedly | ended before | hung up | disconnect | failure | unstable | severed | down
     offline
     not reachable | no connection
 """)
-_ILL = phrases("""
+_ILL = late_phrases("""
     busy | not ready | no workers | is starting | are starting | still starting | starting up | server starting
     is restarting | restarting | maintenance | overload | overloaded | unhealthy | degraded | outage
     recovering | is down | are down | unavailable | not available | warming | went wrong | internal error | error occurred
@@ -206,10 +206,10 @@ _ILL = phrases("""
     pool is exhausted | fault | not started | being started | not responding | are ready | on our side | on our end
     rebooting | draining
 """)
-_DIED = phrases(
+_DIED = late_phrases(
     "died | crashed | exited unexpectedly | terminated unexpectedly | quit unexpectedly | dead | has crashed | panicked\n"
 )
-_STALLED = phrases("""
+_STALLED = late_phrases("""
     stalled | no data received | no response received | did not respond | not respond in time | no output for | no activity
     unresponsive
     hung | time limit | took too long | taking too long | taking longer than | deadline | timed out | timeout
@@ -223,13 +223,13 @@ SETTING_OF_TIME = phrases("""
     timeout argument | deadline must | timeout is not a | unknown timeout | timeout setting | 'timeout' must
 """)
 """A time limit is named, but none ran out."""
-_ENDED = phrases(
+_ENDED = late_phrases(
     "exceeded | expired | elapsed | reached | passed | waited | waiting | without | received | within | respond | after\n"
 )
-_HELD = phrases(
+_HELD = late_phrases(
     "locked | in use | busy | held by | being used | already running | in progress | contention | another process\n"
 )
-_ABSENT = phrases("""
+_ABSENT = late_phrases("""
     could not find | cannot find | can't find | couldn't find | unable to find | unable to locate | could not locate
     not found | no such
     does not exist | doesn't exist | no longer exists | not exist | nothing found | no matching | no matches | unknown revision
@@ -239,7 +239,7 @@ _ABSENT = phrases("""
     cannot locate | no file
 """)
 # What a parser of JSON prints in Go, Rust, Python, JavaScript, Java and .NET. The text that it read came from the other side.
-_PARSERS = phrases("""
+_PARSERS = late_phrases("""
     looking for beginning of | unexpected end of json | cannot unmarshal | eof while parsing | expected value at line
     expecting value
     expecting property name | unterminated string | ',' delimiter | invalid start of a value | unexpected non-whitespace
@@ -250,16 +250,16 @@ _PARSERS = phrases("""
     trailing characters at line | expected ident at line | key must be a string at line | line 1 column
     'utf-8' codec can't decode | invalid utf-8 | incomplete json | jsonmappingexception
 """)
-_UNAPPLIED = phrases("""
+_UNAPPLIED = late_phrases("""
     does not apply | corrupt | could not be matched | not matched | failed to apply | not empty | conflict | rejected
     did not match
 """)
-_ENDED_EARLY = phrases("cancelled | canceled | aborted\n")
-_NOT_SERVED = phrases(
+_ENDED_EARLY = late_phrases("cancelled | canceled | aborted\n")
+_NOT_SERVED = late_phrases(
     "not served | not available | not supported | unsupported | unavailable | restricted | blocked | not allowed\n"
 )
-_DISK = phrases("disk | storage | volume | filesystem | inode | inodes\n")
-_FULL = phrases("full | no space | out of space | exceeded | not enough space | insufficient space | exhausted\n")
+_DISK = late_phrases("disk | storage | volume | filesystem | inode | inodes\n")
+_FULL = late_phrases("full | no space | out of space | exceeded | not enough space | insufficient space | exhausted\n")
 
 _Row = tuple["Code", "tuple[Phrases, ...]"]
 _NEVER: tuple[_Row, ...] = (
@@ -294,8 +294,6 @@ _HEALS: tuple[_Row, ...] = (
     ("TOOL_RESOURCE_BUSY", (_LOCK, _HELD)),
 )
 _ROWS = (*_NEVER, *_ACCESS, *_WRONG_INPUT, *_HEALS)
-CONCEPTS = reduce(or_, (groups[0] for _, groups in _ROWS)) | _POLICY | _STALLED | _ENDED | _PARSERS | _OUTPUT
-"""Every word that a meaning may begin with, as one group."""
 
 
 def _row(evidence: Evidence, rows: tuple[_Row, ...]) -> Code | None:
@@ -318,6 +316,14 @@ def _ran_out(evidence: Evidence) -> bool:
     return evidence.matches(_ENDED) and _SPAN.search(evidence.text) is not None
 
 
+def turned_away(evidence: Evidence) -> bool:
+    """Whether a short text names who asks and that they may not."""
+    if len(evidence.text) > LONGEST:
+        return False
+    late = find_late(evidence.text)
+    return late & _WHO != 0 and late & _TURNED_AWAY != 0
+
+
 def meant(evidence: Evidence) -> Code | None:
     """Return the code of the first meaning; None for a long text.
 
@@ -325,6 +331,7 @@ def meant(evidence: Evidence) -> Code | None:
     """
     if len(evidence.text) > LONGEST:
         return None
+    evidence = msgspec.structs.replace(evidence, matched=evidence.matched | find_late(evidence.text))
     if evidence.matches(_PERSON) and (code := _row(evidence, _NEVER[:2])) is not None:
         return code
     if evidence.matches(_OUTPUT) and evidence.matches(_OUTPUT_LIMIT):
@@ -339,7 +346,9 @@ def meant(evidence: Evidence) -> Code | None:
     return _row(evidence, _ROWS)
 
 
-_OUTPUT_LIMIT = phrases("max tokens", "max_tokens", "token limit", "length limit", "output limit", "maximum output")
-_OF_A_FILE = phrases(
+_OUTPUT_LIMIT = late_phrases(
+    "max tokens", "max_tokens", "token limit", "length limit", "output limit", "maximum output"
+)
+_OF_A_FILE = late_phrases(
     "config | configuration | settings | package.json | yaml | toml | manifest | lockfile | request body\n"
 )

@@ -22,7 +22,7 @@ __all__ = ["IDENTIFIERS", "identified"]
 
 def _identifiers(text: str) -> Phrases:
     """Declare identifiers, as words of a text and as codes of a body."""
-    return phrases(" | ".join(text.split()) + "\n") | codes(text)
+    return codes(text, phrases(" | ".join(text.split()) + "\n"))
 
 
 _TABLE: tuple[tuple[Code, Phrases], ...] = (

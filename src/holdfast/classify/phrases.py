@@ -27,8 +27,10 @@ __all__ = [
     "class_names",
     "codes",
     "codes_in",
+    "find_late",
     "find_phrases",
     "known_class",
+    "late_phrases",
     "names",
     "phrases",
 ]
@@ -56,7 +58,12 @@ this is faster to check than the phrase. If the phrase has no second word, the i
 only one word, `phrase` is empty. The index grows while the rule families are imported."""
 _indexed_words: set[str] = set()
 """The indexing words and second words of `_index`. Other words of a text are ignored."""
+_late_index: dict[str, list[tuple[str, str, Phrases]]] = {}
+_late_words: set[str] = set()
+"""The same for phrases that are searched for only if no exact rule knows a text. Most failures never need them."""
 _groups = 0
+# Late groups have high bits, so that the numbers that every rule compares stay short.
+_late_groups = 1_024
 
 
 def names(text: str) -> frozenset[str]:
@@ -96,7 +103,16 @@ def phrases(*blocks: str) -> Phrases:
     Phrases are written in lower case with plain quotes. A block holds several phrases, separated by ` | ` and line
     ends. A block with one phrase is used as it is, with its spaces.
     """
-    group = _next_group()
+    return _declared(blocks, _index, _indexed_words)
+
+
+def late_phrases(*blocks: str) -> Phrases:
+    """Do the same as `phrases`, for words that only `find_late` searches for."""
+    return _declared(blocks, _late_index, _late_words)
+
+
+def _declared(blocks: tuple[str, ...], index: dict[str, list[tuple[str, str, Phrases]]], indexed: set[str]) -> Phrases:
+    group = _next_late_group() if index is _late_index else _next_group()
     for text in _split(blocks):
         if not text.removesuffix("…").isascii() and " " not in text:
             _unspaced[text] = _unspaced.get(text, 0) | group
@@ -104,13 +120,13 @@ def phrases(*blocks: str) -> Phrases:
         words, second = _indexing_words(text)
         phrase = "" if _WORD.fullmatch(text) else text.removesuffix("…")
         for word in words:
-            _add(word, second or word, phrase, group)
+            _add(word, second or word, phrase, group, index=index, indexed=indexed)
     return group
 
 
-def codes(text: str) -> Phrases:
-    """Declare machine codes (lower case, separated by spaces) and return them as one group."""
-    group = _next_group()
+def codes(text: str, group: Phrases = 0) -> Phrases:
+    """Declare machine codes (lower case, separated by spaces) and return them as one group, a new one or the given one."""
+    group = group or _next_group()
     for code in text.split():
         _coded[code] = _coded.get(code, 0) | group
     return group
@@ -142,17 +158,43 @@ def find_phrases(text: str) -> Phrases:
     return matched if matched & SECRETS or not _may_hold_a_secret(text, f"{spaced} ") else matched | SECRETS
 
 
+def find_late(text: str) -> Phrases:
+    """Return the groups of `late_phrases` that have a phrase in `text`."""
+    spaced = text.encode().translate(_SPACED).decode() if text.isascii() else " ".join(_LATIN_WORD.findall(text))
+    words = _late_words.intersection(spaced.split())
+    matched = 0
+    for word in words:
+        for second, phrase, groups in _late_index[word]:
+            if second in words and phrase in text:
+                matched |= groups
+    return matched
+
+
 def _next_group() -> Phrases:
     global _groups  # noqa: PLW0603 - one counter gives each group its bit
     _groups += 1
     return 1 << _groups
 
 
-def _add(word: str, second: str, phrase: str, group: Phrases) -> None:
+def _next_late_group() -> Phrases:
+    global _late_groups  # noqa: PLW0603 - as above
+    _late_groups += 1
+    return 1 << _late_groups
+
+
+def _add(
+    word: str,
+    second: str,
+    phrase: str,
+    group: Phrases,
+    *,
+    index: dict[str, list[tuple[str, str, Phrases]]] = _index,
+    indexed: set[str] = _indexed_words,
+) -> None:
     """Index a phrase under a word. If several groups declare the phrase, it is still indexed and searched for once."""
-    _index.setdefault(second, [])
-    entries = _index.setdefault(word, [])
-    _indexed_words.update((word, second))
+    index.setdefault(second, [])
+    entries = index.setdefault(word, [])
+    indexed.update((word, second))
     for place, (other, same, groups) in enumerate(entries):
         if same == phrase and other == second:
             entries[place] = (second, phrase, groups | group)

@@ -6,9 +6,9 @@ import re
 
 import msgspec
 
-from holdfast.classify.concepts import CONCEPTS, LONGEST, UNACCEPTED, meant
+from holdfast.classify.concepts import LONGEST, UNACCEPTED, meant
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, fold
-from holdfast.classify.phrases import find_phrases, phrases
+from holdfast.classify.phrases import find_late, find_phrases, late_phrases
 from holdfast.faults import Scope
 
 _CALL = frozenset(
@@ -17,7 +17,6 @@ _CALL = frozenset(
 """Which key and which account is meant is a guess, so the verdict is about this call: a circuit for the key must not open."""
 
 
-@applies_when(CONCEPTS)
 def by_word_groups(evidence: Evidence) -> Verdict | None:
     """A short text without a status names a thing and what happened to it, in whatever words."""
     if (
@@ -53,37 +52,39 @@ def by_parts_of_words(evidence: Evidence) -> Verdict | None:
 
 
 # In the output of a program, "token", "account" and "root" have other meanings.
-_LOGIN = phrases("""
+_LOGIN = late_phrases("""
     sso | mfa | multi-factor | two-factor | 2fa | oauth | access token | refresh token | auth token | api token | api key
     credential
     credentials | passphrase | keychain | keyring | authenticate | authentication | not authorized | bearer
 """)
 
 
-@applies_when(_LOGIN, local=True)
+@applies_when(local=True)
 def login_in_stderr(evidence: Evidence) -> Verdict | None:
     """A program printed a short text about a login that failed."""
     process = evidence.source is Source.PROCESS and evidence.exit_code and (evidence.status or 0) < 400
-    if not process or len(evidence.text) > LONGEST or not evidence.matches(UNACCEPTED):
+    if not process or len(evidence.text) > LONGEST:
         return None
-    return Verdict(code="AUTH_FAILED", scope=Scope.REQUEST)
+    late = find_late(evidence.text)
+    return Verdict(code="AUTH_FAILED", scope=Scope.REQUEST) if late & _LOGIN and late & UNACCEPTED else None
 
 
-_LINE = phrases(
+_LINE = late_phrases(
     "connection | network | communications link | channel | socket | tunnel | websocket | remote host | session\n"
 )
-_BROKEN = phrases("""
+_BROKEN = late_phrases("""
     refused | reset | was lost | is lost | dropped | broken | disconnected | link failure | unreachable | hung up | severed
 """)
 
 
-@applies_when(_BROKEN, local=True)
+@applies_when(local=True)
 def line_in_stderr(evidence: Evidence) -> Verdict | None:
     """A program printed a short text about a connection that broke."""
     process = evidence.source is Source.PROCESS and evidence.exit_code and (evidence.status or 0) < 400
-    if not process or len(evidence.text) > LONGEST or not evidence.matches(_LINE):
+    if not process or len(evidence.text) > LONGEST:
         return None
-    return Verdict(code="ACTOR_CLI_NETWORK")
+    late = find_late(evidence.text)
+    return Verdict(code="ACTOR_CLI_NETWORK") if late & _LINE and late & _BROKEN else None
 
 
 IN_STDERR = (login_in_stderr, line_in_stderr)

@@ -11,7 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from holdfast.classify.concepts import SETTING_OF_TIME, TURNED_AWAY, WHO
+from holdfast.classify.concepts import SETTING_OF_TIME, turned_away
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import class_names, phrases
 from holdfast.classify.sentences import NOT_STARTED
@@ -275,7 +275,7 @@ def websocket_class(evidence: Evidence) -> Verdict | None:
 @applies_when(_WEBSOCKET)
 def websocket_words(evidence: Evidence) -> Verdict | None:
     """Only the text shows that a WebSocket was closed."""
-    if evidence.matches(WHO) and evidence.matches(TURNED_AWAY):
+    if turned_away(evidence):
         return Verdict(code="AUTH_FORBIDDEN")
     return _websocket_close(evidence)
 
@@ -304,7 +304,7 @@ def by_words(evidence: Evidence) -> Verdict | None:
     ):
         return None
     code = _unless_other(evidence, evidence.first_match(_WORDS))
-    if code == "CONN_RESET" and evidence.raised is None and evidence.matches(WHO) and evidence.matches(TURNED_AWAY):
+    if code == "CONN_RESET" and evidence.raised is None and turned_away(evidence):
         # The connection was not made, because of who asked for it.
         return None
     if code == "PROVIDER_TIMEOUT" and (evidence.matches(SETTING_OF_TIME) or NOT_STARTED.search(evidence.text)):

@@ -7,9 +7,9 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from holdfast.classify.concepts import TURNED_AWAY, WHO
+from holdfast.classify.concepts import turned_away
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import find_late, late_phrases, phrases
 from holdfast.classify.sentences import LATER, LONGEST, NO_ANSWER, meaning
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def by_meaning(evidence: Evidence) -> Verdict | None:
     if raised is not None and evidence.named("TypeError", "AttributeError", "KeyError"):
         return None
     code = meaning(evidence.text)
-    if code == "CONN_RESET" and evidence.matches(WHO) and evidence.matches(TURNED_AWAY):
+    if code == "CONN_RESET" and turned_away(evidence):
         code = None
     elif code == "CONN_RESET" and evidence.matches(_ABSENT):
         # The connection failed because what was asked for does not exist: psql reports a missing database in this way.
@@ -224,19 +224,19 @@ def absent(evidence: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_FILE_NOT_FOUND", weak=True) if coded else None
 
 
-_FAILED = phrases("""
+_FAILED = late_phrases("""
     failed to | unable to | cannot | could not | couldn't | can't | error while | error reading | error writing
     error creating | failed
     error executing | error parsing | error opening | error loading
 """)
 
 
-@applies_when(_FAILED)
 def failed_here(evidence: Evidence) -> Verdict | None:
     """A short text says that something could not be done, and names no reason to expect better next time."""
     plain = evidence.source is Source.TEXT and evidence.raised is None and evidence.status is None
     unspecific = plain and not evidence.matches(_LIMIT | _LOGIN | _INVALID | _ABSENT) and len(evidence.text) < LONGEST
-    return Verdict(code="TOOL_EXECUTION_FAILED", weak=True) if unspecific else None
+    named = unspecific and find_late(evidence.text) & _FAILED
+    return Verdict(code="TOOL_EXECUTION_FAILED", weak=True) if named else None
 
 
 @applies_when(_LIMIT | _LOGIN | _INVALID | _ABSENT)

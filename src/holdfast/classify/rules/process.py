@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
-from holdfast.classify.phrases import class_names, codes, names, phrases
+from holdfast.classify.phrases import class_names, codes, find_late, late_phrases, names, phrases
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -249,22 +249,23 @@ def server_words(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_UNAVAILABLE") if process else None
 
 
-_DOWNLOAD = phrases("""
+_DOWNLOAD = late_phrases("""
     failed to download | download failed | failed to fetch | error downloading | failed retrieving | blob upload unknown
     downloads failed
 """)
-_ITS_OWN_REASON = phrases("""
+_ITS_OWN_REASON = late_phrases("""
     not found | does not exist | no such | 404 | unsupported | not supported | invalid | checksum | signature | permission
     denied
     unauthorized | forbidden | no space | certificate | hash mismatch | not available for
 """)
 
 
-@applies_when(_DOWNLOAD, local=True)
+@applies_when(local=True)
 def download(evidence: Evidence) -> Verdict | None:
     """A program could not download something and names no reason that would stay."""
     process = evidence.source is Source.PROCESS and evidence.exit_code and evidence.status is None
-    return Verdict(code="ACTOR_CLI_NETWORK") if process and not evidence.matches(_ITS_OWN_REASON) else None
+    late = find_late(evidence.text) if process else 0
+    return Verdict(code="ACTOR_CLI_NETWORK") if late & _DOWNLOAD and not late & _ITS_OWN_REASON else None
 
 
 @applies_when(local=True)
