@@ -10,8 +10,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.output import confirmed, narrate, show_json
 from holdfast.cli.session_history import command
 from holdfast.faults import InvalidError
-from holdfast.sessions.admin import abandon_turn, find, fork_session, overview, resolve_step
-from holdfast.sessions.history import history_of
+from holdfast.sessions.admin import abandon_turn, find, fork_session, overview, resolve_step, retry_turn
 
 if TYPE_CHECKING:
     from holdfast.stores import Store
@@ -71,26 +70,17 @@ async def sessions_abandon(store: Store, given: str, *, reason: str, yes: bool, 
     return await _end_turn(store, session, reason, "abandon", as_json=as_json)
 
 
-async def sessions_retry(store: Store, given: str, *, yes: bool, url: str | None, as_json: bool) -> Exit:
-    """Let the turn in flight begin anew. Steps of it that must not happen twice need a person's yes."""
+async def sessions_retry(store: Store, given: str, *, as_json: bool) -> Exit:
+    """Let the turn in flight begin anew. Unsafe steps that happened, or may have, stay done."""
     session = await find(store, given)
-    seen, history = await overview(store, session), await history_of(store, session)
-    turn = next((one for one in history.turns if one.number == seen.turn), None) if seen.in_flight else None
-    if turn is None:
-        again = "its program does failed steps outside of turns again by itself"
-        raise InvalidError.saying("session", "a session with a turn in flight", f"{session}, which has none: {again}")
-    unknown = [step.call for step in turn.steps if step.state == "unknown"]
-    if unknown:
-        show = command(url, "show", session)
-        raise InvalidError.saying("retry", "a turn whose steps all have a known end", f"{unknown[0]}: see `{show}`")
-    twice = [step.call for step in turn.steps if step.effect == "unsafe" and step.state == "done"]
-    if twice and not yes:
-        question = (
-            f"Begin turn {turn.number} of {session} anew? It has done {', '.join(twice)}, which would happen twice."
-        )
-        if not confirmed(question):
-            return Exit.REFUSED
-    return await _end_turn(store, session, "retry", "retry", as_json=as_json)
+    number, kept = await retry_turn(store, session)
+    if as_json:
+        show_json({"schema": "holdfast.sessions.retry/1", "session": session, "turn": number, "kept": list(kept)})
+        return Exit.OK
+    narrate(f"turn {number} of {session} begins anew when its program runs")
+    if kept:
+        narrate(f"these must not happen twice, and stay done: {', '.join(kept)}")
+    return Exit.OK
 
 
 async def _end_turn(store: Store, session: str, reason: str, verb: str, *, as_json: bool) -> Exit:

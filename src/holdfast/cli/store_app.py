@@ -252,11 +252,11 @@ def sessions_resolve(
 
 
 @sessions.command("retry")
-def sessions_retry(session: _Session, yes: _NoQuestion = False, store: _Store = None, as_json: _Json = False) -> None:
+def sessions_retry(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
     """Let the turn in flight begin anew when the program runs. To continue it instead, just start the program."""
     from holdfast.cli.session_repairs import sessions_retry as verb
 
-    _perform_on(store, lambda opened: verb(opened, session, yes=yes, url=store, as_json=as_json))
+    _perform_on(store, lambda opened: verb(opened, session, as_json=as_json))
 
 
 @sessions.command("abandon")

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import machine
-from holdfast.sessions.doubts import key_of, resolution
+from holdfast.sessions.doubts import anew, key_of, resolution, suffix
 from holdfast.sessions.journal import VERSION, audit, fresh_id, memory_of, read_snapshot
 from holdfast.sessions.lease import is_gone, take
 from holdfast.sessions.log import EntryBody, SessionMemory, StateChanged, TurnEnded, new_entry
@@ -50,6 +50,7 @@ __all__ = [
     "make_resumable",
     "overview",
     "resolve_step",
+    "retry_turn",
 ]
 
 _TAKE_S = 10.0
@@ -186,6 +187,25 @@ async def abandon_turn(store: Store, session: str, reason: str = "abandoned") ->
         entries = (new_entry(ended, fresh_id()),)
         await store.commit(Commit(session=session, fence=lease.fence, entries=entries, audit=(known,)))
     return memory.turn
+
+
+async def retry_turn(store: Store, session: str) -> tuple[int, tuple[str, ...]]:
+    """Let the turn in flight begin anew when its program runs; return its number and the keys of the steps that stay done.
+
+        number, kept = await retry_turn(store, "release-42")
+
+    Its steps run again, and its questions are asked again. Unsafe steps that happened, or may have, stay: they never happen twice.
+    Raises `InvalidError` if no turn is in flight, and SESS_LEASE_LOST while a living process works in the session.
+    """
+    async with _owning(store, session) as lease:
+        memory = await memory_of(store, session)
+        if not memory.in_flight:
+            raise InvalidError.saying("session", "a session with a turn in flight", f"{session}, which has none")
+        forgotten, record = anew(memory, session, by="outside")
+        entries = (new_entry(forgotten, fresh_id()),)
+        await store.commit(Commit(session=session, fence=lease.fence, entries=entries, audit=(record,)))
+    kept = [name for name in memory.steps if name not in forgotten.steps]
+    return memory.turn, tuple(key_of(session, suffix(memory.turn, name)) for name in kept)
 
 
 async def fork_session(store: Store, session: str, new: str, *, at: int | None = None) -> int:

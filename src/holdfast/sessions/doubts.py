@@ -15,8 +15,8 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppress
 from holdfast.sessions import codec
 from holdfast.sessions.journal import audit
-from holdfast.sessions.log import StepEnded
-from holdfast.sessions.steps import identity_of
+from holdfast.sessions.log import StepEnded, StepsForgotten
+from holdfast.sessions.steps import identity_of, is_bound
 
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.stores import NewAudit
 
 __all__ = [
+    "anew",
     "call_text",
     "drifted",
     "key_of",
@@ -165,6 +166,16 @@ def resolution(
     # Keep the name and arguments of its start, so that the step is recognised when the program calls it again.
     ended = StepEnded(turn=entry.turn, step=entry.step, args=entry.args, ok=happened, result=stored)
     return ended, audit("Approval", key_of(session, found[0]), step=entry.step, happened=happened)
+
+
+def anew(memory: SessionMemory, session: str, **facts: Any) -> tuple[StepsForgotten, NewAudit]:
+    """Return the entry and the audit record that let the turn in flight begin anew.
+
+    Unsafe steps that happened, or may have, are not forgotten.
+    """
+    gone = [name for name, entry in memory.steps.items() if not is_bound(entry)]
+    record = audit("Turn", session, turn=memory.turn, event="retried", forgotten=len(gone), **facts)
+    return StepsForgotten(turn=memory.turn, steps=gone, anew=True), record
 
 
 def left_open(runtime: Runtime | None) -> Suppression:

@@ -20,12 +20,12 @@ from holdfast import options
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec
+from holdfast.sessions.doubts import anew
 from holdfast.sessions.journal import audit
-from holdfast.sessions.log import StepsForgotten, TurnEnded, TurnOutcome, TurnStarted
+from holdfast.sessions.log import TurnEnded, TurnOutcome, TurnStarted
 from holdfast.sessions.questions.methods import QuestionMethods
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.step_runner import StepRunner
-from holdfast.sessions.steps import is_bound
 from holdfast.sessions.turn import Locks, Turn
 from holdfast.stores import SessionState
 
@@ -181,10 +181,8 @@ class TurnRunner(QuestionMethods):
 
     async def _begin_anew(self) -> None:
         """Forget what the turn in flight has done. Unsafe steps that happened, or may have, stay done."""
-        memory = self._journal.memory
-        gone = [name for name, entry in memory.steps.items() if not is_bound(entry)]
-        record = audit("Turn", self.id, turn=memory.turn, event="retried", forgotten=len(gone))
-        await self._journal.write(StepsForgotten(turn=memory.turn, steps=gone, anew=True), audit=(record,))
+        forgotten, record = anew(self._journal.memory, self.id)
+        await self._journal.write(forgotten, audit=(record,))
         self._restore_context()
 
     async def _start_turn(self, given: Any, known_by: str) -> None:
