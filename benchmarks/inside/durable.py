@@ -40,6 +40,29 @@ async def holdfast(folder, url, writers):
 
 
 @asynccontextmanager
+async def step(folder, url, writers):
+    """An event is the result of a step that declares nothing: an open session runs it and stores what it returns."""
+    from holdfast.sessions import Session
+    from holdfast.stores import PostgresStore, SqliteStore
+
+    warnings.simplefilter("ignore")
+    async with PostgresStore(url) if url else SqliteStore(folder / "step.db") as store:
+        opened = [await Session.open(f"s{n}", store=store).__aenter__() for n in range(writers)]
+
+        async def append(writer, number):
+            await opened[writer].step(_speak, number)
+
+        yield append
+        for session in opened:
+            await session.__aexit__(None, None, None)
+
+
+def _speak(number):
+    del number
+    return TEXT
+
+
+@asynccontextmanager
 async def langgraph(folder, url, writers):
     del writers
     from langgraph.checkpoint.base import empty_checkpoint
@@ -144,7 +167,7 @@ async def psycopg(folder, url, writers):
         yield append
 
 
-CONTENDERS = {"holdfast": holdfast, "langgraph": langgraph, "dbos": dbos, "psycopg": psycopg}
+CONTENDERS = {"holdfast": holdfast, "step": step, "langgraph": langgraph, "dbos": dbos, "psycopg": psycopg}
 RAW = {"raw": 1, "raw batched": BATCH}
 """How many rows a transaction has."""
 

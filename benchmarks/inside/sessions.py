@@ -18,6 +18,8 @@ from holdfast.sessions import Session
 from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.stores import Commit, NewEntry, NewSession, SqliteStore
 
+# An entry that a session reads as a message.
+MESSAGE = BODY.replace(b'"type":', b'"said":')
 AT_ONCE = 64
 ROUNDS = 5
 WARM_UP = 50
@@ -47,6 +49,14 @@ class Bench:
         for file in (Path(path), Path(f"{path}-wal")):
             _forget(file)
         return {**asyncio.run(_restart(path, session)), "bytes": Path(path).stat().st_size}
+
+    def waiting(self, *, path: str, sessions: int, lease: float) -> dict[str, float]:
+        """Return the share of a core that open sessions need while they wait, and how many lost their lease."""
+        return asyncio.run(_waiting(path, sessions, lease))
+
+    def by_address(self, *, path: str, sessions: int, shared: bool) -> dict[str, float]:
+        """Return the seconds in which so many sessions do a step each, all at once: by address, or on a store that is open."""
+        return asyncio.run(_by_address(path, sessions, shared=shared))
 
     def idle(self, *, path: str, sessions: int) -> dict[str, float]:
         """Return the bytes of a session that is open: as it was opened, and after a turn."""
@@ -145,8 +155,37 @@ async def _idle(path, sessions):
     return {"fresh_bytes": (fresh - before - own) / sessions, "used_bytes": (used - before - own) / sessions}
 
 
-async def _opened(store, name):
-    return await Session.open(name, store=store).__aenter__()
+async def _waiting(path, sessions, lease):
+    async with SqliteStore(path, durability="fast") as store:
+        opened = [await _opened(store, f"s{n}", lease=lease) for n in range(sessions)]
+        await asyncio.sleep(lease / 3)
+        cpu, began = time.process_time(), time.perf_counter()
+        await asyncio.sleep(lease)
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - began
+        now, lost = time.time(), 0
+        for session in opened:
+            record = await store.session(session.id)
+            lost += record.owner is None or record.lease_until < now or session.state == "error"
+            await session.__aexit__(None, None, None)
+    return {"core": cpu / wall, "lost": lost}
+
+
+async def _by_address(path, sessions, *, shared):
+    async def work(name, store):
+        async with Session.open(name, store=store) as session:
+            await session.step(_answer, name)
+
+    began = time.perf_counter()
+    if shared:
+        async with SqliteStore(path) as store:
+            await asyncio.gather(*(work(f"s{n}", store) for n in range(sessions)))
+    else:
+        await asyncio.gather(*(work(f"s{n}", path) for n in range(sessions)))
+    return {"wall": time.perf_counter() - began}
+
+
+async def _opened(store, name, **options):
+    return await Session.open(name, store=store, **options).__aenter__()
 
 
 async def _turn(session):
@@ -160,7 +199,7 @@ def _answer(question):
 
 
 def _entry(number):
-    return NewEntry(type="message", body=BODY, id=f"e{number}")
+    return NewEntry(type="message", body=MESSAGE, id=f"e{number}")
 
 
 def _traced():

@@ -50,7 +50,7 @@ __all__ = ["Groups"]
 
 MOST_JOBS = 256
 """The most commits in one group. More would delay the first of them too much."""
-MOST_HEADS = 20_000
+MOST_HEADS = 4_000
 _MOST_TURNS = 12
 """How many turns of the event loop a group waits for commits that are on their way."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tables", "run_script"]
 
-MOST_HEADS = 20_000
+MOST_HEADS = 2_000
 """How many sessions' heads are kept in memory."""
 
 T = TypeVar("T")
