@@ -147,13 +147,26 @@ def _recovering_commit(store: Store, runtime: Runtime | None) -> Callable[[Commi
         # Hold the store weakly: this function is kept as long as the store lives, and must not keep the store alive.
         weakly = weakref.ref(store)
 
+        async def attempt(what: Commit, failures: list[Exception]) -> Receipt:
+            kept = weakly()
+            assert kept is not None
+            if failures:
+                raise failures.pop()
+            return await kept.commit(what)
+
+        retried = recovery(attempt)
+
         async def commit(what: Commit) -> Receipt:
             kept = weakly()
             assert kept is not None
-            return await kept.commit(what)
+            # Nearly every commit succeeds at once, and a recovery costs as much as the commit. Its first attempt is made here.
+            try:
+                return await kept.commit(what)
+            except Exception as error:  # noqa: BLE001 - the recovery decides what is retried
+                return await retried(what, [error])
 
         # The entry also keeps the runtime alive, so that no other runtime can get the same `id()`.
-        known[name] = (runtime, recovery(commit))
+        known[name] = (runtime, commit)
     return known[name][1]
 
 

@@ -525,5 +525,7 @@ def name_of(fn: Callable[..., Any]) -> str:
 
     The module is left out, because the same module is `__main__` or has its real name, depending on how the program is started.
     """
-    fn = inspect.unwrap(getattr(fn, "func", fn))
+    # Most functions are plain: only a wrapper has one of these attributes.
+    if hasattr(fn, "func") or hasattr(fn, "__wrapped__"):
+        fn = inspect.unwrap(getattr(fn, "func", fn))
     return str(getattr(fn, "__qualname__", type(fn).__qualname__))

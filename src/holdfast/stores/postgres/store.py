@@ -31,7 +31,8 @@ from holdfast.stores.postgres.tables import DIALECT, migrate
 from holdfast.stores.records import Commit, Lease, Receipt, check_name
 from holdfast.stores.redaction import Mask, prepared
 from holdfast.stores.sql import commits, deletion, leases
-from holdfast.stores.sql.reads import Readable
+from holdfast.stores.sql.reads import Reads
+from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 from holdfast.stores.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
+    from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
     from holdfast.stores.sql.query import Script
 
 __all__ = ["PostgresStore"]
@@ -49,7 +51,7 @@ _LONGEST_SCHEMA = 50
 """PostgreSQL cuts names at 63 bytes, and the name of the notification channel is longer than the schema's."""
 
 
-class PostgresStore(Readable):
+class PostgresStore:
     """Sessions in one schema of a PostgreSQL database: `async with PostgresStore("postgresql://…") as store`.
 
     `server` is a connection string, or your own open `AsyncConnectionPool`, which stays open when the store closes. `busy` is the
@@ -83,6 +85,7 @@ class PostgresStore(Readable):
         self._clock = clock
         self._mask = Mask(redactor or process_redactor())
         self._wakeups = Wakeups()
+        self._reads = Reads(self._read)
         self._doubts: dict[bytes, Doubt] = {}
         self._engine: Engine | None = None
         self._id = ""
@@ -168,6 +171,44 @@ class PostgresStore(Readable):
             self._wakeups.wake((ready.session,))
             self._notifier.notify(ready.session)
         return receipt
+
+    async def session(self, session: str) -> SessionRecord:
+        """Return the record of a session, or raise SESS_NOT_FOUND."""
+        return await self._reads.session(session)
+
+    async def sessions(
+        self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
+    ) -> list[SessionRecord]:
+        """Return a page of sessions in the order of their ids: those after `after`, in one of `states` if given."""
+        return await self._reads.sessions(states=states, after=after, limit=limit)
+
+    async def read(
+        self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
+    ) -> list[Entry]:
+        """Return the entries after an offset. Raise SESS_GAP if some of them are gone, SESS_MANIFEST_DRIFT if one was changed."""
+        return await self._reads.read(session, after=after, limit=limit, max_bytes=max_bytes)
+
+    async def checkpoint(self, session: str) -> Checkpoint | None:
+        """Return the last checkpoint, or None. Raise SESS_MANIFEST_DRIFT if it was changed."""
+        return await self._reads.checkpoint(session)
+
+    async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
+        """Return a page of an audit chain: the records after number `after`."""
+        return await self._reads.audit(chain, after=after, limit=limit)
+
+    async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
+        """Return a page of audit chains: name, number of the last record, and its hash."""
+        return await self._reads.chains(after=after, limit=limit)
+
+    async def claims(
+        self, session: str, *, after: tuple[str, str] = ("", ""), limit: int = PAGE_ENTRIES
+    ) -> list[StoredClaim]:
+        """Return a page of a session's claims, after the client and id `after`."""
+        return await self._reads.claims(session, after=after, limit=limit)
+
+    async def orphans(self) -> list[AuditRecord]:
+        """Return the first record of each audit chain whose own row is gone."""
+        return await self._reads.orphans()
 
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
         """Take the session for `ttl` seconds, or raise SESS_LEASE_LOST while another owner holds it."""

@@ -1,8 +1,8 @@
-"""What an SQL store reads: the scripts, and `Readable`, the reading half of a store."""
+"""What an SQL store reads: the scripts, and `Reads`, which runs them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from holdfast.stores import errors
 from holdfast.stores.records import check_name
@@ -16,17 +16,22 @@ if TYPE_CHECKING:
     from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
     from holdfast.stores.sql.query import Script
 
-__all__ = ["Readable"]
+__all__ = ["Reads"]
 
 T = TypeVar("T")
 
 
-class Readable:
-    """The reading half of an SQL store; the engine provides `_read`."""
+class Engine(Protocol):
+    """What runs a script that only reads. All its statements see one snapshot."""
 
-    async def _read(self, script: Callable[[], Script[T]]) -> T:
-        """Run a script that only reads. All its statements see one snapshot."""
-        raise NotImplementedError
+    async def __call__(self, script: Callable[[], Script[T]], /) -> T: ...
+
+
+class Reads:
+    """Everything that an SQL store reads. A store has one, and gives it its engine."""
+
+    def __init__(self, read: Engine) -> None:
+        self._read = read
 
     async def session(self, session: str) -> SessionRecord:
         check_name("session", session)
