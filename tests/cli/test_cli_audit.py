@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -334,3 +335,15 @@ def test_the_real_command_follows_a_store_that_another_process_writes(path):
         status = process.wait(10)
     assert places([first, second]) == [("runtime", 4), ("runtime", 5)]
     assert (second["class"], second["payload"], status) == ("Alert", {"level": "critical"}, 130)
+
+
+def test_FD12_verify_reads_a_copy_that_may_not_be_written_to(path, tmp_path):
+    copy = tmp_path / "safe" / "copy.db"
+    copy.parent.mkdir()
+    copy.write_bytes(Path(path).read_bytes())
+    copy.chmod(0o400)
+    before = sorted(tmp_path.rglob("*"))
+    result = holdfast("audit", "verify", "--store", f"sqlite:{copy}?mode=ro", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["records"] == 5
+    assert sorted(tmp_path.rglob("*")) == before

@@ -11,7 +11,7 @@ from psycopg_pool import AsyncConnectionPool
 from stores_postgres_kit import behind_a_proxy, new_schema
 
 from holdfast.faults import HoldfastError, InvalidError
-from holdfast.stores import Commit, NewAudit, NewEntry, NewSession, SessionState
+from holdfast.stores import Commit, NewAudit, NewEntry, NewSession, SessionState, verify_store
 from holdfast.stores.postgres import PostgresStore
 
 CREATE = Commit(session="s1", create=NewSession(manifest=b"{}"), state=SessionState.ACTIVE)
@@ -288,3 +288,19 @@ def test_what_was_acknowledged_is_on_disk_whatever_the_role_is_set_to(postgres):
         assert seen == [("on",)]
 
     asyncio.run(scene())
+
+
+def test_FD12_records_whose_chain_row_was_deleted_are_noticed(postgres):
+    async def scene():
+        schema = new_schema()
+        record = NewAudit(kind="Turn", correlation="run-1", payload=b"{}")
+        async with PostgresStore(postgres.url, schema=schema) as store:
+            for chain in ("mine", "other"):
+                await store.commit(Commit(chain=chain, audit=(record,)))
+            assert (await verify_store(store)).sound
+            run_sql(postgres, f"DELETE FROM {schema}.chain WHERE name = 'mine'")
+            return await verify_store(store)
+
+    result = asyncio.run(scene())
+    assert [broken.reason for broken in result.broken] == ["the records are there, but their chain is gone"]
+    assert "run-1" in result.broken[0].chain
