@@ -183,6 +183,48 @@ def test_FU8_retry_lets_a_failed_turn_begin_anew(path):
     assert verb(path, "retry", "release").exit_code == 2
 
 
+def test_FU8_retry_runs_the_other_steps_of_the_turn_again(tmp_path):
+    done: list[int] = []
+
+    @tool(effect="idempotent")
+    async def fetch(n: int) -> int:
+        done.append(n)
+        return n
+
+    async def turn(store, *, fail: bool) -> None:
+        async with Session.open("s", store=store) as session, session.turn("go"):
+            await session.step(fetch, 1)
+            if fail:
+                raise ValueError("the program is wrong")
+
+    path = str(tmp_path / "s.db")
+    with pytest.raises(ValueError, match="wrong"):
+        again(path, turn, fail=True)
+    assert document(path, "retry", "s")["kept"] == []
+    (step,) = document(path, "show", "s")["history"]["turns"][0]["steps"]
+    assert step["state"] == "forgotten"
+    again(path, turn, fail=False)
+    assert done == [1, 1]
+    (step,) = document(path, "show", "s")["history"]["turns"][0]["steps"]
+    assert (step["state"], step["runs"]) == ("done", 2)
+
+
+def test_FU8_a_fork_at_an_earlier_turn_has_the_context_of_then(tmp_path):
+    async def turns(store, session: str, count: int) -> dict:
+        async with Session.open(session, store=store) as open_:
+            for number in range(count):
+                async with open_.turn(number):
+                    open_.context["turns"] = open_.context.get("turns", 0) + 1
+            return dict(open_.context)
+
+    path = str(tmp_path / "s.db")
+    assert again(path, turns, session="s", count=3) == {"turns": 3}
+    assert verb(path, "fork", "s", "copy", "--turn", "3").exit_code == 0
+    assert again(path, turns, session="copy", count=0) == {"turns": 2}
+    assert verb(path, "fork", "s", "all").exit_code == 0
+    assert again(path, turns, session="all", count=1) == {"turns": 4}
+
+
 def test_FU8_fork_begins_a_new_session_with_the_work_of_another(path):
     assert document(path, "fork", "release", "second", "--turn", "2")["from"] == "release"
     found = document(path, "show", "second")

@@ -214,8 +214,8 @@ async def fork_session(store: Store, session: str, new: str, *, at: int | None =
         await fork_session(store, "release-42", "release-42-again", at=17)
 
     Steps that are in the log up to `at` (by default all of it) are done in the new session too, and the others run. The original stays
-    as it is, also if it is closed. The keys of steps that run in the new session are its own. The context is the one of the last
-    checkpoint if `at` is not before it, else it is empty.
+    as it is, also if it is closed. The keys of steps that run in the new session are its own. The context is what it was at
+    `at`; in a log of an older version, what it is at the last checkpoint.
 
     Raises `InvalidError` if the log does not reach back or forward to `at`, SESS_ILLEGAL_TRANSITION if the new id is taken, and
     SESS_NOT_FOUND for an unknown session.

@@ -17,6 +17,7 @@ from holdfast.sessions.log import (
     Answered,
     QuestionRaised,
     StepEnded,
+    StepsForgotten,
     StepStarted,
     TurnEnded,
     TurnStarted,
@@ -39,7 +40,8 @@ __all__ = ["History", "QuestionHistory", "StepHistory", "StepState", "TurnHistor
 _CUT = 200
 """Characters of a result or an input that are shown."""
 
-StepState: TypeAlias = Literal["done", "failed", "unknown"]
+StepState: TypeAlias = Literal["done", "failed", "unknown", "forgotten"]
+"""`forgotten`: somebody let its turn begin anew, or rejected its result. It runs again when it is called."""
 
 
 class StepHistory(msgspec.Struct, kw_only=True):
@@ -163,6 +165,10 @@ class _Reader:
                 step.effect, step.state, step.result = body.effect, "unknown", ""
             case StepEnded():
                 self._ended(body, at)
+            case StepsForgotten():
+                for name in body.steps:
+                    if (forgotten := self.steps.get(suffix(body.turn, name))) is not None:
+                        forgotten.state = "forgotten"
             case QuestionRaised():
                 prompt = str(body.payload.get("prompt", ""))
                 asked = QuestionHistory(id=body.id, turn=body.turn, prompt=prompt, asked_at=at)
