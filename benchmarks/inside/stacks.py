@@ -42,13 +42,14 @@ def asyncio_timeout(fn: Fn, _: int) -> Fn:
 
 def _holdfast(fn: Fn, failures: int, runtime: Any) -> Fn:
     from holdfast import Circuit, recover
+    from holdfast.policies.circuit import PROVIDER
 
     policy = _policy()
     if failures == NEVER:
         policy = policy.replace(circuit=Circuit(failures=NEVER, rate=None))
     else:
-        # The others reject at once too.
-        policy = policy.replace(wait_for_circuit=False)
+        # The others open after so many failures, and reject at once too. The default opens after failures in 12 seconds.
+        policy = policy.replace(circuit=PROVIDER, wait_for_circuit=False)
     return recover("claude", policy, runtime=runtime)(fn)
 
 
@@ -121,13 +122,14 @@ def line_alone(_: Fn, failures: int) -> Fn:
 
     from holdfast import Circuit
     from holdfast.policies.circuit import Verdict
+    from holdfast.policies.queue import turn_of
     from holdfast.runtime.registry import TargetState
 
-    line = TargetState("provider:claude")
+    line, turn = TargetState("provider:claude"), turn_of(monotonic(), "normal")
     line.serve(_policy().replace(circuit=Circuit(failures=failures, open_for=3600, open_cap=3600)), monotonic())
     for _ in range(failures):
-        line.settle(line.admit(monotonic()), Verdict.FAILURE, monotonic(), "CONN_REFUSED")
-    return lambda: line.admit(monotonic())
+        line.settle(line.admit(monotonic(), turn), Verdict.FAILURE, monotonic(), "CONN_REFUSED")
+    return lambda: line.admit(monotonic(), turn)
 
 
 # --- the peers ---

@@ -149,7 +149,7 @@ def play_room(room: Room, pace: Pace, calls: int, now: float = 0.0) -> tuple[flo
                 pace.accepted(started, now)
             else:
                 waiting, rejected = waiting + 1, rejected + 1
-                pace.limited(started, now, None, beside)
+                pace.limited(started, now, None, beside, waiting)
     return now, rejected
 
 
@@ -197,10 +197,20 @@ def test_a_limit_per_second_is_not_taken_for_a_number_of_places() -> None:
             under_way.append(now)
         else:
             rejected += 1
-            pace.limited(now, now, None, len(under_way))
+            pace.limited(now, now, None, len(under_way), 100)
     assert pace.places.is_wrong
     assert rejected <= 20
     assert now <= 105
+
+
+def test_places_are_not_guessed_where_few_calls_wait() -> None:
+    pace = Pace(is_limited=False)
+    for _ in range(9):
+        pace.started(0.0)
+    pace.limited(0.0, 0.1, None, beside=8, waiting=7)
+    assert not pace.places.is_guessed
+    pace.limited(0.0, 0.1, None, beside=7, waiting=7)
+    assert pace.places.is_guessed
 
 
 def test_a_call_that_fails_or_is_stopped_frees_its_place() -> None:

@@ -1,6 +1,6 @@
 """Pacing: start calls only as fast as the other side accepts them, learned from the calls that it rejects.
 
-    pace.limited(started, now, requested, beside)   the other side rejected a call because there were too many
+    pace.limited(started, now, requested, …)   the other side rejected a call because there were too many
     pace.wait(now, ahead)                   how long a call must wait; `ahead` calls go before it
     pace.started(now)                       a call starts
     pace.accepted(started, now)             a call was answered
@@ -148,12 +148,16 @@ class Places:
             self._raises += 1
             self._answers = 0
 
-    def rejected(self, now: float, beside: int, *, began_before: bool) -> bool:
+    def rejected(self, now: float, beside: int, waiting: int, *, began_before: bool) -> bool:
         """A call was rejected, and its place was freed. Return whether this only shows that the guess was wrong.
 
-        `beside`: the calls under way when it started. `began_before`: it was under way at an earlier rejection.
+        `beside`: the calls under way when it started. `waiting`: the calls that wait now. `began_before`: it was under way at
+        an earlier rejection.
         """
-        if self.is_wrong or (not self._most and self.in_use < FEWEST_PLACES):
+        if self.is_wrong:
+            return False
+        # A guess may cost a rejection. That pays only where as many calls wait for a place as there would be places.
+        if not self._most and not FEWEST_PLACES <= self.in_use <= waiting:
             return False
         if not self._most:
             self._most, self._since, self._next, self._gap = self.in_use, now, now, PLACE_GAP_S
@@ -258,15 +262,15 @@ class Pace:
         """A call ended in another way: it failed, or its caller stopped it."""
         self.places.freed()
 
-    def limited(self, started: float, now: float, requested: float | None, beside: int = 0) -> None:
+    def limited(self, started: float, now: float, requested: float | None, beside: int = 0, waiting: int = 0) -> None:
         """The other side rejected a call that began at `started`; `requested` is the pause it named.
 
-        `beside`: how many calls were under way when it began.
+        `beside`: how many calls were under way when it began. `waiting`: how many wait now.
         """
         began_before = started < self._cut_at
         self.places.freed()
         if requested is None:
-            if self.places.rejected(now, beside, began_before=began_before):
+            if self.places.rejected(now, beside, waiting, began_before=began_before):
                 # As in `started`: this call does not show that the pace is too fast. The other trials were accepted.
                 began_before = True
                 self._starts += self._trials

@@ -249,7 +249,8 @@ class TargetState:
                 if permit not in self._paced:
                     # It started before there was a pace.
                     self._pace.started(permit.started)
-                self._pace.limited(permit.started, now, requested, self._paced.pop(permit, 0))
+                beside = self._paced.pop(permit, 0)
+                self._pace.limited(permit.started, now, requested, beside, len(self._queue))
 
     def announced(
         self, limits: AnnouncedLimits, since: float, now: float, *, accepted: bool = True, limited_as: str = ""
