@@ -611,3 +611,29 @@ def test_FU8_a_beginning_that_fits_two_steps_is_not_enough_to_resolve_one() -> N
         assert await resolve_step(store, "s", "s/key:k-a", happened=True) == "s/key:k-a"
 
     run(main())
+
+
+@pytest.mark.parametrize("given", ["same", None])
+def test_FD2_recover_around_a_turn_goes_on_with_the_turn(given: str | None) -> None:
+    attempts = []
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+
+            @recover("work", Policy(attempts=3))
+            async def work() -> int:
+                async with session.turn(given) as turn:
+                    await session.step(deploy, "p")
+                    attempts.append(turn.number)
+                    if len(attempts) < 3:
+                        raise ConnectionError("down")
+                    return turn.number
+
+            assert await work() == 1
+            # Another call of the function is another turn.
+            assert await work() == 2
+
+    run(main())
+    assert attempts == [1, 1, 1, 2]
+    assert len(DONE) == 2

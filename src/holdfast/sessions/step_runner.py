@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import weakref
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -283,7 +284,7 @@ class StepRunner:
 
     async def _run(self, step: _Step, *, repeats: bool) -> Any:
         # Before the step runs: after its effect it would be too late.
-        codec.check_declared(step.call.returns, name_of(step.call.fn))
+        _check_declared(step.call)
         if needs_start(step.call.effect):
             await self._started(step, repeats=repeats)
         # The step has its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
@@ -484,6 +485,22 @@ def _call_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         contract=contract,
         returns=codec.result_type(fn),
     )
+
+
+def _check_declared(call: _Call) -> None:
+    """Raise `InvalidError` if the declared result type can never be stored. Each function is checked once."""
+    try:
+        if call.fn in _CHECKED:
+            return
+        codec.check_declared(call.returns, name_of(call.fn))
+        _CHECKED.add(call.fn)
+    except TypeError:
+        # A callable object without a hash, or without weak references.
+        codec.check_declared(call.returns, name_of(call.fn))
+
+
+_CHECKED: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
+"""Functions whose declared result type was checked."""
 
 
 def _recovers(call: _Call) -> bool:

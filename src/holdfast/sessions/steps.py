@@ -35,6 +35,7 @@ __all__ = [
     "decide_step",
     "identity_of",
     "is_bound",
+    "is_later",
     "may_have_happened",
     "needs_start",
     "step_name",
@@ -77,6 +78,11 @@ def identity_of(entry: Recorded) -> Identity:
     return Identity(fn if at else name.partition("#")[0].removesuffix("[]"), entry.args)
 
 
+def is_later(attempts: Attempts, before: Attempts) -> bool:
+    """Whether one of the operations around makes a later attempt than it did before."""
+    return any(before.get(run, attempt) < attempt for run, attempt in attempts.items())
+
+
 class Use:
     """One use of a function with certain arguments, in this run of the program."""
 
@@ -103,8 +109,7 @@ class Use:
 
     def _is_earlier(self, attempts: Attempts) -> bool:
         # `recover` calls the whole function again. What the function did in its last attempt are the same uses, not further ones.
-        seen = self.seen or {}
-        return any(seen.get(run, attempt) < attempt for run, attempt in attempts.items())
+        return is_later(attempts, self.seen or {})
 
 
 class Uses:

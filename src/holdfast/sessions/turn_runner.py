@@ -25,7 +25,8 @@ from holdfast.sessions.journal import audit
 from holdfast.sessions.log import TurnEnded, TurnOutcome, TurnStarted
 from holdfast.sessions.questions.methods import QuestionMethods
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.step_runner import StepRunner
+from holdfast.sessions.step_runner import StepRunner, attempts_around
+from holdfast.sessions.steps import is_later
 from holdfast.sessions.turn import Locks, Turn
 from holdfast.stores import SessionState
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.questions.question import Interactor
+    from holdfast.sessions.steps import Attempts
 
 __all__ = ["TurnRunner"]
 
@@ -48,6 +50,7 @@ class TurnRunner(QuestionMethods):
 
     __slots__ = (
         "_left_alone",
+        "_left_in",
         "_locks",
         "_outside",
         "_scope",
@@ -79,6 +82,8 @@ class TurnRunner(QuestionMethods):
         """Runs the steps outside of any `turn` block."""
         self._left_alone: int | None = None
         """The number of a turn that began here and has not ended, although its block is not running."""
+        self._left_in: Attempts | None = None
+        """The attempts of recoveries around that turn."""
 
     @property
     def in_flight(self) -> int | None:
@@ -108,10 +113,13 @@ class TurnRunner(QuestionMethods):
             options.one_of("turn.unfinished", unfinished, get_args(Unfinished))
         if _TURN.get() is not None and _TURN.get() is self._turn:
             raise self._busy("a turn of it is running here already")
+        attempts = attempts_around()
         # An asyncio.Lock is fair: turns run in the order of their calls.
         async with self._lock.queue:
+            if unfinished is None and self._is_left_by_recover(given, attempts):
+                unfinished = "continue"
             turn = await self._in_order(partial(self._begin, given, unfinished))
-            self._left_alone = None
+            self._left_alone = self._left_in = None
             token = _TURN.set(turn)
             self._turn = turn
             try:
@@ -119,6 +127,7 @@ class TurnRunner(QuestionMethods):
                     with self._journal.recorder.inside(turn.number):
                         yield turn
             except BaseException:
+                self._left_in = attempts
                 await self._turn_failed(turn)
                 raise
             else:
@@ -126,6 +135,12 @@ class TurnRunner(QuestionMethods):
             finally:
                 self._turn = None
                 _TURN.reset(token)
+
+    def _is_left_by_recover(self, given: Any, attempts: Attempts) -> bool:
+        """Whether `recover` around the turn that failed makes its next attempt: it is the same turn, and nothing is done again."""
+        if self._left_in is None or not is_later(attempts, self._left_in):
+            return False
+        return given is None or _hash_of(given) == self._journal.memory.given
 
     async def abandon(self, reason: str = "abandoned") -> None:
         """Give up the turn in flight: `await session.abandon("the user changed their mind")`.
@@ -159,7 +174,7 @@ class TurnRunner(QuestionMethods):
         """Start a turn, or continue the turn that is not finished."""
         memory = self._journal.memory
         stored = codec.plain(given, "turn.given")
-        known_by = codec.arguments_hash((stored,), {}, "turn.given")
+        known_by = _hash_of(stored)
         if unfinished == "abandon":
             await self._end("abandoned", "another turn took its place")
         elif unfinished is None:
@@ -258,6 +273,11 @@ class TurnRunner(QuestionMethods):
     @abstractmethod
     async def _go(self, to: SessionState, type_: str, reason: str) -> None:
         """Change the session's state."""
+
+
+def _hash_of(given: Any) -> str:
+    """Return the hash of a turn's input."""
+    return codec.arguments_hash((codec.plain(given, "turn.given"),), {}, "turn.given")
 
 
 _TURN: ContextVar[Turn | None] = ContextVar("holdfast_turn", default=None)
