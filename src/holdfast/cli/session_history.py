@@ -116,8 +116,8 @@ def _open(seen: Overview, history: History, url: str | None) -> list[Action]:
         actions.append(Action(what, (happened, did_not)))
     for question in seen.questions:
         words = ("--yes",) if question.kind in ("Approve", "Confirm") else ("TEXT",)
-        asked = f"Answer: {question.prompt}"
-        actions.append(Action(asked, (command(url, "answer", session, question.id, *words),)))
+        what = f"Answer: {question.prompt}"
+        actions.append(Action(what, (command(url, "answer", session, question.id, *words),)))
     return actions
 
 
@@ -159,7 +159,7 @@ def _show_history(history: History) -> None:
         answered = (
             question.outcome if question.outcome == "open" else f"{question.outcome} by {question.by or 'nobody'}"
         )
-        show_text(f"question  {_clock(question.asked_at)}  {question.prompt}: {answered}")
+        show_text(f"question  {_clock(question.raised_at)}  {question.prompt}: {answered}")
 
 
 def _hidden(count: int, limit: int) -> str:

@@ -85,7 +85,7 @@ class QuestionHistory(msgspec.Struct, kw_only=True):
     id: str
     turn: int
     prompt: str
-    asked_at: float
+    raised_at: float
     outcome: str = "open"
     by: str = ""
     answered_at: float | None = None
@@ -171,9 +171,9 @@ class _Reader:
                         forgotten.state = "forgotten"
             case QuestionRaised():
                 prompt = str(body.payload.get("prompt", ""))
-                asked = QuestionHistory(id=body.id, turn=body.turn, prompt=prompt, asked_at=at)
-                self._questions[body.id] = asked
-                self.history.questions.append(asked)
+                raised = QuestionHistory(id=body.id, turn=body.turn, prompt=prompt, raised_at=at)
+                self._questions[body.id] = raised
+                self.history.questions.append(raised)
             case Answered() if (question := self._questions.get(body.id)) is not None:
                 question.outcome, question.by, question.answered_at = body.outcome, body.by, at
 
