@@ -36,7 +36,7 @@ ROOMS = [
     if (SOURCE / name).is_dir()
 ]
 
-MAX_MODULE_LINES = 520
+MAX_MODULE_LINES = 530
 """Of code: comments and docstrings must not be what makes a module too long."""
 MAX_FUNCTION_LINES = 60
 

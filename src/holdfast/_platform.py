@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.faults import Fault, HoldfastError
@@ -37,7 +36,9 @@ def after_fork(action: Callable[[], None]) -> None:
 def boot_id() -> str | None:
     """Return a name of this start of the machine, or None if the system has none. Containers of a machine share it."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() or None
+        # Without pathlib: everything that imports `recover` would load it.
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123
+            return file.read().strip() or None
     except OSError:
         return None
 

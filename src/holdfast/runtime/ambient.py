@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from holdfast._platform import after_fork
 
 if TYPE_CHECKING:
-    from holdfast.events import Event
     from holdfast.runtime.budget import Budget
 
-__all__ = ["AMBIENT", "WORK", "Ambient", "Monotonic", "Work", "in_force", "new_run", "on_clock", "work_in_force"]
+__all__ = ["AMBIENT", "Ambient", "Monotonic", "in_force", "new_run", "on_clock"]
 
 Monotonic: TypeAlias = Callable[[], float]
 """The `monotonic` of a runtime's clock."""
@@ -65,45 +64,6 @@ def in_force(around: Ambient | None) -> Ambient | None:
     while around is not None and around.over:
         around = around.around
     return around
-
-
-class Work:
-    """The durable work that a call belongs to: a session, a turn of it, or a step of that turn."""
-
-    __slots__ = ("around", "key", "over", "record", "session", "step", "turn")
-
-    def __init__(
-        self,
-        session: str,
-        record: Callable[[Event, Work], None],
-        *,
-        turn: int = 0,
-        step: str = "",
-        key: str = "",
-        around: Work | None = None,
-    ) -> None:
-        self.session = session
-        self.turn = turn
-        self.step = step
-        self.key = key or session
-        """What correlates its audit records: the step's key, or the session's id."""
-        self.record = record
-        """Called with each event inside. It must neither raise nor block, and it may be called in any thread."""
-        self.around = around
-        self.over = False
-        """Whether it has ended; tasks that were started in it may go on."""
-
-
-# Apart from AMBIENT: writes to a store leave the deadline and budget of their caller, but still belong to its session.
-WORK: ContextVar[Work | None] = ContextVar("holdfast_work", default=None)
-
-
-def work_in_force() -> Work | None:
-    """Return the innermost durable work around the caller that is not over."""
-    work = WORK.get()
-    while work is not None and work.over:
-        work = work.around
-    return work
 
 
 def on_clock(deadline: float | None, own: Monotonic, other: Monotonic) -> float | None:

@@ -17,8 +17,8 @@ from holdfast._lazy import lazy_module
 from holdfast.events import AttemptEnded, AttemptStarted, Event, SuppressedError
 from holdfast.events.tracker import facts_of
 from holdfast.faults import REDACTOR
-from holdfast.runtime.ambient import WORK, work_in_force
 from holdfast.runtime.secrets import process_redactor
+from holdfast.runtime.work import WORK, work_in_force
 
 if TYPE_CHECKING:
     import asyncio

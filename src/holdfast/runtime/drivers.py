@@ -16,6 +16,7 @@ from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer_async, fault_in, throw_away, throw_away_async
 from holdfast.runtime.callables import has_one_shot
 from holdfast.runtime.commands import TaskWait, ThreadWait
+from holdfast.runtime.fault_of import did_not_happen
 from holdfast.runtime.hedge import race
 from holdfast.runtime.limiter import CHECK_S
 from holdfast.runtime.limits import Wheels, call_in_thread
@@ -169,7 +170,7 @@ async def _attempt_async(
         if isinstance(verdict, Happened):
             return verdict.result
         if verdict is NOT_HAPPENED:
-            op.did_not_happen(error)
+            did_not_happen(error)
         raise
     return value
 
@@ -215,7 +216,7 @@ def _attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwarg
         if isinstance(verdict, Happened):
             return verdict.result
         if verdict is NOT_HAPPENED:
-            op.did_not_happen(error)
+            did_not_happen(error)
         raise
     return value
 

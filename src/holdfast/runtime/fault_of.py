@@ -32,13 +32,16 @@ __all__ = [
     "GAVE_UP_IN",
     "Rules",
     "add_note",
+    "did_not_happen",
     "fault_of",
     "forget_account",
     "gave_up_in",
+    "has_account",
     "leave_account",
     "leave_fault",
     "page_of",
     "use_rules",
+    "with_outcome",
 ]
 
 FAULT_ATTRIBUTE = "__holdfast_fault__"
@@ -49,6 +52,9 @@ GAVE_UP_IN = "__holdfast_gave_up_in__"
 
 _JUDGED_BEFORE = "__holdfast_judged_before__"
 """The attribute with the original fault of one of our own exceptions, while an operation's account replaces it."""
+
+_DID_NOT_HAPPEN = "__holdfast_did_not_happen__"
+"""The attribute of an exception after which a tool's `verify` found out that the call did not happen."""
 
 _MOST_SEARCHED = 1000
 """How many errors around a failure are searched for an earlier give-up: its causes, its contexts and group members."""
@@ -159,6 +165,24 @@ def add_note(error: BaseException, note: str) -> None:
     # `fault_of` still has the whole account. The exception that surfaces must be this one, not the error of its `add_note`.
     with suppress(Exception):
         error.add_note(note)
+
+
+def did_not_happen(error: Exception) -> None:
+    """A tool's `verify` found out that the call that failed with this error did not happen: it may be made again."""
+    error.__dict__[_DID_NOT_HAPPEN] = True
+
+
+def with_outcome(fault: Fault, error: Exception) -> Fault:
+    """Return the fault of an error with what was found out about the call's outcome."""
+    # It holds for one attempt: a later one may fail with the very same object.
+    if error.__dict__.pop(_DID_NOT_HAPPEN, False):
+        return msgspec.structs.replace(fault, maybe_executed=False)
+    return fault
+
+
+def has_account(error: BaseException) -> bool:
+    """Whether an operation has left its account on an exception."""
+    return FAULT_ATTRIBUTE in error.__dict__
 
 
 def forget_account(error: BaseException) -> None:

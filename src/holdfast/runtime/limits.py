@@ -52,6 +52,7 @@ __all__ = [
     "Overdue",
     "Wheels",
     "call_in_thread",
+    "extended",
 ]
 
 _EARLY_S = 1e-3
@@ -476,3 +477,10 @@ class HangGuard:
         if is_hang:
             self._state.stopped("gap", now)
         return is_hang
+
+
+def extended(ends: float | None, least: float, outer: float | None) -> float | None:
+    """Return the later of two ends, but none after the end of the scope around."""
+    if ends is None:
+        return None
+    return max(ends, least if outer is None else min(least, outer))

@@ -39,8 +39,8 @@ from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
 from holdfast.runtime.budget import Charges, charge_answer, charge_attempt, take_back_attempt
 from holdfast.runtime.commands import Waiting
 from holdfast.runtime.facts import facts_of, is_alone, waits_for_circuit
-from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, forget_account, gave_up_in, leave_account
-from holdfast.runtime.limits import HangGuard
+from holdfast.runtime.fault_of import GAVE_UP_IN, forget_account, gave_up_in, has_account, leave_account, with_outcome
+from holdfast.runtime.limits import HangGuard, extended
 from holdfast.runtime.recovery_warnings import warn_of_retries_inside
 from holdfast.runtime.target_wait import TargetWait
 
@@ -109,8 +109,6 @@ class Operation:
     """The failure before the present wait, where there are fallbacks: a person may command them during the wait."""
     charges: Charges | None = None
     """What its attempts cost the budget around; None where there is no budget."""
-    settled: Exception | None = None
-    """A failure after which somebody found out that the call did not happen."""
     left_running = False
     """The failed call was left behind in its thread and still runs."""
     target_wait: TargetWait | None = None
@@ -519,22 +517,13 @@ class Operation:
         self._perform(decision, error, due.fault, now)
         return error
 
-    def did_not_happen(self, error: Exception) -> None:
-        """The tool's `verify` found out that the call that failed with this error did not happen: it may be made again."""
-        self.settled = error
-
     def _fault(self, error: Exception) -> Fault:
         if self.adapter is not None and (fault := self.adapter.fault_of(error)) is not None:
             return fault
-        if FAULT_ATTRIBUTE in error.__dict__ and not self.gave_up_inside(error):
+        if has_account(error) and not self.gave_up_inside(error):
             # Another operation raised this very object before; its verdict and history are not ours.
             forget_account(error)
-        fault = self.plan.runtime.fault_of(error, provider=self.plan.provider)
-        if self.settled is not error:
-            return fault
-        # An error that is kept here would keep the frames of the failed call alive.
-        self.settled = None
-        return msgspec.structs.replace(fault, maybe_executed=False)
+        return with_outcome(self.plan.runtime.fault_of(error, provider=self.plan.provider), error)
 
     def gave_up_inside(self, error: Exception) -> bool:
         """Whether a nested recovery gave up on the error. It would have read our run id, which is made at the first read."""
@@ -669,8 +658,8 @@ class Operation:
         least = self.plan.timeout or self.plan.patience
         if least is not None and self.deadline is not None:
             ends = max(min(now + least, self._bound_fallbacks(now)), now + min(least, at_least))
-            self.deadline = _extended(self.deadline, ends, self.outer_deadline)
-            self.cut_at = _extended(self.cut_at, ends, self.outer_cut)
+            self.deadline = extended(self.deadline, ends, self.outer_deadline)
+            self.cut_at = extended(self.cut_at, ends, self.outer_cut)
 
     def _bound_fallbacks(self, now: float) -> float:
         """Return when the last fallback must end. It is set when the first one begins."""
@@ -762,10 +751,3 @@ class Operation:
     def cut_on(self, monotonic: Monotonic) -> float | None:
         """Return when everything inside is cut, as a reading of the given clock."""
         return on_clock(self.cut_at, self.plan.monotonic, monotonic)
-
-
-def _extended(ends: float | None, least: float, outer: float | None) -> float | None:
-    """Return the later of two ends, but none after the end of the scope around."""
-    if ends is None:
-        return None
-    return max(ends, least if outer is None else min(least, outer))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from holdfast.events import AttemptEnded, AttemptStarted
-from holdfast.runtime.ambient import WORK, Work, work_in_force
 from holdfast.runtime.secrets import process_redactor
+from holdfast.runtime.work import WORK, Work, work_in_force
 from holdfast.sinks.audit_records import audit_of
 from holdfast.stores.records import NewAudit
 
