@@ -86,20 +86,24 @@ def test_a_pages_close_code_is_the_catalogs():
     assert len(stated) > len(wrong)
 
 
+def _numbers(schedule):
+    """Return what a page can tell of a schedule: in whole seconds."""
+    tries = HOLDFAST.schedules[schedule]
+    return tries and (tries.attempts, round(tries.backoff.initial), tries.backoff.cap)
+
+
 @pytest.mark.parametrize("schedule", SPOKEN_SCHEDULES)
 def test_a_page_that_tells_of_a_schedule_tells_of_its_own(schedule):
     spoken = re.compile(SPOKEN_SCHEDULES[schedule], re.IGNORECASE)
     stated = {code for code in CODES if spoken.search(what_holdfast_does(code))}
-    numbers = HOLDFAST.schedules
-    others = {code for code in stated if numbers[CATALOG[code].schedule] != numbers[schedule]}
+    others = {code for code in stated if _numbers(CATALOG[code].schedule) != _numbers(schedule)}
     assert others - ASKED_AGAIN_DIFFERENTLY == set()
     assert stated
 
 
 def test_the_numbers_that_pages_tell_are_those_of_the_default_policy():
     for schedule in (Schedule.TRANSIENT, Schedule.RATE_LIMIT):
-        tries = HOLDFAST.schedules[schedule]
-        assert (tries.attempts, tries.backoff.initial, tries.backoff.cap) == (None, 1, 8)
+        assert _numbers(schedule) == (None, 1, 8)
     connect = HOLDFAST.schedules[Schedule.CONNECT]
     assert (connect.attempts, connect.backoff.wait(1), connect.backoff.wait(2)) == (3, 1, 2)
     assert (INTERACTIVE.patience, INTERACTIVE.deadline) == (120, None)

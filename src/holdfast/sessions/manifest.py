@@ -30,6 +30,7 @@ __all__ = [
     "drift",
     "drift_error",
     "encode_manifest",
+    "manifest_fields",
     "mismatch",
 ]
 
@@ -92,6 +93,14 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"{self.field} was {self.was or 'not set'}, is {self.now or 'not set'}"
+
+
+def manifest_fields(*, config: Any, tools: dict[str, Any] | None, **fields: Any) -> dict[str, Any]:
+    """Return what a session is started with, with hashes of the config and of each tool's schema."""
+    return fields | {
+        "config": None if config is None else Manifest.hash_of(config),
+        "tools": None if tools is None else {name: Manifest.hash_of(schema) for name, schema in tools.items()},
+    }
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -20,7 +20,7 @@ from holdfast.sessions.doubts import key_of, resolution, stored_step
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take
 from holdfast.sessions.log import Message, StateChanged, StepAccepted
-from holdfast.sessions.manifest import DriftPolicy, Manifest, compare, decode_manifest, encode_manifest
+from holdfast.sessions.manifest import DriftPolicy, Manifest, compare, decode_manifest, encode_manifest, manifest_fields
 from holdfast.sessions.turn_runner import TurnRunner
 from holdfast.stores import Claim, NewSession, SessionState, shared
 from holdfast.stores.address import open_store
@@ -165,34 +165,28 @@ class Session(TurnRunner):
             async with Session.open("release-42", store="sqlite:work.db", model="opus") as session:
                 ...
 
-        `store` is an open store, or an address; by default `stores.default_url()`. Sessions that are open at the same address share one store.
+        `store` is an open store, or an address; by default `stores.default_url()`. Sessions at one address share one store.
         `project_root`, `mode`, `model`, `config` and `tools` (a schema by name) are the manifest. `on_drift` decides what happens if
         they differ when the session is resumed: `"warn"`, `"refuse"` or `"accept"`. `on_crash="abandon"` gives up a turn that was
         cut off and returns to the last checkpoint; `"resume"` continues the turn. `lease` is the number of seconds after this
-        process's death until another machine may take over. With `threads` plain functions run in a thread as steps, so that they do not
-        block the event loop. `interactors` answer questions. With `mode="yolo"` and nobody attached,
-        questions get automatic answers; with `"ask"` they are kept. Other modes raise `InvalidError`. With `strict` a session is only resumed and never created. The clock of `runtime` dates the
-        manifest and decides when questions and leases expire, and its event handlers learn of failed writes. It is the default
-        runtime if you give none. A store that is opened by address uses that clock too; an open store has its own clock.
+        process's death until another machine may take over. With `threads` plain functions run in a thread as steps, so that they
+        do not block the event loop. `interactors` answer questions. With `mode="yolo"` and nobody attached, questions get automatic
+        answers; with `"ask"` they are kept. Other modes raise `InvalidError`. With `strict` a session is only resumed and never
+        created. The clock of `runtime` (the default runtime's if you give none) dates the manifest and decides when questions and
+        leases expire, and its event handlers learn of failed writes. A store opened by address uses that clock too.
 
         Entering raises SESS_LEASE_LOST while another process works in the session. It raises SESS_CLOSED or SESS_NOT_RESUMABLE if
         the session cannot be resumed, SESS_MANIFEST_DRIFT if the manifest differs and `on_drift="refuse"`, SESS_RESUME_MISMATCH if
         the session belongs to another store, and SESS_STORE_UNAVAILABLE if the store fails. With `strict`, a session that does not
         exist raises SESS_NOT_FOUND.
         """
-        started_with = {
-            "project_root": project_root,
-            "mode": mode,
-            "model": model,
-            "config": None if config is None else Manifest.hash_of(config),
-            "tools": None if tools is None else {name: Manifest.hash_of(schema) for name, schema in tools.items()},
-            "agent_type": agent_type,
-            "resumable": resumable,
-        }
+        started_with = manifest_fields(
+            project_root=project_root, mode=mode, model=model, config=config, tools=tools, agent_type=agent_type
+        )
         return cls(
             session,
             store,
-            started_with=started_with,
+            started_with=started_with | {"resumable": resumable},
             strict=strict,
             on_drift=on_drift,
             on_crash=on_crash,
