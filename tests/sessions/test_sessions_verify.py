@@ -24,6 +24,7 @@ from holdfast import (
 from holdfast.events import SuppressedError
 from holdfast.faults import Fault, HoldfastError, Ok
 from holdfast.sessions import Answer, Question, Session
+from holdfast.sessions.admin import fork_session
 from holdfast.stores import MemoryStore
 from holdfast.testing import Capture, run
 
@@ -410,3 +411,20 @@ def test_nobody_attached_means_no_automatic_answer_to_a_doubt() -> None:
 
     run(main())
     assert bank.calls == 1
+
+
+def test_a_fork_asks_about_the_call_that_the_original_made() -> None:
+    bank = Bank(lose=1, die=True)
+    pay = payment(bank)
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: session.step(pay, 5))
+        await fork_session(store, "s", "fork")
+        async with Session.open("fork", store=store) as session:
+            assert await session.step(pay, 5) == "receipt 5"
+
+    run(main())
+    assert bank.calls == 1
+    ((key, _),) = bank.lookups
+    assert key == next(iter(bank.paid))

@@ -85,6 +85,8 @@ class StepStarted(EntryBody, frozen=True, tag="step_started"):
     """The function of a step with an explicit key. Other names begin with the function."""
     shown: str = ""
     """The arguments as text, masked and cut, for the person who has to find out what happened."""
+    key: str = ""
+    """The idempotency key it began with, for its tool's `verify`: in a fork of the session the step has another one."""
 
 
 class StepEnded(EntryBody, frozen=True, tag="step_ended"):
@@ -104,7 +106,8 @@ class StepEnded(EntryBody, frozen=True, tag="step_ended"):
     """As in its start. The memory copies `fn`, `shown` and `effect` from the start."""
     shown: str = ""
     effect: str | None = None
-    """As in its start: only the memory has it here."""
+    key: str = ""
+    """As in its start: only the memory has them here."""
     settles: str = ""
     """The step of an earlier turn whose result, as somebody resolved it, is the result of this one."""
 
@@ -393,5 +396,5 @@ def is_doubtful(entry: StepStarted | StepEnded) -> bool:
 def _with_start(body: StepStarted | StepEnded, before: StepStarted | StepEnded | None) -> StepStarted | StepEnded:
     """Return the entry with what only the start of the step says: its function and its arguments as text."""
     if isinstance(body, StepEnded) and before is not None and (before.fn or before.shown or before.effect):
-        return msgspec.structs.replace(body, fn=before.fn, shown=before.shown, effect=before.effect)
+        return msgspec.structs.replace(body, fn=before.fn, shown=before.shown, effect=before.effect, key=before.key)
     return body

@@ -327,7 +327,7 @@ class StepRunner:
         except asyncio.CancelledError:
             if not running.done():
                 left = asyncio.ensure_future(self._ended_late(step, running))
-                name = doubts.name_in(step.key, self._journal.session, self.turn)
+                name = self._name(step)
                 self._left[name] = left
                 left.add_done_callback(lambda _: self._left.pop(name, None))
             raise
@@ -354,6 +354,7 @@ class StepRunner:
             repeats=repeats,
             fn=name_of(call.fn) if call.identity.key else "",
             shown=doubts.shown(call.args, call.kwargs),
+            key=step.key if call.contract is not None and call.contract.verify is not None else "",
         )
         records = (self._record("ToolInvocation", step, repeated=True),) if repeats else ()
         writing = asyncio.ensure_future(self._write_start(started, records))
@@ -396,7 +397,9 @@ class StepRunner:
         if call.contract is None or call.contract.verify is None:
             return CANNOT_TELL
         # A function that recovers by itself sends the key of its first call inside the step.
-        key = f"{step.key}/1" if _recovers(call) else step.key
+        known = self._journal.memory.steps_of(self.turn).get(self._name(step))
+        began_with = step.key if known is None or not known.key else known.key
+        key = f"{began_with}/1" if _recovers(call) else began_with
         reading = recover(effect="read", runtime=self._journal.runtime)
         try:
             verdict = await reading.call(verify_async, call.contract, key, call.args, call.kwargs)
@@ -442,6 +445,10 @@ class StepRunner:
 
     def _record(self, kind: str, step: _Step, **facts: Any) -> NewAudit:
         return audit(kind, step.key, step=step.name, effect=step.call.effect, **facts)
+
+    def _name(self, step: _Step) -> str:
+        """Return the step's name in the memory of its turn or session."""
+        return doubts.name_in(step.key, self._journal.session, self.turn)
 
     def _step_of(self, call: _Call, name: str) -> _Step:
         known = self._journal.memory.steps_of(self.turn).get(name)
