@@ -71,7 +71,7 @@ def test_FU5_a_circuit_that_opens_is_a_warning(talking, logged):
 
 
 def test_a_call_that_waits_for_a_circuit_says_so_and_how_it_ended(talking, logged):
-    policy = STEADY.replace(attempts=1, circuit=Circuit(failures=1, open_for=5))
+    policy = STEADY.replace(attempts=1, circuit=Circuit(failures=1, open_for=5), wait_for_circuit=True)
     talking.play("529", policy=policy)
     before = len(logged())
     assert talking.play("ok:hello", policy=policy) == "hello"

@@ -190,7 +190,7 @@ def test_an_open_circuit_is_an_operation_without_attempts(stage, traced, tracing
 
 
 def test_an_operation_that_waited_for_a_circuit_has_recovered(stage, traced, tracing):
-    policy = STEADY.replace(attempts=1, circuit=Circuit(failures=1, open_for=60))
+    policy = STEADY.replace(attempts=1, circuit=Circuit(failures=1, open_for=60), wait_for_circuit=True)
     stage.play("529", policy=policy)
     traced.exporter.clear()
     assert stage.play("ok:hello", policy=policy) == "hello"

@@ -85,7 +85,8 @@ def codes_for(word: str) -> tuple[Code, ...]:
     found: dict[Code, None] = {}
     for evidence in _readings(word):
         verdict = CLASSIFIER.judge(evidence)
-        if verdict.code == "SYS_UNKNOWN":
+        # What a word group guesses of an unlisted name is no meaning of that word: a misspelt code would get another's page.
+        if verdict.code == "SYS_UNKNOWN" or verdict.rule.startswith("concepts."):
             continue
         found[verdict.code] = None
         if verdict.weak or verdict.code == "PROVIDER_RATE_LIMITED":
