@@ -48,7 +48,9 @@ def by_parts_of_words(evidence: Evidence) -> Verdict | None:
     if len(written) > LONGEST or not _JOINT.search(written):
         return None
     text = fold(_JOINT.sub(" ", written))
-    return by_word_groups(msgspec.structs.replace(evidence, text=text, matched=find_phrases(text)))
+    verdict = by_word_groups(msgspec.structs.replace(evidence, text=text, matched=find_phrases(text)))
+    # `NoSuchCityError` does not say that a file is missing.
+    return None if verdict is None or verdict.code == "TOOL_FILE_NOT_FOUND" else verdict
 
 
 # In the output of a program, "token", "account" and "root" have other meanings.
