@@ -56,7 +56,9 @@ def test_the_fixtures_and_the_marker_work_together(project):
         def test_an_async_recovery(virtual_clock, virtual_run, faults, recorded_events):
             assert virtual_run(ask(faults)) == "hello"
             recorded_events.assert_recovered(attempts=3)
-            assert virtual_clock.monotonic() == sum(event.delay for event in recorded_events.of(Retry)) > 110
+            waited = sum(event.delay for event in recorded_events.of(Retry))
+            # After a 429 the calls are paced: the last one may wait a little longer than its delay.
+            assert 110 < waited <= virtual_clock.monotonic() < waited + 1
             faults.assert_finished()
 
         @pytest.mark.faults("429;retry-after=110, ok:hello")

@@ -116,7 +116,8 @@ def _tag(event: Event) -> str:
 
 def _line(event: Event) -> str:
     """Return the event in one line. A fault is shown by its code. Fields that all events have are left out."""
-    facts = {name: value for name, value in msgspec.structs.asdict(event).items() if name not in ("at", "v", "run")}
+    left_out = ("at", "v", "run") if event.session else ("at", "v", "run", "session", "turn", "step")
+    facts = {name: value for name, value in msgspec.structs.asdict(event).items() if name not in left_out}
     shown = (
         f"{name.rstrip('_')}={value.code if isinstance(value, Fault) else value}"
         for name, value in facts.items()
