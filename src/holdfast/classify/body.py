@@ -81,6 +81,10 @@ _HTML_CHARS: Final = 8_192
 _HTML_WORDS: Final = 600
 
 
+_REPR = re.compile(r"<[A-Za-z_][\w.]*(?:Error|Exception|Fault|Warning)\b")
+"""An exception that prints itself in angle brackets, such as `<MilvusException: (code=100, …)>`, is no page."""
+
+
 class Findings:
     """The facts of a body. Each list holds the outermost fact first; the readers reverse it."""
 
@@ -108,7 +112,7 @@ def read_body(raw: str) -> Findings:
         return read_body(inner)
     if text[0] in "{[":
         _read_json(text, found)
-    elif text[0] == "<" or "<html" in text[:500].lower():
+    elif (text[0] == "<" and not _REPR.match(text)) or "<html" in text[:500].lower():
         _read_html(text, found)
     else:
         _read_text(text[:MAX_CHARS], found, _MAX_DEPTH, top=True)

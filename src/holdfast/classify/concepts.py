@@ -261,6 +261,12 @@ _NOT_SERVED = late_phrases(
 _DISK = late_phrases("disk | storage | volume | filesystem | inode | inodes\n")
 _FULL = late_phrases("full | no space | out of space | exceeded | not enough space | insufficient space | exhausted\n")
 
+_RANGE = late_phrases("""
+    must be greater than | must be less than | must be between | must be one of | must be a positive | must be an integer
+    must be a number | greater than or equal to | less than or equal to | should be greater than | should be less than
+    expected one of
+""")
+
 _Row = tuple["Code", "tuple[Phrases, ...]"]
 _NEVER: tuple[_Row, ...] = (
     ("TOOL_APPROVAL_DENIED", (_PERSON, _REFUSED, _ACTION)),
@@ -273,6 +279,8 @@ _NEVER: tuple[_Row, ...] = (
     ("PROVIDER_BILLING", (_MONEY, _SPENT)),
     ("PROVIDER_ENTITLEMENT_MISSING", (_PLAN, _SPENT)),
     ("SYS_RESOURCE_EXHAUSTED", (_DISK, _FULL)),
+    # "The value must be greater than or equal to 8000" names a range, not something that is too large.
+    ("PROVIDER_BAD_REQUEST", (_RANGE,)),
     ("PROVIDER_CONTEXT_OVERFLOW", (_LENGTH, _OVER)),
     ("PROVIDER_REQUEST_TOO_LARGE", (_SENT, _OVER)),
     ("PROVIDER_QUOTA_EXHAUSTED", (_LIMIT, _REACHED)),

@@ -63,7 +63,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
     (
         "AUTH_FORBIDDEN",
         phrases("""
-        missing required scope | missing scopes | insufficient scope | insufficient authentication scopes | insufficient_scope
+        not accessible by | missing required scope | missing scopes | insufficient scope | insufficient authentication scopes | insufficient_scope
     """),
     ),
     (

@@ -28,7 +28,7 @@ _CODES: tuple[tuple[Code, str], ...] = (
     (
         "PROVIDER_CONTENT_POLICY",
         """
-        content_filter content_policy_violation responsibleaipolicyviolation cyber_policy bio_policy invalid_prompt
+        content_filter content_policy content_policy_error content_policy_violation responsibleaipolicyviolation cyber_policy bio_policy invalid_prompt
         data_inspection_failed datainspectionfailed moderation_blocked content_blocked sensitive_content
         safety_violation 1301 image_generation_user_error prohibited_content content_moderation content_violation
         inputtextsensitivecontentdetected guardrail_intervened outputtextsensitivecontentdetected

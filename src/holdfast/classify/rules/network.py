@@ -157,7 +157,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "CONN_RESET",
         phrases("""
-        connection reset | econnreset | connection aborted | socket hang up | broken pipe | server disconnected
+        connection reset | econnreset | connection aborted | socket error | tried to reconnect | socket hang up | broken pipe | server disconnected
         forcibly closed | remote end closed | closed the connection | 强迫关闭 | 连接被重置 | closed connection
         connection closed | unexpectedly closed | fetch failed | connection error | connection lost | epipe
         connection was closed | network error | connection broken | und_err_socket | no close frame

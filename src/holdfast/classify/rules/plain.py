@@ -162,7 +162,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         read-only file system | exec format error | transport not found | unknown transport | sandbox error | start sandbox
         sandbox failed | wrongtype operation | execution failed | tool failed | tool error | not locked | exited with code
-        failed with exit code | exit status | non-zero exit
+        failed with exit code | exit status | non-zero exit | session not created
     """),
     ),
     (
@@ -209,7 +209,7 @@ _LOGIN = phrases("""
     not allowed | not permitted | device code | expired | revoked
 """)
 _INVALID = phrases("""
-    invalid | illegal | malformed | unsupported | not supported | unrecognized | unrecognised | unknown option
+    invalid | illegal | malformed | unsupported | not supported | only supports | does not support | unrecognized | unrecognised | unknown option
     cannot use both | incorrect | not valid | must be | must not | is required | missing | mismatch | incompatible
     cannot be used | bad value
     unexpected argument | check your setup | check your configuration | check your config | check your settings

@@ -109,9 +109,17 @@ def bare_status(evidence: Evidence) -> Verdict | None:
 def success_that_failed(evidence: Evidence) -> Verdict | None:
     """The caller reports a 2xx as a failure and nothing in it explains why. So the response could not be read."""
     if evidence.source is Source.HTTP and evidence.status is not None and 200 <= evidence.status < 400:
+        # A service that reports success for the transfer and a wrong request for the rest.
+        if evidence.matches(_REQUEST_IS_WRONG):
+            return Verdict(code="PROVIDER_BAD_REQUEST")
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
     return None
 
+
+_REQUEST_IS_WRONG = phrases("""
+    are invalid | is invalid | invalid input | invalid request | invalid parameter | check your input | is required | are required
+    must be greater | must be less | must be one of | must not be | missing required | not supported | unsupported
+""")
 
 EARLY = (grpc_status,)
 LATE = (html_page, bare_status, success_that_failed)

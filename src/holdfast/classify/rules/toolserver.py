@@ -25,6 +25,10 @@ _RPC: dict[int, Code] = {
     -32002: "TOOL_NOT_FOUND",
     -32042: "AUTH_REQUIRED",
     -32000: "TOOL_EXECUTION_FAILED",
+    # Language servers: the request was cancelled, and the text or the server's state changed under the request.
+    -32800: "SYS_CANCELLED",
+    -32801: "TOOL_RESOURCE_BUSY",
+    -32802: "TOOL_RESOURCE_BUSY",
 }
 _CLASSES = class_names("McpError MCPError McpException ToolError JSONRPCError JsonRpcError ToolException")
 _SESSION = phrases("""
