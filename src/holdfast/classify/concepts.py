@@ -1,4 +1,4 @@
-"""Word groups that are combined: what a sentence is about, and what is said of it.
+"""Word groups that are combined: what a sentence is about, and what happened to it.
 
 A program may say "your balance has run out" in a hundred ways, but nearly all of them contain a word for money and a word for
 its end. Each row of the table names the groups that must all occur. The rows run after every exact rule, on short texts only,
@@ -103,13 +103,13 @@ _WHO = late_phrases("""
 """)
 """Who asks, in words that a text about a network rarely has."""
 
-# What is said of it.
+# What happened to it.
 _TURNED_AWAY = late_phrases("""
     invalid | expired | revoked | disabled | inactive | required | rejected | denied | suspended | not subscribed
     deactivated | banned
     not allowed | forbidden | unauthorized | blocked | restricted | prohibited | not permitted | unauthenticated | by policy
 """)
-"""What is said of somebody who may not."""
+"""Words about somebody who lacks permission."""
 _STOPPED = late_phrases("""
     skip | skipped | interrupted | aborted | cancelled | canceled | stopped by | cancelled by | canceled by | pressed
     cancellation | terminated by

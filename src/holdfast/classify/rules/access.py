@@ -181,7 +181,7 @@ def key_missing(evidence: Evidence) -> Verdict | None:
         return None
     if evidence.matches(_ABSENT) and _KEY.search(evidence.text):
         return Verdict(code="AUTH_FAILED")
-    # "Not found" is said of many things, and a tool's keys may be those of a map.
+    # "Not found" can be about many things, and a tool's keys may be those of a map.
     if evidence.matches(_NOT_THERE) and not evidence.exit_code and _SECRET_NAME.search(evidence.text):
         return Verdict(code="AUTH_FAILED")
     return None
