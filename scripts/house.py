@@ -38,6 +38,7 @@ CUTS = {"StreamCutError", "cut_off"}
 # Packages whose own page is what users import; the modules beside `holdfast/__init__.py` are such pages too.
 PUBLIC_PACKAGES = {
     "holdfast",
+    "holdfast.actors",
     "holdfast.classify",
     "holdfast.compat.tenacity",
     "holdfast.config",
