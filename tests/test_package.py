@@ -31,6 +31,7 @@ ROOMS = [
         "sinks",
         "stores",
         "testing",
+        "tools",
         "views",
     )
     if (SOURCE / name).is_dir()

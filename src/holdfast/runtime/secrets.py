@@ -16,7 +16,7 @@ from holdfast.faults.redaction import PRINTING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["credential_of", "name_of_key", "process_redactor", "redactor_for"]
+__all__ = ["credential_of", "is_secret_variable", "name_of_key", "process_redactor", "redactor_for"]
 
 # Whole words between underscores: KEYBOARD, AUTHOR and TOKENIZERS_PARALLELISM hold no secrets, and PWD is a directory.
 _SECRET_VARIABLE = re.compile(
@@ -36,7 +36,12 @@ def process_redactor() -> Redactor:
 def redactor_for(environment: Mapping[str, str] | None = None) -> Redactor:
     """Return a redactor that knows the values of variables named like secrets (`ANTHROPIC_API_KEY`, `DB_PASSWORD`)."""
     variables = os.environ if environment is None else environment
-    return Redactor.knowing(value for name, value in variables.items() if _SECRET_VARIABLE.search(name))
+    return Redactor.knowing(value for name, value in variables.items() if is_secret_variable(name))
+
+
+def is_secret_variable(name: str) -> bool:
+    """Whether an environment variable of this name holds a secret: `ANTHROPIC_API_KEY`, `DB_PASSWORD`."""
+    return _SECRET_VARIABLE.search(name) is not None
 
 
 def credential_of(client: Any) -> str:

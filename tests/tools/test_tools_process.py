@@ -1,0 +1,551 @@
+"""Programs: they end with all they have started, their output is bounded, and their failures are classified."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import living
+
+from holdfast import Budget, InvalidError, Kind, Policy, fault_of, recover
+from holdfast.runtime import secrets
+from holdfast.testing import VirtualClock
+from holdfast.testing import run as run_virtual
+from holdfast.tools import Chunk, Finished, ProcessError, ProcessTimeoutError, run
+from holdfast.tools import process as process_module
+from holdfast.views import response, wire
+
+
+def finish(coroutine):
+    """Run in real time, and fail if a task is left behind."""
+
+    async def main():
+        value = await asyncio.wait_for(coroutine, 20)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return value
+
+    return asyncio.run(main())
+
+
+def failed(*args, **kwargs) -> ProcessError:
+    with pytest.raises(ProcessError) as raised:
+        finish(_awaited(run(*args, **kwargs)))
+    return raised.value
+
+
+async def _awaited(running) -> Finished:
+    return await running
+
+
+def python(text: str) -> list[str]:
+    return [sys.executable, "-c", text]
+
+
+def wait_for(condition) -> None:
+    until = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+# --- the plain case ---
+
+
+def test_a_program_runs_and_its_output_is_returned():
+    finished = finish(_awaited(run(["bash", "-c", "echo out; echo err >&2"])))
+    assert (finished.exit_code, finished.stdout, finished.stderr) == (0, "out\n", "err\n")
+    assert (finished.truncated, finished.leftovers, finished.signal) == (False, (), "")
+    assert finished.took > 0
+
+
+def test_one_run_object_may_be_awaited_twice_also_at_once():
+    async def main():
+        running = run(["bash", "-c", "echo $$"])
+        first, second = await asyncio.gather(_awaited(running), _awaited(running))
+        return first.stdout, second.stdout
+
+    first, second = finish(main())
+    assert first != second
+
+
+def test_input_of_any_size_is_written_and_then_ends():
+    finished = finish(_awaited(run(["cat"], input="x" * 500_000)))
+    assert len(finished.stdout) == 500_000
+
+
+def test_a_program_that_does_not_read_its_input_is_no_failure():
+    assert finish(_awaited(run(["true"], input="x" * 500_000))).exit_code == 0
+
+
+def test_standard_input_is_empty_unless_something_is_given():
+    assert finish(_awaited(run(["cat"]))).stdout == ""
+
+
+def test_a_conversation_over_pipes():
+    async def main():
+        answers = []
+        async with run(["cat"], stdin="pipe") as process:
+            lines = process.lines()
+            for word in ("one\n", "two\n", "x" * 300_000 + "\n"):
+                await process.write(word)
+                answers.append(await anext(lines))
+            process.close_input()
+            return answers + [line async for line in lines]
+
+    assert finish(main()) == ["one", "two", "x" * 300_000]
+
+
+def test_it_runs_in_the_given_directory(tmp_path: Path):
+    assert finish(_awaited(run(["pwd"], cwd=tmp_path))).stdout.strip() == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"command": "git status"}, "run.command"),
+        ({"command": []}, "run.command"),
+        ({"command": ["echo", "a\0b"]}, r"run.command\[1\]"),
+        ({"command": ["x"], "timeout": 0}, "run.timeout"),
+        ({"command": ["x"], "grace": -1}, "run.grace"),
+        ({"command": ["x"], "keep": 0}, "run.keep"),
+        ({"command": ["x"], "stdin": "tty"}, "run.stdin"),
+        ({"command": ["x"], "leftovers": "adopt"}, "run.leftovers"),
+        ({"command": ["x"], "input": "y", "stdin": "pipe"}, "run.input"),
+        ({"command": ["x"], "time_out": 3}, "did you mean `timeout`"),
+    ],
+)
+def test_wrong_options_are_named(options, named):
+    with pytest.raises(InvalidError, match=named):
+        run(**options)
+
+
+# --- it ends as a tree ---
+
+
+def test_A74_a_program_over_its_time_is_stopped_and_no_process_of_its_group_lives(token):
+    error = failed(["bash", "-c", "sleep 30 & sleep 30"], timeout=0.1)
+    assert living(token) == []
+    fault = error.fault
+    assert (fault.code, fault.kind, fault.retryable, fault.maybe_executed) == (
+        "TOOL_TIMEOUT",
+        Kind.TRANSIENT,
+        True,
+        True,
+    )
+    assert isinstance(error, TimeoutError)
+
+
+def test_FM2_the_timeout_of_a_command_is_transient_and_retryable_in_the_response_view():
+    shown = response.write(failed(["sleep", "30"], timeout=0.1).fault)["error"]
+    assert (shown["type"], shown["code"], shown["retryable"]) == ("transient", "TIMEOUT", True)
+
+
+def test_A75_a_background_job_that_holds_the_pipe_does_not_keep_the_result_waiting(token):
+    began = time.monotonic()
+    finished = finish(_awaited(run(["bash", "-c", "sleep 30 & echo hi; exit 0"])))
+    assert time.monotonic() - began < 3
+    assert (finished.stdout, len(finished.leftovers)) == ("hi\n", 1)
+    assert living(token) == []
+
+
+def test_A75_a_background_job_may_finish_its_output_in_the_moment_after_the_end():
+    finished = finish(_awaited(run(["bash", "-c", "(sleep 0.1; echo late) & echo early"])))
+    assert finished.stdout == "early\nlate\n"
+    assert finished.leftovers == ()
+
+
+@pytest.mark.parametrize("ignores", ["", "trap '' TERM;"], ids=["gives in", "ignores SIGTERM"])
+def test_a_daemon_that_left_the_group_and_lost_its_parent_is_ended_too(token, ignores):
+    script = f'setsid bash -c "{ignores} sleep 30; sleep 30" >/dev/null 2>&1 & sleep 0.2'
+    finished = finish(_awaited(run(["bash", "-c", script])))
+    assert len(finished.leftovers) >= 1
+    assert living(token) == []
+
+
+def test_a_daemon_with_an_empty_environment_is_found_by_its_parent(token):
+    error = failed(["bash", "-c", "env -i setsid sleep 30 & wait"], timeout=0.2)
+    assert error.fault.code == "TOOL_TIMEOUT"
+    wait_for(lambda: not any(b"sleep\x0030" in p.read_bytes() for p in _command_lines()))
+
+
+def _command_lines() -> list[Path]:
+    return [path for entry in Path("/proc").iterdir() if entry.name.isdigit() and (path := entry / "cmdline").exists()]
+
+
+def test_processes_left_on_purpose_are_listed(token):
+    finished = finish(_awaited(run(["bash", "-c", "sleep 30 >/dev/null 2>&1 & exit 0"], leftovers="leave")))
+    (left,) = finished.leftovers
+    assert Path(f"/proc/{left}/comm").read_text() == "sleep\n"
+    os.kill(left, signal.SIGKILL)
+
+
+def test_A79_a_program_that_ignores_sigterm_is_killed_after_the_grace_and_reaped(token):
+    error = failed(["bash", "-c", "trap '' TERM; echo up; while true; do sleep 1; done"], timeout=0.3, grace=0.3)
+    assert (error.fault.code, error.finished.signal) == ("TOOL_TIMEOUT", "SIGKILL")
+    assert error.finished.stdout == "up\n"
+    assert living(token) == []
+
+
+def test_A79_a_stopped_program_gets_its_sigterm(token):
+    error = failed(["bash", "-c", "kill -STOP $$"], timeout=0.3, grace=5)
+    assert error.finished.signal == "SIGTERM"
+    assert error.finished.took < 3
+
+
+def test_a_program_may_clean_up_within_the_grace():
+    error = failed(["bash", "-c", "trap 'echo clean; exit 3' TERM; echo up; sleep 30 & wait"], timeout=0.3)
+    assert error.finished.stdout == "up\nclean\n"
+    assert error.fault.code == "TOOL_TIMEOUT"
+
+
+def test_a_program_that_forks_while_it_is_killed_leaves_nobody(token):
+    script = "trap '' TERM; while true; do (trap '' TERM; sleep 20) & sleep 0.01; done"
+    failed(["bash", "-c", script], timeout=0.3, grace=0.2)
+    assert living(token) == []
+
+
+def test_a_command_inside_a_command_belongs_to_both(token):
+    inner = (
+        "import asyncio\nfrom holdfast.tools import run\n"
+        "async def main():\n    async with run(['setsid', 'sleep', '30']) as p: await asyncio.sleep(30)\n"
+        "asyncio.run(main())"
+    )
+    error = failed(["bash", "-c", f'{sys.executable} -c "$0"', inner], timeout=1.5, grace=0)
+    assert error.fault.code == "TOOL_TIMEOUT"
+    assert living(token) == []
+
+
+# --- cancellation, deadlines, the end of the loop ---
+
+
+def test_A81_a_reader_that_breaks_off_leaves_no_process(token):
+    async def main():
+        async with run(["yes"]) as process:
+            async for chunk in process:
+                assert isinstance(chunk, Chunk)
+                break
+        assert living(token) == []
+        return process.running
+
+    assert finish(main()) is False
+
+
+def test_A81_a_reader_that_is_cancelled_leaves_no_process(token):
+    async def main():
+        async def read():
+            async with run(["bash", "-c", "echo up; sleep 30"]) as process:
+                async for _ in process:
+                    up.set()
+
+        up = asyncio.Event()
+        task = asyncio.create_task(read())
+        await up.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert living(token) == []
+
+    finish(main())
+
+
+def test_a_second_cancellation_kills_at_once(token):
+    async def main():
+        task = asyncio.create_task(_awaited(run(["bash", "-c", "trap '' TERM; sleep 30; sleep 30"], grace=60)))
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        task.cancel()
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert time.monotonic() - began < 3
+
+    finish(main())
+    assert living(token) == []
+
+
+def test_a_task_group_whose_sibling_fails_ends_the_program(token):
+    async def fails():
+        await asyncio.sleep(0.1)
+        raise ValueError
+
+    async def main():
+        with pytest.raises(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_awaited(run(["sleep", "30"])))
+                group.create_task(fails())
+
+    finish(main())
+    assert living(token) == []
+
+
+def test_a_loop_that_is_closed_midway_leaves_no_process(token):
+    async def main():
+        await run(["bash", "-c", "trap '' TERM; sleep 30; sleep 30"], grace=60).__aenter__()
+
+    asyncio.run(main())
+    gc.collect()
+    assert living(token) == []
+
+
+def test_the_budget_around_stops_the_program_before_its_time_is_over(token):
+    async def main():
+        with Budget(seconds=1.0):
+            began = time.monotonic()
+            with pytest.raises(ProcessTimeoutError) as raised:
+                await run(["bash", "-c", "echo part; sleep 30"])
+            assert time.monotonic() - began <= 1.0
+        return raised.value
+
+    error = finish(main())
+    assert error.fault.code == "SYS_DEADLINE_EXCEEDED"
+    assert error.fault.partial.payload == {"stdout": "part\n"}
+    assert living(token) == []
+
+
+def test_the_limit_of_a_recovery_ends_the_program(token):
+    async def main():
+        with pytest.raises(TimeoutError):
+            await recover("tool:x", Policy(timeout=0.3, attempts=1), effect="read").call(_sleep)
+
+    async def _sleep():
+        return await run(["sleep", "30"])
+
+    finish(main())
+    assert living(token) == []
+
+
+# --- limits, each with a timer of its own, in virtual time ---
+
+
+def virtual(*args, **kwargs) -> tuple[ProcessError, float]:
+    clock = VirtualClock()
+
+    async def main():
+        began = clock.monotonic()
+        with pytest.raises(ProcessError) as raised:
+            await run(*args, **kwargs)
+        return raised.value, clock.monotonic() - began
+
+    return run_virtual(main(), clock=clock)
+
+
+def test_S4_13_a_silent_program_is_stopped_by_a_timer_and_not_by_its_next_output():
+    error, took = virtual(["bash", "-c", "echo begun; sleep 600"], idle=30)
+    assert error.fault.context["limit"] == "idle"
+    assert 30 <= took < 32
+    assert error.fault.message.startswith("bash -c 'echo begun; sleep 600' printed nothing for 30 s")
+
+
+def test_the_start_limit_ends_with_the_first_output():
+    error, took = virtual(["sleep", "600"], start=5, idle=60)
+    assert (error.fault.context["limit"], 5 <= took < 7) == ("start", True)
+    error, took = virtual(["bash", "-c", "echo up; sleep 600"], start=5, idle=60)
+    assert (error.fault.context["limit"], 60 <= took < 62) == ("idle", True)
+
+
+def test_output_does_not_move_the_limit_of_the_whole():
+    error = failed(["bash", "-c", "while true; do echo x; sleep 0.01; done"], idle=60, timeout=0.3)
+    assert error.fault.context["limit"] == "timeout"
+
+
+def test_a_program_may_be_called_alive_although_it_is_silent():
+    clock = VirtualClock()
+
+    async def main():
+        async with run(["sleep", "600"], idle=10) as process:
+            for _ in range(5):
+                await asyncio.sleep(8)
+                process.alive()
+            with pytest.raises(ProcessTimeoutError):
+                await process.finished()
+        return clock.monotonic()
+
+    assert run_virtual(main(), clock=clock) >= 50
+
+
+# --- output ---
+
+
+def test_A77_a_line_of_200_KiB_is_delivered_whole():
+    async def main():
+        async with run(python("print('x' * 204_800); print('é' * 70_000); print('end', end='')")) as process:
+            return [line async for line in process.lines()]
+
+    assert finish(main()) == ["x" * 204_800, "é" * 70_000, "end"]
+
+
+def test_A82_endless_output_ends_at_the_cap_with_bounded_memory():
+    error = failed(["yes"], output_cap=1 << 20, keep=1 << 16)
+    assert (error.fault.code, error.fault.partial.truncated) == ("TOOL_OUTPUT_TOO_LARGE", True)
+    assert error.finished.truncated
+    assert len(error.finished.stdout) < (1 << 16) + 100
+
+
+def test_the_beginning_and_the_end_are_kept_and_the_cut_is_marked():
+    finished = finish(_awaited(run(["bash", "-c", "echo begin; seq 100000; echo end"], keep=1_000)))
+    head, mark, tail = finished.stdout.split("…")[0], finished.stdout.split("…")[1], finished.stdout.split("…")[2]
+    assert head.startswith("begin\n")
+    assert tail.endswith("end\n")
+    assert mark == f"[{588_895 + 10 - 1_000} bytes cut]"
+    assert finished.truncated
+
+
+def test_a_cut_never_splits_a_character():
+    finished = finish(_awaited(run(python("print('é' * 10_000)"), keep=999)))
+    assert "\N{REPLACEMENT CHARACTER}" not in finished.stdout
+    assert finished.truncated
+
+
+def test_a_slow_reader_slows_the_program_down_and_is_not_called_idle():
+    async def main():
+        read = 0
+        async with run(["bash", "-c", "head -c 8000000 /dev/zero"], idle=0.4) as process:
+            async for chunk in process:
+                if not read:
+                    await asyncio.sleep(0.8)
+                    assert process._queued < 2_000_000
+                read += len(chunk.data)
+        return read
+
+    assert finish(main()) == 8_000_000
+
+
+def test_a_reader_may_stop_reading_and_wait_for_the_end():
+    async def main():
+        async with run(["bash", "-c", "head -c 8000000 /dev/zero; exit 3"], check=False) as process:
+            async for _ in process:
+                break
+            return await process.finished()
+
+    assert finish(main()).exit_code == 3
+
+
+def test_reading_in_pieces_raises_after_the_last_piece():
+    async def main():
+        seen = []
+        async with run(["bash", "-c", "echo a; echo 'no such file or directory: x' >&2; exit 2"]) as process:
+            with pytest.raises(ProcessError) as raised:
+                async for line in process.lines():
+                    seen.append(line)  # noqa: PERF401 - it raises midway
+        return seen, raised.value.fault.code
+
+    assert finish(main()) == (["a"], "TOOL_FILE_NOT_FOUND")
+
+
+# --- failures ---
+
+
+def test_A78_a_missing_program_fails_at_once_and_for_good():
+    error = failed(["no-such-program-here"])
+    assert (error.fault.code, error.fault.kind, error.fault.retryable) == (
+        "TOOL_COMMAND_NOT_FOUND",
+        Kind.PERMANENT,
+        False,
+    )
+    assert error.fault.maybe_executed is False
+    assert isinstance(error.__cause__, FileNotFoundError)
+
+
+def test_a_missing_directory_is_not_a_missing_program(tmp_path: Path):
+    assert failed(["true"], cwd=tmp_path / "gone").fault.code == "TOOL_FILE_NOT_FOUND"
+
+
+def test_arguments_that_are_too_long_are_named():
+    assert failed(["true", "x" * 3_000_000]).fault.code == "TOOL_INPUT_TOO_LARGE"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "retryable"),
+    [
+        ("exit 1", "TOOL_EXECUTION_FAILED", False),
+        ("exit 127", "TOOL_COMMAND_NOT_FOUND", False),
+        ("kill -KILL $$", "TOOL_KILLED", True),
+        ("kill -SEGV $$", "TOOL_CRASHED", True),
+        ("echo 'fatal: Out of memory, malloc failed' >&2; exit 128", "TOOL_OUT_OF_MEMORY", True),
+        ("echo 'connect: Connection refused' >&2; exit 7", "CONN_REFUSED", True),
+        ("echo 'permission denied' >&2; exit 1", "TOOL_FORBIDDEN", False),
+    ],
+)
+def test_S0_22_exit_codes_and_signals_are_classified(script, code, retryable):
+    fault = failed(["bash", "-c", script]).fault
+    assert (fault.code, fault.retryable) == (code, retryable)
+
+
+def test_S0_22_out_of_memory_is_retried_once(tmp_path: Path):
+    async def main():
+        async def attempt():
+            return await run(["bash", "-c", f"echo x >> {tmp_path}/calls; echo 'out of memory' >&2; exit 1"])
+
+        with pytest.raises(ProcessError):
+            await recover("tool:x", Policy(timeout=30), effect="idempotent").call(attempt)
+
+    finish(main())
+    assert (tmp_path / "calls").read_text() == "x\nx\n"
+
+
+def test_S0_21_the_fault_has_all_that_a_tool_error_message_needs():
+    fault = failed(["bash", "-c", "echo out; echo err >&2; exit 1"]).fault
+    message = wire.tool_error(fault, literal=True)
+    details = message["payload"]["details"]
+    assert message["payload"]["message"] == "Command exited with code 1"
+    assert (details["exit_code"], details["stdout"], details["stderr"]) == (1, "out\n", "err\n")
+    assert details["execution_time_ms"] >= 0
+
+
+def test_check_may_be_left_to_the_caller():
+    assert finish(_awaited(run(["bash", "-c", "exit 9"], check=False))).exit_code == 9
+
+
+def test_somebody_else_may_have_reaped_the_process(monkeypatch):
+    def stolen(*_):
+        raise ChildProcessError
+
+    monkeypatch.setattr(process_module.os, "waitid", stolen)
+    assert finish(_awaited(run(["true"], check=False))).exit_code == 255
+
+
+def test_without_descriptors_of_processes_a_thread_waits(monkeypatch, token):
+    monkeypatch.delattr(os, "pidfd_open")
+    monkeypatch.setattr(process_module.ProcessTree, "sees_all", False)
+    assert finish(_awaited(run(["bash", "-c", "echo hi"]))).stdout == "hi\n"
+    assert failed(["bash", "-c", "sleep 30 & sleep 30"], timeout=0.1).fault.code == "TOOL_TIMEOUT"
+    assert living(token) == []
+
+
+# --- secrets ---
+
+
+def test_variables_with_secrets_are_not_passed_on(monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-abcdefghijklmnop1234")
+    monkeypatch.setenv("COPY_OF_IT", "sk-ant-abcdefghijklmnop1234")
+    monkeypatch.setenv("DATABASE_URL", "postgres://me:hunter2secret@db/x")
+    monkeypatch.setenv("GITHUB_TOKEN", "a-token-that-is-named")
+    monkeypatch.setenv("PLAIN", "yes")
+    secrets.process_redactor.cache_clear()
+    printed = finish(_awaited(run(["env"], env={"ADDED": "1"}, pass_secrets=["GITHUB_TOKEN"]))).stdout
+    names = {line.partition("=")[0] for line in printed.splitlines()}
+    assert {"PLAIN", "ADDED", "GITHUB_TOKEN", "PATH"} <= names
+    assert names & {"ANTHROPIC_API_KEY", "COPY_OF_IT", "DATABASE_URL"} == set()
+    secrets.process_redactor.cache_clear()
+
+
+def test_without_our_environment_only_the_path_is_passed_on():
+    printed = finish(_awaited(run(["/usr/bin/env"], inherit_env=False, env={"LEAK": "1"}))).stdout
+    assert {line.partition("=")[0] for line in printed.splitlines()} == {"PATH", "LEAK", "HOLDFAST_PROCESS"}
+
+
+def test_a_secret_that_a_program_prints_is_masked_in_its_fault(monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "quite-a-long-secret")
+    secrets.process_redactor.cache_clear()
+    error = failed(["bash", "-c", "echo quite-a-long-secret; exit 1"])
+    assert "quite-a-long-secret" not in repr(error.fault.for_audit())
+    assert "quite-a-long-secret" not in str(error.fault.partial)
+    assert fault_of(error).code == "TOOL_EXECUTION_FAILED"
+    secrets.process_redactor.cache_clear()
