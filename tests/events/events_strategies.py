@@ -68,6 +68,11 @@ _fields: dict[str, st.SearchStrategy] = {
     "until": st.none() | _seconds,
     "because": st.sampled_from(CODES),
     "action": _texts,
+    "actor": _texts,
+    "message": _texts,
+    "level": st.sampled_from(["none", "long", "high"]),
+    "size": _counts,
+    "capacity": _counts,
     "code": st.none() | st.sampled_from(CODES),
 }
 

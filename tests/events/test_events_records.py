@@ -21,6 +21,8 @@ from holdfast.events import (
     Event,
     Failed,
     Fallback,
+    MailboxPressure,
+    MessageDropped,
     Recovered,
     RecoveryEvent,
     Repaired,
@@ -96,6 +98,14 @@ WRITTEN = [
     (
         SuppressedError(at=1.0, reason="cleanup", cause="disk full", code="SYS_RESOURCE_EXHAUSTED"),
         {"type": "suppressed-error", "reason": "cleanup", "cause": "disk full", "code": "SYS_RESOURCE_EXHAUSTED"},
+    ),
+    (
+        MailboxPressure(at=1.0, actor="team/coder", level="high", size=800, capacity=1000),
+        {"type": "mailbox-pressure", "actor": "team/coder", "level": "high", "size": 800, "capacity": 1000},
+    ),
+    (
+        MessageDropped(at=1.0, actor="team/coder", message="Coder.review", reason="stopped"),
+        {"type": "message-dropped", "actor": "team/coder", "message": "Coder.review", "reason": "stopped"},
     ),
 ]
 

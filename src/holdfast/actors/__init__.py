@@ -1,8 +1,13 @@
 """Supervisors and what they supervise: coroutine functions, actors, nested supervisors.
 
-child  `Child`: a factory, its arguments, and how to supervise what it makes
-host   the seam: a `Host` runs one child, incarnation after incarnation
-task   the host of coroutine functions
+actor     `Actor`: a class whose public async methods can be asked, and its host
+cell      what stays of an actor while its instances come and go
+child     `Child`: a factory, its arguments, and how to supervise what it makes
+host      the seam: a `Host` runs one child, incarnation after incarnation
+mailbox   what waits for an actor: bounded, with priorities
+messages  actors that take messages and return Responses, and their supervisor
+ref       `Ref`: `ask`, `outcome` and `tell`
+task      the host of coroutine functions
 """
 
 from __future__ import annotations
@@ -12,12 +17,17 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
+    from holdfast.actors.actor import Actor
+    from holdfast.actors.cell import AskTimeoutError
     from holdfast.actors.child import Child
     from holdfast.actors.host import Host, Place, Running
+    from holdfast.actors.ref import Ref
     from holdfast.actors.task import Handle, IgnoreStart, StartError, ready
     from holdfast.supervision.exits import Error, Exit, Killed, Normal, Shutdown
 
 __all__ = [
+    "Actor",
+    "AskTimeoutError",
     "Child",
     "Error",
     "Exit",
@@ -27,6 +37,7 @@ __all__ = [
     "Killed",
     "Normal",
     "Place",
+    "Ref",
     "Running",
     "Shutdown",
     "StartError",
@@ -37,7 +48,12 @@ _HOMES = (
     dict.fromkeys(("Error", "Exit", "Killed", "Normal", "Shutdown"), "holdfast.supervision.exits")
     | dict.fromkeys(("Handle", "IgnoreStart", "StartError", "ready"), "holdfast.actors.task")
     | dict.fromkeys(("Host", "Place", "Running"), "holdfast.actors.host")
-    | {"Child": "holdfast.actors.child"}
+    | {
+        "Actor": "holdfast.actors.actor",
+        "AskTimeoutError": "holdfast.actors.cell",
+        "Child": "holdfast.actors.child",
+        "Ref": "holdfast.actors.ref",
+    }
 )
 
 __getattr__ = loader(__name__, globals(), _HOMES)

@@ -27,6 +27,8 @@ from holdfast.events.records import (
     Event,
     Failed,
     Fallback,
+    MailboxPressure,
+    MessageDropped,
     Recovered,
     Repaired,
     Retry,
@@ -123,6 +125,8 @@ class LogLines:
             CircuitStateChange: (levels.circuit_changed, _circuit),
             BudgetWarning: (levels.warned, _budget),
             SuppressedError: (levels.warned, _suppressed),
+            MailboxPressure: (levels.warned, _mailbox),
+            MessageDropped: (levels.warned, _dropped),
         }
 
     def of(self, event: Event) -> tuple[int | None, str]:
@@ -244,6 +248,15 @@ def _amount(value: float, unit: str) -> str:
 
 def _suppressed(event: SuppressedError) -> str:
     return f"a failure was ignored: {event.reason}{_because(event.code)}"
+
+
+def _mailbox(event: MailboxPressure) -> str:
+    waiting = f"{event.size} of at most {event.capacity} messages wait"
+    return f"mailbox of {event.actor}: {waiting}{' (no more pressure)' if event.level == 'none' else ''}"
+
+
+def _dropped(event: MessageDropped) -> str:
+    return f"a message to {event.actor} was dropped: {event.message} ({event.reason})"
 
 
 def _name(event: Event) -> str:

@@ -29,6 +29,8 @@ __all__ = [
     "Event",
     "Failed",
     "Fallback",
+    "MailboxPressure",
+    "MessageDropped",
     "Recovered",
     "RecoveryEvent",
     "Repaired",
@@ -261,6 +263,28 @@ class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"
         return cls(at=at, run=run, reason=reason, cause=redactor.text(fault.message), code=fault.code)
 
 
+class MailboxPressure(_Record, frozen=True, kw_only=True, tag="mailbox-pressure"):
+    """An actor's mailbox fills up, or is no longer full: senders can slow down before it rejects their messages."""
+
+    actor: str
+    level: Literal["none", "long", "high"]
+    """`long`: 100 messages or more wait. `high`: 80 % of the capacity or more. `none`: the pressure is over."""
+    size: int
+    """How many messages wait."""
+    capacity: int
+
+
+# The only trace of a message that nobody waits for: its sender has gone on.
+class MessageDropped(_Record, frozen=True, kw_only=True, tag="message-dropped"):
+    """A message to an actor was not worked on, and nobody waits for its answer."""
+
+    actor: str
+    message: str
+    """The method that was to run: `Coder.review`."""
+    reason: str
+    """Why: `stopped`, or `rejected` by a mailbox that was full or closed."""
+
+
 # Not part of `Event`: nothing in this version creates one.
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """A record that a newer writer wrote. It is kept whole, so that copying a log loses nothing."""
@@ -293,6 +317,8 @@ Event: TypeAlias = (
     | StreamResumed
     | BudgetWarning
     | SuppressedError
+    | MailboxPressure
+    | MessageDropped
 )
 """Every event that this version writes. A log may also contain `Unknown` records."""
 

@@ -17,6 +17,8 @@ from holdfast.events import (
     Event,
     Failed,
     Fallback,
+    MailboxPressure,
+    MessageDropped,
     Recovered,
     Repaired,
     Retry,
@@ -50,6 +52,8 @@ CLASSES: Mapping[type[Event], AuditClass] = {
     Cancelled: "Cancellation",
     Commanded: "Command",
     BudgetWarning: "Budget",
+    MailboxPressure: "Actor",
+    MessageDropped: "Actor",
     SuppressedError: "SuppressedError",
     AttemptEnded: "ProviderExchange",
 }

@@ -79,6 +79,7 @@ AuditClass: TypeAlias = Literal[
     "Cancellation",
     "Budget",
     "Command",
+    "Actor",
     "Alert",
 ]
 """The classes of audit records: document 002's (N2-16), and those of recoveries."""

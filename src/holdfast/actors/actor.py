@@ -1,0 +1,417 @@
+"""`Actor`: a class whose public async methods can be asked, one message at a time, and that comes back after a crash.
+
+    class Coder(Actor):
+        def __init__(self, model: str) -> None:
+            self.model = model
+
+        async def review(self, diff: str) -> Notes: ...
+
+    coder = await team.start(Coder, "haiku")
+    notes = await coder.ask(Coder.review, diff)
+
+Invariants: an instance works on one message at a time. A message that made an instance crash is lost, those behind it are kept for
+the next instance. Nothing that a method raises leaves the actor's task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import msgspec
+
+from holdfast import options
+from holdfast.actors.cell import Cell
+from holdfast.actors.mailbox import Letter
+from holdfast.actors.ref import Ref
+from holdfast.actors.task import IgnoreStart, StartError
+from holdfast.events import SuppressedError
+from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.runtime.ambient import AMBIENT
+from holdfast.supervision import Error, Killed, Shutdown, directive_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Self
+
+    from holdfast.actors.child import Child
+    from holdfast.actors.host import Host, Place
+    from holdfast.supervision import Directive, Exit
+
+__all__ = ["Actor", "ActorHost", "ActorOptions", "handlers_of"]
+
+B = TypeVar("B")
+
+_IN_A_ROW = 64
+"""So many messages are worked on before other tasks get their turn, even if no method waits for anything."""
+_HOOK_S = 5.0
+"""Seconds that the hook `crashed` may take. A hook that hangs must not keep the actor from coming back."""
+
+
+class ActorOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the class line of an actor sets: `class Coder(Actor, mailbox=200, timeout=120): ...`."""
+
+    mailbox: int = 1000
+    stash: int | None = None
+    timeout: float | None = 30.0
+
+    def __post_init__(self) -> None:
+        options.count("actor.mailbox", self.mailbox)
+        options.count("actor.stash", self.stash, least=0, optional=True)
+        options.seconds("actor.timeout", self.timeout, optional=True)
+
+
+class Actor:
+    """The base of actors. Public async methods are what it can be asked; `__init__` makes the state of a fresh instance.
+
+        class Counter(Actor, timeout=5):
+            def __init__(self) -> None:
+                self.count = 0
+
+            async def add(self, n: int) -> int:
+                self.count += n
+                return self.count
+
+        async with Supervisor("team") as team:
+            counter = await team.start(Counter)
+            assert await counter.ask(Counter.add, 2) == 2
+
+    Options on the class line, inherited by subclasses; wrong ones raise `InvalidError`:
+    mailbox: the most messages that may wait. stash: the most that may wait while it is restarted; by default all of them.
+    timeout: the seconds that an `ask` waits for its answer by default; None: for ever.
+
+    Hooks, which cannot be asked: `started`, `stopping`, `crashed`, `down`.
+    """
+
+    __holdfast_options__: ClassVar[ActorOptions] = ActorOptions()
+    _holdfast_run: _Run | None = None
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__()
+        if given:
+            known = msgspec.structs.asdict(cls.__holdfast_options__)
+            for name, value in given.items():
+                if name not in known:
+                    raise options.unknown(ActorOptions, name, value)
+            cls.__holdfast_options__ = ActorOptions(**{**known, **given})
+        for name in _RESERVED:
+            if name in cls.__dict__:
+                raise InvalidError.saying(
+                    f"{cls.__name__}.{name}",
+                    "another name, because every actor has this method",
+                    "a method of the class",
+                )
+
+    # Set before `__init__` runs, so that `__init__` can use `self.ref`. Type checkers must see the subclass's own signature.
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
+            self = super().__new__(cls)
+            run = _BIRTH.get()
+            if run is not None:
+                object.__setattr__(self, "_holdfast_run", run)
+            return self
+
+    @staticmethod
+    def __holdfast_host__(child: Child, place: Place) -> Host:
+        return ActorHost(child, place)
+
+    @property
+    def ref(self) -> Ref[Self]:
+        """The address of this actor, to pass to others. Raises `InvalidError` for an instance that no supervisor started."""
+        return Ref(self._running().cell)
+
+    def stop(self, detail: object = None) -> None:
+        """End this actor after the present message. With `restart="permanent"` it is started again, as Erlang does.
+
+        self.stop("nothing left to do")
+        """
+        self._running().leave(Shutdown(detail))
+
+    def watch(self, other: Ref[Any]) -> Callable[[], None]:
+        """Have the hook `down` called once `other` has ended for good, also if it has already. Return what undoes it.
+
+        self.watch(coder)
+        """
+        run = self._running()
+        return other._cell.watch(lambda how: run.notify(other, how))  # noqa: SLF001 - the rooms' own part of a ref
+
+    async def started(self) -> None:
+        """Hook: called before the first message. If it raises, the start has failed."""
+
+    async def stopping(self, exit: Exit) -> None:  # noqa: A002 - the word of the whole room
+        """Hook: called before the actor ends, unless it crashed. `exit` says why."""
+
+    async def crashed(self, error: BaseException) -> None:
+        """Hook: called on the old instance before it is given up, instead of `stopping`. What it raises is only reported."""
+
+    async def down(self, other: Ref[Any], exit: Exit) -> None:  # noqa: A002 - the word of the whole room
+        """Hook: `other`, which this actor watches, has ended for good."""
+
+    def _running(self) -> _Run:
+        if self._holdfast_run is None:
+            raise InvalidError.saying(
+                f"{type(self).__name__}", "an actor that a Supervisor started", "an instance made by hand"
+            )
+        return self._holdfast_run
+
+
+_HOOKS = frozenset({"started", "stopping", "crashed", "down"})
+_RESERVED = ("ref", "stop", "watch")
+_BIRTH: ContextVar[_Run | None] = ContextVar("holdfast_birth", default=None)
+
+_handlers: dict[type, Mapping[Any, Any]] = {}
+
+
+def handlers_of(kind: type) -> Mapping[Any, Any]:
+    """Return what an actor class can be asked: its public async methods."""
+    found = _handlers.get(kind)
+    if found is None:
+        found = _handlers[kind] = {
+            method: method
+            for name in dir(kind)
+            if not name.startswith("_") and name not in _HOOKS
+            if inspect.iscoroutinefunction(method := getattr(kind, name, None))
+        }
+    return found
+
+
+class ActorHost:
+    """Runs an actor as a task. The mailbox is kept here while instances come and go."""
+
+    def __init__(self, child: Child, place: Place) -> None:
+        self.child = child
+        kind = child.factory
+        assert isinstance(kind, type)
+        given: ActorOptions = kind.__holdfast_options__  # type: ignore[attr-defined]
+        self.cell = Cell(
+            place.path,
+            kind,
+            handlers_of(kind),
+            place.runtime,
+            capacity=given.mailbox,
+            stash=given.stash,
+            timeout=given.timeout,
+        )
+        self.ref: Ref[Any] = Ref(self.cell)
+
+    async def start(self, incarnation: int, cause: Exit | None) -> _Run | None:
+        """Make an instance and return when its hook `started` is done."""
+        del cause
+        self.cell.begin()
+        run = _Run(self.cell, self.child, incarnation)
+        try:
+            started: set[asyncio.Future[Any]] = {run.started, run.exited}
+            await asyncio.wait(started, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            run.kill()
+            raise
+        if run.started.done():
+            return run
+        how = run.exited.result()
+        if isinstance(how, Error):
+            if isinstance(how.error, IgnoreStart):
+                return None
+            if isinstance(how.error, Exception):
+                raise how.error
+            raise StartError.because(actor=self.cell.name, reason=str(how)) from how.error
+        raise StartError.because(actor=self.cell.name, reason="it ended while it was starting")
+
+    def close(self, exit: Exit) -> None:  # noqa: A002 - the word of the whole room
+        """Fail what waits: no further instance follows."""
+        self.cell.end(exit)
+
+
+class _Run:
+    """One instance of an actor, in a task of its own."""
+
+    __slots__ = ("_child", "_leaving", "_requested", "_task", "cell", "exited", "instance", "started")
+
+    def __init__(self, cell: Cell, child: Child, incarnation: int) -> None:
+        self.cell = cell
+        self._child = child
+        self.exited: asyncio.Future[Exit] = cell.loop.create_future()
+        self.started: asyncio.Future[None] = cell.loop.create_future()
+        self.instance: Any = None
+        self._requested: Exit | None = None
+        """How it ends if it obeys the cancellation that was requested."""
+        self._leaving: Exit | None = None
+        """How it ends after the present message, as it decided itself."""
+        context = copy_context()
+        # The actor outlives the budget in which it is started. Each message brings the budget of its sender.
+        context.run(AMBIENT.set, None)
+        context.run(_BIRTH.set, self)
+        self._task = cell.loop.create_task(self._live(), name=f"{cell.name}#{incarnation}", context=context)
+        self._task.add_done_callback(self._done)
+
+    # --- what its supervisor does ---
+
+    async def stop(self, reason: Exit, timeout: float | None) -> Exit | None:  # noqa: ASYNC109 - as `Running` has it
+        """Cancel the present message, run the hook `stopping`, and wait for the end."""
+        self._cancel(reason)
+        await asyncio.wait({self.exited}, timeout=timeout)
+        return self.exited.result() if self.exited.done() else None
+
+    def kill(self) -> None:
+        """Cancel the task and do not wait."""
+        self._cancel(Killed())
+
+    def _cancel(self, reason: Exit) -> None:
+        if not self.exited.done():
+            # The flag is set first: a task may end as soon as it is cancelled.
+            self._requested = reason
+            self._task.cancel()
+
+    def _done(self, _task: asyncio.Task[None]) -> None:
+        # Python cancels a coroutine that has not begun without running a line of it.
+        if not self.exited.done():
+            self.exited.set_result(self._requested or Error(asyncio.CancelledError()))
+
+    # --- what its instance does ---
+
+    def leave(self, how: Exit) -> None:
+        """End after the present message."""
+        self._leaving = how
+
+    def notify(self, other: Ref[Any], how: Exit) -> None:
+        """Have the hook `down` called, after the messages that came before."""
+        if self._task.done():
+            return
+        letter = Letter(type(self.instance).down, (other, how), {}, None)
+        try:
+            self.cell.mailbox.put(letter)
+        except HoldfastError as error:
+            self.cell.drop(letter, "rejected", error)
+
+    # --- its life ---
+
+    async def _live(self) -> None:
+        try:
+            self.instance = self._child.factory(*self._child.args)
+            await self.instance.started()
+            if not self.started.done():
+                self.started.set_result(None)
+            how = await self._work()
+        except asyncio.CancelledError as error:
+            how = self._requested or Error(error)
+        except BaseException as error:  # noqa: BLE001 - an actor never takes its supervisor with it
+            how = Error(error)
+        # A letter that this instance was handed and did not begin is for the next one.
+        self.cell.mailbox.put_back()
+        if self.started.done():
+            await self._say_goodbye(how)
+        if not self.exited.done():
+            self.exited.set_result(how)
+
+    async def _work(self) -> Exit:  # noqa: C901, PLR0912 - each message takes this way, and calls would slow it down
+        """Work on messages until one of them ends this instance."""
+        mailbox, instance, new_future = self.cell.mailbox, self.instance, self.cell.loop.create_future
+        in_a_row = 0
+        while self._leaving is None:
+            letter = mailbox.take()
+            if letter is None:
+                in_a_row = 0
+                reader = mailbox.reader = new_future()
+                letter = await reader
+            elif in_a_row == _IN_A_ROW:
+                in_a_row = 0
+                await asyncio.sleep(0)
+            reply = letter.reply
+            if reply is not None and reply.done():
+                continue
+            in_a_row += 1
+            letter.running = True
+            ambient = letter.ambient
+            if ambient is not None:
+                AMBIENT.set(ambient)
+            try:
+                if letter.kwargs:
+                    call = letter.handler(instance, *letter.args, **letter.kwargs)
+                else:
+                    call = letter.handler(instance, *letter.args)
+            except TypeError as error:
+                # Wrong arguments are the sender's mistake. Nothing of the method has run, so the actor is unharmed.
+                if not letter.fail(error):
+                    self._report(letter, self.cell.runtime.fault_of(error))
+                continue
+            try:
+                value = await call
+            except BaseException as error:  # noqa: BLE001 - it goes to whoever asked, and the directive decides
+                how = self._failed(letter, error)
+                if how is not None:
+                    return how
+            else:
+                if reply is not None and not reply.done():
+                    reply.set_result(value)
+            if ambient is not None:
+                AMBIENT.set(None)
+        return self._leaving
+
+    def _failed(self, letter: Letter, error: BaseException) -> Exit | None:
+        """A message failed: answer its sender, and return how the instance ends; None: it goes on."""
+        cell = self.cell
+        if self._requested is not None and isinstance(error, asyncio.CancelledError):
+            letter.fail(_stopped_midway(cell.name, self._requested))
+            return self._requested
+        fault = cell.runtime.fault_of(error)
+        then: Directive = directive_for(fault, error, self._child.on)
+        if then == "resume":
+            if not letter.fail(_passed_on(error, fault)):
+                self._report(letter, fault)
+            return None
+        crash = _crash(cell.name, letter, error, cell.restarts + (then == "restart"))
+        if not letter.fail(crash):
+            self._report(letter, fault)
+        return Error(error, then)
+
+    async def _say_goodbye(self, how: Exit) -> None:
+        """Run the hook that is right for this end. A hook that raises is reported and changes nothing."""
+        kind = type(self.instance)
+        if isinstance(how, Error):
+            self.cell.failed()
+            if kind.crashed is not Actor.crashed:
+                await self._hook("crashed", self.instance.crashed(how.error), _HOOK_S)
+        elif not isinstance(how, Killed) and kind.stopping is not Actor.stopping:
+            # How long it may take is the supervisor's business: it cancels and goes on when the time is over.
+            await self._hook("stopping", self.instance.stopping(how), None)
+
+    async def _hook(self, name: str, call: Any, seconds: float | None) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await call
+        except BaseException as error:  # noqa: BLE001 - a hook never keeps an actor from ending
+            runtime = self.cell.runtime
+            where = f"the hook {type(self.instance).__name__}.{name}"
+            if isinstance(error, Exception):
+                runtime.bus.hook_raised(type(self.instance), where, error, at=runtime.clock.wall())
+
+    def _report(self, letter: Letter, fault: Fault) -> None:
+        """Nobody waits for the answer, so the failure is reported as an event."""
+        runtime = self.cell.runtime
+        reason = f"{letter.name} of actor {self.cell.name} failed, and nobody waits for its answer"
+        runtime.bus.emit(SuppressedError.of(fault, reason, at=runtime.clock.wall()))
+
+
+def _passed_on(error: BaseException, fault: Fault) -> BaseException:
+    """Return the error that the sender gets: the method's own, unless asyncio could not pass it on."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    ours = HoldfastError(fault)
+    ours.__cause__ = error
+    return ours
+
+
+def _crash(name: str, letter: Letter, error: BaseException, restarts: int) -> HoldfastError:
+    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    context = {"actor": name, "reason": reason, "message": letter.name, "restart_count": restarts}
+    crash = HoldfastError(Fault.of("ACTOR_CRASHED", maybe_executed=True, context=context))
+    crash.__cause__ = error
+    return crash
+
+
+def _stopped_midway(name: str, how: Exit) -> HoldfastError:
+    context = {"actor": name, "exit": str(how)}
+    text = f"Actor {name} was stopped while it worked on this message"
+    return HoldfastError(Fault.of("ACTOR_STOPPED", text, maybe_executed=True, context=context))

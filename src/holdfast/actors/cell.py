@@ -1,0 +1,222 @@
+"""What stays of an actor while its instances come and go: its name, its mailbox, its watchers, its count of restarts.
+
+A `Ref` points to a cell, so it works across restarts. A host makes an instance, which takes letters from the cell.
+
+Invariant: a cell belongs to one event loop. After `end` every letter that waits has been failed or reported as dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from holdfast.actors.mailbox import Mailbox
+from holdfast.events import MailboxPressure, MessageDropped
+from holdfast.faults import DeadlineError, Fault, HoldfastError, InvalidError, Scope
+from holdfast.runtime.ambient import in_force
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.actors.mailbox import Letter
+    from holdfast.faults import Code
+    from holdfast.runtime.ambient import Ambient
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.supervision import Exit
+
+__all__ = ["AskTimeoutError", "Cell", "stopped_error"]
+
+
+class AskTimeoutError(HoldfastError, TimeoutError):
+    """An actor did not answer in time. The actor goes on; its answer is dropped.
+
+    `error.fault.maybe_executed` is False if the actor had not begun to work on the message.
+
+        try:
+            notes = await coder.using(timeout=5).ask(Coder.review, diff)
+        except TimeoutError:
+            notes = None
+    """
+
+    code = "SYS_TIMEOUT"
+
+
+class Cell:
+    """The lasting part of one actor. `kind` is the class of its instances; `handlers` has what it can be asked."""
+
+    __slots__ = (
+        "__weakref__",
+        "_timer",
+        "_watchers",
+        "due",
+        "exit",
+        "handlers",
+        "kind",
+        "loop",
+        "mailbox",
+        "name",
+        "restarts",
+        "runtime",
+        "timeout",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        kind: type,
+        handlers: Mapping[Any, Any],
+        runtime: Runtime,
+        *,
+        capacity: int = 1000,
+        stash: int | None = None,
+        timeout: float | None = 30.0,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.handlers = handlers
+        self.runtime = runtime
+        self.timeout = inf if timeout is None else timeout
+        """Seconds that an `ask` waits for its answer where the caller gives no limit."""
+        self.due = inf
+        """When its timer fires, on the clock of the event loop: not after the first sender stops waiting."""
+        self._timer: asyncio.TimerHandle | None = None
+        self.loop = asyncio.get_running_loop()
+        self.mailbox = Mailbox(name, capacity=capacity, stash=stash)
+        self.mailbox.on_pressure = self._pressure_changed
+        self.restarts = 0
+        """How often it was started again."""
+        self.exit: Exit | None = None
+        """How it ended; None while it lives."""
+        self._watchers: list[Callable[[Exit], None]] | None = None
+
+    def handler_of(self, method: Any) -> Any:
+        """Return what runs when `method` is asked. Raises `InvalidError` for anything that the actor cannot be asked."""
+        if (handler := self.handlers.get(method)) is not None:
+            return handler
+        # A subclass may override the method, and a decorator may make a new object at each access. Then the name counts.
+        owner, _, name = str(getattr(method, "__qualname__", "")).rpartition(".")
+        if owner in {kind.__qualname__ for kind in self.kind.__mro__}:
+            for known, handler in self.handlers.items():
+                if known.__name__ == name:
+                    return handler
+        raise _cannot_be_asked(self.kind, method, self.handlers)
+
+    def begin(self) -> None:
+        """A new instance is about to start."""
+        if self.exit is not None:
+            # It was stopped for good, and somebody starts it again: the same refs work again.
+            self.exit = self.mailbox.closed = None
+        self.mailbox.is_restarting = False
+
+    def failed(self) -> None:
+        """The instance ended; another one may follow. Until then letters wait in the stash."""
+        self.mailbox.is_restarting = True
+        self.restarts += 1
+
+    def end(self, exit: Exit, error: HoldfastError | None = None) -> None:  # noqa: A002 - the word of the whole room
+        """No further instance follows: fail what waits with `error`, and tell the watchers."""
+        if self.exit is not None:
+            return
+        self.exit = exit
+        error = stopped_error(self.name, exit) if error is None else error
+        for letter in self.mailbox.close(error):
+            self.drop(letter, "stopped", error)
+        watchers, self._watchers = self._watchers, None
+        for told in watchers or ():
+            told(exit)
+
+    def drop(self, letter: Letter, why: str, error: HoldfastError) -> None:
+        """Fail a letter that nobody will work on. If nobody waits for its answer, report it instead."""
+        if not letter.fail(error) and not letter.withdrawn:
+            at = self.runtime.clock.wall()
+            self.runtime.bus.emit(MessageDropped(at=at, actor=self.name, message=letter.name, reason=why))
+
+    def watch(self, told: Callable[[Exit], None]) -> Callable[[], None]:
+        """Call `told` once when the actor has ended for good, at once if it has already. Return what undoes it."""
+        if self.exit is not None:
+            told(self.exit)
+            return _nothing
+        watchers = self._watchers = self._watchers or []
+        watchers.append(told)
+
+        def unwatch() -> None:
+            if told in watchers:
+                watchers.remove(told)
+
+        return unwatch
+
+    # --- the time that senders wait. The letters know their ends, so one timer for each actor is enough, and an answer that comes in
+    # time costs nothing. ---
+
+    def clip(self, letter: Letter, ambient: Ambient) -> float:
+        """Give a letter the scope and the end of the budget around its sender; return when the sender stops waiting."""
+        scope = letter.ambient = in_force(ambient)
+        monotonic = self.runtime.clock.monotonic
+        cut = None if scope is None else scope.cut_on(monotonic)
+        if cut is not None:
+            # The loop may count time from another start than the budget's clock.
+            ends = self.loop.time() + cut - monotonic()
+            if ends <= self.loop.time():
+                raise self._too_late(letter)
+            if ends < letter.ends:
+                letter.ends, letter.is_clipped = ends, True
+        return letter.ends
+
+    def set_timer(self, ends: float) -> None:
+        """Fire at this time, or earlier."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.due = ends
+        self._timer = self.loop.call_at(ends, self._fire)
+
+    def _fire(self) -> None:
+        self._timer, self.due = None, inf
+        now = self.loop.time()
+        next_end = inf
+        for letter in tuple(self.mailbox.letters()):
+            if letter.withdrawn:
+                continue
+            if letter.ends <= now:
+                letter.fail(self._too_late(letter) if letter.is_clipped else self._timed_out(letter))
+            elif letter.ends < next_end:
+                next_end = letter.ends
+        if next_end < inf:
+            self.set_timer(next_end)
+
+    def _timed_out(self, letter: Letter) -> HoldfastError:
+        text = f"Actor {self.name} did not answer in time: {letter.name}"
+        return AskTimeoutError(self._limit_fault("SYS_TIMEOUT", text, letter))
+
+    def _too_late(self, letter: Letter) -> HoldfastError:
+        text = f"The budget's time was over before actor {self.name} answered: {letter.name}"
+        return DeadlineError(self._limit_fault("SYS_DEADLINE_EXCEEDED", text, letter))
+
+    def _limit_fault(self, code: Code, text: str, letter: Letter) -> Fault:
+        context = {"actor": self.name, "restarts": self.restarts, "waiting": self.mailbox.size}
+        return Fault.of(code, text, scope=Scope.AGENT, maybe_executed=letter.running, context=context)
+
+    def _pressure_changed(self, mailbox: Mailbox) -> None:
+        at = self.runtime.clock.wall()
+        record = MailboxPressure(
+            at=at, actor=self.name, level=mailbox.pressure, size=mailbox.size, capacity=mailbox.capacity
+        )
+        self.runtime.bus.emit(record)
+
+
+def stopped_error(name: str, exit: Exit) -> HoldfastError:  # noqa: A002 - the word of the whole room
+    """Return the error for messages to an actor that has ended for good."""
+    return HoldfastError(
+        Fault.of("ACTOR_STOPPED", f"Actor {name} has stopped: it {exit}", context={"actor": name, "exit": str(exit)})
+    )
+
+
+def _cannot_be_asked(kind: type, method: Any, handlers: Mapping[Any, Any]) -> InvalidError:
+    known = ", ".join(sorted(f"{kind.__name__}.{method.__name__}" for method in handlers))
+    expected = f"a public async method of {kind.__name__}: {known or 'it has none'}"
+    given = str(getattr(method, "__qualname__", type(method).__name__))
+    return InvalidError.saying(f"ask of {kind.__name__}", expected, given)
+
+
+def _nothing() -> None:
+    """Nothing is watched any more."""
