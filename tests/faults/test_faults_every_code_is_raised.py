@@ -19,6 +19,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import faults_actors
 import faults_recoveries
 import faults_sessions
 import faults_stores
@@ -382,6 +383,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("SYS_LIFECYCLE_FAILURE", left_out),
     ("CONFIG_CODE_UNKNOWN", lambda: settings_are("[policy.per_code.PROVIDER_OVERLOAD]")),
     *faults_stores.CASES,
+    *faults_actors.CASES,
     ("SESS_ALREADY_ANSWERED", faults_sessions.question_is_answered_twice),
     ("SESS_CANCELLED", faults_sessions.session_is_cancelled),
     ("SESS_INTERACTION_EXPIRED", faults_sessions.question_expires),
