@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 REPORTED = range(101, 111)
 """Seeds of the figures that we publish. Nothing is tuned on them."""
 TUNED = range(1, 6)
-FEWER = {ROUTER: 2, **dict.fromkeys((*VARIANTS, *FURTHER), 3), OURS: None}
-"""Contenders that play fewer seeds: a request through the Router takes ten times as long as one through the SDK, our other
-policies are not compared with the peers, and the tuned peers send the most requests of all."""
+FEWER = {**dict.fromkeys((*VARIANTS, *FURTHER), 3), OURS: None}
+"""Contenders that play fewer seeds: our other policies are not compared with the peers, and the tuned peers send the most
+requests of all."""
 NOBODY = "none"
 TARGET_TIMES = 50
 """How much less a recovered call must cost than one through the Router."""
