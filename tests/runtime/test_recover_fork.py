@@ -136,3 +136,38 @@ def test_a_child_runs_an_event_loop_of_its_own_with_limits() -> None:
         in_children(2, work)
     """)
     assert out == ["ok", "ok"]
+
+
+def test_a_thread_of_a_child_reports_although_a_thread_of_the_parent_was_reporting() -> None:
+    """A new thread may get the identity of the parent's thread, and its events must not wait for that one's handlers."""
+    out = forked("""
+        runtime = Runtime()
+        inside, go = threading.Event(), threading.Event()
+        seen = []
+
+        def hear(event):
+            seen.append(event)
+            if threading.current_thread() is reporting:
+                inside.set()
+                go.wait()
+
+        runtime.on(hear)
+        call = recover("a", runtime=runtime)(lambda: None)
+        reporting = threading.Thread(target=call)
+        reporting.start()
+        inside.wait()
+
+        def work():
+            seen.clear()
+            threads = [threading.Thread(target=call) for _ in range(20)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return str(len(seen))
+
+        in_children(1, work)
+        go.set()
+        reporting.join()
+        """)
+    assert out == ["40"], "the start and the end of each call"

@@ -314,7 +314,11 @@ def _failed_under_limit(op: Operation, limit: Limit, error: BaseException, reque
 def begin_limit(op: Operation) -> Limit | None:
     """Start the clock for the attempt just begun; None if it has no limit."""
     wheels = op.plan.wheels
-    if op.attempts == 1 and op.around is None and not op.eventful:
+    if (
+        op.attempts == 1
+        and op.around is None
+        and (not op.eventful or (op.attempt_started == op.started and op.adapter is None and op.hangs is None))
+    ):
         # A first attempt that has not waited and has no outer scope has the whole limit, so all such attempts share one timer.
         return None if wheels is None else wheels.begin(op.attempt_started, op)
     seconds = op.limit()

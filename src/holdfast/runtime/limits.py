@@ -120,17 +120,6 @@ class _Wheel:
         self.running: dict[Limit, None] = {}
         self.handle: TimerHandle | None = None
 
-    def begin(self, began: float, op: Any) -> Limit:
-        """Start the clock in the running task, as of `began`."""
-        task = asyncio.current_task(self.loop)
-        if task is None:
-            raise RuntimeError("a time limit needs a running asyncio task to cancel")
-        limit = Limit(self, task, task.cancelling(), began + self.seconds, op)
-        self.running[limit] = None
-        if self.handle is None:
-            self.set_timer(limit)
-        return limit
-
     def set_timer(self, limit: Limit) -> None:
         # The loop may count time from another start than our clock, so it gets a duration.
         self.handle = self.loop.call_later(max(0.0, limit.expires - self.monotonic()), self.fire)
@@ -172,19 +161,24 @@ class Wheels:
         self._monotonic = clock.monotonic
         self._by_loop: dict[int, _Wheel] = {}
 
-    def begin(self, began: float, op: Any) -> Limit:
-        """Start the clock in the running task, as of `began`."""
+    def begin(self, began: float, op: Any, own: _Wheel | None = None) -> Limit:
+        """Start the clock in the running task, as of `began`. `own`: the wheel of this limit alone."""
         loop = asyncio.get_running_loop()
         # A wheel keeps its loop alive, so no other loop can get the same id while the wheel is in this dict.
-        wheel = self._by_loop.get(id(loop))
-        if wheel is None:
-            wheel = self._new(loop)
-        return wheel.begin(began, op)
+        wheel = own or self._by_loop.get(id(loop)) or self._new(loop)
+        task = asyncio.current_task(loop)
+        if task is None:
+            raise RuntimeError("a time limit needs a running asyncio task to cancel")
+        limit = Limit(wheel, task, task.cancelling(), began + wheel.seconds, op)
+        wheel.running[limit] = None
+        if wheel.handle is None:
+            wheel.set_timer(limit)
+        return limit
 
     def begin_own(self, seconds: float, op: Any) -> Limit:
         """Start the clock in the running task for a duration of its own."""
         wheel = _Wheel(asyncio.get_running_loop(), seconds, self._monotonic, single=True)
-        return wheel.begin(self._monotonic(), op)
+        return self.begin(self._monotonic(), op, wheel)
 
     def _new(self, loop: AbstractEventLoop) -> _Wheel:
         # Only the loop's own thread uses this key, so no lock is needed.
