@@ -336,6 +336,21 @@ def test_S1_2_of_the_calls_with_a_fallback_one_looks_again_at_a_time():
     assert breaker.makes_way(24.0) is None
 
 
+def test_a_failure_of_a_service_that_answers_most_calls_lasts_for_a_moment():
+    assert Bench(GRADED).bad().breaker.failure_lasts(1000.0) == 0.0, "nothing is known about it"
+    bench = Bench(GRADED).good(3).bad()
+    assert bench.breaker.failure_lasts(bench.now) == 1.0
+    bench.wait(1.0).bad()
+    assert bench.breaker.failure_lasts(bench.now) == 0.0, "two bad moments, and no answer in between"
+    bench.wait(1.0).good().bad(2)
+    assert bench.breaker.failure_lasts(bench.now) == 0.0, "half of the calls failed"
+    bench.wait(1.0).good(4).bad()
+    assert bench.breaker.failure_lasts(bench.now) == 1.0
+    assert bench.wait(70.0).bad().breaker.failure_lasts(bench.now) == 0.0, "the good calls are too long ago"
+    other = Bench(PROVIDER).good(3).bad()
+    assert other.breaker.failure_lasts(other.now) == 0.0, "a circuit with exact numbers"
+
+
 def test_a_graded_circuit_lets_retries_wait_for_a_moment_after_a_failure_of_another_call():
     bench = Bench(GRADED).bad()
     failed = bench.now

@@ -64,6 +64,20 @@ def test_R1_three_attempts_are_two_waits() -> None:
     assert waits(exact(), *[RESET] * 9) == [1, 2]
 
 
+def test_a_retry_waits_until_a_failure_of_a_moment_is_over() -> None:
+    """A retry within the same moment would meet the same failure."""
+    assert decide(RESET, Policy()).delay == 0.8
+    assert decide(RESET, Policy(), lasts=1.0, rng=Scripted(0.0, 0.0)).delay == 1.0
+    assert decide(RESET, Policy(), lasts=1.0, rng=Scripted(0.0, 0.5)).delay == 1.0 + RETURN_SPREAD / 2, (
+        "not all at once"
+    )
+    assert decide(RESET, Policy(backoff=Backoff(initial=0.1, jitter=0.0)), lasts=1.0).delay == 0.1, "as somebody chose"
+    chosen = Policy(per_code={"CONN_RESET": Tries(attempts=2, backoff=Backoff(initial=0.1, jitter=0.0))})
+    assert decide(RESET, chosen, lasts=1.0).delay == 0.1
+    requested = Fault.of("PROVIDER_RATE_LIMITED", retry_after=0.3)
+    assert decide(requested, Policy(), lasts=1.0).delay == 0.3, "as the other side requested"
+
+
 def test_S2_14_rate_limits_have_six_attempts_of_their_own() -> None:
     assert waits(exact(), *[LIMITED] * 9) == [5, 10, 20, 40, 80]
 

@@ -199,6 +199,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """When the circuit stops rejecting calls; infinity while it is held open; None if it rejects nothing."""
     reopened_for: float | None = None
     """The failed call was a probe, and its circuit is now open again for so many seconds."""
+    lasts: float = 0.0
+    """The target answers most of its calls, so what failed is over after so many seconds; 0: nobody can say."""
     alone: bool = True
     """Nothing else would answer: there is no fallback, or this is the last one."""
     rejected: bool = False
@@ -297,6 +299,14 @@ class Decider:
             else requested * (1 + self.policy.spread * facts.rng.random())
         )
         self._last_delay = delay
+        if (
+            delay < facts.lasts
+            and requested is None
+            and self.policy.backoff is None
+            and fault.code not in self.policy.per_code
+        ):
+            # Sooner it would meet the same failure. Delays that somebody chose are kept.
+            delay = facts.lasts * (1 + RETURN_SPREAD * facts.rng.random())
         return self._wait(delay, facts, "backoff" if requested is None else "requested")
 
     def _wait(self, delay: float, facts: Facts, why: Why) -> Retry | GiveUp:

@@ -285,6 +285,7 @@ class _Simulation:
             open_until=self.breaker.rejects_until,
             first_to_wait=first_to_wait,
             reopened_for=reopened_for,
+            lasts=self.breaker.failure_lasts(now),
         )
         if self.quota is not None:
             quota = self.quota

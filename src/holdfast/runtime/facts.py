@@ -41,6 +41,7 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
         open_until=plan.state.rejects_until if plan.obeys(plan.state) else None,
         reopened_for=op.reopened_for,
         first_to_wait=op.target_wait is not None and op.target_wait.is_first,
+        lasts=plan.state.failure_lasts(now) if plan.breaks else 0.0,
     )
     if plan.overrides is not None:
         facts.override = plan.overrides.of(error, plan.runtime, op.run)

@@ -387,6 +387,11 @@ class TargetState:
         with self._lock:
             return self._breaker.rejects_until
 
+    def failure_lasts(self, now: float) -> float:
+        """Return how many seconds a failure of this moment lasts, if it answers most of its calls; 0: nobody can say."""
+        with self._lock:
+            return self._breaker.failure_lasts(now)
+
     def circuit_state(self, now: float) -> CircuitState:
         """Return the state of its circuit; reading changes nothing."""
         with self._lock:

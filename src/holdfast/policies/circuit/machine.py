@@ -277,6 +277,17 @@ class Breaker:
             return None
         return Rejection(name=self.name, state=_CLOSED, retry_at=failed + RESTED_S, rule=Rule.PACE)
 
+    def failure_lasts(self, now: float) -> float:
+        """Return how many seconds a failure of this moment lasts; 0: nobody can say.
+
+        Where most calls are answered, and also the one before this moment, a failure is over after a moment. Where most fail,
+        the next moment is as bad.
+        """
+        if not self.config.graded or self.recorded_state is not _CLOSED or self.streak > 1:
+            return 0.0
+        self._turn_window(now)
+        return MOMENT_S if 2 * self.window.failures < self.window.calls else 0.0
+
     def nobody_waits(self, now: float) -> None:
         """No call waits for it. A graded circuit that has had a good probe closes, if half of its room is enough."""
         is_back = self.recorded_state is _HALF_OPEN and self.config.graded and self.good_probes >= self.config.successes
