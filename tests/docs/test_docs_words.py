@@ -43,7 +43,7 @@ PACKAGES = [
     "holdfast.sessions.admin",
     "holdfast.sessions.questions",
     "holdfast.sessions.retention",
-    "holdfast.sessions.session_file",
+    "holdfast.sessions.transfer",
     "holdfast.sinks",
     "holdfast.stores",
     "holdfast.testing",

@@ -14,8 +14,7 @@ from sessions_kit import square
 
 from holdfast.faults import HoldfastError
 from holdfast.sessions import Session
-from holdfast.sessions.deltas import difference, patched
-from holdfast.sessions.log import ContextSaved, new_entry
+from holdfast.sessions.log import ContextSaved, difference, new_entry, patched
 from holdfast.stores import Commit, MemoryStore, Receipt, SqliteStore
 from holdfast.testing import run
 

@@ -13,7 +13,7 @@ import pytest
 from sessions_kit import Crash, killed
 
 from holdfast.faults import HoldfastError, InvalidError
-from holdfast.sessions import Session, session_file
+from holdfast.sessions import Session, transfer
 from holdfast.sessions.transfer import export_lines, import_lines
 from holdfast.stores import MemoryStore, SqliteStore
 from holdfast.testing import run
@@ -75,13 +75,13 @@ def test_S028_what_document_000_saved_comes_out_again_after_a_resume(checkpoint:
     async def main() -> None:
         times = '"createdAt": "2024-01-01T00:00:00Z", "lastActivityAt": "2024-01-01T00:00:00Z"'
         file = f'[{{"id": "a", "agentType": "x", "workingDirectory": "/", {times}, "checkpoint": {checkpoint}}}]'
-        (saved,), _ = session_file.parse(file.encode(), "file")
+        (saved,), _ = transfer.parse_persisted(file.encode(), "file")
         async with MemoryStore() as store:
-            await session_file.put(store, saved)
-            assert (await session_file.persisted(store, "a")).checkpoint == saved.checkpoint
+            await transfer.put_persisted(store, saved)
+            assert (await transfer.persisted(store, "a")).checkpoint == saved.checkpoint
             async with Session.open("a", store=store):
                 pass
-            after = (await session_file.persisted(store, "a")).checkpoint
+            after = (await transfer.persisted(store, "a")).checkpoint
             assert after is not None
             if saved.checkpoint is not None and saved.checkpoint.context_snapshot is not None:
                 assert after == saved.checkpoint
@@ -93,7 +93,7 @@ def test_S028_what_document_000_saved_comes_out_again_after_a_resume(checkpoint:
 def test_S028_a_count_that_is_none_is_a_problem_of_that_session(count: str) -> None:
     times = '"createdAt": "2024-01-01T00:00:00Z", "lastActivityAt": "2024-01-01T00:00:00Z"'
     file = f'[{{"id": "a", "agentType": "x", "workingDirectory": "/", {times}, "checkpoint": {{"messageCount": {count}}}}}]'
-    loaded = session_file.parse(file.encode(), "file")
+    loaded = transfer.parse_persisted(file.encode(), "file")
     assert (loaded.sessions, len(loaded.problems)) == ([], 1)
 
 

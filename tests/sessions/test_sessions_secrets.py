@@ -15,7 +15,7 @@ from sessions_kit import Crash, killed
 from holdfast import OutcomeUnknownError, tool
 from holdfast.faults import HoldfastError, InvalidError, Redactor
 from holdfast.runtime import process_redactor
-from holdfast.sessions import MaskedValueWarning, Session, codec, session_file
+from holdfast.sessions import MaskedValueWarning, Session, codec, transfer
 from holdfast.sessions.history import history_of
 from holdfast.sessions.journal import memory_of
 from holdfast.sessions.transfer import export_lines, import_lines
@@ -185,13 +185,13 @@ def test_B105_an_export_is_masked_unless_it_is_exact() -> None:
 
         await killed(store, work)
         masked = [line async for line in export_lines(store, "s")]
-        persisted = session_file.dump([await session_file.persisted(store, "s")]).decode()
+        persisted = transfer.dump_persisted([await transfer.persisted(store, "s")]).decode()
         for part in PARTS:
             assert part not in b"".join(masked).decode() + persisted
         assert b'"masked":true' in b"".join(masked)
         exact = [line async for line in export_lines(store, "s", exact=True)]
         assert b'"masked"' not in b"".join(exact)
-        whole = (await session_file.persisted(store, "s", exact=True)).checkpoint
+        whole = (await transfer.persisted(store, "s", exact=True)).checkpoint
         assert whole is not None
         assert "abcdef123456" in str(whole.context_snapshot)
 

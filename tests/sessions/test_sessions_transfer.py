@@ -13,8 +13,17 @@ from sessions_kit import Crash, code_of, killed, square
 
 from holdfast.faults import HoldfastError
 from holdfast.sessions import Session
-from holdfast.sessions.session_file import PersistedCheckpoint, PersistedSession, dump, load, parse, persisted, save
-from holdfast.sessions.transfer import export_lines, import_lines
+from holdfast.sessions.transfer import (
+    PersistedCheckpoint,
+    PersistedSession,
+    dump_persisted,
+    export_lines,
+    import_lines,
+    load_persisted,
+    parse_persisted,
+    persisted,
+    save_persisted,
+)
 from holdfast.stores import MemoryStore, verify_store
 from holdfast.testing import run
 
@@ -143,9 +152,9 @@ def one(name: str) -> PersistedSession:
 
 def test_S0_28_the_file_is_a_pretty_list_that_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "sessions.json"
-    assert load(path) == ([], [])
-    save(path, [one("a"), one("b")])
-    assert load(path) == ([one("a"), one("b")], [])
+    assert load_persisted(path) == ([], [])
+    save_persisted(path, [one("a"), one("b")])
+    assert load_persisted(path) == ([one("a"), one("b")], [])
     listed = json.loads(path.read_text())
     assert path.read_text() == json.dumps(listed, indent=2, ensure_ascii=False) + "\n"
     assert list(listed[0]) == ["id", "agentType", "workingDirectory", "createdAt", "lastActivityAt", "checkpoint"]
@@ -156,7 +165,7 @@ def test_S0_28_the_file_is_a_pretty_list_that_reads_back(tmp_path: Path) -> None
 
 def test_C25_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "sessions.json"
-    save(path, [one("a")])
+    save_persisted(path, [one("a")])
     before = path.read_bytes()
 
     def full(_: int) -> None:
@@ -164,7 +173,7 @@ def test_C25_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        save(path, [one("b")])
+        save_persisted(path, [one("b")])
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["sessions.json"]
 
@@ -173,7 +182,7 @@ def test_C25_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch:
 def test_C25_a_corrupt_file_is_an_error_that_names_it_and_is_not_written_over(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "sessions.json"
     path.write_bytes(content)
-    for use in (lambda: load(path), lambda: save(path, [one("a")])):
+    for use in (lambda: load_persisted(path), lambda: save_persisted(path, [one("a")])):
         with pytest.raises(HoldfastError, match=r"sessions\.json") as raised:
             use()
         assert code_of(raised.value) == "SESS_MANIFEST_INVALID"
@@ -182,21 +191,21 @@ def test_C25_a_corrupt_file_is_an_error_that_names_it_and_is_not_written_over(tm
 
 def test_C25_the_good_sessions_load_and_the_bad_one_is_named(tmp_path: Path) -> None:
     path = tmp_path / "sessions.json"
-    bad = [{"id": "half"}, 7, json.loads(dump([one("x")]))[0] | {"createdAt": "yesterday"}]
-    path.write_text(json.dumps([*json.loads(dump([one("a"), one("b")])), *bad]))
+    bad = [{"id": "half"}, 7, json.loads(dump_persisted([one("x")]))[0] | {"createdAt": "yesterday"}]
+    path.write_text(json.dumps([*json.loads(dump_persisted([one("a"), one("b")])), *bad]))
     before = path.read_bytes()
-    sessions, problems = load(path)
+    sessions, problems = load_persisted(path)
     assert sessions == [one("a"), one("b")]
     assert [code_of(problem) for problem in problems] == ["SESS_MANIFEST_DRIFT"] * 3
     assert "Session 2 in" in str(problems[0])
     with pytest.raises(HoldfastError):
-        save(path, sessions)
+        save_persisted(path, sessions)
     assert path.read_bytes() == before
 
 
 def test_a_file_that_may_not_be_read_is_no_empty_one(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
-        load(tmp_path)
+        load_persisted(tmp_path)
 
 
 def edited(lines: list[bytes], number: int, change: Any) -> list[bytes]:
@@ -302,7 +311,7 @@ def test_FD13_a_body_nested_too_deeply_is_a_typed_fault() -> None:
             await import_lines(other, [head, spoilt, *rest[1:]])
         assert code_of(raised.value) == "SESS_MANIFEST_INVALID"
         with pytest.raises(HoldfastError) as raised:
-            parse(b'[{"checkpoint":{"contextSnapshot":%s}}]' % deep, "there")
+            parse_persisted(b'[{"checkpoint":{"contextSnapshot":%s}}]' % deep, "there")
         assert code_of(raised.value) == "SESS_MANIFEST_INVALID"
 
     run(main())

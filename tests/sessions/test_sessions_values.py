@@ -43,7 +43,7 @@ from values_kit import (
 from holdfast import OutcomeUnknownError, tool
 from holdfast.faults import InvalidError
 from holdfast.sessions import Session, codec, storable
-from holdfast.sessions.values import same
+from holdfast.sessions.codec import is_same
 from holdfast.stores import MemoryStore, SqliteStore
 from holdfast.testing import run
 
@@ -84,7 +84,7 @@ def test_FD5_what_a_step_returned_comes_back_after_a_restart(
     assert len(shapes) > least
     fns = [returning(value, declared, name) for name, value, declared in shapes]
     back = asyncio.run(resumed(tmp_path / "s.db", fns))
-    changed = [name for (name, value, _), one in zip(shapes, back, strict=True) if not same(one, value)]
+    changed = [name for (name, value, _), one in zip(shapes, back, strict=True) if not is_same(one, value)]
     assert changed == []
     # `same` is ours. Python's own comparison agrees wherever a class has one.
     unequal = [name for (name, value, _), one in zip(shapes, back, strict=True) if not (one == value or value != value)]
@@ -189,7 +189,7 @@ def test_FD6_objects_of_sdks_come_back_after_a_restart(tmp_path: Path) -> None:
             resumed(tmp_path / "s.db", [returning(value, declared, name) for name, value, declared in SDK])
         )
     for (name, value, _), one in zip(SDK, back, strict=True):
-        assert same(one, value), name
+        assert is_same(one, value), name
         if isinstance(value, pydantic.BaseModel):
             # What the SDK sends when the object is passed on to the next request.
             assert one.model_dump(exclude_unset=True) == value.model_dump(exclude_unset=True), name
@@ -231,7 +231,7 @@ storable(Celsius, name="celsius", to_json=float, from_json=Celsius)
 def test_FD5_registered_classes_come_back_where_nothing_is_declared(tmp_path: Path) -> None:
     value = {"a": [Invoice(Money(3), datetime(2026, 1, 1)), {1: Vector(1, 2)}], "t": Celsius(3.5)}
     (back,) = asyncio.run(resumed(tmp_path / "s.db", [returning(value, dict[str, Any], "f")]))
-    assert same(back, value)
+    assert is_same(back, value)
     assert isinstance(back["t"], Celsius)
 
 
@@ -242,7 +242,7 @@ def test_FD5_the_context_comes_back(tmp_path: Path) -> None:
         for turn in (1, 2):
             async with SqliteStore(tmp_path / "s.db") as store, Session.open("s", store=store) as session:
                 if turn == 2:
-                    assert same(session.context, kept)
+                    assert is_same(session.context, kept)
                 session.context = dict(kept)
                 async with session.turn(turn):
                     pass
@@ -376,7 +376,7 @@ def test_FD5_nothing_that_only_the_store_names_is_imported_or_made() -> None:
     ],
 )
 def test_FD5_values_of_version_1_are_read_as_before(stored: bytes, declared: Any, value: Any) -> None:
-    assert same(codec.decode(stored, declared, "step"), value)
+    assert is_same(codec.decode(stored, declared, "step"), value)
 
 
 def test_a_class_that_got_a_field_since_then_reads_what_was_stored() -> None:
@@ -471,7 +471,7 @@ def test_FD5_random_values_come_back(value: Any, declared: Any) -> None:
     stored = codec.encode_result(value, declared, "step")
     msgspec.json.decode(stored)
     back = codec.decode(stored, declared, "step")
-    assert same(back, value)
+    assert is_same(back, value)
     assert codec.encode_result(back, declared, "step") == stored
 
 
@@ -480,4 +480,4 @@ def test_FD5_random_values_come_back(value: Any, declared: Any) -> None:
 def test_FD5_random_values_come_back_after_a_restart(tmp_path_factory: Any, drawn: list[Any], declared: Any) -> None:
     place = tmp_path_factory.mktemp("s") / "s.db"
     fns = [returning(value, declared, f"f{n}") for n, value in enumerate(drawn)]
-    assert same(asyncio.run(resumed(place, fns)), drawn)
+    assert is_same(asyncio.run(resumed(place, fns)), drawn)

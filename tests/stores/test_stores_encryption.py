@@ -15,8 +15,7 @@ import pytest
 
 from holdfast import Session, tool
 from holdfast.faults import HoldfastError, InvalidError
-from holdfast.sessions import session_file
-from holdfast.sessions.transfer import export_lines, import_lines
+from holdfast.sessions.transfer import export_lines, import_lines, persisted
 from holdfast.stores import (
     Claim,
     Commit,
@@ -309,10 +308,10 @@ def test_a_plain_export_of_an_encrypted_session_is_explicit() -> None:
         with pytest.raises(InvalidError, match="--plain"):
             [line async for line in export_lines(store, "s")]
         with pytest.raises(InvalidError, match="--plain"):
-            await session_file.persisted(store, "s")
+            await persisted(store, "s")
         lines = [line async for line in export_lines(store, "s", exact=True, plain=True)]
         assert WORD in b"".join(lines).decode()
-        assert (await session_file.persisted(store, "s", plain=True)).checkpoint is not None
+        assert (await persisted(store, "s", plain=True)).checkpoint is not None
         # To a plain store, and back into one with another key, with its message ids.
         plain, other = MemoryStore(), EncryptedStore(MemoryStore(), OTHER)
         for target in (plain, other):

@@ -19,10 +19,10 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.output import confirmed, counted, fail, narrate, show_json, show_line, show_table
 from holdfast.cli.store import time_of, with_store
 from holdfast.faults import HoldfastError, InvalidError
-from holdfast.sessions import Answer, answer, pending, session_file
+from holdfast.sessions import Answer, answer, pending, transfer
 from holdfast.sessions.admin import close, find, in_use, overview
 from holdfast.sessions.retention import Retention, plan, prune
-from holdfast.sessions.transfer import Imported, export_lines, import_lines
+from holdfast.sessions.transfer import Imported, PersistedSession, export_lines, import_lines
 from holdfast.stores import EncryptedStore
 
 if TYPE_CHECKING:
@@ -207,11 +207,11 @@ async def sessions_export(
     """Write one session as JSON Lines, or any number of sessions as one JSON list (`persisted`)."""
     found = list(dict.fromkeys([await find(store, one) for one in given]))
     if persisted:
-        sessions = [await session_file.persisted(store, session, exact=exact, plain=plain) for session in found]
+        sessions = [await transfer.persisted(store, session, exact=exact, plain=plain) for session in found]
         if output is not None:
-            session_file.save(output, sessions)
+            transfer.save_persisted(output, sessions)
         else:
-            sys.stdout.write(session_file.dump(sessions).decode())
+            sys.stdout.write(transfer.dump_persisted(sessions).decode())
     else:
         if len(found) > 1:
             raise InvalidError.saying("export", "one session a file, or --persisted", f"{len(found)} sessions")
@@ -233,7 +233,7 @@ def sessions_import(url: str | None, file: str, *, persisted: bool, unverified: 
     async def import_them(store: Store) -> Exit:
         nonlocal done, trails
         if persisted:
-            loaded = session_file.parse(content, "stdin" if file == "-" else file)
+            loaded = transfer.parse_persisted(content, "stdin" if file == "-" else file)
             problems.extend(loaded.problems)
             imported = await _put(store, loaded.sessions, problems)
         else:
@@ -264,14 +264,12 @@ def _narrate_trail(done: Imported) -> None:
         narrate(f"{counted(done.masked, 'line')} had values masked as secrets: steps of the session get the masks")
 
 
-async def _put(
-    store: Store, sessions: Sequence[session_file.PersistedSession], problems: list[HoldfastError]
-) -> list[str]:
+async def _put(store: Store, sessions: Sequence[PersistedSession], problems: list[HoldfastError]) -> list[str]:
     """Import every session that can be imported. A session that cannot be imported does not stop the others."""
     imported: list[str] = []
     for session in sessions:
         try:
-            await session_file.put(store, session)
+            await transfer.put_persisted(store, session)
         except HoldfastError as error:
             # Without a store, all other sessions would fail in the same way.
             if error.fault.code == "SESS_STORE_UNAVAILABLE":

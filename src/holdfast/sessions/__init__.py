@@ -1,18 +1,22 @@
 """Work that survives a crash of its process: sessions, their turns, and steps that run once.
 
-session      `Session`: open it, work in it, resume it; turn_runner: runs its turns
-turn         one turn of a session
-step_runner  runs the steps of a turn, or of a session outside of turns, each once; steps: which step a call is, and what to do
-             about it; doubts: steps of unknown outcome, and how they are resolved
-journal      writes to the log and remembers it; log: the entries; deltas: what changed in the context
-codec        arguments and results as JSON; values: what plain JSON cannot hold; stored_types: which classes a value may become
+session      `Session`: open it, work in it, resume it. It has a `TurnRunner` and a `QuestionBroker`
+turn         runs the turns of a session, one after the other
+step_runner  runs the steps of a turn, or of a session outside of turns, each once
+steps        which step a call is, what to do about it, and how a step of unknown outcome is resolved
+log          the entries of the log, and the memory that follows from them
+journal      writes to the log and keeps the memory in step with it; records what recoveries did
+codec        arguments and results as JSON, with tags where plain JSON is not enough
+stored_types which classes a stored value may become
 lease        the right to write, one process at a time
 manifest     what a session was started with, and how that differs when it is resumed
 machine      the states of a session, and which may follow which
-scopes       cancellation of session, turn, stage, tool; idempotency: the key of a step's calls
+scopes       cancellation of session, turn, stage, tool
+idempotency  the key of a step's calls
 questions/   questions to people, answered once
-admin        show, pause and close a session from outside
-transfer     a session as JSON Lines, from one store to another; session_file: sessions as one JSON list
+admin        show, pause, repair and close a session from outside
+history      what happened in a session, as a person reads it
+transfer     a session as JSON Lines, from one store to another; sessions as one JSON list
 retention    drops what a store need not keep
 """
 

@@ -15,12 +15,12 @@ import msgspec
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import machine
-from holdfast.sessions.doubts import anew, key_of, resolution, suffix
 from holdfast.sessions.journal import VERSION, audit, fresh_id, memory_of, read_snapshot
 from holdfast.sessions.lease import is_gone, take
 from holdfast.sessions.log import EntryBody, SessionMemory, StateChanged, TurnEnded, new_entry
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
 from holdfast.sessions.questions.question import KINDS, Question, question_of
+from holdfast.sessions.steps import anew, key_of, resolution, suffix
 from holdfast.stores import (
     Checkpoint,
     Commit,

@@ -11,7 +11,6 @@ import msgspec
 
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
-from holdfast.sessions.doubts import key_of, suffix
 from holdfast.sessions.journal import memory_of
 from holdfast.sessions.log import (
     Answered,
@@ -24,7 +23,7 @@ from holdfast.sessions.log import (
     is_doubtful,
     read_entry,
 )
-from holdfast.sessions.steps import identity_of
+from holdfast.sessions.steps import identity_of, key_of, suffix
 from holdfast.stores.chain import session_chain
 from holdfast.stores.redaction import Mask
 from holdfast.stores.verification import records_of

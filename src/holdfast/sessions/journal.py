@@ -2,6 +2,10 @@
 
 Invariant: the memory reflects exactly the log up to `seen`, also the entries of other writers. A write that the store did not
 confirm does not change the memory. After three failed attempts to write, the session is in error (S2-17).
+
+`Recorder` keeps what recoveries did inside the session (retries, circuits, fallbacks, ignored errors) until the next commit writes
+it into the session's audit chain. It never delays a call: records wait in memory, until the end of their step at the latest, or for a
+second. A crash loses at most that second; the session's next record says that it crashed.
 """
 
 from __future__ import annotations
@@ -10,35 +14,50 @@ import asyncio
 import contextvars
 import secrets
 import weakref
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from holdfast.events import AttemptEnded, AttemptStarted
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies import Policy
 from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.shield import shielded
 from holdfast.runtime.suppress import suppressed
+from holdfast.runtime.work import WORK, Work, work_in_force
 from holdfast.sessions import codec
-from holdfast.sessions.deltas import difference
-from holdfast.sessions.log import ContextSaved, EntryBody, SessionMemory, new_entry
-from holdfast.sessions.recorder import Recorder
+from holdfast.sessions.log import ContextSaved, EntryBody, SessionMemory, difference, new_entry
+from holdfast.sinks.audit_records import audit_of
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
 from holdfast.stores.chain import session_chain
 from holdfast.stores.errors import damaged
 from holdfast.stores.verification import ANCHORS, anchor_of, head_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
+    from contextvars import Token
 
+    from holdfast.events import Event
     from holdfast.runtime.runtime import Runtime
-    from holdfast.sessions.deltas import Change
+    from holdfast.sessions.log import Change
     from holdfast.stores import Checkpoint, Entry, Store
 
-__all__ = ["VERSION", "Journal", "audit", "fresh_id", "memory_of", "read_memory", "read_snapshot"]
+__all__ = [
+    "MOST_WAITING",
+    "VERSION",
+    "Journal",
+    "Recorder",
+    "audit",
+    "fresh_id",
+    "memory_of",
+    "read_memory",
+    "read_snapshot",
+]
 
 _POLICY = Policy(profile="stud", circuit=None, timeout=None, deadline=None, patience=None)
 """The policy of writes. The schedule of the store's fault decides alone: three attempts, 2 and 4 s apart. A store that is not
@@ -393,3 +412,125 @@ class Journal:
             last_message_id=after.last_message_id,
             snapshot=msgspec.json.encode(after),
         )
+
+
+# --- what recoveries did inside the session ---
+
+MOST_WAITING = 1_000
+"""The most records that wait to be written. Later ones are counted, and the count is recorded."""
+_LATEST_S = 1.0
+"""Seconds after which records are written by themselves, if nothing else is written before."""
+
+
+class _Waiting(NamedTuple):
+    """Records, and events with the keys of their steps, and how many more did not fit."""
+
+    events: tuple[tuple[Event, str] | NewAudit, ...]
+    dropped: int
+
+
+_NOTHING = _Waiting((), 0)
+
+
+class Recorder:
+    """The records of a session that wait to be written."""
+
+    __slots__ = ("_dropped", "_flush", "_loop", "_session", "_timer", "_waiting", "_work")
+
+    def __init__(self, session: str, flush: Callable[[], object]) -> None:
+        self._session = session
+        self._flush = flush
+        """Writes what waits. Called in the session's loop."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: list[tuple[Event, str] | NewAudit] = []
+        self._dropped = 0
+        self._work: tuple[Work, Token[Work | None]] | None = None
+
+    def enter(self) -> None:
+        """Begin to record: the events of the caller, and of every task that it starts from now on, belong to the session."""
+        self._loop = asyncio.get_running_loop()
+        work = Work(self._session, self.put, around=work_in_force())
+        self._work = (work, WORK.set(work))
+
+    def leave(self) -> None:
+        """End recording. What still waits is written by the session's last commit, before this."""
+        self._loop = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._work is not None:
+            (work, token), self._work = self._work, None
+            work.over = True
+            try:
+                WORK.reset(token)
+            except ValueError:
+                # The session is left in another task than it was entered in. `over` ends the scope there too.
+                return
+
+    @contextmanager
+    def inside(self, turn: int, step: str = "", key: str = "") -> Iterator[None]:
+        """Events of the block carry this turn and step."""
+        work = Work(self._session, self.put, turn=turn, step=step, key=key, around=work_in_force())
+        token = WORK.set(work)
+        try:
+            yield
+        finally:
+            work.over = True
+            WORK.reset(token)
+
+    def put(self, event: Event, work: Work) -> None:
+        """Keep an event until the next commit. It may come from any thread."""
+        loop = self._loop
+        # Attempts are the work itself, and far more than what a person looks for in a trail.
+        if loop is None or isinstance(event, (AttemptStarted, AttemptEnded)):
+            return
+        if len(self._waiting) >= MOST_WAITING:
+            self._dropped += 1
+            return
+        self._waiting.append((event, work.key))
+        if len(self._waiting) == 1:
+            self._wake(loop)
+
+    def add(self, record: NewAudit) -> None:
+        """Write a record with the session's next commit, after a second at the latest. Call it in the session's loop."""
+        self._waiting.append(record)
+        if len(self._waiting) == 1:
+            self.schedule()
+
+    def take(self) -> _Waiting:
+        """Return what a commit has to write, and forget it. `put_back` it if the commit fails."""
+        if not self._waiting:
+            return _NOTHING
+        taken = _Waiting(tuple(self._waiting), self._dropped)
+        self._waiting, self._dropped = [], 0
+        return taken
+
+    def put_back(self, taken: _Waiting) -> None:
+        """Keep what a commit did not write for the next one."""
+        if taken.events:
+            self._waiting[:0] = taken.events
+            self._dropped += taken.dropped
+
+    def records(self, taken: _Waiting) -> tuple[NewAudit, ...]:
+        """Return the audit records of what was taken."""
+        redactor = process_redactor()
+        records = [
+            item if isinstance(item, NewAudit) else audit_of(item[0], redactor, correlation=item[1])
+            for item in taken.events
+        ]
+        if taken.dropped:
+            payload = msgspec.json.encode({"event": "records-dropped", "count": taken.dropped})
+            records.append(NewAudit(kind="Integrity", correlation=self._session, payload=payload))
+        return tuple(records)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            loop.call_soon_threadsafe(self.schedule)
+        except RuntimeError:
+            # The loop is closed: a thread of the program outlived it, and nothing can be written any more.
+            self._loop = None
+
+    def schedule(self) -> None:
+        """Write what waits in a second, unless it was written by then. Call it in the session's loop."""
+        if self._loop is not None and self._waiting:
+            self._timer = self._loop.call_later(_LATEST_S, self._flush)

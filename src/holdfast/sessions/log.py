@@ -1,7 +1,9 @@
 """The entries that a session writes into its log, and the memory that follows from them.
 
+The context is stored as what changed in it (`difference`), never the whole again, so the log grows with what a turn adds.
+
 Invariant: `SessionMemory.take` is the only reader. Applying the whole log gives the same memory as applying the entries after a
-checkpoint to that checkpoint.
+checkpoint to that checkpoint. `patched(old, difference(old, new))` equals `new`, with the same types.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from holdfast.sessions.deltas import patched
 from holdfast.stores import Entry, NewEntry
 from holdfast.stores.errors import damaged
 
 __all__ = [
     "Answered",
+    "Change",
     "ContextSaved",
     "EntryBody",
     "Message",
@@ -30,8 +32,10 @@ __all__ = [
     "TurnEnded",
     "TurnOutcome",
     "TurnStarted",
+    "difference",
     "is_doubtful",
     "new_entry",
+    "patched",
     "read_entry",
 ]
 
@@ -159,7 +163,7 @@ class ContextSaved(EntryBody, frozen=True, tag="context_saved"):
     number: int
     """1, 2, 3 … in the session. A checkpoint may hold the effect of entries after it, and this shows which."""
     changes: list[Any]
-    """See `deltas.Change`. The first entry of a session has the whole."""
+    """See `Change`. The first entry of a session has the whole."""
 
 
 class StepsForgotten(EntryBody, frozen=True, tag="steps_forgotten"):
@@ -398,3 +402,90 @@ def _with_start(body: StepStarted | StepEnded, before: StepStarted | StepEnded |
     if isinstance(body, StepEnded) and before is not None and (before.fn or before.shown or before.effect):
         return msgspec.structs.replace(body, fn=before.fn, shown=before.shown, effect=before.effect, key=before.key)
     return body
+
+
+# --- what changed in the context ---
+
+Change: TypeAlias = list[Any]
+"""A path, and what happens there: `[path, value]` sets a value, `[path]` removes a name of a table, and
+`[path, start, count, part]` replaces a part of a list or text."""
+
+_DEEPEST = 32
+"""How deep two values are compared. Deeper parts are stored as a whole if they differ."""
+
+
+def difference(old: Any, new: Any) -> list[Change]:
+    """Return the changes that make `old` into `new`."""
+    changes: list[Change] = []
+    _compare(old, new, [], changes)
+    return changes
+
+
+def _compare(old: Any, new: Any, path: list[str | int], changes: list[Change]) -> None:
+    if isinstance(old, dict) and isinstance(new, dict) and len(path) < _DEEPEST:
+        changes += [[[*path, name]] for name in old if name not in new]
+        for name, value in new.items():
+            if name in old:
+                _compare(old[name], value, [*path, name], changes)
+            else:
+                changes.append([[*path, name], value])
+    elif isinstance(old, list) and isinstance(new, list) and len(path) < _DEEPEST:
+        _compare_lists(old, new, path, changes)
+    elif isinstance(old, str) and isinstance(new, str):
+        _compare_texts(old, new, path, changes)
+    elif not _is_same(old, new):
+        changes.append([path, new])
+
+
+def _compare_lists(old: list[Any], new: list[Any], path: list[str | int], changes: list[Change]) -> None:
+    shorter = min(len(old), len(new))
+    start = next((n for n in range(shorter) if not _is_same(old[n], new[n])), shorter)
+    end = next((n for n in range(shorter - start) if not _is_same(old[-1 - n], new[-1 - n])), shorter - start)
+    count, part = len(old) - start - end, new[start : len(new) - end]
+    if count == len(part) == 1:
+        _compare(old[start], part[0], [*path, start], changes)
+    elif count or part:
+        changes.append([path, start, count, part])
+
+
+def _compare_texts(old: str, new: str, path: list[str | int], changes: list[Change]) -> None:
+    if old == new:
+        return
+    # Text mostly grows at its end. A search for other differences would cost more than it saves.
+    if old and new.startswith(old):
+        changes.append([path, len(old), 0, new[len(old) :]])
+    else:
+        changes.append([path, new])
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    """Whether two values have the same JSON. Python's `==` finds 1, 1.0 and True equal."""
+    return bool(old == new) and msgspec.json.encode(old) == msgspec.json.encode(new)
+
+
+def patched(old: Any, changes: list[Change]) -> Any:
+    """Return the value with the changes applied. Raise ValueError, TypeError, LookupError for changes that do not fit it."""
+    for path, *change in changes:
+        old = _changed(old, path, change)
+    return old
+
+
+def _changed(value: Any, path: list[str | int], change: list[Any]) -> Any:
+    if not path:
+        return _spliced(value, change)
+    name, *rest = path
+    copied = value.copy()
+    if not rest and not change:
+        del copied[name]
+    elif not rest and len(change) == 1:
+        copied[name] = change[0]
+    else:
+        copied[name] = _changed(value[name], rest, change)
+    return copied
+
+
+def _spliced(value: Any, change: list[Any]) -> Any:
+    if len(change) == 1:
+        return change[0]
+    start, count, part = change
+    return value[:start] + part + value[start + count :]

@@ -16,26 +16,35 @@ from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
 from holdfast.sessions import codec, machine
-from holdfast.sessions.doubts import key_of, resolution, stored_step
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take
 from holdfast.sessions.log import Message, StateChanged, StepAccepted
 from holdfast.sessions.manifest import DriftPolicy, Manifest, compare, decode_manifest, encode_manifest, manifest_fields
-from holdfast.sessions.turn_runner import TurnRunner
+from holdfast.sessions.questions import answers
+from holdfast.sessions.questions.broker import QuestionBroker
+from holdfast.sessions.questions.question import question_of
+from holdfast.sessions.questions.remedies import Remedies
+from holdfast.sessions.scopes import Scope
+from holdfast.sessions.steps import key_of, resolution, stored_step
+from holdfast.sessions.turn import TurnRunner
 from holdfast.stores import Claim, NewSession, SessionState, shared
 from holdfast.stores.address import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
     from holdfast.clock import Clock
     from holdfast.faults import Outcome
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.log import Answered
     from holdfast.sessions.manifest import Drift
-    from holdfast.sessions.questions.question import Interactor
+    from holdfast.sessions.questions.question import Interactor, Question
+    from holdfast.sessions.questions.remedies import DeviceCode
     from holdfast.sessions.scopes import Reason
     from holdfast.sessions.step_runner import StepRunner
+    from holdfast.sessions.turn import Turn, Unfinished
     from holdfast.stores import Store
 
 __all__ = ["KeyedStep", "Session"]
@@ -69,7 +78,7 @@ class KeyedStep:
         return await (await self._steps()).step(fn, args, kwargs, self._key)
 
 
-class Session(TurnRunner):
+class Session:
     """Work that survives a crash of its process.
 
         async with Session.open("release-42") as session:
@@ -78,21 +87,34 @@ class Session(TurnRunner):
 
     A step is done once per session, however often the program is run again: after a good end, an exception or a kill. Steps with a
     stored result return it, and the other steps run. Inside a `turn` block a step is done once per turn.
+
+    Questions (`ask`, `approve` …) are durable too: a question that was answered before, in this turn or outside of turns in this session,
+    returns the stored answer. `expires` is the number of seconds in which it may be answered, by the wall clock, also across restarts;
+    after that SESS_INTERACTION_EXPIRED is raised. If nobody is attached, a question with `expires` waits for an answer through the
+    store, and one without it raises SESS_NO_INTERACTOR and is kept. Dismissing a question cancels the turn.
     """
 
     __slots__ = (
+        "_broker",
+        "_interactors",
         "_journal",
         "_keeper",
         "_lost",
+        "_mode",
         "_on_crash",
         "_on_drift",
         "_owns_store",
         "_runtime",
+        "_scope",
         "_started_with",
+        "_state",
         "_store",
         "_strict",
         "_ttl",
+        "_turns",
         "drift",
+        "id",
+        "sign_in",
     )
 
     def __init__(
@@ -119,8 +141,10 @@ class Session(TurnRunner):
         options.one_of("session.mode", started_with["mode"], ("ask", "yolo"))
         options.seconds("session.lease", lease)
         options.flag("session.threads", threads)
-        super().__init__(session, started_with["mode"], interactors, runtime)
-        self._threads = threads
+        self.id = session
+        """The session's id, as it was given to `Session.open`."""
+        self.sign_in: Callable[[Fault], Awaitable[DeviceCode]] | None = None
+        """A function that returns where a person signs in. `step_or_ask` calls it if a step fails because of its credentials."""
         self.drift: tuple[Drift, ...] = ()
         """The fields in which the session was resumed with other values than it was started with."""
         self._runtime = runtime
@@ -134,7 +158,14 @@ class Session(TurnRunner):
         self._on_drift = on_drift
         self._on_crash = on_crash
         self._ttl = lease
+        self._state = SessionState.CREATED
         self._journal = Journal(self._store, session, runtime)
+        self._scope = Scope("session", name=session)
+        self._turns = TurnRunner(self._journal, self._scope, threads=threads, activate=self._activate)
+        self._mode = str(started_with["mode"])
+        self._interactors = tuple(interactors)
+        """Those who were attached when the session was opened. The broker knows who is attached now."""
+        self._broker: QuestionBroker | None = None
         self._keeper: LeaseKeeper
         self._lost: Fault | None = None
         """Why the session stopped writing before its block was left."""
@@ -204,11 +235,37 @@ class Session(TurnRunner):
         return SessionState.ERROR if failed is not None and failed.code == "SESS_STORE_UNAVAILABLE" else self._state
 
     @property
+    def context(self) -> dict[str, Any]:
+        """Values of the application that survive a restart: `session.context["branch"] = "main"`.
+
+        They may be plain values, values of the standard library such as dates, and objects of classes that are registered with
+        `storable`. They are saved with each checkpoint.
+        """
+        return self._turns.context
+
+    @context.setter
+    def context(self, context: dict[str, Any]) -> None:
+        self._turns.context = context
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the session existed before, and no turn or step has begun since it was opened."""
+        return self._turns.resumed
+
+    @property
+    def in_flight(self) -> int | None:
+        """The number of the turn that has begun and not ended, or None."""
+        return self._turns.in_flight
+
+    @property
+    def pending(self) -> tuple[Question, ...]:
+        """The questions that wait for an answer."""
+        return tuple(question_of(self.id, raised) for raised in self._journal.memory.pending())
+
+    @property
     def unknown(self) -> tuple[str, ...]:
         """The keys of steps that may have happened and are not repeated automatically. `resolve` settles them."""
-        running = self._outside.running() if self._outside is not None else set()
-        if self._turn is not None:
-            running |= self._turn.steps.running()
+        running = self._turns.running()
         return tuple(key_of(self.id, after) for after in self._journal.memory.unknown() if after not in running)
 
     async def __aenter__(self) -> Self:
@@ -316,7 +373,7 @@ class Session(TurnRunner):
         them, SESS_STORE_UNAVAILABLE or SESS_LEASE_LOST if the result could not be stored, and `InvalidError` if the result would not
         be the same after a restart. An unsafe step whose result is rejected has happened, so it is in `unknown`.
         """
-        return await (await self._steps()).step(fn, args, kwargs)
+        return await (await self._turns.steps()).step(fn, args, kwargs)
 
     def keyed(self, key: str) -> KeyedStep:
         """Give the next step a key of your own, in place of its arguments: it is done once per key.
@@ -328,7 +385,7 @@ class Session(TurnRunner):
         """
         if not key:
             raise InvalidError.at("session.keyed", "a text that is not empty", key)
-        return KeyedStep(key, self._steps)
+        return KeyedStep(key, self._turns.steps)
 
     @overload
     def map(
@@ -347,9 +404,37 @@ class Session(TurnRunner):
         After a crash only the items without a stored result are run. Failures of the session itself (SESS_STORE_UNAVAILABLE,
         SESS_LEASE_LOST, SESS_STEP_DRIFT) are raised, not yielded.
         """
-        steps = await self._steps()
+        steps = await self._turns.steps()
         async for outcome in steps.map(fn, items, concurrency):
             yield outcome
+
+    def turn(
+        self, given: Any = None, *, unfinished: Unfinished | None = None
+    ) -> AbstractAsyncContextManager[Turn, bool | None]:
+        """Run a turn. Turns run one after the other, in the order of these calls.
+
+            async with session.turn(user_message) as turn:
+                plan = await session.step(make_plan, user_message)
+
+        `given` is the turn's input, anything JSON can hold; `Turn.input` has it. If the block ends well, the turn ends and the context
+        is saved. If it raises, the turn is unfinished, and the context is again what it was. `unfinished` says what becomes of such a
+        turn, or of one that a crash cut off:
+
+        - `"continue"` continues it: its stored steps are not repeated. `given` must be None or the same as before.
+        - `"retry"` begins it anew: its steps run again, except unsafe ones that happened, or may have. `given` as before.
+        - `"abandon"` gives it up and starts a new turn.
+        - None: a turn that failed in this process has `failed`, and a new turn starts. One that was cut off earlier is continued.
+
+        Raises SESS_TURN_CONCURRENT inside another turn of the session, and if a turn that is to be continued had another input.
+        """
+        return self._turns.turn(given, unfinished)
+
+    async def abandon(self, reason: str = "abandoned") -> None:
+        """Give up the turn in flight: `await session.abandon("the user changed their mind")`.
+
+        The results it stored stay in the log, but the next turn starts afresh.
+        """
+        await self._turns.in_order(partial(self._turns.end, "abandoned", reason))
 
     async def message(self, content: Any, *, role: str = "user", id: str | None = None, client: str = "") -> int:  # noqa: A002 - the protocol's own name
         """Append a message of the conversation to the log; return its offset.
@@ -363,7 +448,7 @@ class Session(TurnRunner):
         if id is not None:
             body_hash = bytes.fromhex(codec.arguments_hash((message.content, role), {}, "message"))
             claim = Claim(client=client or "session", id=id, body_hash=body_hash)
-        await self._in_order(self._activate)
+        await self._turns.in_order(self._activate)
         receipt = await self._journal.write(message, claim=claim)
         return receipt.first
 
@@ -408,23 +493,104 @@ class Session(TurnRunner):
         Unsafe steps that happened, or may have, are never forgotten; their keys are returned. Raises `InvalidError` for a key that is not
         of a stored step.
         """
-        known = stored_step(self._journal.memory, self.id, key)
-        in_turn = known.turn and self._journal.memory.steps.get(known.step) is known
-        if in_turn and (self._turn is None or self._turn.number != known.turn):
-            raise self._busy(f'turn {known.turn} is not running: `session.turn(unfinished="retry")` begins it anew')
-        steps = self._turn.steps if in_turn and self._turn is not None else await self._in_order(self._begin_outside)
-        return tuple(steps.key(name) for name in await steps.forget(key))
+        return await self._turns.rerun(key)
+
+    def attach(self, interactor: Interactor) -> None:
+        """Let an interactor answer from now on: `session.attach(Console())`.
+
+        All attached interactors are asked at once. The first answer counts, and the others are cancelled.
+        """
+        self._questions.attach(interactor)
+
+    def detach(self, interactor: Interactor) -> None:
+        """Stop asking an interactor. A prompt that it shows is cancelled."""
+        self._questions.detach(interactor)
+
+    async def ask(self, prompt: str, *, expires: float | None = None) -> str:
+        """Ask for a text: `name = await session.ask("Which branch?")`. A no raises TOOL_APPROVAL_DENIED."""
+        return str(await self._questions.value(await self._turns.steps(), "Ask", {"prompt": prompt}, expires))
+
+    async def approve(self, prompt: str, *, expires: float | None = None) -> bool:
+        """Ask for permission; return whether it was given: `if await session.approve("Deploy?", expires=3600)`."""
+        return await self._questions.is_yes(await self._turns.steps(), "Approve", {"prompt": prompt}, expires)
+
+    async def confirm(self, prompt: str, *, expires: float | None = None) -> bool:
+        """Ask whether a fact is true: `if await session.confirm("Is the site up?")`."""
+        return await self._questions.is_yes(await self._turns.steps(), "Confirm", {"prompt": prompt}, expires)
+
+    async def select(self, prompt: str, choices: Sequence[str], *, expires: float | None = None) -> str:
+        """Ask for one of several choices: `await session.select("Where?", ["staging", "production"])`.
+
+        A no raises TOOL_APPROVAL_DENIED; an empty list of choices raises SESS_INTERACTION_MISMATCH.
+        """
+        return str(
+            await self._questions.value(
+                await self._turns.steps(), "Select", {"prompt": prompt, "choices": list(choices)}, expires
+            )
+        )
+
+    async def authenticate(
+        self, prompt: str, *, url: str = "", user_code: str = "", expires: float | None = None
+    ) -> bool:
+        """Ask somebody to sign in elsewhere; return whether they did. The code is shown but not stored.
+
+        await session.authenticate("Sign in to GitHub", url="https://github.com/login/device", user_code="AB-12")
+        """
+        return await self._questions.is_yes(
+            await self._turns.steps(), "Auth.DeviceCode", {"prompt": prompt, "url": url}, expires, user_code
+        )
+
+    async def password(self, prompt: str, *, expires: float | None = None) -> str | None:
+        """Ask for a password; return None if mode `yolo` answers. The password is not stored, so a resumed session asks again.
+
+        A no raises TOOL_APPROVAL_DENIED.
+        """
+        value = await self._questions.value(await self._turns.steps(), "Auth.Password", {"prompt": prompt}, expires)
+        return None if value is None else str(value)
+
+    async def answer(
+        self,
+        id: str,  # noqa: A002 - the protocol's own name
+        value: Any = None,
+        *,
+        approved: bool | None = None,
+        by: str = "",
+    ) -> Answered:
+        """Answer a question of this session: `await session.answer(session.pending[0].id, approved=True)`.
+
+        `holdfast.sessions.answer` does the same from another process. Its documentation lists the errors of both.
+        """
+        answered = await answers.answer(
+            self._journal.store, self.id, id, value, approved=approved, by=by, runtime=self._runtime
+        )
+        # The commit did not go through our journal, so the journal must read it from the store.
+        await self._journal.catch_up()
+        return answered
+
+    @overload
+    async def step_or_ask(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def step_or_ask(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def step_or_ask(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run a step; if it fails, ask a person: retry, retry with other input, sign in and retry, or say whether it happened.
+
+            await session.step_or_ask(fetch, url)
+
+        If the person declines, or no person can help, or after three questions, the step's error is raised as `step` raises it.
+        """
+        remedies = Remedies(self, self._questions, await self._turns.steps())
+        return await remedies.step_or_ask(fn, args, kwargs)
 
     async def close(self, reason: str = "closed") -> None:
         """Close the session for good: it cannot be opened again. A turn in flight is abandoned.
 
         await session.close("shipped")
         """
-        await self._in_order(partial(self._close, reason))
+        await self._turns.in_order(partial(self._close, reason))
 
     async def _close(self, reason: str) -> None:
         # End the turn before the state changes, because a closed session takes no further entry.
-        await self._end("abandoned", reason)
+        await self._turns.end("abandoned", reason)
         await self._journal.save(self.context)
         await self._go(SessionState.CLOSED, "session_closed", reason)
         self._journal.failed = machine.closed(self.id)
@@ -433,6 +599,15 @@ class Session(TurnRunner):
         """Cancel the session's block: it raises `AbortedError` with SESS_CANCELLED. Return whether it was running."""
         return self._scope.cancel(reason)
 
+    @property
+    def _questions(self) -> QuestionBroker:
+        # Most sessions ask nothing, so the broker is made at its first use.
+        if self._broker is None:
+            self._broker = QuestionBroker(
+                self._journal, mode=self._mode, runtime=self._runtime, interactors=self._interactors
+            )
+        return self._broker
+
     async def _open(self) -> None:
         record = await self._store.session(self.id)
         self._state = record.state
@@ -440,7 +615,7 @@ class Session(TurnRunner):
         self.drift = await compare(self._journal, was, self._manifest(), self._on_drift)
         # Read the log only after the comparison. A session that may not be resumed has raised before.
         await self._journal.load()
-        self._restore_context()
+        self._turns.restore_context()
         if record.state is SessionState.ACTIVE:
             await self._crashed()
         if self._state is not SessionState.CREATED:
@@ -491,21 +666,21 @@ class Session(TurnRunner):
         """Pause a session whose owner died. With `on_crash="abandon"` its turn is given up too (C23)."""
         await self._go(SessionState.PAUSED, "session_paused", "crash")
         if self._on_crash == "abandon":
-            await self._end("abandoned", "crash")
+            await self._turns.end("abandoned", "crash")
 
     async def _resume(self) -> None:
         manifest = decode_manifest(self.id, bytes((await self._store.session(self.id)).manifest))
         self._check_resumable(self._state, manifest)
         await self._go(SessionState.ACTIVE, "session_resumed", "")
-        self.resumed = True
+        self._turns.resumed = True
 
     async def _leave(self, error: BaseException | None) -> None:
         """Pause the session, and end a turn that ran here. A turn that an earlier crash cut off stays in flight."""
         if self._journal.failed is not None:
             return
-        async with self._lock.changing:
+        async with self._turns.changing:
             if error is None:
-                await self._end_left_alone()
+                await self._turns.end_left_alone()
                 if self.context:
                     await self._activate()
             if self._state is not SessionState.ACTIVE:
@@ -515,6 +690,10 @@ class Session(TurnRunner):
             # of the last checkpoint, as after a kill: the program will set it again.
             await self._journal.save(self.context if error is None else None)
             await self._go(SessionState.PAUSED, "session_paused", reason)
+
+    async def _activate(self) -> None:
+        if self._state is SessionState.CREATED:
+            await self._go(SessionState.ACTIVE, "session_active", "first use")
 
     async def _go(self, to: SessionState, type_: str, reason: str) -> None:
         """Change the state. Both the machine and the store reject a transition that is not allowed."""

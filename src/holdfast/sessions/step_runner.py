@@ -22,9 +22,9 @@ from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, verify_async
 from holdfast.runtime.recover import recover
-from holdfast.runtime.suppress import suppressed
+from holdfast.runtime.suppress import suppress, suppressed
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, contract_of
-from holdfast.sessions import codec, doubts
+from holdfast.sessions import codec
 from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import audit
 from holdfast.sessions.log import StepEnded, StepsForgotten, StepStarted, is_doubtful
@@ -36,10 +36,17 @@ from holdfast.sessions.steps import (
     Return,
     Unknown,
     Uses,
+    call_text,
     decide_step,
+    drift_error,
     identity_of,
     is_bound,
+    key_of,
+    name_in,
     needs_start,
+    shown,
+    suffix,
+    unknown_error,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +54,8 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Outcome
     from holdfast.policies.decide import Effect
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.suppress import Suppression
     from holdfast.runtime.tool import ToolContract, Verdict
     from holdfast.sessions.journal import Journal
     from holdfast.sessions.steps import Attempts, StepDecision, Use
@@ -165,15 +174,15 @@ class StepRunner:
 
     def key(self, name: str) -> str:
         """Return the idempotency key of a step. It is the same in every attempt, also after a crash."""
-        return doubts.key_of(self._journal.session, doubts.suffix(self.turn, name))
+        return key_of(self._journal.session, suffix(self.turn, name))
 
     def call_text(self, key: str) -> str:
         """Return a step of unknown outcome as a person knows it: `deploy("version 2")`."""
-        return doubts.call_text(self._journal.memory.unknown()[key.removeprefix(f"{self._journal.session}/")])
+        return call_text(self._journal.memory.unknown()[key.removeprefix(f"{self._journal.session}/")])
 
     def running(self) -> set[str]:
         """Return the steps that run now, as in `SessionMemory.unknown`."""
-        return {doubts.suffix(self.turn, name) for name in self._uses.busy()}
+        return {suffix(self.turn, name) for name in self._uses.busy()}
 
     async def _in_use(self, use: Use, work: Callable[[], Awaitable[T]]) -> T:
         """Run the work of one use. A call in a later attempt of `recover` waits until the call in the earlier attempt has ended."""
@@ -202,7 +211,7 @@ class StepRunner:
                 # Decode it each time, because the caller may change the value it gets.
                 return codec.decode(bytes(result), call.returns, name_of(call.fn))
             case Drifted(stored):
-                raise doubts.drifted(self._journal.session, self.turn, stored, call.args, call.kwargs)
+                raise drift_error(self._journal.session, self.turn, stored, call.args, call.kwargs)
             case Unknown():
                 step = self._step_of(call, name)
                 match await self._verify(step):
@@ -246,7 +255,7 @@ class StepRunner:
         decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in others if other in steps))
         accepted = self._journal.memory.accepted if isinstance(decision, Drifted) else ()
         for other in others:
-            if other in steps and doubts.suffix(self.turn, other) in accepted:
+            if other in steps and suffix(self.turn, other) in accepted:
                 # Somebody said that this stored step stands for the call.
                 decision = decide_step(steps[other], call.effect)
                 if isinstance(decision, Unknown):
@@ -258,7 +267,7 @@ class StepRunner:
     async def forget(self, key: str) -> list[str]:
         """Forget a step and those recorded after it, except unsafe ones that happened or may have; return those that stay."""
         names = list(self._journal.memory.steps_of(self.turn))
-        later = names[names.index(doubts.name_in(key, self._journal.session, self.turn)) :]
+        later = names[names.index(name_in(key, self._journal.session, self.turn)) :]
         steps = self._journal.memory.steps_of(self.turn)
         gone = [name for name in later if not is_bound(steps[name])]
         record = audit("Turn", self._journal.session, turn=self.turn, event="rerun", forgotten=len(gone), begin=key)
@@ -271,13 +280,13 @@ class StepRunner:
         memory = self._journal.memory
         if any(identity_of(entry) == call.identity for entry in memory.doubts.values()):
             await self._journal.catch_up()
-        for suffix, entry in memory.doubts.items():
+        for after, entry in memory.doubts.items():
             if identity_of(entry) == call.identity:
-                raise doubts.unknown(self._journal.session, suffix, entry)
-        for suffix, settled in memory.settled.items():
+                raise unknown_error(self._journal.session, after, entry)
+        for after, settled in memory.settled.items():
             if identity_of(settled) == call.identity:
                 ended = StepEnded(
-                    turn=self.turn, step=name, args=call.identity.args, ok=True, result=settled.result, settles=suffix
+                    turn=self.turn, step=name, args=call.identity.args, ok=True, result=settled.result, settles=after
                 )
                 await self._journal.write(ended)
                 return
@@ -336,7 +345,7 @@ class StepRunner:
         """Store what a function returned whose caller was cancelled: so it is known that it happened."""
         await asyncio.wait((running,))
         call = step.call
-        with doubts.left_open(self._journal.runtime):
+        with _left_open(self._journal.runtime):
             error = running.exception()
             if isinstance(error, Exception):
                 await self._failed(step, error)
@@ -353,7 +362,7 @@ class StepRunner:
             effect=call.effect,
             repeats=repeats,
             fn=name_of(call.fn) if call.identity.key else "",
-            shown=doubts.shown(call.args, call.kwargs),
+            shown=shown(call.args, call.kwargs),
             key=step.key if call.contract is not None and call.contract.verify is not None else "",
         )
         records = (self._record("ToolInvocation", step, repeated=True),) if repeats else ()
@@ -376,7 +385,7 @@ class StepRunner:
         await asyncio.wait((writing,))
         if not writing.cancelled() and writing.exception() is None:
             ended = self._end_of(step, Fault.of("TOOL_CANCELLED"), unknown=False)
-            with doubts.left_open(self._journal.runtime):
+            with _left_open(self._journal.runtime):
                 await self._journal.write(ended)
 
     async def _ended(self, step: _Step, stored: bytes, **facts: Any) -> None:
@@ -448,7 +457,7 @@ class StepRunner:
 
     def _name(self, step: _Step) -> str:
         """Return the step's name in the memory of its turn or session."""
-        return doubts.name_in(step.key, self._journal.session, self.turn)
+        return name_in(step.key, self._journal.session, self.turn)
 
     def _step_of(self, call: _Call, name: str) -> _Step:
         known = self._journal.memory.steps_of(self.turn).get(name)
@@ -467,7 +476,7 @@ class StepRunner:
 
     def _unknown(self, name: str) -> OutcomeUnknownError:
         known = self._journal.memory.steps_of(self.turn)[name]
-        return doubts.unknown(self._journal.session, doubts.suffix(self.turn, name), known)
+        return unknown_error(self._journal.session, suffix(self.turn, name), known)
 
 
 def attempts_around() -> Attempts:
@@ -553,3 +562,8 @@ def name_of(fn: Callable[..., Any]) -> str:
     if hasattr(fn, "func") or hasattr(fn, "__wrapped__"):
         fn = inspect.unwrap(getattr(fn, "func", fn))
     return str(getattr(fn, "__qualname__", type(fn).__qualname__))
+
+
+def _left_open(runtime: Runtime | None) -> Suppression:
+    """Ignore and report a failure to store that a step was not called: the doubt about it stays open, which is safe."""
+    return suppress(HoldfastError, reason="a step that was not called stays unknown", runtime=runtime)

@@ -1,29 +1,42 @@
-"""One turn of a session, and the locks that keep turns in order."""
+"""The turns of a session: `TurnRunner` runs them, one after the other.
+
+Invariant: the beginning and the end of a turn run to completion even if their caller is cancelled, and no other turn begins or ends
+meanwhile. A turn whose block raised ends as `failed` when the next turn begins. If the program ends first, the turn stays in flight
+and can be continued.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
-from holdfast.sessions.step_runner import StepRunner
+import msgspec
+
+from holdfast import options
+from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.shield import run_to_end
+from holdfast.sessions import codec
+from holdfast.sessions.journal import audit
+from holdfast.sessions.log import TurnEnded, TurnOutcome, TurnStarted
+from holdfast.sessions.scopes import Scope
+from holdfast.sessions.step_runner import StepRunner, attempts_around
+from holdfast.sessions.steps import anew, is_later, stored_step
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
     from holdfast.sessions.journal import Journal
-    from holdfast.sessions.scopes import Scope
+    from holdfast.sessions.steps import Attempts
 
-__all__ = ["Locks", "Turn"]
+__all__ = ["Turn", "TurnRunner", "Unfinished"]
 
+T = TypeVar("T")
 
-class Locks:
-    """The locks that keep turns in order. They are made with the first turn, because most sessions are idle."""
-
-    __slots__ = ("changing", "queue")
-
-    def __init__(self) -> None:
-        self.queue = asyncio.Lock()
-        """Held by the turn that runs. Later turns wait for it in order."""
-        self.changing = asyncio.Lock()
-        """Held while a turn begins or ends, or the session's state changes."""
+Unfinished: TypeAlias = Literal["continue", "retry", "abandon"]
+"""What becomes of a turn that failed or was cut off."""
 
 
 class Turn:
@@ -50,3 +63,239 @@ class Turn:
         The turn's block raises `AbortedError` with SESS_TURN_CANCELLED.
         """
         return self.scope.cancel("user")
+
+
+class _Locks:
+    """The locks that keep turns in order. They are made with the first turn, because most sessions are idle."""
+
+    __slots__ = ("changing", "queue")
+
+    def __init__(self) -> None:
+        self.queue = asyncio.Lock()
+        """Held by the turn that runs. Later turns wait for it in order."""
+        self.changing = asyncio.Lock()
+        """Held while a turn begins or ends, or the session's state changes."""
+
+
+class TurnRunner:
+    """Runs the turns of a session, and knows which turn a step belongs to. A `Session` has one."""
+
+    __slots__ = (
+        "_activate",
+        "_journal",
+        "_left_alone",
+        "_left_in",
+        "_locks",
+        "_outside",
+        "_scope",
+        "_threads",
+        "_turn",
+        "context",
+        "resumed",
+    )
+
+    def __init__(
+        self, journal: Journal, scope: Scope, *, threads: bool, activate: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.context: dict[str, Any] = {}
+        """What `Session.context` is. The end of a turn saves it, or sets it back to what it was."""
+        self.resumed = False
+        """Whether the session existed before, and no turn or step has begun since it was opened."""
+        self._journal = journal
+        self._scope = scope
+        """The session's scope. Cancelling it cancels the turn."""
+        self._threads = threads
+        """Whether plain functions run in a thread as steps."""
+        self._activate = activate
+        """Makes a session that was only created active. The first turn or step calls it."""
+        self._locks: _Locks | None = None
+        self._turn: Turn | None = None
+        """The turn whose block runs now."""
+        self._outside: StepRunner | None = None
+        """Runs the steps outside of any `turn` block."""
+        self._left_alone: int | None = None
+        """The number of a turn that began here and has not ended, although its block is not running."""
+        self._left_in: Attempts | None = None
+        """The attempts of recoveries around that turn."""
+
+    @property
+    def in_flight(self) -> int | None:
+        """The number of the turn that has begun and not ended, or None."""
+        memory = self._journal.memory
+        return memory.turn if memory.in_flight else None
+
+    @asynccontextmanager
+    async def turn(self, given: Any, unfinished: Unfinished | None) -> AsyncIterator[Turn]:
+        """Run a turn: see `Session.turn`."""
+        if unfinished is not None:
+            options.one_of("turn.unfinished", unfinished, get_args(Unfinished))
+        if _TURN.get() is not None and _TURN.get() is self._turn:
+            raise self._busy("a turn of it is running here already")
+        attempts = attempts_around()
+        # An asyncio.Lock is fair: turns run in the order of their calls.
+        async with self._lock.queue:
+            if unfinished is None and self._is_left_by_recover(given, attempts):
+                unfinished = "continue"
+            turn = await self.in_order(partial(self._begin, given, unfinished))
+            self._left_alone = self._left_in = None
+            token = _TURN.set(turn)
+            self._turn = turn
+            try:
+                async with turn.scope:
+                    with self._journal.recorder.inside(turn.number):
+                        yield turn
+            except BaseException:
+                self._left_in = attempts
+                await self._turn_failed(turn)
+                raise
+            else:
+                await self.in_order(partial(self.end, "ok"))
+            finally:
+                self._turn = None
+                _TURN.reset(token)
+
+    def _is_left_by_recover(self, given: Any, attempts: Attempts) -> bool:
+        """Whether `recover` around the turn that failed makes its next attempt: it is the same turn, and nothing is done again."""
+        if self._left_in is None or not is_later(attempts, self._left_in):
+            return False
+        return given is None or _hash_of(given) == self._journal.memory.given
+
+    async def steps(self) -> StepRunner:
+        """Return what runs a step that is called here: the steps of the turn around it, or the steps outside of turns."""
+        turn = _TURN.get()
+        if turn is not None and turn.scope.parent is self._scope:
+            # Also if that turn is over: a task that outlived its turn must not write into another turn or the session.
+            return turn.steps
+        self.resumed = False
+        if self._outside is not None:
+            return self._outside
+        return await self.in_order(self._begin_outside)
+
+    def running(self) -> set[str]:
+        """Return the steps that run now, as in `SessionMemory.unknown`."""
+        running = self._outside.running() if self._outside is not None else set()
+        return running | self._turn.steps.running() if self._turn is not None else running
+
+    async def rerun(self, key: str) -> tuple[str, ...]:
+        """Forget a step and those stored after it: see `Session.rerun`."""
+        known = stored_step(self._journal.memory, self._journal.session, key)
+        if not known.turn or self._journal.memory.steps.get(known.step) is not known:
+            steps = await self.in_order(self._begin_outside)
+        elif self._turn is not None and self._turn.number == known.turn:
+            steps = self._turn.steps
+        else:
+            raise self._busy(f'turn {known.turn} is not running: `session.turn(unfinished="retry")` begins it anew')
+        return tuple(steps.key(name) for name in await steps.forget(key))
+
+    async def _begin_outside(self) -> StepRunner:
+        await self._activate()
+        # Another task may have made it while this one waited for the lock.
+        outside = self._outside = self._outside or StepRunner(self._journal, 0, self._scope, threads=self._threads)
+        return outside
+
+    async def _begin(self, given: Any, unfinished: Unfinished | None) -> Turn:
+        """Start a turn, or continue the turn that is not finished."""
+        memory = self._journal.memory
+        stored = codec.plain(given, "turn.given")
+        known_by = _hash_of(stored)
+        if unfinished == "abandon":
+            await self.end("abandoned", "another turn took its place")
+        elif unfinished is None:
+            await self.end_left_alone()
+        if not memory.in_flight:
+            await self._start_turn(stored, known_by)
+        elif given is not None and known_by != memory.given:
+            raise self._busy(
+                f"turn {memory.turn} is not finished and had another input. Continue it with `session.turn()`, begin it anew with "
+                '`session.turn(unfinished="retry")`, or give it up with `session.turn(…, unfinished="abandon")` or '
+                f"`holdfast sessions abandon {self._journal.session}`"
+            )
+        elif unfinished == "retry":
+            await self._begin_anew()
+        self.resumed = False
+        # The caller may have been cancelled while the turn began. Until it has the turn, the turn counts as left alone.
+        self._left_alone = memory.turn
+        return Turn(self._journal, memory.turn, Scope("turn", parent=self._scope), threads=self._threads)
+
+    async def _begin_anew(self) -> None:
+        """Forget what the turn in flight has done. Unsafe steps that happened, or may have, stay done."""
+        forgotten, record = anew(self._journal.memory, self._journal.session)
+        await self._journal.write(forgotten, audit=(record,))
+        self.restore_context()
+
+    async def _start_turn(self, given: Any, known_by: str) -> None:
+        started = TurnStarted(turn=self._journal.memory.turn + 1, input=given, given=known_by)
+        record = audit("Turn", self._journal.session, turn=started.turn, event="started")
+        await self._activate()
+        # What was set before the turn is saved with its start: it stays even if the turn fails.
+        await self._journal.save(self.context, started, checkpoint=False, audit=(record,))
+
+    async def end_left_alone(self) -> None:
+        """End a turn that failed here. The caller holds `changing`."""
+        if self._left_alone is not None and self._left_alone == self.in_flight:
+            await self.end("failed", "an exception left it")
+
+    async def end(self, outcome: TurnOutcome, reason: str = "") -> None:
+        """End the turn in flight. It may have ended already, through `abandon`. The caller holds `changing`."""
+        number = self.in_flight
+        if number is not None:
+            record = audit("Turn", self._journal.session, turn=number, event="ended", outcome=outcome, reason=reason)
+            ended = TurnEnded(turn=number, outcome=outcome, reason=reason)
+            # Store the end and the context in one commit. Without the turn's context the application would repeat the work.
+            await self._journal.save(self.context if outcome == "ok" else None, ended, audit=(record,))
+            if outcome != "ok":
+                self.restore_context()
+        self._left_alone = None
+
+    def restore_context(self) -> None:
+        """Set the context to what is stored. The application may hold the dict, so it stays the same object."""
+        # A copy: the application changes what it gets.
+        stored = msgspec.json.decode(msgspec.json.encode(self._journal.memory.context))
+        context = codec.restored(stored, "session.context")
+        self.context.clear()
+        self.context.update(context if isinstance(context, dict) else {})
+
+    async def _turn_failed(self, turn: Turn) -> None:
+        """End a turn that was cancelled. A turn that failed ends when the next turn begins, or stays in flight."""
+        # Nothing can be written any more, or the turn was abandoned inside its own block.
+        if self._journal.failed is not None or self.in_flight != turn.number:
+            return
+        self._left_alone = turn.number
+        # The context belongs to the turn, which has not ended well.
+        self.restore_context()
+        if turn.scope.reason is not None:
+            await self.in_order(partial(self.end, "cancelled", str(turn.scope.reason)))
+
+    async def in_order(self, change: Callable[[], Awaitable[T]]) -> T:
+        """Change the turn or the state. Changes run one after the other, and to their end even if the caller is cancelled."""
+
+        async def whole() -> T:
+            async with self.changing:
+                return await change()
+
+        return await run_to_end(whole())
+
+    @property
+    def changing(self) -> asyncio.Lock:
+        """Held while a turn begins or ends, or the session's state changes."""
+        return self._lock.changing
+
+    @property
+    def _lock(self) -> _Locks:
+        if self._locks is None:
+            self._locks = _Locks()
+        return self._locks
+
+    def _busy(self, why: str) -> HoldfastError:
+        session = self._journal.session
+        message = f"Session '{session}' cannot start a turn: {why}"
+        return HoldfastError(Fault.of("SESS_TURN_CONCURRENT", message, context={"session_id": session}))
+
+
+def _hash_of(given: Any) -> str:
+    """Return the hash of a turn's input."""
+    return codec.arguments_hash((codec.plain(given, "turn.given"),), {}, "turn.given")
+
+
+_TURN: ContextVar[Turn | None] = ContextVar("holdfast_turn", default=None)
+"""The turn that the running code belongs to."""

@@ -3,7 +3,6 @@
 question  the kinds; a question and an answer as values; which answer fits which question
 answers   `answer`, `pending`: answering from anywhere, also from another process, without owning the session
 broker    puts a question to everybody who is attached, and watches the log; the first answer counts
-methods   `ask`, `approve`, `select` … of a session
 remedies  what a person can do about a step that failed: `step_or_ask`
 """
 

@@ -1,5 +1,8 @@
 """`QuestionBroker`: puts a session's questions to everybody who is attached, and watches the log for answers.
 
+If a question was answered before, in its turn or outside of turns in its session, the stored answer is returned. If it still waits for
+its answer, it is not raised a second time.
+
 Invariant: a question is raised once and answered once, even if many people see it or its program is restarted. Only one question
 is shown at a time, in order. An answer through the log may come before its question is shown.
 """
@@ -12,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import options
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import AbortedError, Fault, HoldfastError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.journal import audit
 from holdfast.sessions.log import Answered, QuestionRaised
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.journal import Journal
     from holdfast.sessions.questions.question import Interactor, Question
+    from holdfast.sessions.step_runner import StepRunner
 
 __all__ = ["Prompt", "QuestionBroker"]
 
@@ -61,7 +65,10 @@ class Prompt(NamedTuple):
 
 
 class QuestionBroker:
-    """Knows who is attached to a session, and gets their answers."""
+    """Knows who is attached to a session, and gets their answers. A `Session` has one.
+
+    `steps` are the steps of the turn that a question belongs to, or the steps outside of turns.
+    """
 
     def __init__(
         self, journal: Journal, *, mode: str, runtime: Runtime | None, interactors: Iterable[Interactor]
@@ -89,7 +96,46 @@ class QuestionBroker:
         """Whether somebody is attached who can answer."""
         return bool(self._interactors)
 
-    async def ask(self, prompt: Prompt) -> tuple[Answered, Any]:
+    async def is_yes(
+        self, steps: StepRunner, kind: str, payload: dict[str, Any], expires: float | None, user_code: str = ""
+    ) -> bool:
+        """Ask a question, and return whether the answer is yes."""
+        answered, value = await self._ask(steps, kind, payload, expires, user_code)
+        return answered.outcome == "accepted" and value is True
+
+    async def value(self, steps: StepRunner, kind: str, payload: dict[str, Any], expires: float | None) -> Any:
+        """Ask a question, and return the value of the answer; raise TOOL_APPROVAL_DENIED if it is a no."""
+        answered, value = await self._ask(steps, kind, payload, expires)
+        if answered.outcome != "accepted":
+            why = f": {answered.reason}" if answered.reason else ""
+            context = {"interaction_id": answered.id, "reason": answered.reason, "by": answered.by}
+            raise HoldfastError(
+                Fault.of("TOOL_APPROVAL_DENIED", f"Question {answered.id} was answered with no{why}", context=context)
+            )
+        return value
+
+    async def prompt(self, steps: StepRunner, prompt: Prompt) -> tuple[Answered, Any]:
+        """Return the answer to a question, and its value. If the question is dismissed, cancel its turn."""
+        answered, value = await self._find_or_ask(prompt)
+        if answered.outcome == "dismissed":
+            if steps.turn:
+                steps.scope.cancel("user")
+                # If the caller is the turn's own task, the cancellation is raised at this await.
+                await asyncio.sleep(0)
+            context = {"session_id": self._journal.session, "interaction_id": answered.id, "reason": answered.reason}
+            message = f"The turn was cancelled: question {answered.id} was dismissed"
+            raise AbortedError(Fault.of("SESS_TURN_CANCELLED", message, context=context))
+        return answered, value
+
+    async def _ask(
+        self, steps: StepRunner, kind: str, payload: dict[str, Any], expires: float | None, user_code: str = ""
+    ) -> tuple[Answered, Any]:
+        async def ask(name: str) -> tuple[Answered, Any]:
+            return await self.prompt(steps, Prompt(name, steps.turn, kind, payload, expires, user_code))
+
+        return await steps.question(kind, question_hash(kind, payload), ask)
+
+    async def _find_or_ask(self, prompt: Prompt) -> tuple[Answered, Any]:
         """Return the stored answer and its value; ask for it if there is none."""
         _check(prompt)
         raised = self._journal.memory.questions_of(prompt.turn).get(prompt.name)
@@ -158,7 +204,7 @@ class QuestionBroker:
     async def _race(self, question: Question, until: float | None) -> tuple[Answered, Any]:
         # Watch the log and show the prompt at once: somebody in another process may answer while the prompt is shown here.
         watching = asyncio.ensure_future(self._watch(question, until))
-        prompting = asyncio.ensure_future(self._prompt(question, patient=until is not None))
+        prompting = asyncio.ensure_future(self._show(question, patient=until is not None))
         async with _stopped((watching, prompting)):
             await asyncio.wait({watching, prompting}, return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
@@ -186,7 +232,7 @@ class QuestionBroker:
                 await asyncio.sleep(min(left, _LOOK_S))
         return answered
 
-    async def _prompt(self, question: Question, *, patient: bool) -> tuple[Answered, Any]:
+    async def _show(self, question: Question, *, patient: bool) -> tuple[Answered, Any]:
         """Ask everybody who is attached. If `patient` and nobody is attached, wait for somebody."""
         async with self._prompting:
             prompts: dict[asyncio.Future[tuple[Answered, Any]], Interactor] = {}
@@ -222,7 +268,7 @@ class QuestionBroker:
         known = list(prompts.values())
         for interactor in self._interactors:
             if interactor not in known and interactor not in failed:
-                prompts[asyncio.ensure_future(self._ask(interactor, question))] = interactor
+                prompts[asyncio.ensure_future(self._ask_one(interactor, question))] = interactor
         for prompt, interactor in prompts.items():
             if interactor not in self._interactors:
                 prompt.cancel()
@@ -236,7 +282,7 @@ class QuestionBroker:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         return [prompt for prompt in prompts if prompt.done()]
 
-    async def _ask(self, interactor: Interactor, question: Question) -> tuple[Answered, Any]:
+    async def _ask_one(self, interactor: Interactor, question: Question) -> tuple[Answered, Any]:
         given = checked(question, await interactor.ask(question))
         if given.outcome == "timeout":
             raise mismatch(question.id, "accepted, rejected or dismissed", "timeout")

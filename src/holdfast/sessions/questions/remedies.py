@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast.faults import Fault
-    from holdfast.sessions.log import Answered
     from holdfast.sessions.questions.broker import QuestionBroker
     from holdfast.sessions.step_runner import StepRunner
 
-__all__ = ["DeviceCode", "Remedy", "remedy_for", "step_or_ask"]
+__all__ = ["DeviceCode", "Remedies", "Remedy", "remedy_for"]
 
 MOST_QUESTIONS = 3
 
@@ -55,19 +54,14 @@ class DeviceCode(msgspec.Struct, frozen=True):
 
 
 class _Session(Protocol):
-    """The parts of a session that are used here."""
+    """What a session offers that is used here."""
 
     sign_in: Callable[[Fault], Awaitable[DeviceCode]] | None
 
     @property
     def unknown(self) -> tuple[str, ...]: ...
 
-    @property
-    def _broker(self) -> QuestionBroker: ...
-
     async def resolve(self, key: str, *, happened: bool, result: Any = None) -> None: ...
-
-    async def _prompt(self, steps: StepRunner, prompt: Prompt) -> tuple[Answered, Any]: ...
 
 
 def remedy_for(fault: Fault) -> Remedy | None:
@@ -86,93 +80,100 @@ def remedy_for(fault: Fault) -> Remedy | None:
     return "retry" if fault.kind is Kind.RECOVERABLE else None
 
 
-async def step_or_ask(
-    session: _Session, steps: StepRunner, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """Run a step, and follow a person's decision on each failure."""
-    name = steps.name_of_next(fn, args, kwargs)
-    for n in range(1, MOST_QUESTIONS + 1):
-        question = f"{name}?{n}"
-        decided = _recorded(session, steps.turn, question)
-        if decided is None:
-            attempt = steps.name_of_next(fn, args, kwargs)
-            try:
-                return await steps.step(fn, args, kwargs)
-            except Exception as error:
-                if await _settled(session, steps, attempt, error):
-                    continue
-                remedy = _remedy(steps, attempt, error)
-                decided = remedy and await _ask(session, steps, question, remedy, steps.fault_of(error), args=args)
-                if decided is None:
-                    raise
-        if isinstance(decided, str):
-            # With other input it is another step. A plain retry is the same step with the same key, so the server can recognise it.
-            args = _replaced(args, decided, question)
-    return await steps.step(fn, args, kwargs)
+class Remedies:
+    """Runs steps of a session, and asks a person about those that fail. `Session.step_or_ask` makes it.
 
+    `steps` are the steps of the turn that runs, or the steps outside of turns.
+    """
 
-async def _settled(session: _Session, steps: StepRunner, attempt: str, error: Exception) -> bool:
-    """Ask a person whether a step of unknown outcome happened; return whether the person knows."""
-    key = error.key if isinstance(error, OutcomeUnknownError) else steps.key(attempt)
-    # Nothing but a person may answer: an automatic yes would be a lie.
-    if key not in session.unknown or not session._broker.is_attended:  # noqa: SLF001 - this is part of the session
-        return False
-    what = f"{key.rpartition('/')[2]}?outcome"
-    number = 1
-    # Each doubt has a question of its own: the answer to an earlier one says nothing about this one.
-    while session._broker.answered(steps.turn, f"{what}{number}") is not None:  # noqa: SLF001 - this is part of the session
-        number += 1
-    prompt = f"{steps.call_text(key)} was started and its end is not known. Did it happen?"
-    choices = {"prompt": prompt, "choices": list(_OUTCOMES)}
-    answered, value = await session._prompt(steps, Prompt(f"{what}{number}", steps.turn, "Select", choices))  # noqa: SLF001 - this is part of the session
-    happened = _OUTCOMES.get(str(value)) if answered.outcome == "accepted" else None
-    if happened is None:
-        return False
-    result = None
-    if happened:
-        payload = {"prompt": "Its result, as JSON? Leave it empty if it has none"}
-        asked = Prompt(f"{what}{number}/result", steps.turn, "Ask", payload)
-        _, text = await session._prompt(steps, asked)  # noqa: SLF001 - this is part of the session
-        result = _json(str(text), asked.name) if text else None
-    await session.resolve(key, happened=happened, result=result)
-    return True
+    def __init__(self, session: _Session, broker: QuestionBroker, steps: StepRunner) -> None:
+        self._session = session
+        self._broker = broker
+        self._steps = steps
 
+    async def step_or_ask(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a step, and follow a person's decision on each failure."""
+        steps = self._steps
+        name = steps.name_of_next(fn, args, kwargs)
+        for n in range(1, MOST_QUESTIONS + 1):
+            question = f"{name}?{n}"
+            decided = self._recorded(question)
+            if decided is None:
+                attempt = steps.name_of_next(fn, args, kwargs)
+                try:
+                    return await steps.step(fn, args, kwargs)
+                except Exception as error:
+                    if await self._settle(attempt, error):
+                        continue
+                    remedy = self._remedy(attempt, error)
+                    decided = remedy and await self._ask(question, remedy, steps.fault_of(error), args)
+                    if decided is None:
+                        raise
+            if isinstance(decided, str):
+                # With other input it is another step. A plain retry is the same step with the same key, so the server can recognise it.
+                args = _replaced(args, decided, question)
+        return await steps.step(fn, args, kwargs)
 
-def _recorded(session: _Session, turn: int, question: str) -> str | Literal[True] | None:
-    """Return the stored decision: the other input, or True to retry. Return None without a decision, or if it was a no."""
-    answered = session._broker.answered(turn, question)  # noqa: SLF001 - this is part of the session
-    if answered is None or answered.outcome != "accepted":
-        return None
-    return answered.value if isinstance(answered.value, str) else True
+    async def _settle(self, attempt: str, error: Exception) -> bool:
+        """Ask a person whether a step of unknown outcome happened; return whether the person knows."""
+        steps, broker = self._steps, self._broker
+        key = error.key if isinstance(error, OutcomeUnknownError) else steps.key(attempt)
+        # Nothing but a person may answer: an automatic yes would be a lie.
+        if key not in self._session.unknown or not broker.is_attended:
+            return False
+        what = f"{key.rpartition('/')[2]}?outcome"
+        number = 1
+        # Each doubt has a question of its own: the answer to an earlier one says nothing about this one.
+        while broker.answered(steps.turn, f"{what}{number}") is not None:
+            number += 1
+        prompt = f"{steps.call_text(key)} was started and its end is not known. Did it happen?"
+        choices = {"prompt": prompt, "choices": list(_OUTCOMES)}
+        answered, value = await broker.prompt(steps, Prompt(f"{what}{number}", steps.turn, "Select", choices))
+        happened = _OUTCOMES.get(str(value)) if answered.outcome == "accepted" else None
+        if happened is None:
+            return False
+        result = None
+        if happened:
+            payload = {"prompt": "Its result, as JSON? Leave it empty if it has none"}
+            question = Prompt(f"{what}{number}/result", steps.turn, "Ask", payload)
+            _, text = await broker.prompt(steps, question)
+            result = _json(str(text), question.name) if text else None
+        await self._session.resolve(key, happened=happened, result=result)
+        return True
 
+    def _recorded(self, question: str) -> str | Literal[True] | None:
+        """Return the stored decision: the other input, or True to retry. Return None without a decision, or if it was a no."""
+        answered = self._broker.answered(self._steps.turn, question)
+        if answered is None or answered.outcome != "accepted":
+            return None
+        return answered.value if isinstance(answered.value, str) else True
 
-def _remedy(steps: StepRunner, attempt: str, error: Exception) -> Remedy | None:
-    fault = steps.fault_of(error)
-    if fault.code in SESSION_FAILURES or isinstance(error, OutcomeUnknownError) or steps.may_have_happened(attempt):
-        return None
-    return remedy_for(fault)
+    def _remedy(self, attempt: str, error: Exception) -> Remedy | None:
+        fault = self._steps.fault_of(error)
+        if fault.code in SESSION_FAILURES or isinstance(error, OutcomeUnknownError):
+            return None
+        return None if self._steps.may_have_happened(attempt) else remedy_for(fault)
 
-
-async def _ask(
-    session: _Session, steps: StepRunner, question: str, remedy: Remedy, fault: Fault, *, args: tuple[Any, ...]
-) -> str | Literal[True] | None:
-    """Ask what to do about a failure. Return the other input, True to retry, or None to give up."""
-    text = f"{question.partition('@')[0].partition('#')[0]} failed: {fault.message}. {_WORDS[remedy]}"
-    payload: dict[str, Any] = {"prompt": text}
-    code = DeviceCode("")
-    if remedy == "replace":
-        payload["prompt"] = f"{text} It was {process_redactor().text(codec.encode(args, question).decode())}"
-    if remedy == "authenticate":
-        if session.sign_in is not None:
-            code = await session.sign_in(fault)
-        payload["url"] = code.url
-    prompt = Prompt(question, steps.turn, _KIND[remedy], payload, None, code.user_code, anew=True)
-    answered, value = await session._prompt(steps, prompt)  # noqa: SLF001 - this is part of the session
-    if answered.outcome != "accepted":
-        return None
-    if remedy == "replace":
-        return str(value)
-    return True if value is True else None
+    async def _ask(
+        self, question: str, remedy: Remedy, fault: Fault, args: tuple[Any, ...]
+    ) -> str | Literal[True] | None:
+        """Ask what to do about a failure. Return the other input, True to retry, or None to give up."""
+        text = f"{question.partition('@')[0].partition('#')[0]} failed: {fault.message}. {_WORDS[remedy]}"
+        payload: dict[str, Any] = {"prompt": text}
+        code = DeviceCode("")
+        if remedy == "replace":
+            payload["prompt"] = f"{text} It was {process_redactor().text(codec.encode(args, question).decode())}"
+        if remedy == "authenticate":
+            if self._session.sign_in is not None:
+                code = await self._session.sign_in(fault)
+            payload["url"] = code.url
+        prompt = Prompt(question, self._steps.turn, _KIND[remedy], payload, None, code.user_code, anew=True)
+        answered, value = await self._broker.prompt(self._steps, prompt)
+        if answered.outcome != "accepted":
+            return None
+        if remedy == "replace":
+            return str(value)
+        return True if value is True else None
 
 
 def _replaced(args: tuple[Any, ...], text: str, question: str) -> tuple[Any, ...]:
