@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sessions_kit import Crash, code_of, killed, square
 
-from holdfast.faults import HoldfastError
+from holdfast.faults import HoldfastError, InvalidError
 from holdfast.sessions import Session
 from holdfast.sessions.transfer import (
     PersistedCheckpoint,
@@ -310,9 +310,34 @@ def test_FD13_a_body_nested_too_deeply_is_a_typed_fault() -> None:
         with pytest.raises(HoldfastError, match="nested too deeply") as raised:
             await import_lines(other, [head, spoilt, *rest[1:]])
         assert code_of(raised.value) == "SESS_MANIFEST_INVALID"
-        with pytest.raises(HoldfastError) as raised:
+        with pytest.raises(HoldfastError, match="nested too deeply") as raised:
             parse_persisted(b'[{"checkpoint":{"contextSnapshot":%s}}]' % deep, "there")
         assert code_of(raised.value) == "SESS_MANIFEST_INVALID"
+
+    run(main())
+
+
+def test_FD13_what_is_stored_can_be_read_by_every_python() -> None:
+    def nested(levels: int) -> list[Any]:
+        value: list[Any] = []
+        for _ in range(levels - 1):
+            value = [value]
+        return value
+
+    async def main() -> None:
+        store, other = MemoryStore(), MemoryStore()
+        async with Session.open("s", store=store) as session:
+            for place, kept in (("step", session.step), ("message", session.message)):
+                deep = (nested, 201) if place == "step" else (nested(201),)
+                with pytest.raises(InvalidError, match="nested more than 200 levels deep"):
+                    await kept(*deep)
+            # Brackets in text are not levels.
+            assert await session.step(str.upper, "[" * 600 + '"' + "{" * 600) == "[" * 600 + '"' + "{" * 600
+            assert await session.step(nested, 200) == nested(200)
+            await session.message(nested(200))
+        await import_lines(other, await exported(store))
+        async with Session.open("s", store=other) as session:
+            assert await session.step(nested, 200) == nested(200)
 
     run(main())
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import types
 import typing
 import warnings
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.stored_types import Types
 
 __all__ = [
+    "DEEPEST",
     "MaskedValueWarning",
     "arguments_hash",
     "check_declared",
@@ -58,6 +60,7 @@ __all__ = [
     "encode_result",
     "is_masked",
     "is_same",
+    "is_too_deep",
     "plain",
     "readable",
     "restored",
@@ -72,6 +75,13 @@ _AWAITED = (abc.Awaitable, abc.Coroutine)
 _TAGGED = 2
 """The number of the form with tags."""
 _MASK = MASK.encode()
+DEEPEST = 200
+"""How deep a stored value may be nested. Python 3.11 reads less than 1,000 levels and newer ones read more, so without a limit one could
+write a log that the other cannot read."""
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_BRACKETS = re.compile(rb"[\[\]{}]")
+_TOO_DEEP = f"values nested more than {DEEPEST} levels deep"
+_JSON = "something that can be stored as JSON"
 _UNCHANGED = "a value that is the same when the session is resumed"
 
 
@@ -101,9 +111,25 @@ def encode(value: Any, where: str) -> bytes:
     """Return the JSON of plain values, msgspec and attrs classes, dataclasses, pydantic models and SDK objects."""
     try:
         # A value that contains itself raises RecursionError.
-        return msgspec.json.encode(value, enc_hook=_readable)
+        stored = msgspec.json.encode(value, enc_hook=_readable)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidError.saying(where, "something that can be stored as JSON", str(error)) from error
+        raise InvalidError.saying(where, _JSON, str(error)) from error
+    if is_too_deep(stored):
+        raise InvalidError.saying(where, _JSON, _TOO_DEEP)
+    return stored
+
+
+def is_too_deep(written: bytes, most: int = DEEPEST) -> bool:
+    """Whether JSON is nested more than `most` levels deep."""
+    # Nearly every value has fewer brackets than that.
+    if written.count(b"[") + written.count(b"{") <= most:
+        return False
+    depth = 0
+    for bracket in _BRACKETS.finditer(_STRINGS.sub(b"", written)):
+        depth += 1 if bracket[0] in b"[{" else -1
+        if depth > most:
+            return True
+    return False
 
 
 def plain(value: Any, where: str) -> Any:
@@ -126,11 +152,11 @@ def encode_result(value: Any, type_: Any, where: str) -> bytes:
     try:
         natural = _natural(value, type_)
         if natural is not None and not is_masked(natural):
-            return natural
+            return _flat(natural)
         known = types_of(type_)
         stored = msgspec.json.encode({TAG: _TAGGED, "v": write_tagged(value, known)})
         if is_same(read_tagged(msgspec.json.decode(stored)["v"], known), value):
-            return stored
+            return _flat(stored)
     except UnstorableError as error:
         place = f" in result{error.place}" if error.place else ""
         raise InvalidError.saying(where, _UNCHANGED, f"{error.found}{place}: {error.advice}") from error
@@ -138,6 +164,12 @@ def encode_result(value: Any, type_: Any, where: str) -> bytes:
         # Code of the value's own class, such as a validator, can raise anything. A value that contains itself raises RecursionError.
         raise InvalidError.saying(where, _UNCHANGED, f"{_an(value)} that cannot be stored: {error}") from error
     raise InvalidError.saying(where, _UNCHANGED, f"{_an(value)} that comes back changed: return plain values")
+
+
+def _flat(stored: bytes) -> bytes:
+    if is_too_deep(stored):
+        raise UnstorableError(_TOO_DEEP, "return its parts beside each other")
+    return stored
 
 
 def encode_given(value: Any, where: str) -> bytes:

@@ -21,6 +21,7 @@ import msgspec
 
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.secrets import process_redactor
+from holdfast.sessions import codec
 from holdfast.sessions.journal import audit, fresh_id, memory_of
 from holdfast.sessions.log import SessionMemory, StateChanged, new_entry
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
@@ -55,6 +56,8 @@ __all__ = [
 ]
 
 SCHEMA = "holdfast.session/1"
+_DEEPEST = 700
+"""How deep a file may be nested: deeper than what is stored now, because older versions stored more, and less than Python 3.11 reads."""
 _ANYTHING = "contextSnapshot"
 """Our context is a table. If document 000's context is another value, it is kept in our table under this name."""
 _Instant = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -372,15 +375,14 @@ class _SessionFile:
 
 
 def _part(line: bytes, number: int) -> _Line:
+    if codec.is_too_deep(line, _DEEPEST):
+        raise _invalid(number, "its values are nested too deeply")
     try:
         part = _READ.decode(line)
         # The line above does not check `Raw` parts. They must be JSON too, or the store would hold garbage.
         msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _invalid(number, str(error)) from error
-    except RecursionError:
-        # Without its cause: its traceback is as long as the value is deep.
-        raise _invalid(number, "its values are nested too deeply") from None
     return part
 
 
@@ -548,21 +550,26 @@ def load_persisted(path: str | Path) -> Loaded:
 
 def parse_persisted(content: bytes, place: str) -> Loaded:
     """Read a file's content; raise SESS_MANIFEST_INVALID if it is not a list at all."""
+    if codec.is_too_deep(content, _DEEPEST):
+        raise _not_a_list(place, "its values are nested too deeply")
     try:
         items = msgspec.json.decode(content, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"{place} cannot be read as a list of sessions: {error}"
-        context = {"path": place, "reason": str(error)}
-        raise HoldfastError(Fault.of("SESS_MANIFEST_INVALID", message, context=context)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _not_a_list(place, str(error)) from error
     loaded = Loaded([], [])
     for number, item in enumerate(items):
         try:
             loaded.sessions.append(msgspec.json.decode(item, type=PersistedSession))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             message = f"Session {number} in {place} cannot be read: {error}"
             facts = {"path": place, "index": number, "fields": str(error)}
             loaded.problems.append(HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", message, context=facts)))
     return loaded
+
+
+def _not_a_list(place: str, reason: str) -> HoldfastError:
+    message = f"{place} cannot be read as a list of sessions: {reason}"
+    return HoldfastError(Fault.of("SESS_MANIFEST_INVALID", message, context={"path": place, "reason": reason}))
 
 
 async def persisted(store: Store, session: str, *, exact: bool = False, plain: bool = False) -> PersistedSession:
