@@ -3,9 +3,11 @@
 actor     `Actor`: a class whose public async methods can be asked, and its host
 cell      what stays of an actor while its instances come and go
 child     `Child`: a factory, its arguments, and how to supervise what it makes
+frames    what an actor's process and its host say to each other
 host      the seam: a `Host` runs one child, incarnation after incarnation
 mailbox   what waits for an actor: bounded, with priorities
 messages  actors that take messages and return Responses, and their supervisor
+process   actors in processes of their own; `worker` is such a process
 ref       `Ref`: `ask`, `outcome` and `tell`
 task      the host of coroutine functions
 """
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.actors.cell import AskTimeoutError
     from holdfast.actors.child import Child
     from holdfast.actors.host import Host, Place, Running
+    from holdfast.actors.process import RemoteError
     from holdfast.actors.ref import Ref
     from holdfast.actors.task import Handle, IgnoreStart, StartError, ready
     from holdfast.supervision.exits import Error, Exit, Killed, Normal, Shutdown
@@ -38,6 +41,7 @@ __all__ = [
     "Normal",
     "Place",
     "Ref",
+    "RemoteError",
     "Running",
     "Shutdown",
     "StartError",
@@ -53,6 +57,7 @@ _HOMES = (
         "AskTimeoutError": "holdfast.actors.cell",
         "Child": "holdfast.actors.child",
         "Ref": "holdfast.actors.ref",
+        "RemoteError": "holdfast.actors.process",
     }
 )
 

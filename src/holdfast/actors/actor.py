@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from contextvars import ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -56,8 +56,12 @@ class ActorOptions(msgspec.Struct, frozen=True, kw_only=True):
     mailbox: int = 1000
     stash: int | None = None
     timeout: float | None = 30.0
+    host: Literal["task", "process"] = "task"
+    pickle: bool = False
 
     def __post_init__(self) -> None:
+        options.one_of("actor.host", self.host, ("task", "process"))
+        options.flag("actor.pickle", self.pickle)
         options.count("actor.mailbox", self.mailbox)
         options.count("actor.stash", self.stash, least=0, optional=True)
         options.seconds("actor.timeout", self.timeout, optional=True)
@@ -81,8 +85,10 @@ class Actor:
     Options on the class line, inherited by subclasses; wrong ones raise `InvalidError`:
     mailbox: the most messages that may wait. stash: the most that may wait while it is restarted; by default all of them.
     timeout: the seconds that an `ask` waits for its answer by default; None: for ever.
+    host: `process` runs it in a process of its own, so that a segfault ends only this actor; by default it is a task.
+    pickle: whether arguments and results of a process are pickled; by default they travel as JSON, by the annotations.
 
-    Hooks, which cannot be asked: `started`, `stopping`, `crashed`, `down`.
+    Hooks, which cannot be asked: `started`, `stopping`, `crashed`, `down`; for a process `snapshot` and `restore`.
     """
 
     __holdfast_options__: ClassVar[ActorOptions] = ActorOptions()
@@ -116,7 +122,12 @@ class Actor:
 
     @staticmethod
     def __holdfast_host__(child: Child, place: Place) -> Host:
-        return ActorHost(child, place)
+        given: ActorOptions = child.factory.__holdfast_options__  # type: ignore[attr-defined]
+        if given.host == "task":
+            return ActorHost(child, place)
+        from holdfast.actors.process import ProcessHost  # noqa: PLC0415 - most programs have no actors in processes
+
+        return ProcessHost(child, place)
 
     @property
     def ref(self) -> Ref[Self]:
@@ -150,6 +161,15 @@ class Actor:
     async def down(self, other: Ref[Any], exit: Exit) -> None:  # noqa: A002 - the word of the whole room
         """Hook: `other`, which this actor watches, has ended for good."""
 
+    def snapshot(self) -> Any:
+        """Hook, for a process: return the state to keep, after each message that worked. None, the default, keeps nothing.
+
+        The host keeps it. After a crash, `restore` of the next instance gets it, even if the process was killed.
+        """
+
+    def restore(self, state: Any) -> None:
+        """Hook, for a process: take over the last snapshot of the instance before. Called before `started`."""
+
     def _running(self) -> _Run:
         if self._holdfast_run is None:
             raise InvalidError.saying(
@@ -158,7 +178,7 @@ class Actor:
         return self._holdfast_run
 
 
-_HOOKS = frozenset({"started", "stopping", "crashed", "down"})
+_HOOKS = frozenset({"started", "stopping", "crashed", "down", "snapshot", "restore"})
 _RESERVED = ("ref", "stop", "watch")
 _BIRTH: ContextVar[_Run | None] = ContextVar("holdfast_birth", default=None)
 

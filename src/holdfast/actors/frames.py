@@ -1,0 +1,175 @@
+"""What an actor's process and its host say to each other: frames of four bytes of length and MessagePack.
+
+Values of the user travel as JSON with tags, by the annotations of the actor's methods, as the results of durable steps do. So
+nothing is unpickled, unless the actor's class says `pickle=True`.
+
+Invariant: both sides run the same version of this module, because the host starts the worker.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from holdfast.faults import Fault
+from holdfast.sessions import codec
+from holdfast.sessions.stored_types import hints
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = [
+    "Answer",
+    "Begin",
+    "Call",
+    "Failed",
+    "Frame",
+    "Ignored",
+    "Started",
+    "Stop",
+    "Values",
+    "pack",
+    "read_frame",
+]
+
+_LENGTH = 4
+
+
+class Begin(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """To the worker: which actor to make."""
+
+    name: str
+    path: list[str]
+    """The `sys.path` of the host."""
+    module: str
+    main: str | None
+    """The file of the program, if the class stands in it."""
+    kind: str
+    args: bytes
+    on: list[tuple[str, str]]
+    state: bytes | None = None
+    """The last snapshot of the instance before."""
+
+
+class Call(msgspec.Struct, tag=True, frozen=True):
+    """To the worker: one message."""
+
+    method: str
+    args: bytes
+    seconds: float | None
+    """The time that is left of the sender's budget."""
+
+
+class Stop(msgspec.Struct, tag=True, frozen=True):
+    """To the worker: end now."""
+
+    reason: str
+
+
+class Started(msgspec.Struct, tag=True, frozen=True):
+    """From the worker: the hook `started` is done."""
+
+
+class Ignored(msgspec.Struct, tag=True, frozen=True):
+    """From the worker: the actor is not needed."""
+
+
+class Answer(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """From the worker: what a method returned."""
+
+    value: bytes
+    state: bytes | None = None
+    leaving: bool = False
+    """Whether the actor ends after this message, as it decided itself."""
+
+
+class Failed(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """From the worker: a method, or the start, raised."""
+
+    fault: Fault
+    then: str
+    """The directive."""
+    kind: str
+    """The class of the exception, such as `builtins:TimeoutError`."""
+    args: list[Any]
+    """The arguments of a builtin exception, if they are plain."""
+    notes: str = ""
+
+
+Frame: TypeAlias = Begin | Call | Stop | Started | Ignored | Answer | Failed
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
+
+
+def pack(frame: Frame) -> bytes:
+    """Return a frame as bytes."""
+    body = _encoder.encode(frame)
+    return len(body).to_bytes(_LENGTH, "big") + body
+
+
+async def read_frame(reader: asyncio.StreamReader) -> Frame:
+    """Read one frame. Raises `IncompleteReadError` or `ConnectionError` at the end of the other side."""
+    length = int.from_bytes(await reader.readexactly(_LENGTH), "big")
+    return _decoder.decode(await reader.readexactly(length))
+
+
+class Values:
+    """Turns the arguments and results of an actor class into bytes and back."""
+
+    def __init__(self, kind: type, *, pickled: bool) -> None:
+        self._kind = kind
+        self._pickled = pickled
+
+    def pack_call(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """Return the arguments of a call. Raises `InvalidError` for one that cannot be sent."""
+        if self._pickled:
+            return pickle.dumps((args, kwargs))
+        types = _parameters(method, len(args))
+        where = f"argument of {getattr(method, '__qualname__', method)}"
+        packed = [codec.encode_result(value, type_, where) for value, type_ in zip(args, types, strict=False)]
+        named = {
+            name: codec.encode_result(value, hints(method).get(name, Any), f"{name}, {where}")
+            for name, value in kwargs.items()
+        }
+        return _encoder.encode((packed, named))
+
+    def unpack_call(self, method: Any, given: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments again."""
+        if self._pickled:
+            return pickle.loads(given)  # type: ignore[no-any-return]  # noqa: S301 - the class asked for it, and the host wrote it
+        packed, named = msgspec.msgpack.decode(given, type=tuple[list[bytes], dict[str, bytes]])
+        where = f"argument of {getattr(method, '__qualname__', method)}"
+        types = _parameters(method, len(packed))
+        args = tuple(codec.decode(value, type_, where) for value, type_ in zip(packed, types, strict=False))
+        kwargs = {name: codec.decode(value, hints(method).get(name, Any), where) for name, value in named.items()}
+        return args, kwargs
+
+    def pack(self, value: Any, of: Any) -> bytes:
+        """Return the result of a method. Raises `InvalidError` for one that cannot be sent."""
+        if self._pickled:
+            return pickle.dumps(value)
+        return codec.encode_result(value, codec.result_type(of), f"result of {getattr(of, '__qualname__', of)}")
+
+    def unpack(self, value: bytes, of: Any) -> Any:
+        """Return the result of a method again."""
+        if self._pickled:
+            return pickle.loads(value)  # noqa: S301 - the class asked for it, and the worker is ours
+        return codec.decode(value, codec.result_type(of), f"result of {getattr(of, '__qualname__', of)}")
+
+
+def _parameters(method: Any, count: int) -> list[Any]:
+    """Return the types of the first positional parameters after `self`; Any for those without one."""
+    try:
+        parameters = list(inspect.signature(method).parameters.values())[1:]
+    except (TypeError, ValueError):
+        return [Any] * count
+    known = hints(method)
+    types = [
+        known.get(one.name, Any) for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    rest = next((known.get(one.name, Any) for one in parameters if one.kind is one.VAR_POSITIONAL), Any)
+    return [*types, *([rest] * count)][:count]

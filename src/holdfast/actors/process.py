@@ -1,0 +1,373 @@
+"""Actors in processes of their own: a segfault, `os._exit` or SIGKILL ends one actor, and nothing else.
+
+    class Parser(Actor, host="process"):
+        async def parse(self, text: str) -> list[str]: ...
+
+The mailbox, the time limits and the refs are here, as for any actor; one message at a time is sent to the process.
+
+Invariants: every message that was sent ends with the process: answered, or failed with ACTOR_CRASHED. When a run has ended, no
+process of its tree is alive and none is a zombie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast._platform import need_posix
+from holdfast.actors.cell import Cell
+from holdfast.actors.frames import Answer, Begin, Call, Failed, Ignored, Started, Stop, Values, pack, read_frame
+from holdfast.actors.ref import Ref
+from holdfast.actors.task import StartError
+from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.supervision import Error, Killed, Shutdown
+from holdfast.tools.process_tree import MARK, ProcessTree, new_mark
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.actors.child import Child
+    from holdfast.actors.host import Place
+    from holdfast.actors.mailbox import Letter
+    from holdfast.supervision import Exit
+
+__all__ = ["ProcessHost", "RemoteError"]
+
+_LAST_WORDS_S = 0.5
+"""After a process has ended, so long is waited for frames that it sent before: somebody else may hold its socket."""
+_ENDS_S = 5.0
+"""A process that has said that it ends has so long to do it."""
+
+
+class RemoteError(HoldfastError):
+    """What an actor in another process raised, if its class cannot be made again here. `fault` describes it.
+
+    For example:
+        except RemoteError as error:
+            print(error.fault.code, error.fault.cause)
+    """
+
+    code = "ACTOR_ERROR"
+
+
+class ProcessHost:
+    """Runs an actor in a process of its own. The mailbox and the last snapshot are kept here while processes come and go."""
+
+    def __init__(self, child: Child, place: Place) -> None:
+        need_posix("an actor in a process")
+        from holdfast.actors.actor import handlers_of  # noqa: PLC0415 - actor.py names this host
+
+        self.child = child
+        kind: Any = child.factory
+        self.kind: type = kind
+        given = kind.__holdfast_options__
+        self.cell = Cell(
+            place.path,
+            kind,
+            handlers_of(kind),
+            place.runtime,
+            capacity=given.mailbox,
+            stash=given.stash,
+            timeout=given.timeout,
+        )
+        self.values = Values(self.kind, pickled=given.pickle)
+        self.ref: Ref[Any] = Ref(self.cell)
+        self.state: bytes | None = None
+        """The last snapshot that the actor made of itself."""
+        # Before the first start, so that a mistake is found where it is written.
+        self._begin = self._first_frame(place.path)
+
+    async def start(self, incarnation: int, cause: Exit | None) -> _Run | None:
+        """Start a process and return when the actor's hook `started` is done."""
+        del incarnation, cause
+        self.cell.begin()
+        run = _Run(self, msgspec.structs.replace(self._begin, state=self.state))
+        try:
+            return await run.started()
+        except asyncio.CancelledError:
+            run.kill()
+            raise
+
+    def close(self, exit: Exit) -> None:  # noqa: A002 - the word of the whole room
+        """Fail what waits: no further process follows."""
+        self.cell.end(exit)
+
+    def _first_frame(self, name: str) -> Begin:
+        kind = self.kind
+        if "<locals>" in kind.__qualname__:
+            raise InvalidError.saying(
+                f"{kind.__name__}",
+                "an actor class at the top of a module, so that its process can import it",
+                kind.__qualname__,
+            )
+        main = getattr(sys.modules.get("__main__"), "__file__", None) if kind.__module__ == "__main__" else None
+        return Begin(
+            name=name,
+            path=[one or os.getcwd() for one in sys.path],  # noqa: PTH109 - as sys.path has it
+            module=kind.__module__,
+            main=main,
+            kind=kind.__qualname__,
+            args=self.values.pack_call(kind.__init__, self.child.args, {}),  # type: ignore[misc]
+            on=_on(self.child.on),
+        )
+
+
+class _Run:
+    """One process of an actor."""
+
+    def __init__(self, host: ProcessHost, begin: Begin) -> None:
+        self._host = host
+        self._begin = begin
+        self._cell = host.cell
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[Exit] = loop.create_future()
+        self._requested: Exit | None = None
+        self._how: Exit | None = None
+        """How it ends, as the worker has said."""
+        self._answer: asyncio.Future[Answer | Failed] | None = None
+        self._first: asyncio.Future[Started | Ignored | Failed] = loop.create_future()
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        self._mark = new_mark()
+        try:
+            self._popen = _spawn(theirs, self._mark)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid = self._popen.pid
+        self._tree = ProcessTree(self.pid, self._mark)
+        self._gone: asyncio.Future[None] = loop.create_future()
+        self._descriptor = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else -1
+        if self._descriptor >= 0:
+            loop.add_reader(self._descriptor, self._exited)
+        self._writer: asyncio.StreamWriter | None = None
+        self._life = loop.create_task(self._live(), name=f"{host.cell.name}@{self.pid}")
+
+    # --- what its supervisor does ---
+
+    async def started(self) -> _Run | None:
+        """Wait until the actor has started; None if it is not needed."""
+        waited: set[asyncio.Future[Any]] = {self._first, self.exited}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        name = self._cell.name
+        if not self._first.done():
+            raise StartError.because(actor=name, reason=f"its process {self.exited.result()} while it was starting")
+        first = self._first.result()
+        if isinstance(first, Started):
+            return self
+        await self.exited
+        if isinstance(first, Ignored):
+            return None
+        error = _rebuilt(first, self.pid)
+        if isinstance(error, Exception):
+            raise error
+        raise StartError.because(actor=name, reason=first.fault.message) from error
+
+    async def stop(self, reason: Exit, timeout: float | None) -> Exit | None:  # noqa: ASYNC109 - as `Running` has it
+        """Have the present message cancelled and the hook `stopping` run, and wait for the end."""
+        if not self.exited.done() and self._requested is None:
+            self._requested = reason
+            self._send(Stop(str(getattr(reason, "detail", None) or reason)))
+        await asyncio.wait({self.exited}, timeout=timeout)
+        return self.exited.result() if self.exited.done() else None
+
+    def kill(self) -> None:
+        """End the process and everything that it has started, at once."""
+        if not self.exited.done():
+            self._requested = self._requested or Killed(signal.SIGKILL)
+            self._tree.send(signal.SIGKILL)
+
+    # --- its life ---
+
+    async def _live(self) -> None:
+        loop = asyncio.get_running_loop()
+        reader, writer = await asyncio.open_unix_connection(sock=self._socket, limit=1 << 20)
+        self._writer = writer
+        self._send(self._begin)
+        reading = loop.create_task(self._read(reader))
+        working = loop.create_task(self._work())
+        try:
+            ends: set[asyncio.Future[Any]] = {reading, self._gone}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if self._gone.done():
+                await asyncio.wait({reading}, timeout=_LAST_WORDS_S)
+            else:
+                await asyncio.wait({self._gone}, timeout=_ENDS_S)
+        finally:
+            for task in (reading, working):
+                task.cancel()
+            self._finish()
+            writer.close()
+            await asyncio.gather(reading, working, return_exceptions=True)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                frame = await read_frame(reader)
+                if not self._first.done():
+                    self._first.set_result(frame)  # type: ignore[arg-type]
+                elif self._answer is not None and not self._answer.done():
+                    self._answer.set_result(frame)  # type: ignore[arg-type]
+
+    async def _work(self) -> None:
+        """Send one message after the other, and wait for each answer."""
+        await asyncio.wait({self._first})
+        if not isinstance(self._first.result(), Started):
+            return
+        mailbox = self._cell.mailbox
+        new_future = self._cell.loop.create_future
+        while True:
+            letter = mailbox.take()
+            if letter is None:
+                reader = mailbox.reader = new_future()
+                letter = await reader
+            if letter.withdrawn:
+                continue
+            call = self._call(letter)
+            if call is None:
+                continue
+            letter.running = True
+            self._answer = new_future()
+            self._send(call)
+            if not self._settle(letter, await self._answer):
+                return
+
+    def _call(self, letter: Letter) -> Call | None:
+        """Return the frame of a message; None if its arguments cannot be sent, which its sender is told."""
+        try:
+            args = self._host.values.pack_call(letter.handler, letter.args, letter.kwargs)
+        except InvalidError as error:
+            letter.fail(error)
+            return None
+        seconds = None
+        if letter.ambient is not None:
+            monotonic = self._cell.runtime.clock.monotonic
+            cut = letter.ambient.cut_on(monotonic)
+            seconds = None if cut is None else max(0.001, cut - monotonic())
+        return Call(letter.handler.__name__, args, seconds)
+
+    def _settle(self, letter: Letter, frame: Answer | Failed) -> bool:
+        """Give the sender its answer; return whether the actor goes on."""
+        if isinstance(frame, Failed):
+            error = _rebuilt(frame, self.pid)
+            if frame.then == "resume":
+                letter.fail(error)
+                return True
+            self._how = Error(error, frame.then)  # type: ignore[arg-type]
+            letter.fail(self._crash(letter, f"{frame.kind.partition(':')[2]}: {frame.fault.message}", error))
+            return False
+        if frame.state is not None:
+            self._host.state = frame.state
+        try:
+            value = self._host.values.unpack(frame.value, letter.handler)
+        except InvalidError as error:
+            letter.fail(error)
+        else:
+            if letter.reply is not None and not letter.reply.done():
+                letter.reply.set_result(value)
+        if frame.leaving:
+            self._how = Shutdown("by itself")
+        return not frame.leaving
+
+    def _exited(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def _finish(self) -> None:
+        """End the rest of the tree, reap the process, and report how it ended."""
+        self._tree.send(signal.SIGKILL)
+        code = self._popen.wait()
+        if self._descriptor >= 0:
+            with suppress(ValueError, RuntimeError):
+                self._cell.loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+        how = self._how or self._requested or _how_ended(code, self._cell.name)
+        mailbox = self._cell.mailbox
+        letter = mailbox.current
+        if letter is not None and letter.running and not letter.withdrawn:
+            letter.fail(self._crash(letter, f"its process {_shown(code)}", None))
+        mailbox.put_back()
+        if not isinstance(how, Shutdown):
+            self._cell.failed()
+        if not self.exited.done():
+            self.exited.set_result(how)
+
+    def _crash(self, letter: Letter, reason: str, cause: BaseException | None) -> HoldfastError:
+        context = {
+            "actor": self._cell.name,
+            "reason": reason,
+            "message": letter.name,
+            "restart_count": self._cell.restarts + 1,
+            "pid": self.pid,
+        }
+        crash = HoldfastError(Fault.of("ACTOR_CRASHED", maybe_executed=True, context=context))
+        crash.__cause__ = cause
+        return crash
+
+    def _send(self, frame: Any) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(pack(frame))
+
+
+def _spawn(connection: socket.socket, mark: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "holdfast.actors.worker", str(connection.fileno()), str(os.getpid())]
+    return subprocess.Popen(  # noqa: S603 - our own module
+        command,
+        stdin=subprocess.DEVNULL,
+        pass_fds=(connection.fileno(),),
+        env={**os.environ, MARK: mark},
+        # A session of its own: Ctrl-C in the terminal reaches the program, which then stops its actors in order.
+        start_new_session=True,
+    )
+
+
+def _how_ended(code: int, name: str) -> Exit:
+    if code < 0:
+        return Killed(-code)
+    context = {"actor": name, "reason": f"its process {_shown(code)}", "exit_code": code}
+    return Error(HoldfastError(Fault.of("ACTOR_CRASHED", context=context)))
+
+
+def _shown(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+
+
+def _rebuilt(failed: Failed, pid: int) -> BaseException:
+    """Return what the actor raised: the same exception if it is a builtin one, otherwise a `RemoteError`."""
+    module, _, name = failed.kind.partition(":")
+    kind = getattr(builtins, name, None) if module == "builtins" else None
+    error: BaseException
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        try:
+            error = kind(*failed.args)
+        except Exception:  # noqa: BLE001 - an exception class may need other arguments
+            error = RemoteError(failed.fault)
+    else:
+        error = RemoteError(failed.fault)
+    error.add_note(f"raised as {failed.kind.replace(':', '.')} in the process {pid}")
+    return error
+
+
+def _on(on: Mapping[Any, str] | None) -> list[tuple[str, str]]:
+    """Return directives as text: exception classes by the place where they stand."""
+    found = []
+    for key, directive in (on or {}).items():
+        if isinstance(key, type):
+            if "<locals>" in key.__qualname__ or key.__module__ == "__main__":
+                raise InvalidError.saying("child.on", "exception classes that a process can import", key.__qualname__)
+            found.append((f"{key.__module__}:{key.__qualname__}", directive))
+        else:
+            found.append((key, directive))
+    return found

@@ -1,0 +1,110 @@
+"""Actors that run in processes: their classes must stand at the top of a module."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import time
+
+import msgspec
+
+from holdfast.actors import Actor, IgnoreStart
+from holdfast.runtime.ambient import AMBIENT, in_force
+
+
+class Note(msgspec.Struct):
+    text: str
+    line: int
+
+
+class OddError(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+class Worker(Actor, host="process", timeout=60):
+    def __init__(self, name: str = "worker") -> None:
+        self.name = name
+        self.count = 0
+
+    async def pid(self) -> int:
+        return os.getpid()
+
+    async def add(self, n: int) -> int:
+        self.count += n
+        return self.count
+
+    async def review(self, notes: list[Note], *, first: bool = False) -> tuple[Note, ...]:
+        return tuple(notes[:1] if first else notes)
+
+    async def wait(self, seconds: float) -> str:
+        await asyncio.sleep(seconds)
+        return self.name
+
+    async def block(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - a worker that is busy is what is tested
+
+    async def die(self, how: str) -> None:
+        match how:
+            case "exit":
+                os._exit(1)
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "segfault":
+                ctypes.string_at(0)
+            case "sys.exit":
+                raise SystemExit(3)
+
+    async def fail(self, what: str) -> None:
+        match what:
+            case "timeout":
+                raise TimeoutError("the provider is slow")
+            case "key":
+                raise KeyError("plan")
+            case "odd":
+                raise OddError(1, 2)
+
+    async def start_sleeper(self) -> int:
+        return subprocess.Popen(["sleep", "300"], start_new_session=True).pid  # noqa: ASYNC220
+
+    async def seconds_left(self) -> float | None:
+        scope = in_force(AMBIENT.get())
+        return None if scope is None else scope.cut_on(time.monotonic) - time.monotonic()
+
+    async def finish(self) -> str:
+        self.stop("done")
+        return "bye"
+
+    async def odd_result(self) -> object:
+        return lambda: None
+
+
+class Remembering(Worker):
+    def snapshot(self) -> int:
+        return self.count
+
+    def restore(self, state: int) -> None:
+        self.count = state
+
+
+class Pickled(Worker, pickle=True):
+    async def odd_result(self) -> object:
+        return {OddError}
+
+
+class FailsToStart(Worker):
+    async def started(self) -> None:
+        if self.name == "ignore":
+            raise IgnoreStart
+        if self.name == "exit":
+            os._exit(7)
+        raise ValueError("no such model")
+
+
+class Tidy(Worker):
+    async def stopping(self, exit) -> None:  # noqa: A002
+        with open(self.name, "w") as file:  # noqa: ASYNC230, PTH123
+            file.write(str(exit))

@@ -1,0 +1,266 @@
+"""Actors in processes: what ends one of them ends nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from actors_in_processes import FailsToStart, Note, OddError, Pickled, Remembering, Tidy, Worker
+
+from holdfast import Budget, Ok, Runtime
+from holdfast.actors import Actor, Child, Error, Killed, Place, RemoteError, Shutdown, StartError
+from holdfast.actors.host import host_for
+from holdfast.faults import HoldfastError, InvalidError
+
+
+def lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def hosted(kind, *args, **options):
+    return host_for(Child(kind, *args, **options), Place("one", "team/one", Runtime()))
+
+
+@asynccontextmanager
+async def actor(kind, *args, **options):
+    host = hosted(kind, *args, **options)
+    running = await host.start(1, None)
+    try:
+        yield host, running
+    finally:
+        how = await running.stop(Shutdown(), 5)
+        if how is None:
+            running.kill()
+            how = await running.exited
+        host.close(how)
+
+
+def test_values_travel_by_the_annotations_and_the_state_is_kept():
+    async def main():
+        async with actor(Worker, "w") as (host, _):
+            ref = host.ref
+            assert await ref.ask(Worker.pid) != os.getpid()
+            assert await ref.ask(Worker.add, 2) == 2
+            assert await ref.outcome(Worker.add, 3) == Ok(value=5)
+            notes = [Note("a", 1), Note("b", 2)]
+            assert await ref.ask(Worker.review, notes) == tuple(notes)
+            assert await ref.ask(Worker.review, notes, first=True) == (Note("a", 1),)
+            with pytest.raises(InvalidError, match=r"argument of Worker\.review"):
+                await ref.ask(Worker.review, [lambda: None])
+            with pytest.raises((InvalidError, HoldfastError), match=r"result of Worker\.odd_result"):
+                await ref.ask(Worker.odd_result)
+            assert await ref.ask(Worker.add, 0) == 5
+
+    asyncio.run(main())
+
+
+def test_pickle_is_used_only_where_the_class_says_so():
+    async def main():
+        async with actor(Pickled) as (host, _):
+            return await host.ref.ask(Pickled.odd_result)
+
+    assert asyncio.run(main()) == {OddError}
+
+
+@pytest.mark.parametrize(("how", "exit_"), [("kill", 9), ("segfault", 11), ("exit", None)])
+def test_A73_a_process_that_dies_ends_its_ask_at_once_and_nothing_else(how, exit_):
+    async def main():
+        async with actor(Worker) as (other, _), actor(Worker) as (host, running):
+            queued = asyncio.ensure_future(host.ref.outcome(Worker.wait, 0.01))
+            began = time.monotonic()
+            outcome = await host.ref.outcome(Worker.die, how)
+            took = time.monotonic() - began
+            ended = await running.exited
+            again = await host.start(2, ended)
+            assert (await queued).ok
+            pid = await host.ref.ask(Worker.pid)
+            assert await other.ref.ask(Worker.add, 1) == 1
+            await again.stop(Shutdown(), 5)
+            return outcome, took, ended, pid, running.pid, host.ref.restarts
+
+    outcome, took, ended, pid, old, restarts = asyncio.run(main())
+    assert (outcome.fault.code, outcome.fault.kind, outcome.fault.maybe_executed) == ("ACTOR_CRASHED", "fatal", True)
+    assert outcome.fault.context["restart_count"] == 1
+    assert took < 3
+    assert ended == Killed(exit_) if exit_ else isinstance(ended, Error)
+    assert pid != old
+    assert not lives(old)
+    assert restarts == 1
+
+
+def test_A73_a_process_that_is_killed_while_it_waits_is_noticed_at_once():
+    async def main():
+        async with actor(Worker) as (_, running):
+            os.kill(running.pid, signal.SIGKILL)
+            return await asyncio.wait_for(running.exited, 3)
+
+    assert asyncio.run(main()) == Killed(9)
+
+
+def test_errors_cross_as_themselves_or_as_a_remote_error_and_the_directive_decides():
+    async def main():
+        async with actor(Worker, on={OddError: "resume"}) as (host, running):
+            with pytest.raises(TimeoutError, match="the provider is slow"):
+                await host.ref.ask(Worker.fail, "timeout")
+            with pytest.raises(RemoteError) as odd:
+                await host.ref.ask(Worker.fail, "odd")
+            assert odd.value.__notes__[0].startswith("raised as actors_in_processes.OddError in the process")
+            assert odd.value.fault.cause.type.endswith("OddError")
+            outcome = await host.ref.outcome(Worker.fail, "key")
+            return outcome, await running.exited
+
+    outcome, ended = asyncio.run(main())
+    assert outcome.fault.code == "ACTOR_CRASHED"
+    assert isinstance(outcome.error.__cause__, KeyError)
+    assert isinstance(ended, Error)
+    assert (type(ended.error), ended.then) == (KeyError, "restart")
+
+
+def test_a_snapshot_survives_a_kill_and_without_one_the_state_is_fresh():
+    async def main(kind):
+        async with actor(kind) as (host, running):
+            await host.ref.ask(Worker.add, 7)
+            await host.ref.outcome(Worker.die, "kill")
+            again = await host.start(2, await running.exited)
+            count = await host.ref.ask(Worker.add, 0)
+            await again.stop(Shutdown(), 5)
+            return count
+
+    assert asyncio.run(main(Remembering)) == 7
+    assert asyncio.run(main(Worker)) == 0
+
+
+def test_a_stop_cancels_the_message_runs_the_hook_and_leaves_no_process(tmp_path):
+    async def main():
+        async with actor(Tidy, str(tmp_path / "said")) as (host, running):
+            slow = asyncio.ensure_future(host.ref.outcome(Worker.wait, 60))
+            await asyncio.sleep(0.3)
+            ended = await running.stop(Shutdown("closing time"), 5)
+            return await slow, ended, running.pid
+
+    outcome, ended, pid = asyncio.run(main())
+    assert ended == Shutdown("closing time")
+    assert outcome.fault.maybe_executed
+    assert (tmp_path / "said").read_text() == "was stopped: closing time"
+    assert not lives(pid)
+
+
+def test_a_process_that_is_busy_ignores_the_stop_and_is_killed_with_what_it_started():
+    async def main():
+        async with actor(Worker) as (host, running):
+            sleeper = await host.ref.ask(Worker.start_sleeper)
+            busy = asyncio.ensure_future(host.ref.outcome(Worker.block, 60))
+            await asyncio.sleep(0.3)
+            assert await running.stop(Shutdown(), 0.2) is None
+            running.kill()
+            ended = await asyncio.wait_for(running.exited, 5)
+            return ended, (await busy).fault.code, running.pid, sleeper
+
+    ended, code, pid, sleeper = asyncio.run(main())
+    assert isinstance(ended, Shutdown)
+    assert code == "ACTOR_CRASHED"
+    assert not lives(pid)
+    assert not lives(sleeper)
+
+
+def test_an_actor_can_end_itself_and_a_budget_reaches_its_process():
+    async def main():
+        async with actor(Worker) as (host, running):
+            with Budget(seconds=30):
+                left = await host.ref.ask(Worker.seconds_left)
+            assert await host.ref.ask(Worker.seconds_left) is None
+            assert await host.ref.ask(Worker.finish) == "bye"
+            return left, await asyncio.wait_for(running.exited, 5)
+
+    left, ended = asyncio.run(main())
+    assert 20 < left <= 30
+    assert isinstance(ended, Shutdown)
+
+
+def test_a_start_that_fails_raises_what_the_actor_raised_and_leaves_no_process():
+    async def main():
+        with pytest.raises(ValueError, match="no such model"):
+            await hosted(FailsToStart, "x").start(1, None)
+        with pytest.raises(StartError, match="while it was starting"):
+            await hosted(FailsToStart, "exit").start(1, None)
+        assert await hosted(FailsToStart, "ignore").start(1, None) is None
+        host = hosted(Worker, "x")
+        starting = asyncio.ensure_future(host.start(1, None))
+        await asyncio.sleep(0.05)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        await asyncio.sleep(0.3)
+
+    asyncio.run(main())
+
+
+def test_what_a_process_cannot_import_is_rejected_before_the_start():
+    class Local(Actor, host="process"):
+        pass
+
+    class LocalError(Exception):
+        pass
+
+    async def main():
+        with pytest.raises(InvalidError, match="at the top of a module"):
+            hosted(Local)
+        with pytest.raises(InvalidError, match="exception classes that a process can import"):
+            hosted(Worker, on={LocalError: "resume"})
+
+    asyncio.run(main())
+
+
+def test_a_worker_dies_with_its_parent_even_while_it_is_busy(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(
+            f"""
+            import asyncio, sys
+            sys.path.insert(0, {str(Path(__file__).parent)!r})
+            from holdfast import Runtime
+            from holdfast.actors import Actor, Child, Place
+            from holdfast.actors.host import host_for
+
+            class Mine(Actor, host="process"):
+                async def busy(self) -> None:
+                    import time
+                    time.sleep(60)
+
+            async def main():
+                host = host_for(Child(Mine), Place("one", "one", Runtime()))
+                running = await host.start(1, None)
+                print(running.pid, flush=True)
+                await host.ref.ask(Mine.busy)
+
+            if __name__ == "__main__":
+                asyncio.run(main())
+            """
+        )
+    )
+    parent = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True)
+    try:
+        pid = int(parent.stdout.readline())
+        assert lives(pid)
+        time.sleep(0.3)
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+    for _ in range(100):
+        if not lives(pid):
+            break
+        time.sleep(0.05)
+    assert not lives(pid)
