@@ -124,5 +124,5 @@ def outcome_unknown(op: Operation, fault: Fault) -> OutcomeUnknownError:
     message = f"{op.plan.name or 'The call'} failed and may have happened: {fault.message}"
     # With the key, the caller can look up in the called service whether the call happened.
     context = {**fault.context, "key": op.run, "failed_with": fault.code}
-    unknown = Fault.of("TOOL_OUTCOME_UNKNOWN", message, cause=fault.cause, context=context)
+    unknown = Fault.of("TOOL_OUTCOME_UNKNOWN", message, cause=fault.cause, context=context, partial=fault.partial)
     return OutcomeUnknownError(unknown.with_attempts(fault.attempts))

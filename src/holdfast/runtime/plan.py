@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast import options
 from holdfast.faults import InvalidError, Schedule, Scope
+from holdfast.policies.backoff import NEVER, Tries
 from holdfast.policies.circuit import Verdict, counted_by
 from holdfast.policies.decide import is_repeatable
 from holdfast.policies.policy import (
@@ -288,6 +289,10 @@ class Plan:
             policy = policy.replace(timeout=contract.timeout, deadline=deadline)
         if contract.retry is not None:
             policy = policy.replace(attempts=contract.retry.attempts, backoff=contract.retry.backoff)
+        if contract.codes:
+            retried = contract.retry or Tries()
+            per_code: dict[Any, Tries] = {code: retried if wanted else NEVER for code, wanted in contract.codes.items()}
+            policy = policy.replace(per_code={**policy.per_code, **per_code})
         return policy
 
     # --- other plans ---

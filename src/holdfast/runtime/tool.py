@@ -6,14 +6,15 @@ Invariant: the declared function is the same object and is called in the same wa
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from holdfast import options
-from holdfast.faults import InvalidError
+from holdfast.faults import CATALOG, InvalidError
+from holdfast.faults.catalog import nearest
 from holdfast.policies.backoff import Tries
 from holdfast.policies.decide import EFFECTS, Effect
 from holdfast.runtime.ambient import AMBIENT
@@ -22,7 +23,20 @@ from holdfast.runtime.callables import is_async
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-__all__ = ["CANNOT_TELL", "NOT_HAPPENED", "Happened", "ToolContract", "Verdict", "call_key", "contract_of", "tool"]
+    from holdfast.faults import Code
+
+__all__ = [
+    "CANNOT_TELL",
+    "NOT_HAPPENED",
+    "Happened",
+    "ToolContract",
+    "Verdict",
+    "call_key",
+    "contract_of",
+    "declare",
+    "takes_arguments",
+    "tool",
+]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -66,6 +80,22 @@ class ToolContract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Seconds that one call may take. It wins over the policy's timeout."""
     retry: Tries | None = None
     """Attempts and backoff of this tool. They win over the policy's."""
+    codes: Mapping[str, bool] = {}
+    """Which failures of this tool are retried and which are not, by code. All others as their code says."""
+    name: str = ""
+    """The name that a model calls it by; empty: the function's own."""
+    description: str = ""
+    """What a model reads about it; empty: the first part of the function's docstring."""
+    input: Any = None
+    """The shape of the arguments: a JSON Schema, or a type; None: as the signature says."""
+    output: Any = None
+    """The shape of the result: a JSON Schema, or a type that results are checked against; None: as the signature says."""
+    output_cap: int | None = None
+    """The most bytes of a result that a model gets. The middle of a longer text is cut."""
+    operation: str = ""
+    """The kind of operation, such as `web-fetch`. It names a timeout for tools that declare none."""
+    service: str = ""
+    """What it depends on besides itself, such as `file-system`: that has a circuit of its own."""
     verify: Callable[..., Any] | None = None
     """Finds out whether a call with unknown outcome happened."""
     check: Callable[..., Any] | None = None
@@ -83,6 +113,8 @@ class ToolContract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         options.seconds("tool.timeout", self.timeout, optional=True)
         if not isinstance(self.retry, Tries | None):
             raise InvalidError.at("tool.retry", "a Tries or None", self.retry)
+        options.count("tool.output_cap", self.output_cap, optional=True)
+        _check_codes(self.codes)
         for name, given in (("verify", self.verify), ("check", self.check)):
             if given is not None and not callable(given):
                 raise InvalidError.at(f"tool.{name}", "a function", given)
@@ -94,11 +126,26 @@ class ToolContract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             )
 
 
+def _check_codes(codes: Any) -> None:
+    if not isinstance(codes, Mapping):
+        raise InvalidError.at("tool.codes", "a mapping of codes to True or False", codes)
+    for code, retried in codes.items():
+        if code not in CATALOG:
+            raise InvalidError.at("tool.codes", f"a code of the catalog ({', '.join(nearest(code))}?)", code)
+        options.flag(f"tool.codes[{code}]", retried)
+
+
 def tool(
     *bare: Never,
     effect: Effect = _MISSING,
     timeout: float | None = None,
     retry: Tries | None = None,
+    codes: Mapping[Code, bool] | None = None,
+    name: str = "",
+    description: str = "",
+    input: Any = None,  # noqa: A002 - the word of every tool API
+    output: Any = None,
+    output_cap: int | None = None,
     verify: Callable[..., Verdict | Awaitable[Verdict]] | None = None,
     check: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
@@ -112,7 +159,10 @@ def tool(
     effect: `read` changes nothing. `idempotent` may be repeated. `keyed` may be repeated with the same `call_key()`, which
         the function sends along. `unsafe` must not happen twice: if it may have happened, `OutcomeUnknownError` is raised.
     timeout: seconds that one call may take. It wins over the policy's timeout.
-    retry: a `Tries` with attempts and backoff. They win over the policy's.
+    retry: a `Tries` with attempts and backoff. They win over the policy's. Without it, a failure of the tool itself is not retried.
+    codes: which failures are retried, such as `{"TOOL_RESOURCE_BUSY": True, "TOOL_TIMEOUT": False}`; others as their code says.
+    name, description, input, output, output_cap: what a `Toolbox` shows to a model, where the function's own name, docstring
+        and signature do not say it; and how many bytes of a result the model gets.
     verify: for unsafe tools: a function that finds out whether a call happened, after a crash or a failure that leaves it open. It
         gets the call's `call_key()` and its arguments, and returns `Happened(result)`, `NOT_HAPPENED` or `CANNOT_TELL`. It is retried
         like a read; if it fails, the outcome stays unknown.
@@ -132,29 +182,35 @@ def tool(
         effect=effect,
         timeout=timeout,
         retry=retry,
+        codes={str(code): wanted for code, wanted in (codes or {}).items()},
+        name=name,
+        description=description,
+        input=input,
+        output=output,
+        output_cap=output_cap,
         verify=verify,
         check=check,
-        checks_arguments=_takes_arguments(check),
+        checks_arguments=takes_arguments(check),
     )
 
-    def declare(fn: F) -> F:
+    def decorate(fn: F) -> F:
         if not callable(fn):
             raise InvalidError.at("tool", "a function", fn)
-        for name, given in (("verify", verify), ("check", check)):
+        for option, given in (("verify", verify), ("check", check)):
             if given is not None and is_async(given) and not is_async(fn):
-                raise InvalidError.saying(f"tool.{name}", "a plain function, as the tool is one", "an async function")
+                raise InvalidError.saying(f"tool.{option}", "a plain function, as the tool is one", "an async function")
         try:
-            setattr(fn, _ATTRIBUTE, contract)
+            declare(fn, contract)
         except AttributeError:
             raise InvalidError.at(
                 "tool", "a function with attributes; write a `def` that calls this one, and declare that", fn
             ) from None
         return fn
 
-    return declare
+    return decorate
 
 
-def _takes_arguments(check: Callable[..., Any] | None) -> bool:
+def takes_arguments(check: Callable[..., Any] | None) -> bool:
     """Whether a check takes more than the result."""
     if not callable(check):
         return False
@@ -165,6 +221,11 @@ def _takes_arguments(check: Callable[..., Any] | None) -> bool:
         return False
     required = [one for one in parameters if one.default is one.empty]
     return len(required) > 1 or any(one.kind is one.VAR_POSITIONAL for one in parameters)
+
+
+def declare(fn: Any, contract: ToolContract) -> None:
+    """Leave a contract on a function or a callable object. Raises AttributeError if it takes no attributes."""
+    setattr(fn, _ATTRIBUTE, contract)
 
 
 def contract_of(fn: Any) -> ToolContract | None:

@@ -1,0 +1,224 @@
+"""The shape of a tool's arguments and results: as JSON Schema for a model, and as a check of what the model sends.
+
+Invariant: arguments that do not fit are a fault that names the field, what was expected and what came. The tool is not called.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast import options
+from holdfast.faults import Fault, InvalidError, Partial
+
+__all__ = ["Arguments", "Result", "arguments_of", "description_of", "result_of"]
+
+_ANY_OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+class Arguments:
+    """The arguments of one tool: their schema, and how to read them."""
+
+    def __init__(self, tool: str, schema: dict[str, Any], kind: Any = None, *, whole: bool = False) -> None:
+        self.tool = tool
+        self.schema = schema
+        self._kind = kind
+        """The type that they are converted to; None: only the schema is known."""
+        self._whole = whole
+        """The converted value is the one argument of the tool. Otherwise its fields are the arguments."""
+
+    def read(self, given: Any) -> dict[str, Any]:
+        """Return the arguments for the call. Raises `InvalidError` (TOOL_INPUT_INVALID) if they do not fit."""
+        document = self._document(given)
+        try:
+            if hasattr(self._kind, "model_validate"):
+                return {"arguments": self._kind.model_validate(document)}
+            if self._kind is None:
+                _check_schema(self.schema, document)
+                return document
+            value = msgspec.convert(document, self._kind)
+        except msgspec.ValidationError as error:
+            raise self._misfit(error, document) from None
+        except ValueError as error:
+            raise self._invalid("", "arguments that fit the schema", "others", _reason_of(error)) from None
+        if self._whole:
+            return {"arguments": value}
+        return {name: getattr(value, name) for name in value.__struct_fields__ if getattr(value, name) is not _UNSET}
+
+    def _document(self, given: Any) -> dict[str, Any]:
+        if isinstance(given, (str, bytes)):
+            # A model that calls a tool without arguments often sends an empty text.
+            try:
+                given = msgspec.json.decode(given) if given.strip() else {}
+            except msgspec.DecodeError as error:
+                raise self._invalid("", "a JSON object", "a text that is none", str(error)) from None
+        if given is None:
+            given = {}
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise self._invalid("", "an object", type(given).__name__)
+        return dict(given)
+
+    def _misfit(self, error: msgspec.ValidationError, document: dict[str, Any]) -> InvalidError:
+        known = self.schema.get("properties", {})
+        strange = [name for name in document if known and name not in known]
+        if strange and "unknown field" in str(error):
+            return self._invalid(strange[0], options.suggestion(strange[0], tuple(known)), "an unknown argument")
+        context = InvalidError.from_msgspec(error).fault.context
+        return self._invalid(
+            context["path"].removeprefix("$").removeprefix("."), context["expected"], context["received"]
+        )
+
+    def _invalid(self, field: str, expected: str, received: str, reason: str = "") -> InvalidError:
+        place = f"argument `{field}`" if field else "the arguments"
+        reason = reason or f"{place}: expected {expected}, got {received}"
+        context = {"tool": self.tool, "field": field, "expected": expected, "received": received, "reason": reason}
+        return InvalidError(Fault.of("TOOL_INPUT_INVALID", f"{self.tool}: {reason}", context=context))
+
+
+class Result:
+    """The result of one tool: its schema, and the check of a declared type."""
+
+    def __init__(self, tool: str, schema: dict[str, Any] | None, kind: Any = None) -> None:
+        self.tool = tool
+        self.schema = schema
+        self._kind = kind
+        """The type that results must fit; None: they are not checked."""
+
+    def check(self, value: Any) -> Any:
+        """Return the value. Raises `InvalidError` (TOOL_OUTPUT_MALFORMED) if it does not fit."""
+        if self._kind is None:
+            return value
+        # The part of a result that is there has the declared shape, too.
+        shown = value.payload if isinstance(value, Partial) else value
+        try:
+            if isinstance(self._kind, dict):
+                _check_schema(self._kind, shown)
+            else:
+                msgspec.convert(shown, self._kind, from_attributes=True)
+        except ValueError as error:
+            reason = _reason_of(error)
+            context = {"tool": self.tool, "reason": reason}
+            # The tool has done its work. Only its answer is unreadable.
+            fault = Fault.of("TOOL_OUTPUT_MALFORMED", context=context, maybe_executed=True)
+            raise InvalidError(fault) from None
+        return value
+
+
+def arguments_of(tool: str, fn: Any, declared: Any) -> Arguments:
+    """Return the arguments of a function, or those that its tool declares. A signature that no schema shows raises `InvalidError`."""
+    if isinstance(declared, Mapping):
+        return Arguments(tool, dict(declared))
+    if declared is not None:
+        schema = declared.model_json_schema() if hasattr(declared, "model_json_schema") else _schema(tool, declared)
+        return Arguments(tool, schema, declared, whole=True)
+    return _from_signature(tool, fn)
+
+
+def result_of(tool: str, fn: Any, declared: Any) -> Result:
+    """Return the result of a function. Only a declared one is checked: an annotation is often wrong, and nobody noticed."""
+    if isinstance(declared, Mapping):
+        return Result(tool, dict(declared), dict(declared))
+    if declared is not None:
+        return Result(tool, _schema(tool, declared), declared)
+    try:
+        hint = _hints(fn).get("return")
+        return Result(tool, None if hint in (None, Any, type(None)) else _flat(msgspec.json.schema(hint)))
+    except Exception:  # noqa: BLE001 - an annotation that cannot be read, or shown, declares nothing
+        return Result(tool, None)
+
+
+def description_of(fn: Any) -> str:
+    """Return the first part of a function's docstring."""
+    return (inspect.getdoc(fn) or "").partition("\n\n")[0].replace("\n", " ").strip()
+
+
+class _Unset:
+    """The default of an argument whose real default the function itself has."""
+
+
+_UNSET = _Unset()
+
+
+def _from_signature(tool: str, fn: Any) -> Arguments:
+    hints = _hints(fn)
+    fields: list[Any] = []
+    for parameter in inspect.signature(fn).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise InvalidError.saying(
+                f"tool {tool}", "named parameters only, or `input=` with a schema", f"the parameter {parameter}"
+            )
+        hint = hints.get(parameter.name, Any)
+        has_default = parameter.default is not parameter.empty
+        fields.append((parameter.name, hint, parameter.default) if has_default else (parameter.name, hint))
+    # Required arguments stand first in a struct; by name the order does not matter.
+    struct = msgspec.defstruct(tool, _with_safe_defaults(fields), kw_only=True, forbid_unknown_fields=True)
+    return Arguments(tool, _schema(tool, struct), struct)
+
+
+def _with_safe_defaults(fields: list[Any]) -> list[Any]:
+    # msgspec shares or copies defaults. A default that it does not take stays the function's own.
+    plain = (type(None), bool, int, float, str, bytes, tuple, frozenset)
+    return [
+        (*field[:2], field[2] if isinstance(field[2], plain) else msgspec.field(default_factory=lambda: _UNSET))
+        if len(field) == 3
+        else field
+        for field in fields
+    ]
+
+
+def _hints(fn: Any) -> dict[str, Any]:
+    bare = inspect.unwrap(fn)
+    target = bare if inspect.isroutine(bare) else type(bare).__call__
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except NameError:
+        # A name that is imported for type checkers only. The tool works, and the model sees no type.
+        return {}
+
+
+def _schema(tool: str, kind: Any) -> dict[str, Any]:
+    try:
+        return _flat(msgspec.json.schema(kind))
+    except TypeError as error:
+        raise InvalidError.saying(
+            f"tool {tool}", "types that JSON has, or `input=` with a schema", str(error)
+        ) from None
+
+
+def _flat(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema whose top is an object and not a reference, as the SDKs take it."""
+    definitions = dict(schema.get("$defs", {}))
+    top = schema
+    if set(schema) <= {"$ref", "$defs"} and "$ref" in schema:
+        top = definitions.pop(schema["$ref"].rpartition("/")[2])
+    flat = {name: value for name, value in top.items() if name not in {"title", "$defs"}}
+    return {**flat, "$defs": definitions} if definitions else flat
+
+
+def _check_schema(schema: dict[str, Any], document: Any) -> None:
+    """Check a document against a JSON Schema: with jsonschema if it is installed, else the required fields."""
+    try:
+        from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unused-ignore] # noqa: PLC0415
+        from jsonschema.exceptions import best_match  # type: ignore[import-untyped, unused-ignore] # noqa: PLC0415
+    except ImportError:
+        missing = [name for name in schema.get("required", ()) if name not in document]
+        if missing:
+            raise ValueError(f"argument `{missing[0]}`: expected a value, got nothing") from None
+        return
+    error = best_match(Draft202012Validator(schema).iter_errors(document))
+    if error is not None:
+        path = ".".join(str(part) for part in error.absolute_path)
+        raise ValueError(f"argument `{path}`: {error.message}" if path else error.message)
+
+
+def _reason_of(error: ValueError) -> str:
+    """Return one line about what did not fit."""
+    if hasattr(error, "errors"):  # pydantic
+        found: Any = error
+        first = found.errors()[0]
+        return f"argument `{'.'.join(str(part) for part in first['loc'])}`: {first['msg']}"
+    return str(error)

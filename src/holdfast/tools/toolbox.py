@@ -1,0 +1,344 @@
+"""`Toolbox`: the tools of an agent, as a model sees them and as it calls them.
+
+    schemas for the SDK ◀─ Toolbox ◀─ the model's call ─▶ arguments checked ─▶ recover ─▶ the tool ─▶ result checked ─▶ answer
+
+Invariant: a call of a model never raises something that is not classified, and `answer` never raises for a failed tool: the model
+gets a typed shape and decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast import options
+from holdfast.faults import Err, Fault, HoldfastError, InvalidError, ItemError, Ok, Outcome, Partial
+from holdfast.policies import INTERACTIVE, Policy
+from holdfast.policies.circuit import BRIDGE
+from holdfast.policies.policy import DEFAULT_CIRCUIT
+from holdfast.policies.profiles import PROFILES
+from holdfast.policies.target import Target
+from holdfast.runtime.callables import is_async, name_of
+from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.recover import recover
+from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.secrets import process_redactor
+from holdfast.runtime.tool import ToolContract, contract_of, declare, takes_arguments
+from holdfast.tools.output import cut_text
+from holdfast.tools.schema import arguments_of, description_of, result_of
+from holdfast.tools.threads import call_in_thread
+from holdfast.views import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from holdfast.policies.profiles import ProfileName
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["TIME_LIMIT", "Answer", "Tool", "Toolbox", "as_tool", "collect"]
+
+TIME_LIMIT: ContextVar[float | None] = ContextVar("holdfast_tool_limit", default=None)
+"""The seconds that the call under way may take, for tools that keep their time limit themselves."""
+
+SchemaStyle: TypeAlias = Literal["anthropic", "openai", "openai-responses", "mcp"]
+_STYLES: tuple[SchemaStyle, ...] = ("anthropic", "openai", "openai-responses", "mcp")
+_OUTPUT_CAP = 65_536
+"""The most bytes of a result that a model gets, where the tool declares no other number."""
+_UNDECLARED = ToolContract(effect="unsafe")
+"""A function that declares nothing may do anything."""
+
+
+class Tool:
+    """One tool: a function with a name, a schema and a contract. `process_tool`, `http_tool` and the bundled tools are of this kind.
+
+    It is called like an async function, and a session's `step` takes it, too:
+
+        read = read_file("docs")
+        text = await read(path="README.md")
+    """
+
+    def __init__(self, fn: Callable[..., Any], contract: ToolContract, *, ends_itself: float = 0.0) -> None:
+        self.name = contract.name or name_of(fn).rpartition(".")[2]
+        options.name("tool.name", self.name)
+        self.contract = contract
+        self.description = contract.description or description_of(fn)
+        self.fn = fn
+        self.ends_itself = ends_itself
+        """It keeps its time limit itself, and tells what it had done by then. It needs so many seconds more for that."""
+        self.arguments = arguments_of(self.name, fn, contract.input)
+        self.result = result_of(self.name, fn, contract.output)
+        self.__qualname__ = self.__name__ = self.name
+        declare(self, contract)
+
+    async def __call__(self, **arguments: Any) -> Any:
+        """Call the tool once, without recovery."""
+        if is_async(self.fn):
+            return await self.fn(**arguments)
+        value = await call_in_thread(default_runtime().abandoned_threads, lambda: self.fn(**arguments))
+        return await value if inspect.isawaitable(value) else value
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name} ({self.contract.effect})>"
+
+
+def as_tool(given: Any) -> Tool:
+    """Return the tool of a function. A function without `@tool` counts as unsafe."""
+    if isinstance(given, Tool):
+        return given
+    if not callable(given) or inspect.isclass(given):
+        raise InvalidError.at("toolbox", "functions with @tool(effect=…), or tools", given)
+    return Tool(given, contract_of(given) or _UNDECLARED)
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model gets for its call: text, and whether the call failed.
+
+    answer = await toolbox.answer("search", {"pattern": "TODO"})
+    reply = {"type": "tool_result", "tool_use_id": call.id, "content": answer.content, "is_error": answer.is_error}
+    """
+
+    content: str
+    is_error: bool = False
+    value: Any = None
+    """The result, or what there was of it."""
+    fault: Fault | None = None
+    """Why it failed; None if it did not."""
+
+
+class Toolbox:
+    """The tools of an agent.
+
+        from holdfast.tools import Toolbox, bash, read_file
+
+        toolbox = Toolbox([read_file("."), bash("."), my_function])
+        reply = client.messages.create(…, tools=toolbox.schemas())
+        answer = await toolbox.answer(call.name, call.input)
+
+    tools: functions with `@tool(effect=…)`, and what `process_tool`, `http_tool` and the bundled tools return. A function that
+        declares no effect counts as unsafe. A plain function runs in a thread.
+    policy: for all calls; by default the one that is configured for `tool:NAME`, else one with the numbers of `profile`. A tool's own
+        contract wins.
+    profile, actor: where a tool declares no timeout, the profile's for its name, its kind of operation, then for the kind of actor.
+        With the profiles `spec016` and `actor` a tool over its time is tried again, if its effect allows that.
+    prefix: before the tool's name in circuits and events: two agents' tools of one name need not share a circuit.
+
+    Two tools of one name raise `InvalidError`.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Any],
+        *,
+        policy: Policy | None = None,
+        profile: ProfileName = "holdfast",
+        actor: str = "",
+        prefix: str = "",
+        runtime: Runtime | None = None,
+    ) -> None:
+        options.one_of("toolbox.profile", profile, PROFILES)
+        self._tools: dict[str, Tool] = {}
+        self._calls: dict[str, Any] = {}
+        for given in tools:
+            tool = as_tool(given)
+            if tool.name in self._tools:
+                raise InvalidError.saying("toolbox", "tools with different names", f"two tools named {tool.name!r}")
+            self._tools[tool.name] = tool
+            limit = self._timeout(tool, profile, actor)
+            target = Target(tool=f"{prefix}{tool.name}", service=tool.contract.service)
+            chosen = policy or _policy_for(target, profile, runtime or default_runtime())
+            self._calls[tool.name] = _recovering(tool, limit, target, chosen, runtime)
+
+    @staticmethod
+    def _timeout(tool: Tool, profile: str, actor: str) -> float:
+        if tool.contract.timeout is not None:
+            return tool.contract.timeout
+        names = (tool.name, tool.contract.operation or "tool-execution", actor)
+        return PROFILES[profile].timeout(*filter(None, names))
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __getitem__(self, name: str) -> Tool:
+        """Return a tool by its name. An unknown name raises `HoldfastError` (TOOL_NOT_FOUND), which lists the known ones."""
+        found = self._tools.get(name)
+        if found is None:
+            known = tuple(self._tools)
+            hint = options.suggestion(str(name), known) if known else "the toolbox is empty"
+            context = {"tool": str(name), "supported": list(known)}
+            raise HoldfastError(Fault.of("TOOL_NOT_FOUND", f"unknown tool `{name}`; {hint}", context=context))
+        return found
+
+    def schemas(self, style: SchemaStyle = "anthropic") -> list[dict[str, Any]]:
+        """Return the tools as the SDK takes them: `anthropic`, `openai` (chat), `openai-responses` or `mcp`.
+
+        client.chat.completions.create(…, tools=toolbox.schemas("openai"))
+        """
+        options.one_of("toolbox.style", style, _STYLES)
+        return [_shown(tool, style) for tool in self]
+
+    async def call(self, name: str, arguments: Any = None) -> Any:
+        """Call a tool with the arguments of a model (an object, or its JSON), and return the result.
+
+            matches = await toolbox.call("search", {"pattern": "TODO"})
+
+        Raises `HoldfastError` for an unknown tool (TOOL_NOT_FOUND), `InvalidError` for arguments that do not fit
+        (TOOL_INPUT_INVALID), `OutcomeUnknownError` if an unsafe tool may have happened, and what the tool raises. A result of which a
+        part is missing is a `Partial`.
+        """
+        tool = self[name]
+        return tool.result.check(await self._calls[name](**tool.arguments.read(arguments)))
+
+    async def outcome(self, name: str, arguments: Any = None) -> Outcome[Any]:
+        """Call a tool and return `Ok` or `Err`. It raises only cancellations.
+
+        match await toolbox.outcome("deploy", {"plan": "v2"}):
+            case Ok(value=value): ...
+            case Err(fault=fault): print(fault.for_model())
+        """
+        try:
+            tool = self[name]
+            ended: Outcome[Any] = await self._calls[name].outcome(**tool.arguments.read(arguments))
+            if isinstance(ended, Ok):
+                tool.result.check(ended.value)
+        except HoldfastError as error:
+            return Err(error.fault, error)
+        return ended
+
+    async def answer(self, name: str, arguments: Any = None) -> Answer:
+        """Call a tool for a model: its result as text, or the typed shape of its failure. It raises only cancellations.
+
+        answer = await toolbox.answer(call.name, call.input)
+        """
+        match await self.outcome(name, arguments):
+            case Ok(value=value):
+                return self._answered(self._tools[name], value)
+            case Err(fault=fault):
+                return _failed(fault)
+        raise AssertionError
+
+    def _answered(self, tool: Tool, value: Any) -> Answer:
+        shown = {"result": value.payload, "errors": value.errors} if isinstance(value, Partial) else value
+        text = cut_text(_text(shown), tool.contract.output_cap or _OUTPUT_CAP)
+        return Answer(content=process_redactor().text(text), value=value)
+
+    def tool_error(self, fault: Fault, *, tool: str, tool_call_id: str = "") -> dict[str, Any]:
+        """Return the message that tells a remote client about a failed call: type `tool_error`, as the bridge sends it.
+
+        `retryable` and `max_retries` are what the tool's contract allows.
+        """
+        contract = self[tool].contract
+        named = msgspec.structs.replace(fault, context={**fault.context, "tool": tool, "tool_call_id": tool_call_id})
+        retried = contract.codes.get(fault.code, fault.retryable)
+        attempts = None if contract.retry is None else contract.retry.attempts
+        most = None if attempts is None or not retried else attempts - 1
+        return wire.tool_error(named, retryable=retried, max_retries=most, literal=True)
+
+
+async def collect(
+    fn: Callable[[Any], Awaitable[Any]], items: Iterable[Any], *, concurrency: int = 8
+) -> list[Any] | Partial:
+    """Call `fn` for each item: return the list of results, or a `Partial` with the results and an error for each item that failed.
+
+        @tool(effect="read")
+        async def fetch_all(urls: list[str]) -> list[str]:
+            return await collect(fetch, urls)
+
+    If every item fails, the first failure is raised.
+    """
+    options.count("collect.concurrency", concurrency)
+    gate = asyncio.Semaphore(concurrency)
+
+    async def one(item: Any) -> Ok[Any] | Err:
+        async with gate:
+            try:
+                return Ok(value=await fn(item))
+            except Exception as error:  # noqa: BLE001 - it becomes the entry of this item
+                return Err(fault_of(error), error)
+
+    given = list(items)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(item)) for item in given]
+    ended = [task.result() for task in tasks]
+    good = [each.value for each in ended if isinstance(each, Ok)]
+    bad = [(item, each) for item, each in zip(given, ended, strict=True) if isinstance(each, Err)]
+    if not bad:
+        return good
+    if not good:
+        bad[0][1].unwrap()
+    errors = tuple(ItemError.of(item, each.fault) for item, each in bad)
+    return Partial(payload=good, errors=errors, complete=len(good), expected=len(given))
+
+
+def _policy_for(target: Target, profile: ProfileName, runtime: Runtime) -> Policy:
+    """Return the configured policy of a tool. Where none is, a model waits for it: three attempts at what passes by itself."""
+    configured = runtime.policy_for(target)
+    if configured is not INTERACTIVE:
+        return configured
+    return Policy(profile="stud" if profile == "holdfast" else profile)
+
+
+def _recovering(tool: Tool, limit: float, target: Target, policy: Policy, runtime: Runtime | None) -> Any:
+    """Return the tool as a function that recovers."""
+    contract = tool.contract
+    # The outer limit stands behind the tool's own: a tool that was cancelled from outside could not tell what it had done.
+    contract = msgspec.structs.replace(
+        contract, timeout=limit + tool.ends_itself, checks_arguments=takes_arguments(contract.check)
+    )
+
+    async def call(**arguments: Any) -> Any:
+        token = TIME_LIMIT.set(limit)
+        try:
+            return await tool(**arguments)
+        finally:
+            TIME_LIMIT.reset(token)
+
+    call.__name__ = call.__qualname__ = tool.name
+    declare(call, contract)
+    if contract.service and policy.circuit is DEFAULT_CIRCUIT:
+        policy = policy.replace(circuit=BRIDGE)
+    return recover(target, policy, runtime=runtime)(call)
+
+
+def _shown(tool: Tool, style: SchemaStyle) -> dict[str, Any]:
+    schema = tool.arguments.schema
+    match style:
+        case "anthropic":
+            return {"name": tool.name, "description": tool.description, "input_schema": schema}
+        case "openai":
+            function = {"name": tool.name, "description": tool.description, "parameters": schema}
+            return {"type": "function", "function": function}
+        case "openai-responses":
+            return {"type": "function", "name": tool.name, "description": tool.description, "parameters": schema}
+        case "mcp":
+            shown = {"name": tool.name, "description": tool.description, "inputSchema": schema}
+            output = tool.result.schema
+            # MCP knows only objects as structured results.
+            return {**shown, "outputSchema": output} if output and output.get("type") == "object" else shown
+
+
+def _failed(fault: Fault) -> Answer:
+    shown = fault.for_model(redactor=process_redactor())
+    value = None if fault.partial is None else fault.partial.payload
+    return Answer(content=_text(shown), is_error=True, fault=fault, value=value)
+
+
+def _text(value: Any) -> str:
+    """Return a value as text: a text as it is, everything else as JSON."""
+    if isinstance(value, str):
+        return value
+    if hasattr(value, "model_dump_json"):
+        return str(value.model_dump_json())
+    try:
+        return msgspec.json.encode(value, enc_hook=str).decode()
+    except (TypeError, ValueError):
+        return str(value)
