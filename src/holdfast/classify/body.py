@@ -60,7 +60,7 @@ _FIELDS: Final[dict[str, int]] = {
         | _named(_C | _M | _N, "error")
         | _named(_M | _N, "detail", "upstream_error", "cause")
         | _named(_N, "errors", "response", "innererror", "inner_error", "metadata", "details", "body", "data", "param", "lastError",
-                 "promptFeedback", "incomplete_details", "violations", "originalError")
+                 "promptFeedback", "incomplete_details", "violations", "originalError", "extensions")
         | _named(_Field.VENDOR_CODE, "base_resp")
         | _named(_Field.SECONDS, "retryDelay", "quotaResetDelay", "resets_in_seconds", "estimated_time", "retry_after", "retryAfter",
                  "retry_after_seconds", "retryAfterSeconds")

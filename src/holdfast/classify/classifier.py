@@ -6,9 +6,7 @@ Invariant: these functions return a Fault for every input and never raise. A fai
 
 from __future__ import annotations
 
-from functools import reduce
 from itertools import product
-from operator import or_
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -51,11 +49,13 @@ __all__ = [
 _OUTAGES = frozenset({502, 503, 504, *range(520, 531)})
 _ALWAYS: Phrases = 1
 """A bit that no phrase has. It is always set, so that rules without phrases always run."""
-_BLOCK = 6
 _MOST_REMEMBERED = 1_000
-"""How many faults of exceptions one classifier remembers."""
-_Agenda: TypeAlias = "tuple[tuple[Phrases, tuple[tuple[Phrases, Rule, str], ...]], ...]"
-"""Blocks of rules. A block holds the phrases of all its rules, then each rule with its own phrases and its name."""
+"""How many faults of exceptions, and how many selections of rules, one classifier remembers."""
+_Facts: TypeAlias = "tuple[bool, bool, bool]"
+"""Whether a failure is local, an outage, a defect."""
+_Agenda: TypeAlias = "tuple[tuple[Phrases, Rule, str], ...]"
+"""Rules, each with its phrases and its name."""
+_Selected: TypeAlias = "tuple[tuple[Rule, str], ...]"
 _WORTH_WAITING = frozenset(
     code for code, entry in CATALOG.items() if entry.kind is Kind.TRANSIENT or entry.category is Category.RATE_LIMIT
 ) - {"PROVIDER_BILLING", "PROVIDER_ENTITLEMENT_MISSING"}
@@ -88,7 +88,7 @@ def _agenda(
     outage: bool,  # noqa: FBT001 - as above
     defect: bool,  # noqa: FBT001 - as above
 ) -> _Agenda:
-    """Return, in order and in blocks, the rules that can apply to a local failure, an outage or a defect."""
+    """Return, in order, the rules that can apply to a local failure, an outage or a defect."""
     kept: list[tuple[Phrases, Rule, str]] = []
     for rule in rules:
         condition = getattr(rule, "condition", ALWAYS)
@@ -96,9 +96,7 @@ def _agenda(
             continue
         if not (outage and condition.not_outage) and not (defect and condition.not_defect):
             kept.append((condition.phrases or _ALWAYS, rule, name_of(rule)))
-    # Most failures match almost nothing, so one test skips a whole block.
-    blocks = [tuple(kept[start : start + _BLOCK]) for start in range(0, len(kept), _BLOCK)]
-    return tuple((reduce(or_, (needed for needed, _, _ in block)), block) for block in blocks)
+    return tuple(kept)
 
 
 class Classifier:
@@ -109,12 +107,13 @@ class Classifier:
         fault = from_http(470, classifier=mine)
     """
 
-    __slots__ = ("_agendas", "_remembered", "_rules")
+    __slots__ = ("_agendas", "_applicable", "_remembered", "_rules")
 
     def __init__(self, rules: Iterable[Rule] = RULES) -> None:
         self._rules = tuple(rules)
         # Our own rules read nothing but the evidence. A rule of somebody else may read anything, so its verdict holds once.
         self._remembered: dict[tuple[str, Shape], Fault] | None = {} if rules is RULES else None
+        self._applicable: dict[tuple[Phrases, _Facts], _Selected] = {}
         # Three yes-or-no facts decide which rules can apply. All eight lists are prepared here, not for each failure.
         self._agendas = {facts: _agenda(self._rules, *facts) for facts in product((False, True), repeat=3)}
 
@@ -155,15 +154,20 @@ class Classifier:
         status = evidence.status
         local = evidence.raised is not None or evidence.exit_code is not None or evidence.rpc_code is not None
         defect = local and status is None and evidence.named("TypeError", "ValueError")
-        for any_needed, block in self._agendas[local, status in _OUTAGES, defect]:
-            if not matched & any_needed:
-                continue
-            for needed, rule, name in block:
-                if matched & needed:
-                    verdict = rule(evidence)
-                    if verdict is not None:
-                        return verdict if verdict.rule else msgspec.structs.replace(verdict, rule=name)
+        facts = (local, status in _OUTAGES, defect)
+        for rule, name in self._applicable.get((matched, facts)) or self._select(matched, facts):
+            verdict = rule(evidence)
+            if verdict is not None:
+                return verdict if verdict.rule else msgspec.structs.replace(verdict, rule=name)
         return _unknown(evidence)
+
+    def _select(self, matched: Phrases, facts: _Facts) -> _Selected:
+        """Return the rules that can apply to these phrases, and remember them: most failures are like an earlier one."""
+        selected = tuple((rule, name) for needed, rule, name in self._agendas[facts] if matched & needed)
+        if len(self._applicable) >= _MOST_REMEMBERED:
+            self._applicable.clear()
+        self._applicable[matched, facts] = selected
+        return selected
 
     def fault(self, evidence: Evidence, cause: Cause | None = None) -> Fault:
         """Return the fault that the evidence shows. Raises only if a rule raises."""

@@ -19,10 +19,42 @@ if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-__all__ = ["LONGEST", "SETTING_OF_TIME", "UNACCEPTED", "meant", "turned_away"]
+__all__ = [
+    "FORBIDS_A_RETRY",
+    "INVALID",
+    "LIMIT",
+    "LOGIN",
+    "LONGEST",
+    "SETTING_OF_TIME",
+    "UNACCEPTED",
+    "meant",
+    "turned_away",
+]
 
 LONGEST: Final = 600
 """In a longer text the words of two groups often stand in different sentences."""
+
+# A failure with one of these words is not known, but it names a limit, a login or an invalidity. The same call would
+# meet it again, and a retry could lock an account.
+LIMIT = phrases("""
+    limit | quota | maximum | exceeded | exceeds | exhausted | too many | too long | too large | too big | allowance
+    upgrade | subscription | credit | billing | payment | tomorrow | not eligible | ineligible | eligibility
+    free tier | paid plan | purchase | at most | no more than
+""")
+LOGIN = phrases("""
+    login | log in | logged in | sign in | signed in | signed out | logged out | authenticate | authentication
+    authorize | authorization | reauthenticate | re-authenticate | credential | password | passphrase | access token
+    api key | api token | inactive | not active | deactivated | blocked | banned | suspended | denied | prohibited
+    not allowed | not permitted | device code | expired | revoked
+""")
+INVALID = phrases("""
+    invalid | illegal | malformed | unsupported | not supported | only supports | does not support | unrecognized | unrecognised | unknown option
+    cannot use both | incorrect | not valid | must be | must not | is required | missing | mismatch | incompatible
+    cannot be used | bad value
+    unexpected argument | check your setup | check your configuration | check your config | check your settings
+    not configured | misconfigured
+""")
+FORBIDS_A_RETRY = LIMIT | LOGIN | INVALID
 
 # What a sentence is about.
 _PERSON = late_phrases("user | the operator | human | ctrl-c | ctrl+c | keyboardinterrupt | you\n")
@@ -90,7 +122,7 @@ _OTHER_SIDE = late_phrases("""
 _LINE = late_phrases("""
     connection | network | socket | stream | tunnel | proxy | transport | websocket | tcp | http2 | handshake | peer
     remote host
-    internet | wifi | vpn | http client
+    internet | wifi | vpn | http client | communications link
 """)
 _LOCK = late_phrases(
     "lock | resource | lease | mutex | transaction | port | device | file | profile | session | database | state\n"
@@ -124,7 +156,7 @@ _SPENT = late_phrases("""
     not enough | required | no subscription | no active | cancelled | canceled | not include | not included | not in plan
     to continue | can send | a day | declined | failed | expired | inactive | overdue | unpaid | consumed | add | needed
     suspended | no longer
-    out of | top up | due | disabled
+    out of | top up | due | disabled | has ended | lapsed | ended
 """)
 _REACHED = late_phrases("""
     reached | exceeded | exceeds | exhausted | used up | hit | over | consumed | used all | maxed out | full | no more
@@ -182,7 +214,7 @@ _WRONG = late_phrases("""
     unknown | unrecognized | unrecognised | must be | must not | must have | cannot both | mutually exclusive | not permitted
     not accepted | is not one of | not one of | out of range | positive integer | supported values | not a valid | a valid
     illegal
-    not configured | improperly formed | improperly | bad format | invalid | unsupported | not supported | expected
+    cannot query | not configured | improperly formed | improperly | bad format | invalid | unsupported | not supported | expected
     allowed types | allowed values | cannot be | should be | too old
     malformed | incompatible | mismatch | outdated | required | cannot be combined | conflicting | conflicts with | duplicate
     could not be processed | could not process | cannot be processed | failed to process | unreadable | corrupt | corrupted
@@ -204,7 +236,8 @@ _ILL = late_phrases("""
     unresponsive | unreachable | not reachable | can't be reached | offline | shutting down | is initializing
     still initializing | no available | scaling | at capacity | temporarily
     pool is exhausted | fault | not started | being started | not responding | are ready | on our side | on our end
-    rebooting | draining
+    rebooting | draining | is behind | lagging | catching up | not synced | still syncing | is syncing | not yet synced
+    not fully synced | failing over | failover
 """)
 _DIED = late_phrases(
     "died | crashed | exited unexpectedly | terminated unexpectedly | quit unexpectedly | dead | has crashed | panicked\n"
@@ -215,8 +248,10 @@ _STALLED = late_phrases("""
     hung | time limit | took too long | taking too long | taking longer than | deadline | timed out | timeout
     no tokens received
     did not finish in | did not complete in | did not complete within | time budget | ran out of time | wait time | waited
-    not finish within | slow to respond
+    not finish within | slow to respond | did not start | did not become ready | not become ready | not ready after
+    not ready within | failed to become ready
 """)
+_TIME_BUDGET = late_phrases("time budget", "latency budget")
 _SPAN = re.compile(r"\b\d+(?:\.\d+)? ?-?(?:ms|s|sec|secs|seconds?|m|min|mins|minutes?|h|hours?)\b")
 SETTING_OF_TIME = phrases("""
     timeout must | invalid timeout | timeout value | timeout parameter | timeout should | timeout cannot | timeout option
@@ -236,7 +271,7 @@ _ABSENT = late_phrases("""
     not registered | no route matches | no collection | named | can't load | cannot load | could not load | unable to load
     isn't registered
     unknown collection | manifest unknown | is missing | no results | could not resolve to | not installed | no module named
-    cannot locate | no file
+    cannot locate | no file | unknown topic | unknown table | unknown column | unknown database | unknown queue | unknown index
 """)
 # What a parser of JSON prints in Go, Rust, Python, JavaScript, Java and .NET. The text that it read came from the other side.
 _PARSERS = late_phrases("""
@@ -267,6 +302,13 @@ _RANGE = late_phrases("""
     expected one of
 """)
 
+_COUNTED = late_phrases("""
+    searches | requests | calls | queries | messages | generations | minutes | characters | credits | tokens | runs | seats | scans
+""")
+_USED_UP = late_phrases(
+    "run out of | ran out of | used up | used all | no more | none left | no remaining | are left\n"
+)
+
 _Row = tuple["Code", "tuple[Phrases, ...]"]
 _NEVER: tuple[_Row, ...] = (
     ("TOOL_APPROVAL_DENIED", (_PERSON, _REFUSED, _ACTION)),
@@ -279,6 +321,7 @@ _NEVER: tuple[_Row, ...] = (
     ("PROVIDER_BILLING", (_MONEY, _SPENT)),
     ("PROVIDER_ENTITLEMENT_MISSING", (_PLAN, _SPENT)),
     ("SYS_RESOURCE_EXHAUSTED", (_DISK, _FULL)),
+    ("PROVIDER_QUOTA_EXHAUSTED", (_COUNTED, _USED_UP)),
     # "The value must be greater than or equal to 8000" names a range, not something that is too large.
     ("PROVIDER_BAD_REQUEST", (_RANGE,)),
     ("PROVIDER_CONTEXT_OVERFLOW", (_LENGTH, _OVER)),
@@ -347,7 +390,7 @@ def meant(evidence: Evidence) -> Code | None:
         return "PROVIDER_CONTEXT_OVERFLOW"
     if evidence.matches(_PARSERS) or (evidence.matches(_OUTPUT) and evidence.matches(_UNREADABLE)):
         return None if evidence.matches(_OF_A_FILE) else "PROVIDER_MALFORMED_RESPONSE"
-    if _ran_out(evidence) and not evidence.matches(_MONEY | _PLAN | _ABSENT):
+    if _ran_out(evidence) and (evidence.matches(_TIME_BUDGET) or not evidence.matches(_MONEY | _PLAN | _ABSENT)):
         return "PROVIDER_TIMEOUT"
     if evidence.matches(_POLICY) and not evidence.matches(_NOT_POLICY):
         return "PROVIDER_CONTENT_POLICY"

@@ -108,6 +108,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         unsupportedmediatype propertychangenotallowed err_invalid_url err_invalid_arg_type err_invalid_arg_value
         err_invalid_protocol err_invalid_char err_http_invalid_header_value err_unescaped_characters err_unknown_url_scheme
         err_invalid_redirect err_too_many_redirects err_unsafe_port err_blocked_by_client urischemenotsupported
+        graphql_validation_failed graphql_parse_failed bad_user_input
         urisyntaxexception malformedurlexception unsupported_grant_type invalid_scope redirect_uri_mismatch invalid_redirect_uri
         """),
     ),

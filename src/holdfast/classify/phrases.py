@@ -58,6 +58,9 @@ this is faster to check than the phrase. If the phrase has no second word, the i
 only one word, `phrase` is empty. The index grows while the rule families are imported."""
 _indexed_words: set[str] = set()
 """The indexing words and second words of `_index`. Other words of a text are ignored."""
+_possible: dict[frozenset[str], tuple[Phrases, tuple[tuple[str, Phrases], ...]]] = {}
+"""For indexed words that occurred together: the groups that they alone match, and the phrases that they make possible.
+Failures repeat with other numbers and names, but with the same words, so most texts find theirs here."""
 _late_index: dict[str, list[tuple[str, str, Phrases]]] = {}
 _late_words: set[str] = set()
 """The same for phrases that are searched for only if no exact rule knows a text. Most failures never need them."""
@@ -89,6 +92,13 @@ _COMMON = names("""
     requests service that the this to token tokens too try usage with you your
 """)
 """Words that are in most error texts (counted over the corpus). Phrases are indexed under rarer words if they have one."""
+_FREQUENT = names("""
+    after allowed are available balance before billing by call cannot check code connection contact credits currently expired
+    failed found free from id insufficient invalid messages models must number organization plan provided provider quota
+    requested required resource response retry returned server settings size support supported tier timeout tool upgrade
+    use used user value was
+""")
+"""Words that are in some error texts. They index a phrase only if its other words are in most texts."""
 
 BEGINNING = 500
 """How many characters of a response are searched first. A fault's message shows the same number.
@@ -145,17 +155,34 @@ def find_phrases(text: str) -> Phrases:
     ascii_only = text.isascii()
     # Other scripts have punctuation of their own, or nothing between their words and English words.
     spaced = text.encode().translate(_SPACED).decode() if ascii_only else " ".join(_LATIN_WORD.findall(text))
-    words = _indexed_words.intersection(spaced.split())
-    matched = 0
-    for word in words:
-        for second, phrase, groups in _index[word]:
-            if second in words and phrase in text:
-                matched |= groups
+    words = frozenset(_indexed_words.intersection(spaced.split()))
+    matched, possible = _possible.get(words) or _remember_possible(words)
+    for phrase, groups in possible:
+        if phrase in text:
+            matched |= groups
     if not ascii_only:
         for phrase, groups in _unspaced.items():
             if phrase in text:
                 matched |= groups
     return matched if matched & SECRETS or not _may_hold_a_secret(text, f"{spaced} ") else matched | SECRETS
+
+
+_MOST_POSSIBLE = 1_000
+
+
+def _remember_possible(words: frozenset[str]) -> tuple[Phrases, tuple[tuple[str, Phrases], ...]]:
+    alone = 0
+    possible: list[tuple[str, Phrases]] = []
+    for word in words:
+        for second, phrase, groups in _index[word]:
+            if not phrase:
+                alone |= groups
+            elif second in words:
+                possible.append((phrase, groups))
+    if len(_possible) >= _MOST_POSSIBLE:
+        _possible.clear()
+    _possible[words] = found = (alone, tuple(possible))
+    return found
 
 
 def find_late(text: str) -> Phrases:
@@ -192,6 +219,8 @@ def _add(
     indexed: set[str] = _indexed_words,
 ) -> None:
     """Index a phrase under a word. If several groups declare the phrase, it is still indexed and searched for once."""
+    # A rule of another package may declare phrases after the first search.
+    _possible.clear()
     index.setdefault(second, [])
     entries = index.setdefault(word, [])
     indexed.update((word, second))
@@ -232,7 +261,7 @@ def _indexing_words(phrase: str) -> tuple[list[str], str]:
         raise ValueError(message)
     last = words[-1]
     whole = words[:-1] if phrase.endswith("…") else words
-    by_rarity = sorted(whole, key=lambda word: (word in _COMMON, -len(word)))
+    by_rarity = sorted(whole, key=lambda word: (word in _COMMON, word in _FREQUENT, -len(word)))
     rarest = by_rarity[0]
     if len(words) == 2 and rarest in _COMMON:
         # Both words are frequent. The phrase is indexed under its last word, and its first word must occur too.

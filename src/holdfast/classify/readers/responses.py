@@ -75,7 +75,7 @@ def read_stream(
     # Only the end is read, because an error event is the last event of a stream.
     text = text[-MAX_DECODED:]
     frames = _frames(text)
-    found = _failure(frames) or _error_event(text)
+    found = _failure(frames) or _error_event(text) or _error_after(text)
     stream = "" if found is not None else ending(text, frames)
     return gather(
         found or Findings(),
@@ -275,6 +275,13 @@ _ERROR_EVENT = re.compile(
 def _error_event(text: str) -> Findings | None:
     event = _ERROR_EVENT.search(text)
     return None if event is None else read_body(event[1] or event[2] or "")
+
+
+def _error_after(text: str) -> Findings | None:
+    """Read an error that is printed over several lines after the events, without `data:`. Gemini's servers send it so."""
+    before, brace, rest = text.rpartition("\n{\n")
+    payload = decode_json("{" + rest) if before and brace else None
+    return read_object(payload) if isinstance(payload, dict) and _is_failure(payload) else None
 
 
 _FAILED_TYPES = frozenset({"error", "exception", "response.failed", "response.error"})

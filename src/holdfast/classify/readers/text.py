@@ -42,7 +42,7 @@ _GRPC_WORDS = {name.replace("_", "").lower(): name.lower() for name in GRPC_NAME
 _GRPC_CODE = re.compile(
     r"\bcode = (\w+) desc|^ERROR: \([\w.-]+\) ([A-Z_]{5,20}): |^(?:Error: )?\d{1,2} ([A-Z_]{5,20}): |^\[([a-z_]{5,20})\] "
 )
-_NAMED_EXCEPTION = re.compile(r"\b([A-Z]\w{3,60}Exception)\b")
+_NAMED_EXCEPTION = re.compile(r"\b([A-Za-z]\w{3,60}Exception)\b")
 _ERRNO = re.compile(r"[\[(](?:errno|winerror|os error) (-?\d{1,5})[\])]", re.IGNORECASE)
 _RPC = re.compile(r"(?:mcp error|code:?|error)\s*[:(]?\s*(-32\d{3})\b", re.IGNORECASE)
 # The prefix allows the pipes and arrows that exception groups print.

@@ -98,7 +98,8 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         load vertex credentials | load credentials | credentials are required | getting credentials | login was refused
         access_refused | login denied | logon denied | acquire token | acquire a token
         obtain a token | retrieve a token | improper token | aadsts | host key verification failed | auth token found
-        in the keychain | keychain item | password is required | 无效的令牌 | 令牌无效 | 未授权 | 鉴权失败 | 身份验证
+        in the keychain | keychain item | password is required | no password supplied | no password was | fe_sendauth
+        username-password pair | 无效的令牌 | 令牌无效 | 未授权 | 鉴权失败 | 身份验证
     """),
     ),
     (
@@ -107,7 +108,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         permission denied | permission_denied | does not have permission | not have permission | not authorized
         access denied | not allowed for this organization | not allowed to access | insufficient permissions
         missing scopes | don't have access | do not have access to the | doesn't have access | forbidden
-        lacks permission | authentication is currently not allowed | has not been used in project
+        not authorised | lacks permission | authentication is currently not allowed | has not been used in project
         is disabled. enable it | not permitted to | must be a member | ip address is not | ip not allowed
         allowlist | whitelist | only authorized for use with | just a moment... | enable javascript and cookies
         attention required | sorry, you have been blocked | must accept the | gated repo | access to model

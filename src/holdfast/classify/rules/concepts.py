@@ -39,11 +39,11 @@ def by_word_groups(evidence: Evidence) -> Verdict | None:
     )
 
 
-_JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_")
+_JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_|(?<=[a-z])-(?=[a-z])")
 
 
 def by_parts_of_words(evidence: Evidence) -> Verdict | None:
-    """A code or a class that no table lists is made of words: `premium_credits_exhausted`, `SeatSuspendedError`."""
+    """A code or a class that no table lists is made of words: `credits_exhausted`, `text-too-long`, `SeatSuspendedError`."""
     written = evidence.message if evidence.raised is None else f"{evidence.raised.type} {evidence.message}"
     if len(written) > LONGEST or not _JOINT.search(written):
         return None
@@ -89,5 +89,22 @@ def line_in_stderr(evidence: Evidence) -> Verdict | None:
     return Verdict(code="ACTOR_CLI_NETWORK") if late & _LINE and late & _BROKEN else None
 
 
-IN_STDERR = (login_in_stderr, line_in_stderr)
+# In the output of a program a limit may be one of the machine. "Your plan" belongs to a service.
+_YOUR_PLAN = late_phrases(
+    "your plan | your current plan | your account | your subscription | your tier | your organization\n"
+)
+_FULL = late_phrases("limit | limits | quota | upgrade | exceeded | reached | exceeds | maximum | allowance\n")
+
+
+@applies_when(local=True)
+def plan_in_stderr(evidence: Evidence) -> Verdict | None:
+    """A program printed a short text about a limit of the user's plan or account."""
+    process = evidence.source is Source.PROCESS and evidence.exit_code and (evidence.status or 0) < 400
+    if not process or len(evidence.text) > LONGEST:
+        return None
+    late = find_late(evidence.text)
+    return Verdict(code="TOOL_QUOTA_EXHAUSTED") if late & _YOUR_PLAN and late & _FULL else None
+
+
+IN_STDERR = (login_in_stderr, plan_in_stderr, line_in_stderr)
 RULES = (by_word_groups, by_parts_of_words)

@@ -74,4 +74,16 @@ def api_key(evidence: Evidence) -> Verdict | None:
     return Verdict(code="AUTH_TOKEN_EXPIRED" if evidence.matches(_KEY_EXPIRED) else "AUTH_FAILED")
 
 
-RULES = (resource_exhausted, failed_precondition, api_key)
+_PLUGIN = phrases("getting metadata from plugin failed")
+_ON_THE_WAY = phrases("""
+    timeout | timed out | connection | unreachable | name resolution | temporarily | unavailable | max retries exceeded | transporterror
+""")
+
+
+@applies_when(_PLUGIN)
+def credentials_plugin(evidence: Evidence) -> Verdict | None:
+    """The plugin that brings the credentials failed. gRPC calls that an outage, but only a broken way to them heals."""
+    return None if evidence.matches(_ON_THE_WAY) else Verdict(code="AUTH_FAILED")
+
+
+RULES = (credentials_plugin, resource_exhausted, failed_precondition, api_key)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.identifiers import IDENTIFIERS, identified
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import class_names, phrases
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
@@ -55,20 +55,45 @@ def sql_state(evidence: Evidence) -> Verdict | None:
 
 
 _SMTP = re.compile(r"\((\d{3}), ")
-_SMTP_LOGIN = frozenset({"530", "534", "535", "538"})
+_REPLY = re.compile(r"(?:^|[\n:] ?)([45]\d\d)[ -](?:([45]\.\d{1,3}\.\d{1,3})\b|[a-z<'])")
+"""A reply of a mail or file server at the beginning of a line: `451 4.7.1 Greylisting`, `530 Login incorrect`."""
+_LOGIN_REPLIES = frozenset({"530", "532", "534", "535", "538"})
+_SIZE_REPLIES = frozenset({"552", "523"})
+_REPLIES = phrases(
+    "421 | 425 | 426 | 450 | 451 | 452 | 454 | 501 | 503 | 523 | 530 | 532 | 534 | 535 | 538 | 550 | 551 | 552 | 553 | 554\n"
+)
+_MAIL = phrases("""
+    login incorrect | not logged in | control connection | data connection | mailbox | recipient | greylisted | greylisting | relay
+    failed to open file | failed to change directory | can't open | could not create file | transfer aborted | sender address
+    directory not found | user cannot log in
+""")
+_FTP_CLASSES = class_names("error_perm error_temp error_reply error_proto")
 
 
-@applies_when(local=True)
-def smtp_reply(evidence: Evidence) -> Verdict | None:
-    """An SMTP server replied with a number. Unlike in HTTP, 4xx passes and 5xx does not."""
-    if evidence.raised is None or not evidence.raised.type.startswith("SMTP"):
-        return None
-    reply = _SMTP.match(evidence.message)
+@applies_when(_REPLIES)
+def server_reply(evidence: Evidence) -> Verdict | None:
+    """A mail or file server replied with a number. Unlike in HTTP, 4xx passes and 5xx does not."""
+    raised = evidence.raised
+    if raised is not None and raised.type.startswith("SMTP"):
+        reply = _SMTP.match(evidence.message)
+    else:
+        reply = None if evidence.source in _ANSWERS else _REPLY.search(evidence.text)
+        # Without the second number it may be a status of HTTP.
+        if reply and not reply[2] and not evidence.named_in(_FTP_CLASSES) and not evidence.matches(_MAIL):
+            return None
     if reply is None:
         return None
-    if reply[1] in _SMTP_LOGIN:
+    if reply[1] in _LOGIN_REPLIES:
         return Verdict(code="AUTH_FAILED")
-    return Verdict(code="PROVIDER_UNAVAILABLE" if reply[1].startswith("4") else "PROVIDER_BAD_REQUEST")
+    if reply[1] in _SIZE_REPLIES:
+        return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
+    if reply[1].startswith("4"):
+        return Verdict(code="PROVIDER_UNAVAILABLE")
+    return Verdict(code="TOOL_FILE_NOT_FOUND" if evidence.matches(_NO_FILE) else "PROVIDER_BAD_REQUEST")
+
+
+_NO_FILE = phrases("no such file", "not found", "failed to open file", "failed to change directory")
+_ANSWERS = frozenset({Source.HTTP, Source.SSE, Source.GRPC, Source.JSONRPC})
 
 
 @applies_when(IDENTIFIERS)
@@ -88,14 +113,20 @@ def _named(evidence: Evidence) -> Verdict | None:
         # gRPC and JSON-RPC have tables of their own.
         return None
     code = identified(evidence)
-    answered = evidence.status is not None and evidence.status >= 400
-    if code is None or (answered and not (code in _MORE_EXACT and evidence.status in (400, 403))):
+    if code is None or not _counts_beside(evidence.status, code):
         return None
     return Verdict(code=code, weak=evidence.raised is not None)
 
 
-_MORE_EXACT = frozenset({"TOOL_QUOTA_EXHAUSTED", "PROVIDER_BILLING"})
-"""A status is more exact than a word in its text, but for these: clouds send 400 and 403 for a quota."""
+def _counts_beside(status: int | None, code: Code) -> bool:
+    """Whether a name counts although there is a status, which is usually more exact than a word in its text."""
+    if status is None or status < 400:
+        return True
+    # Clouds send 400 and 403 for a quota. OAuth sends 400 for a login that is over.
+    return (code in _MORE_EXACT and status in (400, 403)) or (code.startswith("AUTH_") and status == 400)
 
-RULES = (smtp_reply, sql_state, in_text)
+
+_MORE_EXACT = frozenset({"TOOL_QUOTA_EXHAUSTED", "PROVIDER_BILLING"})
+
+RULES = (server_reply, sql_state, in_text)
 LATE = (of_exception,)

@@ -25,20 +25,25 @@ _BILLING = phrases("""
     insufficient quota | insufficient account balance | balance is insufficient | purchase more credits
     purchase credits | buy credits | add credits | add more credits | any credits | out of credits | no credits left
     no credits remaining | used all available credits | run out of credits | ran out of credits | credits exhausted
-    credits have been exhausted | payment required | billing hard limit | billing details | billing is not
+    credits have been exhausted | payment required | billing hard limit | billing is not
     billing not active | billing_not_active | billing account | account is not active | spending limit | spend limit
     spending cap | past invoices | unpaid | in arrears | arrearage | good standing | overdue payment
     account is overdue | can only afford | requires more credits | prompt tokens limit exceeded
     monthly included credits | included credits | recharge | top up your | prepayment
     free tier of the model has been exhausted | free quota | key limit exceeded | insufficient_quota
     exceeded your monthly | depleted your | credit limit reached | no remaining credits
-    please check your plan and billing | upgrade your plan to continue | negative balance | payment method on file
-    credit limit exceeded | paid credits | crossed budget | budget limit | sufficient credits | sufficient balance
-    budget has been exceeded | budget exceeded
+    upgrade your plan to continue | negative balance | payment method on file
+    credit limit exceeded | paid credits | crossed budget | sufficient credits | sufficient balance
     card was declined | payment declined | payment failed | payment was declined
     purchase more | out of quota | data quota | used up your | no remaining balance
-    free trial limit | trial limit | trial has ended | trial has expired | trial credits | exceededbudget | over budget
-    max budget | 余额不足 | 欠费 | 额度不足 | 额度已用尽 | 账户余额
+    free trial limit | trial limit | trial has ended | trial has expired | trial credits | exceededbudget
+    余额不足 | 欠费 | 额度不足 | 额度已用尽 | 账户余额
+""")
+# A rate limit may name the page too: "Check your provider's dashboard for quota, usage, or billing details".
+_BILLING_PAGE = phrases("billing details", "please check your plan and billing")
+_BUDGET = phrases("budget limit", "budget has been exceeded", "budget exceeded", "over budget", "max budget")
+_NOT_MONEY = phrases("""
+    time budget | token budget | retry budget | error budget | latency budget | thinking budget | context budget | step budget
 """)
 _ENTITLEMENT = phrases("""
     extra usage is required | is not included in your | not included in your plan | requires a paid plan
@@ -169,12 +174,14 @@ def entitlement(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_ENTITLEMENT_MISSING") if evidence.status in (402, 403, 429) else None
 
 
-@applies_when(_BILLING | _SUSPENDED, not_defect=True)
+@applies_when(_BILLING | _BILLING_PAGE | _BUDGET | _SUSPENDED, not_defect=True)
 def no_money(evidence: Evidence) -> Verdict | None:
     """The account has no credit, or billing is off. The status may be 400, 401, 402, 403, 412, 429 or 500."""
     # Fireworks sends 412 while an account is suspended for an unpaid bill.
     suspended = evidence.status == 412 and evidence.matches(_SUSPENDED)
-    return Verdict(code="PROVIDER_BILLING") if suspended or evidence.matches(_BILLING) else None
+    page = evidence.matches(_BILLING_PAGE) and not evidence.matches(_RATE_WORDS)
+    budget = evidence.matches(_BUDGET) and not evidence.matches(_NOT_MONEY)
+    return Verdict(code="PROVIDER_BILLING") if suspended or evidence.matches(_BILLING) or page or budget else None
 
 
 @applies_when(phrases("pull rate limit"))
@@ -186,7 +193,12 @@ def pulls(_: Evidence) -> Verdict | None:
 _NO_QUOTA = re.compile(r"\blimit: 0\b")
 
 
-@applies_when(phrases("exceeded your current quota", "limit: 0", "quota is exhausted"), not_defect=True)
+@applies_when(
+    phrases(
+        "exceeded your current quota | limit: 0 | quota is exhausted | exceeds your quota | exceed your quota | over your quota\n"
+    ),
+    not_defect=True,
+)
 def quota_used_up(evidence: Evidence) -> Verdict | None:
     """The whole quota is used up, or there never was one."""
     if _NO_QUOTA.search(evidence.text):
@@ -223,7 +235,11 @@ def rate_in_prose(evidence: Evidence) -> Verdict | None:
         return Verdict(code="SYS_RESOURCE_EXHAUSTED")
     if evidence.matches(_LONG_WINDOW):
         return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True)
-    if evidence.status == 403 and evidence.exit_code and not evidence.matches(_PER_MINUTE | _RATE_WORDS):
+    if (
+        evidence.status == 403
+        and (evidence.exit_code or evidence.raised)
+        and not evidence.matches(_PER_MINUTE | _RATE_WORDS)
+    ):
         # Clouds send 403 for a quota that somebody must raise, and 429 for a rate.
         return Verdict(code="TOOL_QUOTA_EXHAUSTED")
     return _rate(evidence)

@@ -176,7 +176,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         unexpected disconnect | terminating connection | connection failed | connection failure | mongonetworkerror
         protocol banner | failed to reconnect | failed, reason: | closed idle connection | eof detected | other side closed
         websocket connection to | connection has been closed | failed to open a connection | read error: connection
-        network failure | network problem
+        network failure | network problem | max retries exceeded
     """),
     ),
     (
@@ -214,7 +214,7 @@ _TLS = phrases(
     record layer failure | plain http request was sent to https | tls: unrecognized name | remote certificate is invalid
     certificate chain | issuer's authority | untrustedroot
     certificate is untrusted | certificate is self | host key is known | cannot verify | no peer certificate | bad certificate
-    valid certification path | err_cert_authority_invalid | err_cert_date_invalid | err_cert_common_name_invalid
+    valid certification path | certificate for this server is invalid | err_cert_authority_invalid | err_cert_date_invalid | err_cert_common_name_invalid
 """,
     "ssl: ",
 )
@@ -235,7 +235,7 @@ _WEBSOCKET = phrases("websocket")
 _WEBSOCKET_CLASSES = class_names("ConnectionClosedError ConnectionClosed WebSocketDisconnect")
 # Close codes of RFC 6455. They are phrases because libraries put them into the text only.
 _WS_POLICY = phrases("1008", "policy violation")
-_WS_LOGIN = phrases("4001", "4003", "4401", "4403")
+_WS_LOGIN = phrases("4001", "4003", "4004", "4401", "4403")
 _WS_TOO_BIG = phrases("1009", "message too big")
 _WS_CLOSED = phrases("1006", "1011", "1012", "1013", "1001", "no close frame", "closed", "abnormal")
 

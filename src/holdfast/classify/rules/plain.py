@@ -7,7 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from holdfast.classify.concepts import turned_away
+from holdfast.classify.concepts import FORBIDS_A_RETRY, INVALID, LIMIT, LOGIN, turned_away
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import find_late, late_phrases, phrases
 from holdfast.classify.sentences import LATER, LONGEST, NO_ANSWER, meaning
@@ -36,11 +36,7 @@ def by_meaning(evidence: Evidence) -> Verdict | None:
         return Verdict(code=code, weak=raised is not None)
     if evidence.exit_code is None and evidence.rpc_code is None and NO_ANSWER.search(evidence.text):
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE", weak=raised is not None)
-    if (
-        not evidence.matches(_LIMIT | _LOGIN | _INVALID)
-        and not evidence.named("ValueError")
-        and LATER.search(evidence.text)
-    ):
+    if not evidence.matches(FORBIDS_A_RETRY) and not evidence.named("ValueError") and LATER.search(evidence.text):
         return Verdict(code="PROVIDER_UNAVAILABLE", weak=raised is not None)
     return None
 
@@ -79,7 +75,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         object is not subscriptable | object is not iterable | object is not callable | object has no attribute | is not defined
         unsupported operand type | required positional argument | cannot read property | undefined is not | null pointer
         nil pointer
-        nullpointerexception | index out of range | index out of bounds | list index out
+        nullpointerexception | index out of range | index out of bounds | list index out | not json serializable
+        is not serializable | panicked at
         """),
     ),
     (
@@ -90,8 +87,32 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     """),
     ),
     ("SYS_RESOURCE_EXHAUSTED", phrases("enospc", "emfile", "no space left on device", "too many open files")),
-    ("PROVIDER_OUT_OF_MEMORY", phrases("cuda out of memory", "cuda error: out of memory", "cudamalloc")),
-    ("TOOL_OUT_OF_MEMORY", phrases("out of memory", "oomkilled")),
+    (
+        "PROVIDER_OUT_OF_MEMORY",
+        phrases("""
+        cuda out of memory | cuda error: out of memory | cudamalloc | insufficient system resources | requires more system memory
+        insufficient vram | not enough vram
+    """),
+    ),
+    (
+        "TOOL_EXECUTION_FAILED",
+        phrases("""
+        no kernel image | compiled with cuda | no nvidia driver | driver version is insufficient | no cuda gpus
+        shared libraries | missing dependencies to run
+    """),
+    ),
+    # A page that moves on while a program drives it stands still a moment later.
+    (
+        "TOOL_RESOURCE_BUSY",
+        phrases("""
+        page is navigating | execution context was destroyed | frame was detached | not attached to the page | stale element
+        element was detached | not attached to the dom
+    """),
+    ),
+    (
+        "TOOL_OUT_OF_MEMORY",
+        phrases("out of memory", "oomkilled", "low on memory", "java heap space", "outofmemoryerror"),
+    ),
     # This stands before the invalid requests: here the response is invalid.
     (
         "PROVIDER_MALFORMED_RESPONSE",
@@ -195,26 +216,6 @@ def by_words(evidence: Evidence) -> Verdict | None:
     return None if code is None else Verdict(code=code, weak=True)
 
 
-# A failure with one of these words is not known, but it names a limit, a login or an invalidity. The same call would
-# meet it again, and a retry could lock an account.
-_LIMIT = phrases("""
-    limit | quota | maximum | exceeded | exceeds | exhausted | too many | too long | too large | too big | allowance
-    upgrade | subscription | credit | billing | payment | tomorrow | not eligible | ineligible | eligibility
-    free tier | paid plan | purchase | at most | no more than
-""")
-_LOGIN = phrases("""
-    login | log in | logged in | sign in | signed in | signed out | logged out | authenticate | authentication
-    authorize | authorization | reauthenticate | re-authenticate | credential | password | passphrase | access token
-    api key | api token | inactive | not active | deactivated | blocked | banned | suspended | denied | prohibited
-    not allowed | not permitted | device code | expired | revoked
-""")
-_INVALID = phrases("""
-    invalid | illegal | malformed | unsupported | not supported | only supports | does not support | unrecognized | unrecognised | unknown option
-    cannot use both | incorrect | not valid | must be | must not | is required | missing | mismatch | incompatible
-    cannot be used | bad value
-    unexpected argument | check your setup | check your configuration | check your config | check your settings
-    not configured | misconfigured
-""")
 _ABSENT = phrases("does not exist", "not found", "no such")
 
 
@@ -233,18 +234,44 @@ _FAILED = late_phrases("""
 
 def failed_here(evidence: Evidence) -> Verdict | None:
     """A short text says that something could not be done, and names no reason to expect better next time."""
-    plain = evidence.source is Source.TEXT and evidence.raised is None and evidence.status is None
-    unspecific = plain and not evidence.matches(_LIMIT | _LOGIN | _INVALID | _ABSENT) and len(evidence.text) < LONGEST
+    plain = evidence.source is Source.TEXT and evidence.status is None and evidence.rpc_code is None
+    unspecific = plain and not evidence.matches(FORBIDS_A_RETRY | _ABSENT) and len(evidence.text) < LONGEST
     named = unspecific and find_late(evidence.text) & _FAILED
     return Verdict(code="TOOL_EXECUTION_FAILED", weak=True) if named else None
 
 
-@applies_when(_LIMIT | _LOGIN | _INVALID | _ABSENT)
+_WRITTEN = frozenset({Source.TEXT, Source.EXCEPTION})
+_DENIES = late_phrases("""
+    no | not | none | nothing | never | cannot | can't | couldn't | isn't | aren't | doesn't | don't | wasn't | won't | unable
+    must | should | only | already | without | but | instead | expected | wrong | requires | failed to | could not
+""")
+
+
+def explained(evidence: Evidence) -> Verdict | None:
+    """An exception says what is not so or must be so, and names nothing that passes: it is not retried.
+
+    "The gripper lost item 7" only says what happened. That may go well the next time.
+    """
+    if evidence.raised is None or evidence.source not in _WRITTEN or len(evidence.text.split(maxsplit=2)) <= 2:
+        return None
+    return Verdict(code="TOOL_EXECUTION_FAILED", weak=True) if find_late(evidence.text) & _DENIES else None
+
+
+_ANSWERED_NO = re.compile(r"['\"]ok['\"]: ?false\b")
+
+
+@applies_when(local=True)
+def answered_no(evidence: Evidence) -> Verdict | None:
+    """A web service answered `{"ok": false, "error": …}` with a code that no table lists. It did not accept the call."""
+    return Verdict(code="PROVIDER_BAD_REQUEST", weak=True) if _ANSWERED_NO.search(evidence.text) else None
+
+
+@applies_when(FORBIDS_A_RETRY | _ABSENT)
 def cautious(evidence: Evidence) -> Verdict | None:
     """The text names a limit, a login or an invalidity, and no rule knows more: it is not retried."""
-    if evidence.matches(_INVALID) and not evidence.matches(_LIMIT | _LOGIN) and evidence.raised is None:
+    if evidence.matches(INVALID) and not evidence.matches(LIMIT | LOGIN) and evidence.raised is None:
         return Verdict(code="PROVIDER_BAD_REQUEST", weak=True)
-    if evidence.matches(_ABSENT) and not evidence.matches(_LIMIT | _LOGIN | _INVALID):
+    if evidence.matches(_ABSENT) and not evidence.matches(FORBIDS_A_RETRY):
         return Verdict(code="TOOL_FILE_NOT_FOUND", weak=True)
     # Which limit and which login is not known, and a wrong guess would stop other calls with the same key.
     return Verdict(code="SYS_UNKNOWN", retryable=False, weak=True)
@@ -252,4 +279,4 @@ def cautious(evidence: Evidence) -> Verdict | None:
 
 EARLY = (by_meaning,)
 WORDS = (absent, exited_in_text, by_words)
-LAST = (failed_here, cautious)
+LAST = (answered_no, failed_here, cautious, explained)

@@ -78,7 +78,10 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
             "cannot find the path",
             "cannot find the file",
             "could not resolve to a",
-        ),
+            "from server (notfound)",
+            "repository not found",
+        )
+        | codes("grpc:not_found"),
     ),
     (
         "TOOL_RESOURCE_BUSY",
@@ -87,7 +90,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         currently holding | failed to lock | could not lock | unable to lock | is updating it | being updated by
         rehashing of slot | tryagain
         resource temporarily unavailable | currently unable to handle the request
-        hash sum mismatch | file has unexpected size | mirror sync in progress | target is busy | device is busy
+        mount point busy | device offline | hash sum mismatch | file has unexpected size | mirror sync in progress | target is busy | device is busy
     """),
     ),
     # gRPC's codes stand before the words, because the words after them are any text of the server.
@@ -148,7 +151,7 @@ _REPORT = phrases("""
     cypresserror | failed to resolve import | can't resolve '. | cannot find name | undefined name | arguments are required
     unrecognized arguments | unexpected argument | unknown option
     unknown flag | invalid option | unrecognized option | unknown shorthand flag | test results: | failing test
-    cannot find symbol | undeclared identifier | is not assignable to | undefined reference to
+    illegal option | cannot find symbol | undeclared identifier | is not assignable to | undefined reference to
 """) | codes("cypresserror assertionerror comparisonfailure")
 _FAILED_TESTS = re.compile(
     r"\b\d+ (?:failed|failing|failures?)\b.{0,60}\b(?:passed|total|tests?|run)\b|^--- fail: |^failed \S+::|\bfailures: \d",
@@ -162,7 +165,7 @@ _SERVER = phrases("""
     not master | low on resource | server is down | backend is down
     service unavailable | bad gateway | temporarily unavailable | may be down | internal server error | server error
     server is busy | server busy | service is unavailable | temporarily down | overloaded | server is overloaded
-    brokers are down | _all_brokers_down | an error on the server | internal error has occurred | internal error occurred
+    while executing your query | went wrong on our | brokers are down | _all_brokers_down | an error on the server | internal error has occurred | internal error occurred
 """)
 _BUSY = phrases("text file busy")
 _DEFECTS = class_names("""

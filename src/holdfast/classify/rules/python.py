@@ -166,7 +166,8 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("PROVIDER_CONTEXT_OVERFLOW", ("contextwindow", "contextlength")),
     ("PROVIDER_CONTENT_POLICY", ("contentfilter", "contentpolicy")),
     ("PROVIDER_MODEL_NOT_FOUND", ("nosuchmodel", "modelnotfound")),
-    ("TOOL_NOT_FOUND", ("notfound", "nosuchtool")),
+    ("TOOL_RESOURCE_BUSY", ("staleelement",)),
+    ("TOOL_NOT_FOUND", ("notfound", "nosuch", "notregistered", "doesnotexist")),
     ("TASK_LOOP_BOUND", ("maxsteps", "maxiteration", "recursionlimit", "maxturns")),
     ("PROVIDER_CONTENT_POLICY", ("guardrail", "moderation")),
     ("PROVIDER_CAPABILITY_MISSING", ("unsupported", "notsupported")),
@@ -296,7 +297,14 @@ _NO_ANSWER = phrases("""
 # Gemini's SDK names the reason by number: 2 the output limit, 3 safety, 4 recitation, 8 and above further filters.
 _FINISHED_FOR_SAFETY = re.compile(r"finish_reason\W.{0,120}?\bis ([34]|8|9|1\d)\b", re.DOTALL)
 _SAFETY = phrases("quick accessor")
-_NO_MODEL = phrases("unsupported model", "unknown model", "model not found", "invalid model name", "no such model")
+_NO_MODEL = phrases(
+    "unsupported model",
+    "unknown model",
+    "model not found",
+    "invalid model name",
+    "no such model",
+    "failed to load model",
+)
 _EMPTY_REQUEST = phrases("""
     messages cannot be empty | messages must not be empty | prompt cannot be empty | prompt must not be empty
     input cannot be empty | messages are required | list of messages | message is required | query cannot be empty
@@ -307,8 +315,11 @@ _CHOICE = phrases("""
     supported models
     supported providers | available providers | available models | valid options are | choose from | should be one of
     unknown provider
-    unsupported provider | does not support | is not a supported
+    unsupported provider | does not support | is not a supported | please ensure | please make sure | make sure that
+    please provide | please specify | must be smaller | must be larger
 """)
+# JavaScript reports an address or a header that it cannot send as a TypeError.
+_ADDRESS = phrases("failed to parse url", "invalid url", "invalid header value", "only absolute urls")
 _UNSET = phrases("must set | must provide | must specify | please set | environment variable | not set | must be set\n")
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
 _VARIABLE_OF_A_KEY = re.compile(r"_(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)\b")
@@ -381,16 +392,10 @@ def client_side(evidence: Evidence) -> Verdict | None:
         return Verdict(code="TOOL_OUTPUT_TOO_LARGE")
     if evidence.matches(_SAFETY) and _FINISHED_FOR_SAFETY.search(evidence.text):
         return Verdict(code="PROVIDER_CONTENT_POLICY")
-    if evidence.named("ValueError") and evidence.matches(_NO_MODEL):
-        return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
-    if evidence.named("ValueError") and evidence.matches(_EMPTY_REQUEST):
+    if evidence.named("ValueError") and (wrong := _wrong_value(evidence)) is not None:
+        return wrong
+    if evidence.named("TypeError") and evidence.matches(_ADDRESS):
         return Verdict(code="PROVIDER_BAD_REQUEST")
-    if evidence.named("ValueError") and evidence.matches(_CHOICE):
-        # The caller chose something that this library or model does not have. The code is not wrong, the choice is.
-        return Verdict(code="PROVIDER_BAD_REQUEST", weak=True)
-    if evidence.named("ValueError") and evidence.matches(_UNSET) and _VARIABLE.search(evidence.message):
-        secret = _VARIABLE_OF_A_KEY.search(evidence.message)
-        return Verdict(code="AUTH_FAILED" if secret else "PROVIDER_BAD_REQUEST", weak=True)
     if evidence.named("ValueError", "RuntimeError") and evidence.matches(_NO_ANSWER):
         # Frameworks report a response that they cannot use in this way. Another sample may be usable. It is not called
         # empty: an empty stream means that the context is full.
@@ -398,6 +403,21 @@ def client_side(evidence: Evidence) -> Verdict | None:
     if evidence.named("TypeError") and evidence.matches(_BAD_ARGUMENTS):
         # The model invented an argument. The model can correct its call when it sees the error.
         return Verdict(code="TOOL_INPUT_INVALID")
+    return None
+
+
+def _wrong_value(evidence: Evidence) -> Verdict | None:
+    """Return the verdict for a ValueError that says which value a library or a provider does not take."""
+    if evidence.matches(_NO_MODEL):
+        return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
+    if evidence.matches(_EMPTY_REQUEST):
+        return Verdict(code="PROVIDER_BAD_REQUEST")
+    if evidence.matches(_CHOICE):
+        # The caller chose something that this library or model does not have. The code is not wrong, the choice is.
+        return Verdict(code="PROVIDER_BAD_REQUEST", weak=True)
+    if evidence.matches(_UNSET) and _VARIABLE.search(evidence.message):
+        secret = _VARIABLE_OF_A_KEY.search(evidence.message)
+        return Verdict(code="AUTH_FAILED" if secret else "PROVIDER_BAD_REQUEST", weak=True)
     return None
 
 

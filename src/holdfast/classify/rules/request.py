@@ -17,7 +17,7 @@ _POLICY = phrases("""
     potentially unsafe | acceptable use | refused to answer | refused to generate | guardrail intervened | content violates
     recitation
     data may contain | unsafe or sensitive | can't assist with that | cannot assist with that | due to safety
-    biological risk | content was flagged | 敏感 | 违规 | 不安全内容
+    biological risk | content was flagged | nsfw | 敏感 | 违规 | 不安全内容
 """)
 
 _ACCOUNT_POLICY = phrases("data policy", "settings/privacy", "account is blocked", "account has been blocked")
@@ -101,6 +101,11 @@ _FETCH = phrases("""
 
 _NOT_A_FILE = phrases("credential", "a token", "access token", "the token")
 _IN_TIME = phrases("timeout", "timed out")
+_SERVER_AWAY = phrases(
+    "server unavailable", "service unavailable", "connection refused", "connection reset", "max retries exceeded"
+)
+_ITS_OWN_STATUS = frozenset({401, 403, 429, 502, 503, 504})
+"""With these statuses the caller's own request failed: "HTTP 401 error: Unable to fetch record"."""
 _BAD_OUTPUT = phrases("""
     model did not call a tool | failed to call a function | failed to generate json | failed to validate json
     failed_generation | failed to parse tool call | attempted to call tool | not in request.tools | malformed_function_call
@@ -135,7 +140,7 @@ def remote_fetch(evidence: Evidence) -> Verdict | None:
     if evidence.exit_code is not None or evidence.rpc_code is not None:
         # A tool that downloads is not a provider that fetches.
         return None
-    if evidence.matches(_NOT_A_FILE):
+    if evidence.matches(_NOT_A_FILE) or evidence.status in _ITS_OWN_STATUS or evidence.matches(_SERVER_AWAY):
         return None
     return Verdict(code="PROVIDER_TIMEOUT" if evidence.matches(_IN_TIME) else "PROVIDER_REMOTE_FETCH_FAILED")
 
@@ -198,14 +203,25 @@ _REJECTED_PART = phrases("""
 """)
 _SERVER_DEFECT = phrases("""
     object is not subscriptable | object has no attribute | unsupported operand type | object is not iterable
-    object is not callable | cannot read properties of | is not a function
+    object is not callable | cannot read properties of | is not a function | value is not callable
+""")
+# The server's own statement names something that its database lacks.
+_SCHEMA_LACKS = re.compile(
+    r"\b(?:column|relation|table|function|procedure|schema)\b.{0,80}\b(?:does not|doesn't) exist\b"
+)
+# A store that stopped writing stays so until somebody makes room.
+_STORE_CLOSED = phrases("""
+    store is read-only | is read-only | in read-only mode | read only mode | no space left on device | disk is full | disk full
+    disk usage exceeded | disk quota exceeded | readonly database
 """)
 
 
-@applies_when(_REJECTED_PART | _SERVER_DEFECT)
+@applies_when(_REJECTED_PART | _SERVER_DEFECT | _STORE_CLOSED | _MISSING)
 def never_heals(evidence: Evidence) -> Verdict | None:
-    """A 500 that this request causes: a part that the server does not know, or a type error in the server's code."""
+    """A 500 that stays: a part that the server does not know, a type error in its code, a store without room."""
     if evidence.status != 500 or evidence.raised is not None:
+        return None
+    if evidence.matches(_MISSING) and not _SCHEMA_LACKS.search(evidence.text):
         return None
     if evidence.matches(_REJECTED_PART):
         return Verdict(code="PROVIDER_CAPABILITY_MISSING")
@@ -218,6 +234,9 @@ def model_missing(evidence: Evidence) -> Verdict | None:
     if evidence.rpc_code is not None or evidence.exit_code is not None:
         return None
     if (evidence.status is None or evidence.status >= 500) and evidence.matches(_FOR_NOW):
+        return None
+    if evidence.status in (401, 403) and "model" not in evidence.text:
+        # "This website is no longer supported" is about no model, and the status names who may not.
         return None
     if evidence.matches(_NOT_FOR_YOU) and not evidence.matches(_MISSING_FOR_ALL):
         return Verdict(code="AUTH_FORBIDDEN")

@@ -53,6 +53,7 @@ _DOWN = phrases("""
     background loop has errored
     illegal memory access | engine loop is not running | engine process failed | worker died
     upstream providers failed | no healthy | not healthy | 5xx error | all models failed | failed for all models
+    no servers available | no hosts available | no brokers available | no nodes available
     all providers failed | runner process has terminated | runner process no longer running | has crashed
 """)
 # The words of a proxy that could not reach its server. A relay may send them with a 400.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.classify.concepts import meant
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import PAGE, class_names, codes, phrases
 
@@ -112,7 +113,8 @@ def success_that_failed(evidence: Evidence) -> Verdict | None:
         # A service that reports success for the transfer and a wrong request for the rest.
         if evidence.matches(_REQUEST_IS_WRONG):
             return Verdict(code="PROVIDER_BAD_REQUEST")
-        return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
+        # GraphQL and many web services send 200 with everything that they do not accept.
+        return Verdict(code=meant(evidence) or "PROVIDER_MALFORMED_RESPONSE")
     return None
 
 

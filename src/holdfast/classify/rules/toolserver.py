@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from holdfast.classify.concepts import meant
+from holdfast.classify.concepts import FORBIDS_A_RETRY, meant
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.identifiers import identified
 from holdfast.classify.phrases import class_names, phrases
-from holdfast.classify.sentences import meaning
+from holdfast.classify.sentences import LATER, meaning
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -35,6 +35,7 @@ _SESSION = phrases("""
     session not found | session terminated | session expired | unknown session | invalid session | no valid session
     session has expired
 """)
+_NONE_SENT = phrases("bad request: no valid session", "bad request: no session")
 # Transports of MCP clients. The tool's process is gone, so the call may be sent again after a restart.
 _DEAD = phrases("""
     connection closed | transport closed | server disconnected | stream closed | process exited | server exited
@@ -83,6 +84,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_INPUT_INVALID",
         phrases("""
         input validation | invalid_type | extra inputs are not permitted | additional properties | required property
+        cannot be empty | can't be empty | must not be empty | cannot be blank | can't be blank | should be defined | exact match
         schema validation
         invalid arguments for | invalid arguments | validation error for | validation errors for | does not match schema
     """),
@@ -142,7 +144,10 @@ def session_gone(evidence: Evidence) -> Verdict | None:
     """The server no longer knows the session. The client must initialise again, then resend (MCP)."""
     # Clients of MCP over HTTP print the body behind these words.
     over_http = evidence.status == 404 and "posting to endpoint" in evidence.text
-    return Verdict(code="TOOL_SESSION_EXPIRED") if over_http or _speaks_rpc(evidence) else None
+    if not over_http and not _speaks_rpc(evidence):
+        return None
+    # "Bad Request: No valid session ID provided": the client sent none, and sends none again.
+    return Verdict(code="TOOL_SESSION_EXPIRED", retryable=False if evidence.matches(_NONE_SENT) else None)
 
 
 @applies_when(_DEAD, local=True)
@@ -162,9 +167,15 @@ def by_number(evidence: Evidence) -> Verdict | None:
     # Servers use these numbers for every failure, so the text is more exact.
     if number == 0 or number not in _RPC or number in (-32000, -32001, -32603):
         return _by_words(evidence) or Verdict(code=_meant(evidence) or _RPC.get(number, "TOOL_EXECUTION_FAILED"))
+    if number == -32600 and evidence.matches(_OUTSIDE):
+        # Servers call everything that they do not do an invalid request.
+        return Verdict(code="TOOL_FORBIDDEN")
     return Verdict(code="TOOL_NOT_FOUND" if _NO_TOOL.search(evidence.text) else _RPC[number])
 
 
+_OUTSIDE = phrases(
+    "outside allowed | outside the allowed | not in the allowed | access denied | permission denied | not allowed\n"
+)
 _NO_TOOL = re.compile(r"\btool \S+ not found\b")
 _UNNAMED = Verdict(code="TOOL_EXECUTION_FAILED", weak=True)
 
@@ -196,6 +207,8 @@ _OF_A_TOOL: dict[Code, Code] = {
     "PROVIDER_MODEL_NOT_FOUND": "TOOL_FILE_NOT_FOUND",
 }
 """What a failure of a provider is called when a tool reports it."""
+_OF_A_NODE = frozenset(range(-32099, -32003))
+"""Numbers that servers choose. MCP uses none of them, so the server is a service of its own, such as a blockchain's node."""
 
 
 def _meant(evidence: Evidence) -> Code | None:
@@ -204,7 +217,11 @@ def _meant(evidence: Evidence) -> Code | None:
     if code is None and (status := _STATUS.search(evidence.text)) is not None:
         return _STATUSES.get(status[1]) or ("TOOL_RESOURCE_BUSY" if status[1] > "499" else None)
     code = code or identified(evidence) or meant(evidence)
-    return None if code is None else _OF_A_TOOL.get(code, code)
+    if code is None:
+        return "TOOL_RESOURCE_BUSY" if LATER.search(evidence.text) and not evidence.matches(FORBIDS_A_RETRY) else None
+    if code == "PROVIDER_UNAVAILABLE" and (evidence.rpc_code or 0) in _OF_A_NODE:
+        return code
+    return _OF_A_TOOL.get(code, code)
 
 
 def _by_words(evidence: Evidence) -> Verdict | None:

@@ -1,0 +1,219 @@
+"""Families of programs and the words they share: what each rule recognises, and a near miss that it leaves alone."""
+
+from __future__ import annotations
+
+import ftplib
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.classify import (
+    CLASSIFIER,
+    from_exception,
+    from_http,
+    from_jsonrpc,
+    from_process,
+    from_record,
+    from_stream,
+    from_text,
+    read_record,
+)
+from holdfast.classify.phrases import find_phrases, phrases
+from holdfast.faults import Fault
+
+
+def recorded(name: str, message: str, module: str = "acme.client") -> Fault:
+    exception = {"module": module, "type": name, "message": message}
+    return from_record(read_record(json.dumps({"kind": "exception", "exception": exception})))
+
+
+def over_rpc(number: int, message: str) -> Fault:
+    return from_jsonrpc({"error": {"code": number, "message": message}})
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "retryable"),
+    [
+        ("451 4.7.1 Greylisting in action, please come back later", "PROVIDER_UNAVAILABLE", True),
+        ("421 Service not available, closing control connection.", "PROVIDER_UNAVAILABLE", True),
+        ("550 5.1.1 <a@example.com>: Recipient address rejected", "PROVIDER_BAD_REQUEST", False),
+        ("550 Failed to open file: No such file or directory.", "TOOL_FILE_NOT_FOUND", False),
+        ("530 Login incorrect.", "AUTH_FAILED", False),
+        ("552 5.3.4 Message size exceeds fixed limit", "PROVIDER_REQUEST_TOO_LARGE", False),
+    ],
+)
+def test_a_reply_of_a_mail_or_file_server_means_the_opposite_of_a_status(text: str, code: str, retryable: bool):
+    fault = from_text(text)
+    assert (fault.code, fault.retryable) == (code, retryable)
+
+
+def test_a_status_of_http_is_no_reply_of_a_mail_server():
+    assert from_text("503 Service Unavailable").code == "PROVIDER_UNAVAILABLE"
+    assert from_text("error 530: the origin is down").retryable
+    assert from_http(550, body="550 Failed to open file").retryable
+
+
+def test_ftplib_says_whether_a_reply_passes():
+    assert from_exception(ftplib.error_temp("425 Can't build data connection")).retryable
+    assert not from_exception(ftplib.error_perm("553 Could not create file.")).retryable
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"errors": [{"message": "no", "extensions": {"code": "GRAPHQL_VALIDATION_FAILED"}}]}, "PROVIDER_BAD_REQUEST"),
+        ({"errors": [{"message": 'Cannot query field "foo" on type "Query"'}]}, "PROVIDER_BAD_REQUEST"),
+        ({"errors": [{"message": "Not Authorised!", "extensions": {"code": "UNAUTHENTICATED"}}]}, "AUTH_FAILED"),
+        ({"errors": [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}]}, "PROVIDER_RATE_LIMITED"),
+        ({"errors": [{"message": "???"}]}, "PROVIDER_MALFORMED_RESPONSE"),
+    ],
+)
+def test_graphql_sends_a_success_and_names_the_failure_inside(body: Any, code: str):
+    fault = from_http(200, body=body)
+    assert fault.code == code or (code == "AUTH_FAILED" and fault.code == "AUTH_FORBIDDEN")
+
+
+def test_a_web_service_that_answers_no_did_not_accept_the_call():
+    slack = "The request to the Slack API failed.\nThe server responded with: {'ok': False, 'error': 'no_text'}"
+    assert recorded("SlackApiError", slack, "slack_sdk.errors").code == "PROVIDER_BAD_REQUEST"
+    assert recorded("SlackApiError", slack.replace("no_text", "ratelimited"), "slack_sdk.errors").retryable
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("collection not loaded", "TOOL_EXECUTION_FAILED"),
+        ("no graphql provider present, import a schema first!", "TOOL_EXECUTION_FAILED"),
+        ("the field dim is 768, but the entities have 1024", "TOOL_EXECUTION_FAILED"),
+        ("the gripper lost its grip on item 7", "SYS_UNKNOWN"),
+        ("not", "SYS_UNKNOWN"),
+    ],
+)
+def test_an_exception_that_says_what_is_not_so_is_not_retried(message: str, code: str):
+    fault = recorded("WidgetError", message)
+    assert (fault.code, fault.retryable) == (code, code == "SYS_UNKNOWN")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (
+            "LM Studio rate limit reached\nHTTP 429: Too Many Requests\nCheck the billing details",
+            "PROVIDER_RATE_LIMITED",
+        ),
+        ("You exceeded your current quota, please check your plan and billing details", "PROVIDER_BILLING"),
+        ("generation time budget exceeded", "PROVIDER_TIMEOUT"),
+        ("Budget exceeded for this key", "PROVIDER_BILLING"),
+        ("This request exceeds your quota. You have 2 characters remaining", "PROVIDER_QUOTA_EXHAUSTED"),
+        ("Your account has run out of searches.", "PROVIDER_QUOTA_EXHAUSTED"),
+        ("[error: Copilot error: text-too-long]", "PROVIDER_CONTEXT_OVERFLOW"),
+        ("ERROR : connection failed: fe_sendauth: no password supplied", "AUTH_FAILED"),
+        ("java.lang.OutOfMemoryError: Java heap space", "TOOL_OUT_OF_MEMORY"),
+        ("thread 'main' panicked at 'called unwrap on a None value'", "SYS_PROGRAMMING_ERROR"),
+        ("com.mysql.cj.jdbc.exceptions.CommunicationsException: Communications link failure", "CONN_RESET"),
+        ("The certificate for this server is invalid.", "CONN_TLS_HANDSHAKE_FAILED"),
+        ("Status code 403. This website is no longer supported", "AUTH_FORBIDDEN"),
+    ],
+)
+def test_words_around_a_failure_do_not_mislead(text: str, code: str):
+    assert from_text(text).code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "code"),
+    [
+        (
+            "ServiceUnavailable",
+            "503 Getting metadata from plugin failed with error: 'str' has no attribute",
+            "AUTH_FAILED",
+        ),
+        ("ServiceUnavailable", "503 Getting metadata from plugin failed: timed out", "PROVIDER_UNAVAILABLE"),
+        ("StaleElementReferenceException", "Message: stale element reference", "TOOL_RESOURCE_BUSY"),
+        ("NoSuchElementException", "Message: Unable to locate element: #login", "TOOL_NOT_FOUND"),
+        ("Error", "Page.evaluate: Execution context was destroyed, because of a navigation", "TOOL_RESOURCE_BUSY"),
+        ("RequestError", "Error during request to server: Max retries exceeded", "CONN_RESET"),
+        ("TwilioRestException", "HTTP 401 error: Unable to fetch record: Authenticate", "AUTH_FAILED"),
+        (
+            "StartUpError",
+            "Acme did not start up in 5 seconds. Either the URL is wrong or it is slow",
+            "PROVIDER_TIMEOUT",
+        ),
+        ("ServiceError", "failed (TypeError('Object of type X is not JSON serializable'))", "SYS_PROGRAMMING_ERROR"),
+        (
+            "ModelError",
+            "NSFW content detected. Try running it again, or try a different prompt.",
+            "PROVIDER_CONTENT_POLICY",
+        ),
+    ],
+)
+def test_the_text_of_a_library_is_read_by_its_meaning(name: str, message: str, code: str):
+    assert recorded(name, message).code == code
+
+
+def test_an_exception_of_aws_counts_before_the_status_around_it():
+    message = "Bad response code: {'status_code': 400, 'headers': {':exception-type': 'internalServerException'}}"
+    assert recorded("ValueError", message, "builtins").retryable
+
+
+@pytest.mark.parametrize(
+    ("stderr", "code"),
+    [
+        ("GraphQL: Something went wrong while executing your query.", "PROVIDER_UNAVAILABLE"),
+        ("Oops! Something went wrong! ESLint could not find a configuration.", "TOOL_EXECUTION_FAILED"),
+        ("Failed to connect to the host via ssh: ssh: illegal option -- -", "TOOL_EXECUTION_FAILED"),
+        ("you've reached the limit of apps for your plan", "TOOL_QUOTA_EXHAUSTED"),
+        ("the maximum line length of your code is 120", "TOOL_EXECUTION_FAILED"),
+        ("mount: /mnt: /dev/sdb1 already mounted or mount point busy.", "TOOL_RESOURCE_BUSY"),
+        ("remote: Repository not found.\nfatal: repository not found", "TOOL_FILE_NOT_FOUND"),
+        ('returned http error: 400 and server response: {"error":"invalid_grant"}', "AUTH_TOKEN_EXPIRED"),
+    ],
+)
+def test_stderr_is_read_by_its_meaning(stderr: str, code: str):
+    assert from_process(1, stderr).code == code
+
+
+@pytest.mark.parametrize(
+    ("number", "message", "code", "retryable"),
+    [
+        (-32603, "workspace name cannot be empty", "TOOL_INPUT_INVALID", False),
+        (-32600, "Working directory outside allowed paths", "TOOL_FORBIDDEN", False),
+        (-32600, "Invalid Request", "TOOL_INPUT_INVALID", False),
+        (-32005, "Node is behind by 206 slots", "PROVIDER_UNAVAILABLE", True),
+        (-32603, "Conflict occurred while saving. Please try again.", "TOOL_RESOURCE_BUSY", True),
+        (-32603, "Invalid page. Please try again.", "TOOL_INPUT_INVALID", False),
+        (-32000, "Bad Request: No valid session ID provided", "TOOL_SESSION_EXPIRED", False),
+        (-32000, "Session not found", "TOOL_SESSION_EXPIRED", True),
+    ],
+)
+def test_a_server_of_tools_is_read_by_its_words(number: int, message: str, code: str, retryable: bool):
+    fault = over_rpc(number, message)
+    assert (fault.code, fault.retryable) == (code, retryable)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "put local object: shard: store is read-only",
+        "column users.foo does not exist",
+        "Value is not callable: null at row 6",
+    ],
+)
+def test_a_500_that_stays_is_not_retried(message: str):
+    assert not from_http(500, body={"error": message}).retryable
+    assert from_http(500, body={"error": "the session does not exist here"}).retryable
+
+
+def test_an_error_that_is_printed_after_the_events_is_read():
+    events = 'data: {"candidates": [{"content": {"parts": [{"text": "a"}]}}]}\n\n'
+    error = json.dumps({"error": {"code": 503, "message": "high demand", "status": "UNAVAILABLE"}}, indent=2)
+    assert from_stream(f"{events}{error}\n").category.value == "unavailable"
+    assert from_stream(events).code == "PROVIDER_STREAM_CUT"
+
+
+def test_phrases_that_are_declared_later_are_found_in_words_seen_before():
+    text = "the zeppelin wants helium"
+    assert find_phrases(text) == 0
+    group = phrases("zeppelin wants")
+    assert find_phrases(text) == group
+    assert CLASSIFIER.rules
