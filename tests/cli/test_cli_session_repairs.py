@@ -142,6 +142,17 @@ def test_FU8_resolve_rejects_what_is_not_one_answer(path, flags, says):
     assert document(path, "show", "release")["unknown_steps"] != []
 
 
+def test_FU8_the_first_one_who_resolves_counts_and_the_second_learns_who_it_was(path):
+    resolve = (path, "resolve", "release", "2/deploy")
+    assert verb(*resolve, "--happened", "--result", "7", "--by", "ann").exit_code == 0
+    assert verb(*resolve, "--happened", "--result", "7").exit_code == 0  # the same again
+    second = verb(*resolve, "--not-happened", "--by", "bob")
+    assert second.exit_code != 0
+    assert "resolved as happened, with the result 7, by ann at 20" in " ".join(second.stderr.split())
+    assert "resolved by ann: 7" in verb(path, "show", "release").stdout
+    assert again(path, ship) == 7
+
+
 def test_FU8_resolve_of_a_step_that_is_known_names_those_that_are_not(path):
     result = verb(path, "resolve", "release", "pay", "--happened")
     assert result.exit_code == 2

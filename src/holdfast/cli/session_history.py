@@ -183,7 +183,8 @@ def _step_row(step: StepHistory) -> tuple[str, ...]:
     took = "-"
     if step.began_at is not None and step.ended_at is not None:
         took = f"{step.ended_at - step.began_at:.3g} s"
-    settled = "resolved: " if step.resolved else ""
+    by = f" by {step.resolved_by}" if step.resolved_by else ""
+    settled = f"resolved{by}: " if step.resolved else ""
     result = f"{settled}{step.result}" or "-"
     return (_clock(at), step.state, _short(step.call), took, str(step.runs + step.retries), _short(result))
 

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import confirmed, narrate, show_json
 from holdfast.cli.session_history import command
+from holdfast.cli.sessions import person
 from holdfast.faults import InvalidError
 from holdfast.sessions.admin import abandon_turn, find, fork_session, overview, resolve_step, retry_turn
 
@@ -35,11 +36,11 @@ def result_of(text: str | None, *, happened: bool, not_happened: bool) -> Any:
 
 
 async def sessions_resolve(
-    store: Store, given: str, key: str, *, happened: bool, result: Any, url: str | None, as_json: bool
+    store: Store, given: str, key: str, *, happened: bool, result: Any, by: str | None, url: str | None, as_json: bool
 ) -> Exit:
     """Record whether a step of unknown outcome has happened. Its program may be waiting for this, or not run at all."""
     session = await find(store, given)
-    resolved = await resolve_step(store, session, key, happened=happened, result=result)
+    resolved = await resolve_step(store, session, key, happened=happened, result=result, by=by or person())
     left = (await overview(store, session)).unknown
     if as_json:
         facts = {

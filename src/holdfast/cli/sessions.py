@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "answer_of",
     "ids_from",
+    "person",
     "record_document",
     "rules_of",
     "sessions_answer",
@@ -170,14 +171,18 @@ def answer_of(value: str | None, *, yes: bool, no: bool, dismiss: bool, reason: 
     return Answer(value=True if yes else value, reason=reason)
 
 
+def person() -> str:
+    """Return who uses this command, for the audit trail: `ann@laptop`."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
 async def sessions_answer(
     store: Store, given: str, question: str, reply: Answer, *, by: str | None, as_json: bool
 ) -> Exit:
     """Record an answer to a question. The program that waits for it need not run."""
     session = await find(store, given)
     id_ = await _question_id(store, session, question)
-    # The audit trail names the person who answered. Without --by it is the user of this machine.
-    answered = await answer(store, session, id_, reply, by=by or f"{getpass.getuser()}@{socket.gethostname()}")
+    answered = await answer(store, session, id_, reply, by=by or person())
     if as_json:
         show_json({"schema": "holdfast.sessions.answer/1", "session": session, **msgspec.to_builtins(answered)})
     else:

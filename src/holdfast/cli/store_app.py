@@ -237,16 +237,17 @@ def sessions_resolve(
     happened: Annotated[bool, typer.Option("--happened", help="The step has happened.")] = False,
     not_happened: Annotated[bool, typer.Option("--not-happened", help="It has not: it runs again.")] = False,
     result: Annotated[str | None, typer.Option(help="What the step returned, as JSON; by default, null.")] = None,
+    by: Annotated[str | None, typer.Option(help="Who found it out; by default, you.")] = None,
     store: _Store = None,
     as_json: _Json = False,
 ) -> None:
-    """Record whether a step of unknown outcome has happened. Its program need not run."""
+    """Record whether a step of unknown outcome has happened. Its program need not run. The first one who does counts."""
     from holdfast.cli.session_repairs import result_of
     from holdfast.cli.session_repairs import sessions_resolve as verb
 
     def resolve(opened: Store) -> Awaitable[Exit]:
         given = result_of(result, happened=happened, not_happened=not_happened)
-        return verb(opened, session, key, happened=happened, result=given, url=store, as_json=as_json)
+        return verb(opened, session, key, happened=happened, result=given, by=by, url=store, as_json=as_json)
 
     _perform_on(store, resolve)
 

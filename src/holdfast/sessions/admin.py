@@ -15,12 +15,22 @@ import msgspec
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import machine
-from holdfast.sessions.journal import VERSION, audit, fresh_id, memory_of, read_snapshot
+from holdfast.sessions.journal import VERSION, audit, entries_of, fresh_id, memory_of, read_snapshot
 from holdfast.sessions.lease import is_gone, take
-from holdfast.sessions.log import EntryBody, SessionMemory, StateChanged, TurnEnded, new_entry
+from holdfast.sessions.log import (
+    EntryBody,
+    SessionMemory,
+    StateChanged,
+    StepEnded,
+    StepEntry,
+    StepStarted,
+    TurnEnded,
+    new_entry,
+    read_entry,
+)
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
 from holdfast.sessions.questions.question import KINDS, Question, question_of
-from holdfast.sessions.steps import anew, key_of, resolution, suffix
+from holdfast.sessions.steps import Finding, already_resolved, anew, call_text, key_of, settlement, suffix
 from holdfast.stores import (
     Checkpoint,
     Commit,
@@ -43,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Overview",
     "abandon_turn",
+    "check_repeated",
     "close",
     "find",
     "fork_session",
@@ -275,21 +286,69 @@ async def _log_until(
     return memory, entries
 
 
-async def resolve_step(store: Store, session: str, key: str, *, happened: bool, result: Any = None) -> str:
+async def resolve_step(
+    store: Store,
+    session: str,
+    key: str,
+    *,
+    happened: bool,
+    result: Any = None,
+    by: str = "",
+    runtime: Runtime | None = None,
+) -> str:
     """Record whether a step of unknown outcome has happened, from any process; return the step's whole key.
 
         async with open_store() as store:
-            await resolve_step(store, "release-42", "deploy", happened=True, result=7)
+            await resolve_step(store, "release-42", "deploy", happened=True, result=7, by="ann")
 
     `key` is the step's key, or its beginning if that is clear, with or without the session's id. If the step happened, `result` is its
     result from now on; if not, the step runs again when the program calls it. A program that runs now learns it at its next call.
+    `by` says who found it out, and the clock of `runtime` when. The first resolution counts. You may repeat it.
 
-    Raises `InvalidError` if no unknown step has this key, SESS_NOT_FOUND for an unknown session and SESS_CLOSED for a closed one.
+    Raises SESS_ALREADY_ANSWERED if the step was resolved otherwise before, with who did it and when. Raises `InvalidError` if no unknown
+    step has this key, SESS_NOT_FOUND for an unknown session and SESS_CLOSED for a closed one.
     """
-    memory = await memory_of(store, session)
-    ended, record = resolution(memory, session, key, happened=happened, result=result)
-    await store.commit(Commit(session=session, entries=(new_entry(ended, fresh_id()),), audit=(record,)))
-    return record.correlation
+    finding = Finding.of(happened=happened, result=result, by=by, at=(runtime or default_runtime()).clock.wall())
+    try:
+        settled = settlement(await memory_of(store, session), session, key, finding)
+        entries = (new_entry(settled.ended, fresh_id()),)
+        await store.commit(Commit(session=session, entries=entries, claim=settled.claim, audit=(settled.record,)))
+    except HoldfastError as error:
+        return await check_repeated(store, session, key, finding, error)
+    return settled.key
+
+
+async def check_repeated(store: Store, session: str, key: str, finding: Finding, error: HoldfastError) -> str:
+    """Return the key of a step that was resolved the same way before. Raise SESS_ALREADY_ANSWERED if it was resolved otherwise.
+
+    `error` says why the finding could not be stored. It is raised if nobody has resolved the step.
+    """
+    if error.fault.code not in ("PROTO_DUPLICATE_ID", "CONFIG_OPTION_INVALID"):
+        raise error
+    wanted = key.removeprefix(f"{session}/")
+    open_ = (await memory_of(store, session)).unknown()
+    if error.fault.code == "CONFIG_OPTION_INVALID" and any(after.startswith(wanted) for after in open_):
+        # The beginning of a key fits several doubts, or the result cannot be stored.
+        raise error
+    started: dict[str, StepEntry] = {}
+    resolved: dict[str, StepEnded] = {}
+    async for entry in entries_of(store, session, (await store.session(session)).oldest - 1):
+        match body := read_entry(session, entry):
+            case StepStarted():
+                # It ran again: what was found out about the last run is over.
+                started[suffix(body.turn, body.step)] = body
+                resolved.pop(suffix(body.turn, body.step), None)
+            case StepEnded() if body.resolution is not None:
+                resolved.setdefault(suffix(body.turn, body.step), body)
+            case _:
+                pass
+    found = [wanted] if wanted in resolved else [after for after in resolved if wanted and after.startswith(wanted)]
+    if len(found) != 1:
+        raise error
+    first = resolved[found[0]]
+    if not finding.is_same(first):
+        raise already_resolved(session, first, call_text(started.get(found[0], first))) from error
+    return key_of(session, found[0])
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
-from holdfast.sessions.journal import memory_of
+from holdfast.sessions.journal import entries_of, memory_of
 from holdfast.sessions.log import (
     Answered,
     QuestionRaised,
@@ -29,10 +29,8 @@ from holdfast.stores.redaction import Mask
 from holdfast.stores.verification import records_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from holdfast.sessions.log import EntryBody
-    from holdfast.stores import AuditRecord, Entry, Store
+    from holdfast.stores import AuditRecord, Store
 
 __all__ = ["History", "QuestionHistory", "StepHistory", "StepState", "TurnHistory", "history_of"]
 
@@ -64,6 +62,8 @@ class StepHistory(msgspec.Struct, kw_only=True):
     """The result, or the fault, cut and masked."""
     resolved: bool = False
     """Whether a person or a check settled what happened, after the outcome was unknown."""
+    resolved_by: str = ""
+    """Who settled it, if the log says so."""
 
 
 class TurnHistory(msgspec.Struct, kw_only=True):
@@ -116,7 +116,7 @@ async def history_of(store: Store, session: str) -> History:
     """
     record = await store.session(session)
     reader = _Reader(session, record.oldest)
-    async for entry in _entries(store, session, record.oldest - 1):
+    async for entry in entries_of(store, session, record.oldest - 1):
         body = read_entry(session, entry)
         if body is not None:
             reader.take(body, entry.at)
@@ -130,13 +130,6 @@ async def history_of(store: Store, session: str) -> History:
     async for sealed in records_of(store, session_chain(session)):
         reader.annotate(sealed)
     return reader.history
-
-
-async def _entries(store: Store, session: str, after: int) -> AsyncIterator[Entry]:
-    while page := await store.read(session, after=after):
-        for entry in page:
-            yield entry
-        after = page[-1].offset
 
 
 class _Reader:
@@ -197,7 +190,13 @@ class _Reader:
             step.resolved = True
 
     def _ended(self, body: StepEnded, at: float | None) -> None:
+        known = self.steps.get(suffix(body.turn, body.step))
+        if body.resolution is not None and known is not None and known.state != "unknown":
+            # Somebody else was faster. The first resolution counts.
+            return
         step = self._step(body)
+        if body.resolution is not None:
+            step.resolved, step.resolved_by = True, body.resolution.by
         step.ended_at = at
         # A step that is safe to repeat writes no start, so its end is what shows that it ran.
         if step.effect is None:

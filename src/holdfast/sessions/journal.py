@@ -39,7 +39,7 @@ from holdfast.stores.errors import damaged
 from holdfast.stores.verification import ANCHORS, anchor_of, head_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from contextvars import Token
 
     from holdfast.events import Event
@@ -53,6 +53,7 @@ __all__ = [
     "Journal",
     "Recorder",
     "audit",
+    "entries_of",
     "fresh_id",
     "memory_of",
     "read_memory",
@@ -86,6 +87,14 @@ def audit(kind: str, correlation: str, /, **payload: Any) -> NewAudit:
 async def memory_of(store: Store, session: str) -> SessionMemory:
     """Return what a session knows from its log, without opening it."""
     return (await read_memory(store, session)).memory
+
+
+async def entries_of(store: Store, session: str, after: int) -> AsyncIterator[Entry]:
+    """Yield the entries of a session's log after an offset."""
+    while page := await store.read(session, after=after):
+        for entry in page:
+            yield entry
+        after = page[-1].offset
 
 
 class Read(NamedTuple):

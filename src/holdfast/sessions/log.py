@@ -22,6 +22,7 @@ __all__ = [
     "EntryBody",
     "Message",
     "QuestionRaised",
+    "Resolution",
     "SessionMemory",
     "StateChanged",
     "StepAccepted",
@@ -91,6 +92,15 @@ class StepStarted(EntryBody, frozen=True, tag="step_started"):
     """The arguments as text, masked and cut, for the person who has to find out what happened."""
     key: str = ""
     """The idempotency key it began with, for its tool's `verify`: in a fork of the session the step has another one."""
+    begun: str = ""
+    """The id of this entry: only the memory has it. It tells one doubt about a step from the next, so that each is resolved once."""
+
+
+class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who found out what became of a step of unknown outcome, and when."""
+
+    by: str = ""
+    at: float = 0.0
 
 
 class StepEnded(EntryBody, frozen=True, tag="step_ended"):
@@ -112,6 +122,10 @@ class StepEnded(EntryBody, frozen=True, tag="step_ended"):
     effect: str | None = None
     key: str = ""
     """As in its start: only the memory has them here."""
+    begun: str = ""
+    """As in its start, while its outcome is unknown."""
+    resolution: Resolution | None = None
+    """Set if somebody resolved it. Earlier versions did not write it."""
     settles: str = ""
     """The step of an earlier turn whose result, as somebody resolved it, is the result of this one."""
 
@@ -305,7 +319,7 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
             case TurnEnded(outcome=outcome):
                 self._end_turn(outcome)
             case StepStarted() | StepEnded():
-                self._apply_step(body)
+                self._apply_step(body, id_)
             case QuestionRaised():
                 self._apply_question(body)
             case Answered(id=question):
@@ -374,15 +388,14 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.answers = {question: answer for question, answer in self.answers.items() if question in kept}
         self.steps, self.questions = {}, {}
 
-    def _apply_step(self, body: StepStarted | StepEnded) -> None:
+    def _apply_step(self, body: StepStarted | StepEnded, id_: str) -> None:
         turn, name = body.turn, body.step
         old = f"{turn}/{name}"
         if (self.own and turn == self.turn) or old in self.session_steps:
             # A step outside of turns, as version 1 wrote it.
-            self.session_steps[old] = _with_start(body, self.session_steps.get(old))
+            _put(self.session_steps, old, body, id_)
         elif self.is_open(turn):
-            steps = self.steps_of(turn)
-            steps[name] = _with_start(body, steps.get(name))
+            _put(self.steps_of(turn), name, body, id_)
             if isinstance(body, StepEnded) and body.settles in self.settled:
                 self.settled = {key: kept for key, kept in self.settled.items() if key != body.settles}
         elif old in self.doubts and isinstance(body, StepEnded) and not body.unknown:
@@ -397,11 +410,21 @@ def is_doubtful(entry: StepStarted | StepEnded) -> bool:
     return entry.unknown if isinstance(entry, StepEnded) else entry.effect == "unsafe"
 
 
-def _with_start(body: StepStarted | StepEnded, before: StepStarted | StepEnded | None) -> StepStarted | StepEnded:
-    """Return the entry with what only the start of the step says: its function and its arguments as text."""
-    if isinstance(body, StepEnded) and before is not None and (before.fn or before.shown or before.effect):
-        return msgspec.structs.replace(body, fn=before.fn, shown=before.shown, effect=before.effect, key=before.key)
-    return body
+def _put(steps: dict[str, StepEntry], name: str, body: StepEntry, id_: str) -> None:
+    """Keep the last entry about a step, with what only its start says: its function and its arguments as text."""
+    before = steps.get(name)
+    if isinstance(body, StepStarted):
+        steps[name] = msgspec.structs.replace(body, begun=id_) if is_doubtful(body) else body
+        return
+    if body.resolution is not None and (before is None or not is_doubtful(before)):
+        # The program itself, or somebody else, was faster to find out. The first one counts.
+        return
+    if before is not None and (before.fn or before.shown or before.effect):
+        begun = before.begun if body.unknown else ""
+        body = msgspec.structs.replace(
+            body, fn=before.fn, shown=before.shown, effect=before.effect, key=before.key, begun=begun
+        )
+    steps[name] = body
 
 
 # --- what changed in the context ---

@@ -16,6 +16,7 @@ from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
 from holdfast.sessions import codec, machine
+from holdfast.sessions.admin import check_repeated
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take
 from holdfast.sessions.log import Message, StateChanged, StepAccepted
@@ -25,7 +26,7 @@ from holdfast.sessions.questions.broker import QuestionBroker
 from holdfast.sessions.questions.question import question_of
 from holdfast.sessions.questions.remedies import Remedies
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.steps import key_of, resolution, stored_step
+from holdfast.sessions.steps import Finding, key_of, settlement, stored_step
 from holdfast.sessions.turn import TurnRunner
 from holdfast.stores import Claim, NewSession, SessionState, shared
 from holdfast.stores.address import open_store
@@ -461,17 +462,26 @@ class Session:
         await self._journal.save(self.context)
         return self._journal.seen
 
-    async def resolve(self, key: str, *, happened: bool, result: Any = None) -> None:
+    async def resolve(self, key: str, *, happened: bool, result: Any = None, by: str = "") -> None:
         """Record whether a step whose outcome is unknown has happened.
 
-            await session.resolve(session.unknown[0], happened=True, result={"id": 7})
+            await session.resolve(session.unknown[0], happened=True, result={"id": 7}, by="ann")
 
-        If it happened, `result` is the step's result from now on; if not, the step runs again. Raises `InvalidError` for a key that
-        is not in `unknown`.
+        If it happened, `result` is the step's result from now on; if not, the step runs again. `by` says who found it out. The first
+        resolution counts, also if somebody resolves the step at the same moment elsewhere. You may repeat it.
+
+        Raises SESS_ALREADY_ANSWERED if the step was resolved otherwise before, with who did it and when; and `InvalidError` for a key
+        that is not in `unknown`.
         """
         await self._journal.catch_up()
-        ended, record = resolution(self._journal.memory, self.id, key, happened=happened, result=result)
-        await self._journal.write(ended, audit=(record,))
+        finding = Finding.of(happened=happened, result=result, by=by, at=self._clock.wall())
+        try:
+            settled = settlement(self._journal.memory, self.id, key, finding)
+            await self._journal.write(settled.ended, claim=settled.claim, audit=(settled.record,))
+        except HoldfastError as error:
+            await check_repeated(self._store, self.id, key, finding, error)
+        # Somebody else may have written the same.
+        await self._journal.catch_up()
 
     async def accept(self, key: str) -> None:
         """Let a stored step stand for calls of its function with other arguments, too: a way out of SESS_STEP_DRIFT.

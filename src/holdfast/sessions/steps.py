@@ -11,6 +11,8 @@ step says what is known (the step and its arguments, masked and cut) and everyth
 from __future__ import annotations
 
 import shlex
+from datetime import UTC, datetime
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -19,7 +21,8 @@ from holdfast.faults import Fault, HoldfastError, InvalidError, OutcomeUnknownEr
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
 from holdfast.sessions.journal import audit
-from holdfast.sessions.log import QuestionRaised, StepEnded, StepsForgotten, StepStarted, is_doubtful
+from holdfast.sessions.log import QuestionRaised, Resolution, StepEnded, StepsForgotten, StepStarted, is_doubtful
+from holdfast.stores import Claim
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,14 +35,17 @@ if TYPE_CHECKING:
 __all__ = [
     "Attempts",
     "Drifted",
+    "Finding",
     "Identity",
     "Repeat",
     "Return",
     "Run",
+    "Settlement",
     "StepDecision",
     "Unknown",
     "Use",
     "Uses",
+    "already_resolved",
     "anew",
     "call_text",
     "decide_step",
@@ -51,7 +57,7 @@ __all__ = [
     "may_have_happened",
     "name_in",
     "needs_start",
-    "resolution",
+    "settlement",
     "shown",
     "step_name",
     "stored_step",
@@ -62,6 +68,8 @@ __all__ = [
 _HASH = 16
 """How many digits of the arguments' hash a name has: 64 bits, so that a million steps of one function do not collide."""
 _KEY = "key:"
+_RESOLVER = "resolve"
+"""The client name under which the store keeps the claims on doubts."""
 _CUT = 1_000
 """Characters of a step's arguments that are kept."""
 _SHOWN = 160
@@ -386,10 +394,37 @@ def _window(text: str, around: int) -> str:
     return f"{'(…' if start else ''}{part}{'…' if start + _SHOWN < len(text) else ''}"
 
 
-def resolution(
-    memory: SessionMemory, session: str, key: str, *, happened: bool, result: Any
-) -> tuple[StepEnded, NewAudit]:
-    """Return the entry and the audit record that settle a doubt.
+class Finding(NamedTuple):
+    """What somebody found out about a step of unknown outcome."""
+
+    happened: bool
+    result: bytes
+    """Its result as JSON; null if it did not happen."""
+    by: str
+    at: float
+
+    @classmethod
+    def of(cls, *, happened: bool, result: Any, by: str, at: float) -> Finding:
+        return cls(happened, codec.encode_given(result if happened else None, "session.resolve"), by, at)
+
+    def is_same(self, ended: StepEnded) -> bool:
+        """Whether a stored resolution says the same. Who found it out, and when, does not matter."""
+        return ended.ok is self.happened and bytes(ended.result) == self.result
+
+
+class Settlement(NamedTuple):
+    """The parts of the commit that settles a doubt."""
+
+    key: str
+    """The whole key of the step."""
+    ended: StepEnded
+    record: NewAudit
+    claim: Claim
+    """The store takes one finding for a doubt, and rejects any other."""
+
+
+def settlement(memory: SessionMemory, session: str, key: str, finding: Finding) -> Settlement:
+    """Return what settles a doubt.
 
     `key` is the whole key, what follows the session in it, or the beginning of that if it is the only one. Raise `InvalidError` for
     a key that is not of an unknown step.
@@ -401,11 +436,41 @@ def resolution(
         known = ", ".join(key_of(session, after) for after in (found or doubts))
         expected = f"one of the unknown steps ({known or 'none'})"
         raise InvalidError.at("session.resolve", expected, key)
-    entry = doubts[found[0]]
-    stored = msgspec.Raw(codec.encode_given(result if happened else None, "session.resolve"))
+    entry, whole = doubts[found[0]], key_of(session, found[0])
     # Keep the name and arguments of its start, so that the step is recognised when the program calls it again.
-    ended = StepEnded(turn=entry.turn, step=entry.step, args=entry.args, ok=happened, result=stored)
-    return ended, audit("Approval", key_of(session, found[0]), step=entry.step, happened=happened)
+    ended = StepEnded(
+        turn=entry.turn,
+        step=entry.step,
+        args=entry.args,
+        ok=finding.happened,
+        result=msgspec.Raw(finding.result),
+        resolution=Resolution(by=finding.by, at=finding.at),
+    )
+    # The step may be in doubt again after it was resolved as not happened and has run again. That is another doubt.
+    doubt = sha256(f"{found[0]} {entry.begun}".encode()).hexdigest()[:32]
+    digest = sha256(b"%d %s" % (finding.happened, finding.result)).digest()
+    record = audit("Approval", whole, step=entry.step, happened=finding.happened, by=finding.by)
+    return Settlement(whole, ended, record, Claim(client=_RESOLVER, id=doubt, body_hash=digest))
+
+
+def already_resolved(session: str, first: StepEnded, call: str) -> HoldfastError:
+    """Return the error of a resolution that came second and differs; `call` is the step as a person knows it."""
+    assert first.resolution is not None
+    by, at = first.resolution.by, first.resolution.at
+    when = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    result = _text(codec.readable(msgspec.json.decode(first.result)))
+    outcome = f"happened, with the result {_window(result, 0)}" if first.ok else "not happened"
+    message = (
+        f"{call} was already resolved as {outcome},{f' by {by}' if by else ''} at {when}. The first resolution counts"
+    )
+    context = {
+        "session_id": session,
+        "key": key_of(session, suffix(first.turn, first.step)),
+        "happened": first.ok,
+        "by": by,
+        "at": when,
+    }
+    return HoldfastError(Fault.of("SESS_ALREADY_ANSWERED", message, context=context))
 
 
 def anew(memory: SessionMemory, session: str, **facts: Any) -> tuple[StepsForgotten, NewAudit]:

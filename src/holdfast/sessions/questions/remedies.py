@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.faults import Category, Kind, NextActor, OutcomeUnknownError, Scope
+from holdfast.faults import Category, HoldfastError, Kind, NextActor, OutcomeUnknownError, Scope
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
 from holdfast.sessions.questions.broker import Prompt
@@ -61,7 +61,7 @@ class _Session(Protocol):
     @property
     def unknown(self) -> tuple[str, ...]: ...
 
-    async def resolve(self, key: str, *, happened: bool, result: Any = None) -> None: ...
+    async def resolve(self, key: str, *, happened: bool, result: Any = None, by: str = "") -> None: ...
 
 
 def remedy_for(fault: Fault) -> Remedy | None:
@@ -138,7 +138,12 @@ class Remedies:
             question = Prompt(f"{what}{number}/result", steps.turn, "Ask", payload)
             _, text = await broker.prompt(steps, question)
             result = _json(str(text), question.name) if text else None
-        await self._session.resolve(key, happened=happened, result=result)
+        try:
+            await self._session.resolve(key, happened=happened, result=result, by=answered.by)
+        except HoldfastError as refused:
+            if refused.fault.code != "SESS_ALREADY_ANSWERED":
+                raise
+            # Somebody else found it out meanwhile. That counts, and the step continues with it.
         return True
 
     def _recorded(self, question: str) -> str | Literal[True] | None:
