@@ -74,6 +74,12 @@ _fields: dict[str, st.SearchStrategy] = {
     "size": _counts,
     "capacity": _counts,
     "code": st.none() | st.sampled_from(CODES),
+    "supervisor": _texts,
+    "child": _texts,
+    "incarnation": _counts,
+    "restarts": _counts,
+    "window": _seconds,
+    "child_only": st.booleans(),
 }
 
 

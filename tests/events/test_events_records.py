@@ -14,6 +14,11 @@ from holdfast.events import (
     AttemptStarted,
     BudgetWarning,
     Cancelled,
+    ChildExited,
+    ChildLeaked,
+    ChildRestarting,
+    ChildStarted,
+    ChildStopped,
     CircuitState,
     CircuitStateChange,
     Commanded,
@@ -21,6 +26,7 @@ from holdfast.events import (
     Event,
     Failed,
     Fallback,
+    GaveUp,
     MailboxPressure,
     MessageDropped,
     Recovered,
@@ -106,6 +112,44 @@ WRITTEN = [
     (
         MessageDropped(at=1.0, actor="team/coder", message="Coder.review", reason="stopped"),
         {"type": "message-dropped", "actor": "team/coder", "message": "Coder.review", "reason": "stopped"},
+    ),
+    (
+        ChildStarted(at=1.0, supervisor="team", child="coder", incarnation=2),
+        {"type": "child-started", "supervisor": "team", "child": "coder", "incarnation": 2},
+    ),
+    (
+        ChildExited(at=1.0, supervisor="team", child="coder", incarnation=1, reason="raised E", fault=OVERLOADED),
+        {
+            "type": "child-exited",
+            "supervisor": "team",
+            "child": "coder",
+            "incarnation": 1,
+            "reason": "raised E",
+            "fault": FAULT,
+        },
+    ),
+    (
+        ChildRestarting(at=1.0, supervisor="team", child="coder", attempt=2, delay=0.5),
+        {"type": "child-restarting", "supervisor": "team", "child": "coder", "attempt": 2, "delay": 0.5},
+    ),
+    (
+        ChildStopped(at=1.0, supervisor="team", child="coder", incarnation=1),
+        {"type": "child-stopped", "supervisor": "team", "child": "coder", "incarnation": 1},
+    ),
+    (
+        ChildLeaked(at=1.0, supervisor="team", child="coder", incarnation=1),
+        {"type": "child-leaked", "supervisor": "team", "child": "coder", "incarnation": 1},
+    ),
+    (
+        GaveUp(at=1.0, supervisor="team", child="coder", restarts=3, window=60.0, child_only=True),
+        {
+            "type": "gave-up",
+            "supervisor": "team",
+            "child": "coder",
+            "restarts": 3,
+            "window": 60.0,
+            "child_only": True,
+        },
     ),
 ]
 

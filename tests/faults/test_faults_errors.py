@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
+from holdfast.actors import AskTimeoutError, ChildNotFoundError, ChildStoppedError, GaveUpError, StartError
 from holdfast.extras import MissingExtraError
 from holdfast.faults import (
     AbortedError,
@@ -34,6 +35,11 @@ LEAVES = {
     OutcomeUnknownError: ("TOOL_OUTCOME_UNKNOWN", ()),
     InvalidError: ("CONFIG_OPTION_INVALID", (ValueError,)),
     MissingExtraError: ("SYS_DEPENDENCY_MISSING", (ModuleNotFoundError,)),
+    AskTimeoutError: ("SYS_TIMEOUT", (TimeoutError,)),
+    ChildNotFoundError: ("ACTOR_NOT_FOUND", (LookupError,)),
+    ChildStoppedError: ("ACTOR_STOPPED", ()),
+    GaveUpError: ("ACTOR_MAX_RESTARTS", ()),
+    StartError: ("ACTOR_START_FAILED", ()),
 }
 KEY = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"
 

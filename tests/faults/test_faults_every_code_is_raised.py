@@ -23,6 +23,7 @@ import faults_actors
 import faults_recoveries
 import faults_sessions
 import faults_stores
+import faults_supervisors
 import httpx
 import msgspec
 import pydantic
@@ -384,6 +385,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("CONFIG_CODE_UNKNOWN", lambda: settings_are("[policy.per_code.PROVIDER_OVERLOAD]")),
     *faults_stores.CASES,
     *faults_actors.CASES,
+    *faults_supervisors.CASES,
     ("SESS_ALREADY_ANSWERED", faults_sessions.question_is_answered_twice),
     ("SESS_CANCELLED", faults_sessions.session_is_cancelled),
     ("SESS_INTERACTION_EXPIRED", faults_sessions.question_expires),

@@ -10,6 +10,7 @@ messages  actors that take messages and return Responses, and their supervisor
 process   actors in processes of their own; `worker` is such a process
 ref       `Ref`: `ask`, `outcome` and `tell`
 task      the host of coroutine functions
+supervisor  `Supervisor`: starts children, restarts and stops them; loop: the task that performs it; errors: what it raises
 """
 
 from __future__ import annotations
@@ -22,18 +23,25 @@ if TYPE_CHECKING:
     from holdfast.actors.actor import Actor
     from holdfast.actors.cell import AskTimeoutError
     from holdfast.actors.child import Child
+    from holdfast.actors.errors import ChildNotFoundError, ChildStoppedError, GaveUpError, StartError
     from holdfast.actors.host import Host, Place, Running
     from holdfast.actors.process import RemoteError
     from holdfast.actors.ref import Ref
-    from holdfast.actors.task import Handle, IgnoreStart, StartError, ready
+    from holdfast.actors.supervisor import ChildInfo, Counts, Supervisor
+    from holdfast.actors.task import Handle, IgnoreStart, ready
     from holdfast.supervision.exits import Error, Exit, Killed, Normal, Shutdown
 
 __all__ = [
     "Actor",
     "AskTimeoutError",
     "Child",
+    "ChildInfo",
+    "ChildNotFoundError",
+    "ChildStoppedError",
+    "Counts",
     "Error",
     "Exit",
+    "GaveUpError",
     "Handle",
     "Host",
     "IgnoreStart",
@@ -45,12 +53,15 @@ __all__ = [
     "Running",
     "Shutdown",
     "StartError",
+    "Supervisor",
     "ready",
 ]
 
 _HOMES = (
     dict.fromkeys(("Error", "Exit", "Killed", "Normal", "Shutdown"), "holdfast.supervision.exits")
-    | dict.fromkeys(("Handle", "IgnoreStart", "StartError", "ready"), "holdfast.actors.task")
+    | dict.fromkeys(("Handle", "IgnoreStart", "ready"), "holdfast.actors.task")
+    | dict.fromkeys(("ChildNotFoundError", "ChildStoppedError", "GaveUpError", "StartError"), "holdfast.actors.errors")
+    | dict.fromkeys(("ChildInfo", "Counts", "Supervisor"), "holdfast.actors.supervisor")
     | dict.fromkeys(("Host", "Place", "Running"), "holdfast.actors.host")
     | {
         "Actor": "holdfast.actors.actor",

@@ -24,9 +24,10 @@ import msgspec
 
 from holdfast import options
 from holdfast.actors.cell import Cell
+from holdfast.actors.errors import StartError
 from holdfast.actors.mailbox import Letter
 from holdfast.actors.ref import Ref
-from holdfast.actors.task import IgnoreStart, StartError
+from holdfast.actors.task import IgnoreStart
 from holdfast.events import SuppressedError
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.ambient import AMBIENT

@@ -82,7 +82,7 @@ class Child:
         start_timeout: float | None = 30.0,
         host: Callable[[Child, Place], Host] | None = None,
     ) -> None:
-        if not callable(factory):
+        if not callable(factory) and not hasattr(factory, "__holdfast_host__"):
             raise InvalidError.at(
                 "child.factory", "a coroutine function, an Actor class or Supervisor, never an instance", factory
             )
@@ -126,12 +126,14 @@ class Child:
         if self.id is not None:
             return self.id
         factory = getattr(self.factory, "func", self.factory)  # functools.partial
-        return getattr(factory, "__name__", type(factory).__name__)
+        # A supervisor names itself.
+        return getattr(factory, "__name__", None) or getattr(factory, "name", None) or type(factory).__name__
 
     @property
     def is_supervisor(self) -> bool:
         """Whether the factory makes a supervisor."""
-        return bool(getattr(self.factory, "__holdfast_supervisor__", False))
+        factory = getattr(self.factory, "func", self.factory)  # functools.partial
+        return bool(getattr(factory, "__holdfast_supervisor__", False))
 
     def spec(self, id: str) -> ChildSpec:  # noqa: A002 - the word that supervisors use
         """Return the terms of this child under the name `id`."""

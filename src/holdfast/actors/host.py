@@ -74,11 +74,15 @@ class Host(Protocol):
         ...
 
     def close(self, how: Exit) -> None:
-        """Note that the child will not be started again: what waits for it must end now."""
+        """Note that the child is not started again by itself: what waits for it must end now.
+
+        A group restart or a person may start it later; then it is open again.
+        """
         ...
 
 
 def host_for(child: Child, place: Place) -> Host:
     """Return the host for a child: its own, the one that its factory names, or a task."""
-    make = child.host or getattr(child.factory, "__holdfast_host__", None) or TaskHost
+    factory = getattr(child.factory, "func", child.factory)  # functools.partial
+    make = child.host or getattr(factory, "__holdfast_host__", None) or TaskHost
     return make(child, place)

@@ -25,9 +25,9 @@ import msgspec
 
 from holdfast._platform import need_posix
 from holdfast.actors.cell import Cell
+from holdfast.actors.errors import StartError
 from holdfast.actors.frames import Answer, Begin, Call, Failed, Ignored, Started, Stop, Values, pack, read_frame
 from holdfast.actors.ref import Ref
-from holdfast.actors.task import StartError
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.supervision import Error, Killed, Shutdown
 from holdfast.tools.process_tree import MARK, ProcessTree, new_mark

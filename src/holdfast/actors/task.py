@@ -7,10 +7,13 @@ Invariants: nothing that a child raises leaves its task, not even `SystemExit`. 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.faults import HoldfastError
+from holdfast.actors.errors import StartError
+from holdfast.events import ChildLeaked
+from holdfast.faults import InvalidError
 from holdfast.supervision.exits import Error, Exit, Killed, Normal, Shutdown
 
 if TYPE_CHECKING:
@@ -18,23 +21,13 @@ if TYPE_CHECKING:
 
     from holdfast.actors.child import Child
     from holdfast.actors.host import Place
+    from holdfast.runtime.runtime import Runtime
 
-__all__ = ["Handle", "IgnoreStart", "StartError", "TaskHost", "TaskRun", "ready"]
+__all__ = ["Handle", "IgnoreStart", "TaskHost", "TaskRun", "abandon", "ready"]
 
 T = TypeVar("T")
 
 _READY: ContextVar[Callable[[], None] | None] = ContextVar("holdfast_ready", default=None)
-
-
-class StartError(HoldfastError):
-    """A child could not be started; `__cause__` is what it raised. The children before it were stopped again.
-
-    For example:
-        except StartError as error:
-            print(error.fault.context["actor"], error.__cause__)
-    """
-
-    code = "ACTOR_START_FAILED"
 
 
 class IgnoreStart(Exception):  # noqa: N818 - it reports no error
@@ -90,6 +83,12 @@ class Handle(Generic[T]):
         """How the child ended for good; None while it runs or may be restarted."""
         return self._ended.result() if self._ended.done() else None
 
+    def _opened(self, incarnation: int) -> None:
+        self.incarnation = incarnation
+        if self._ended.done():
+            # A group restart or a person brought the child back.
+            self._ended = asyncio.get_running_loop().create_future()
+
     def _close(self, how: Exit) -> None:
         if not self._ended.done():
             self._ended.set_result(how)
@@ -114,7 +113,10 @@ class TaskRun:
             how: Exit = Normal(await main())
         except asyncio.CancelledError as error:
             how = self._requested or Error(error)
-        except BaseException as error:  # noqa: BLE001 - a child never takes its supervisor with it
+        except BaseException as error:
+            if isinstance(error, GeneratorExit) and self._task.get_loop().is_closed():
+                # Python throws an abandoned coroutine away; there is nobody to report to.
+                raise
             how = Error(error)
         if not self.exited.done():
             self.exited.set_result(how)
@@ -161,14 +163,15 @@ class TaskHost:
         del cause  # a coroutine function starts the same way every time
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         run = TaskRun(lambda: self._main(started), f"{self._place.path}#{incarnation}")
-        self.ref.incarnation = incarnation
+        self.ref._opened(incarnation)  # noqa: SLF001 - the host's own handle
         if not self._child.ready:
             return run
         try:
             either: set[asyncio.Future[Any]] = {started, run.exited}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await run.stop(Shutdown("start cancelled"), _grace(self._child))
+            if await run.stop(Shutdown("start cancelled"), _grace(self._child)) is None:
+                self._report_leak(run, incarnation)
             raise
         if started.done():
             return run
@@ -179,9 +182,18 @@ class TaskHost:
         """End the waits for the child."""
         self.ref._close(how)  # noqa: SLF001 - the host's own handle
 
+    def _report_leak(self, run: TaskRun, incarnation: int) -> None:
+        runtime, path = self._place.runtime, self._place.path.removesuffix(f"/{self._place.id}")
+        abandon(run.task, runtime)
+        leaked = ChildLeaked(at=runtime.clock.wall(), supervisor=path, child=self._place.id, incarnation=incarnation)
+        runtime.bus.emit(leaked)
+
     async def _main(self, started: asyncio.Future[None]) -> Any:
         _READY.set(lambda: None if started.done() else started.set_result(None))
-        return await self._child.factory(*self._child.args)
+        main = self._child.factory(*self._child.args)
+        if not inspect.isawaitable(main):
+            raise InvalidError.at(f"child {self._place.path}", "a factory that returns a coroutine", main)
+        return await main
 
     def _check_needed(self, how: Exit) -> None:
         """Raise why the child did not start, unless it is not needed."""
@@ -193,6 +205,16 @@ class TaskHost:
             # A start fails with an Exception, so that a cancellation here always is the supervisor's own.
             raise StartError.because(actor=self._place.path, reason=str(how)) from how.error
         raise StartError.because(actor=self._place.path, reason="it ended before it called ready()")
+
+
+def abandon(task: asyncio.Task[Any], runtime: Runtime) -> None:
+    """Let go of a task that ignores its cancellation. It must not keep the event loop from ending."""
+    # An event loop refers to its tasks weakly, so a task that nobody holds could vanish midway.
+    runtime.leaked_tasks.add(task)
+    task.add_done_callback(runtime.leaked_tasks.discard)
+    # `asyncio.run` waits for every registered task when it ends. It would wait for this one for ever.
+    asyncio.tasks._unregister_task(task)  # noqa: SLF001 - documented for authors of task classes
+    task._log_destroy_pending = False  # type: ignore[attr-defined] # pyright: ignore # noqa: SLF001, PGH003 - the leak is reported
 
 
 def _grace(child: Child) -> float | None:

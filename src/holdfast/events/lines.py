@@ -20,6 +20,11 @@ from holdfast.events.records import (
     AttemptStarted,
     BudgetWarning,
     Cancelled,
+    ChildExited,
+    ChildLeaked,
+    ChildRestarting,
+    ChildStarted,
+    ChildStopped,
     CircuitState,
     CircuitStateChange,
     Commanded,
@@ -27,6 +32,7 @@ from holdfast.events.records import (
     Event,
     Failed,
     Fallback,
+    GaveUp,
     MailboxPressure,
     MessageDropped,
     Recovered,
@@ -71,6 +77,8 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
     """A circuit closed, or lets a probe through."""
     warned: int | None = _WARNING
     """A budget is nearly spent; a failure was ignored on purpose."""
+    restarted: int | None = _WARNING
+    """A supervisor restarts a child."""
     step: int | None = _DEBUG
     """A retry, a repair, a fallback, a cancellation, a command, a stream that was resumed."""
     attempt: int | None = _DEBUG
@@ -127,6 +135,12 @@ class LogLines:
             SuppressedError: (levels.warned, _suppressed),
             MailboxPressure: (levels.warned, _mailbox),
             MessageDropped: (levels.warned, _dropped),
+            ChildStarted: (levels.attempt, _child_started),
+            ChildExited: (levels.step, _child_exited),
+            ChildRestarting: (levels.restarted, _child_restarting),
+            ChildStopped: (levels.attempt, _child_stopped),
+            ChildLeaked: (levels.warned, _child_leaked),
+            GaveUp: (levels.failed, _gave_up),
         }
 
     def of(self, event: Event) -> tuple[int | None, str]:
@@ -257,6 +271,42 @@ def _mailbox(event: MailboxPressure) -> str:
 
 def _dropped(event: MessageDropped) -> str:
     return f"a message to {event.actor} was dropped: {event.message} ({event.reason})"
+
+
+def _child_started(event: ChildStarted) -> str:
+    return f"{event.supervisor}/{event.child} started{_again(event.incarnation)}"
+
+
+def _child_exited(event: ChildExited) -> str:
+    return f"{event.supervisor}/{event.child} {event.reason}{_because(event.fault and event.fault.code)}"
+
+
+def _child_restarting(event: ChildRestarting) -> str:
+    when = f" in {event.delay:.1f} s" if event.delay else ""
+    return (
+        f"{event.supervisor} restarts {event.child}{when}, attempt {event.attempt}"
+        f"{_because(event.fault and event.fault.code)}"
+    )
+
+
+def _child_stopped(event: ChildStopped) -> str:
+    return f"{event.supervisor}/{event.child} stopped{_because(event.fault and event.fault.code)}"
+
+
+def _child_leaked(event: ChildLeaked) -> str:
+    return f"{event.supervisor}/{event.child} ignored its cancellation and was left running"
+
+
+def _gave_up(event: GaveUp) -> str:
+    code = _because(event.fault and event.fault.code)
+    restarts = f"{event.restarts} restart{'' if event.restarts == 1 else 's'} in {event.window:g} s"
+    if event.child_only:
+        return f"{event.supervisor} gave {event.child} up after {restarts}{code}"
+    return f"{event.supervisor} gave up: {event.child} ended after {restarts}{code}"
+
+
+def _again(incarnation: int) -> str:
+    return f" again (incarnation {incarnation})" if incarnation > 1 else ""
 
 
 def _name(event: Event) -> str:

@@ -21,6 +21,11 @@ __all__ = [
     "AttemptStarted",
     "BudgetWarning",
     "Cancelled",
+    "ChildExited",
+    "ChildLeaked",
+    "ChildRestarting",
+    "ChildStarted",
+    "ChildStopped",
     "CircuitState",
     "CircuitStateChange",
     "Command",
@@ -29,6 +34,7 @@ __all__ = [
     "Event",
     "Failed",
     "Fallback",
+    "GaveUp",
     "MailboxPressure",
     "MessageDropped",
     "Recovered",
@@ -285,6 +291,72 @@ class MessageDropped(_Record, frozen=True, kw_only=True, tag="message-dropped"):
     """Why: `stopped`, or `rejected` by a mailbox that was full or closed."""
 
 
+class ChildStarted(_Record, frozen=True, kw_only=True, tag="child-started"):
+    """A supervisor started a child, for the first time or again."""
+
+    supervisor: str
+    """The path of the supervisor: `team/workers`."""
+    child: str
+    incarnation: int
+    """How often this child was started, this time included."""
+
+
+class ChildExited(_Record, frozen=True, kw_only=True, tag="child-exited"):
+    """A child ended without being stopped: it returned, raised or was killed."""
+
+    supervisor: str
+    child: str
+    incarnation: int
+    reason: str
+    """How it ended: `ended normally`, `raised KeyError`, `was killed by signal 9`."""
+    fault: Fault | None = None
+    """What it raised; None if it raised nothing."""
+
+
+class ChildRestarting(_Record, frozen=True, kw_only=True, tag="child-restarting"):
+    """A supervisor restarts a child after `delay`."""
+
+    supervisor: str
+    child: str
+    attempt: int
+    """Restarts in a row, this one included."""
+    delay: float
+    fault: Fault | None = None
+    """Why; None if the child had not failed."""
+
+
+class ChildStopped(_Record, frozen=True, kw_only=True, tag="child-stopped"):
+    """A supervisor stopped a child."""
+
+    supervisor: str
+    child: str
+    incarnation: int
+    fault: Fault | None = None
+    """What it raised while it stopped; None if it stopped well."""
+
+
+class ChildLeaked(_Record, frozen=True, kw_only=True, tag="child-leaked"):
+    """A child was stopped and killed, and still runs. Its supervisor goes on without it."""
+
+    supervisor: str
+    child: str
+    incarnation: int
+
+
+class GaveUp(_Record, frozen=True, kw_only=True, tag="gave-up"):
+    """A supervisor does not restart a child any more, and ends; with a budget for each child, only that child ends."""
+
+    supervisor: str
+    child: str
+    restarts: int
+    """Restarts within `window`."""
+    window: float
+    fault: Fault | None = None
+    """The failure that was one too many."""
+    child_only: bool = False
+    """Whether the supervisor goes on without the child."""
+
+
 # Not part of `Event`: nothing in this version creates one.
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """A record that a newer writer wrote. It is kept whole, so that copying a log loses nothing."""
@@ -319,6 +391,12 @@ Event: TypeAlias = (
     | SuppressedError
     | MailboxPressure
     | MessageDropped
+    | ChildStarted
+    | ChildExited
+    | ChildRestarting
+    | ChildStopped
+    | ChildLeaked
+    | GaveUp
 )
 """Every event that this version writes. A log may also contain `Unknown` records."""
 

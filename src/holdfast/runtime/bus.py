@@ -177,7 +177,7 @@ class EventStream:
     without references to it receives nothing.
     """
 
-    def __init__(self, bus: Bus, kinds: tuple[type[Event], ...]) -> None:
+    def __init__(self, bus: Bus, kinds: tuple[type[Event], ...], wanted: Callable[[Event], bool] | None = None) -> None:
         self._events: deque[Event] = deque(maxlen=QUEUE_SIZE)
         self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self._over = False
@@ -191,7 +191,7 @@ class EventStream:
             reader = this()
             if reader is None:
                 subscription.cancel()
-            else:
+            elif wanted is None or wanted(event):
                 reader._put(event)  # noqa: SLF001 - the stream's own method
 
         subscription = self._subscription = bus.subscribe(put, kinds)

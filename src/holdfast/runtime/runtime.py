@@ -19,11 +19,14 @@ from holdfast._platform import after_fork
 from holdfast.events import (
     KINDS,
     AgentFallback,
+    ChildLeaked,
+    ChildRestarting,
     CircuitStateChange,
     Degraded,
     Event,
     Failed,
     Fallback,
+    GaveUp,
     Recovered,
     Repaired,
     Retry,
@@ -73,7 +76,10 @@ class _Changes:
         self.count += 1
 
 
-_LOGGED = (Retry, Repaired, Fallback, AgentFallback, Degraded, Recovered, Failed, CircuitStateChange)
+_LOGGED = (
+    *(Retry, Repaired, Fallback, AgentFallback, Degraded, Recovered, Failed, CircuitStateChange),
+    *(ChildRestarting, ChildLeaked, GaveUp),
+)
 """What a runtime logs by itself. None of these happens in a call that works at once, so the log costs such a call nothing."""
 
 CHANGES = _Changes()

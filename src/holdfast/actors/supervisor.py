@@ -1,0 +1,442 @@
+"""`Supervisor`: an async context manager that starts children, restarts them when they fail, and stops them in order.
+
+Invariants: leaving the block stops every child. A supervisor that gave up raises `GaveUpError` out of its block, after its children have
+stopped. A nested supervisor is a child like any other: it fails by the same error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, overload
+
+import msgspec
+
+from holdfast import options
+from holdfast.actors.child import Child
+from holdfast.actors.errors import ChildNotFoundError, ChildStoppedError
+from holdfast.actors.loop import Loop
+from holdfast.events import ChildExited, ChildLeaked, ChildRestarting, ChildStarted, ChildStopped, GaveUp
+from holdfast.faults import InvalidError
+from holdfast.runtime.bus import EventStream
+from holdfast.runtime.runtime import default_runtime
+from holdfast.supervision.exits import Error, Exit
+from holdfast.supervision.intensity import Rules
+from holdfast.supervision.machine import ChildState
+from holdfast.supervision.spec import Restart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+    from types import TracebackType
+
+    from holdfast.actors.host import Place
+    from holdfast.actors.task import Handle
+    from holdfast.events import Event
+    from holdfast.policies import Backoff
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.supervision.decision import Decision
+    from holdfast.supervision.directive import On
+    from holdfast.supervision.intensity import AutoShutdown, BudgetScope, OnExhausted, Strategy
+    from holdfast.supervision.machine import Machine, Refusal
+    from holdfast.supervision.spec import ShutdownTime
+
+__all__ = ["ChildInfo", "Counts", "Supervisor"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_KINDS = (ChildStarted, ChildExited, ChildRestarting, ChildStopped, ChildLeaked, GaveUp)
+
+
+class ChildInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A child as its supervisor sees it: `[info.id for info in await team.which_children()]`."""
+
+    id: str
+    state: ChildState
+    """`running`, `restarting` (a restart is due, or failed and is tried again) or `stopped`."""
+    incarnation: int
+    """How often it was started."""
+    restart: Restart
+    is_supervisor: bool
+    ref: Any
+    """What `start` returned for it."""
+    last_exit: Exit | None
+    """How its last incarnation ended; None if it never ended."""
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many children a supervisor has: `(await team.count_children()).active`."""
+
+    specs: int
+    """Listed, running or not."""
+    active: int
+    """Running."""
+    supervisors: int
+    workers: int
+
+
+class Supervisor:
+    """Starts children, restarts them when they fail, and stops them in reverse order when its block ends.
+
+        async with Supervisor("team", strategy="rest_for_one", max_restarts=3, window=60) as team:
+            await team.start(Memory)
+            coder = await team.start(Coder, "haiku", restart="transient", backoff=Backoff(initial=1, cap=30))
+            notes = await coder.ask(Coder.review, diff)
+
+    If the children fail more often than `max_restarts` within `window` seconds, all of them are stopped and `GaveUpError` is raised
+    out of the block, with the last failure as its cause. A tree is written with `children`:
+
+        Supervisor("root", children=[Child(Memory), Supervisor("workers", strategy="one_for_all", children=[…])])
+
+    name: its name in paths and events.
+    strategy: which children restart together. `one_for_one`: only the one that ended; `one_for_all`: all; `rest_for_one`: it and those
+        that were started after it; `simple_one_for_one`: the only child is a template, and `spawn` starts copies of it.
+    max_restarts, window: the restart budget. None allows any number.
+    scope: `supervisor` (the children share the budget) or `child` (each has its own).
+    on_exhausted: `give_up` or `stop_child` (only that child is removed). By default it follows the scope.
+    auto_shutdown: `any_significant` or `all_significant` ends the supervisor when such children have ended by themselves.
+    children: what it starts first, in this order: `Child`, `Supervisor`, or a factory without arguments.
+
+    Wrong options raise `InvalidError`. A child that does not start raises `StartError`.
+    """
+
+    __holdfast_supervisor__ = True
+
+    def __init__(
+        self,
+        name: str = "supervisor",
+        *,
+        strategy: Strategy = "one_for_one",
+        max_restarts: int | None = 3,
+        window: float = 60.0,
+        scope: BudgetScope = "supervisor",
+        on_exhausted: OnExhausted | None = None,
+        auto_shutdown: AutoShutdown = "never",
+        children: Iterable[Child | Supervisor | Callable[..., Any]] = (),
+        runtime: Runtime | None = None,
+    ) -> None:
+        options.name("supervisor.name", name)
+        self.name = name
+        self.rules = Rules(
+            strategy=strategy,
+            max_restarts=max_restarts,
+            window=window,
+            scope=scope,
+            on_exhausted=on_exhausted,
+            auto_shutdown=auto_shutdown,
+        )
+        self._children = _named(children, self.rules)
+        self._runtime = runtime
+        self._run: Loop | None = None
+        self._owner: asyncio.Task[Any] | None = None
+        """The task that is inside the block."""
+        self._has_cancelled = False
+
+    # Opening and closing
+
+    async def __aenter__(self) -> Self:
+        await self._open(self.name, self._runtime or default_runtime())
+        self._owner, self._has_cancelled = asyncio.current_task(), False
+        assert self._run is not None
+        self._run.ended.add_done_callback(self._interrupt)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        owner, self._owner = self._owner, None
+        how = await self._loop.stop()
+        if self._has_cancelled and owner is not None and owner.uncancel() > 0:
+            # Somebody else cancelled this task as well, and that comes first.
+            return
+        if isinstance(how, Error):
+            raise how.error
+
+    async def _open(self, path: str, runtime: Runtime) -> Loop:
+        if self._run is not None and not self._run.ended.done():
+            raise InvalidError.saying(
+                f"supervisor {self.name}", "one block at a time", "a supervisor that is open already"
+            )
+        children = {} if self.rules.is_dynamic else self._children
+        self._run = Loop(path, self.rules, children, runtime)
+        await self._run.open()
+        return self._run
+
+    def _interrupt(self, ended: asyncio.Future[Exit]) -> None:
+        """End the block of a supervisor that gave up."""
+        if self._owner is not None and isinstance(ended.result(), Error):
+            self._has_cancelled = True
+            self._owner.cancel()
+
+    async def stop(self) -> None:
+        """Stop all children in reverse order. Later calls, and calls from several tasks, wait for the same end.
+
+        A child may call it: it is stopped like the others.
+        """
+        run = self._loop
+        run.request_stop()
+        # Shielded: a child that calls this is cancelled by what it called.
+        await asyncio.shield(run.ended)
+
+    async def wait(self) -> Exit:
+        """Wait until the supervisor has ended by itself or by `stop`. Raises `GaveUpError` if it gave up.
+
+        For example:
+            async with Supervisor("app", auto_shutdown="any_significant", children=[...]) as app:
+                await app.wait()
+        """
+        how = await asyncio.shield(self._loop.ended)
+        if isinstance(how, Error):
+            raise how.error
+        return how
+
+    @property
+    def path(self) -> str:
+        """The names from the root to this supervisor: `root/workers`."""
+        return self.name if self._run is None else self._run.path
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is open."""
+        return self._run is not None and not self._run.ended.done()
+
+    # Children
+
+    @overload
+    async def start(
+        self,
+        factory: Callable[[*Ts], Coroutine[Any, Any, T]],
+        *args: *Ts,
+        id: str | None = None,
+        restart: Restart = ...,
+        shutdown: ShutdownTime | None = None,
+        significant: bool = False,
+        backoff: Backoff | None = None,
+        reset_after: float | None = None,
+        ready: bool = False,
+        start_timeout: float | None = ...,
+    ) -> Handle[T]: ...
+    @overload
+    async def start(self, factory: Supervisor, **options: Any) -> Supervisor: ...
+    @overload
+    async def start(
+        self,
+        factory: Any,
+        *args: Any,
+        id: str | None = None,
+        restart: Restart = ...,
+        shutdown: ShutdownTime | None = None,
+        significant: bool = False,
+        backoff: Backoff | None = None,
+        reset_after: float | None = None,
+        on: On | None = None,
+        start_timeout: float | None = ...,
+        **options: Any,
+    ) -> Any: ...
+    async def start(self, factory: Any, *args: Any, **options: Any) -> Any:
+        """Start a child after the others, and return what it is reached by once it has started.
+
+        That is a `Ref` for an actor class, a `Handle` for a coroutine function, and the supervisor itself for a `Supervisor`. The
+        options are those of `Child`. Raises `StartError` if it did not start; then it is not listed. A `Child` may be passed too.
+
+            poller = await team.start(poll, "inbox", restart="transient", backoff=Backoff(initial=1))
+        """
+        if self.rules.is_dynamic:
+            raise InvalidError.saying(f"supervisor {self.name}", "`spawn`, which copies its template", "`start`")
+        child = factory.replace(*args, **options) if isinstance(factory, Child) else Child(factory, *args, **options)
+        _check_significant(child, self.rules)
+        return await self._add(child)
+
+    async def spawn(self, *args: Any, id: str | None = None) -> Any:  # noqa: A002 - the word that supervisors use
+        """Start another copy of the template of a `simple_one_for_one` supervisor, with `args` after the template's own.
+
+        For example:
+            async with Supervisor("fetchers", strategy="simple_one_for_one", children=[Child(fetch)]) as pool:
+                await pool.spawn("https://example.org/1")
+        """
+        if not self.rules.is_dynamic:
+            raise InvalidError.saying(f"supervisor {self.name}", "the strategy simple_one_for_one", self.rules.strategy)
+        template = next(iter(self._children.values()))
+        return await self._add(template.replace(*args, id=id), always_numbered=True)
+
+    async def terminate_child(self, id: str) -> None:  # noqa: A002 - the word that supervisors use
+        """Stop a child. It stays listed for `restart_child`, unless it is temporary or was spawned.
+
+        Raises `ChildNotFoundError`.
+        """
+        await self._decide(id, lambda machine: machine.terminate(id))
+
+    async def restart_child(self, id: str) -> Any:  # noqa: A002 - the word that supervisors use
+        """Start a child that is listed and does not run; return its ref.
+
+        Raises `ChildNotFoundError`, `InvalidError` if it runs or is being restarted, `StartError` if it does not start.
+        """
+        await self._decide(id, lambda machine: machine.revive(id))
+        return self._loop.seats[id].host.ref
+
+    async def delete_child(self, id: str) -> None:  # noqa: A002 - the word that supervisors use
+        """Remove a child that is listed and does not run. Raises `ChildNotFoundError`, or `InvalidError` if it runs."""
+        await self._decide(id, lambda machine: machine.delete(id))
+
+    async def which_children(self) -> list[ChildInfo]:
+        """Return the children in the order in which they start."""
+
+        async def look() -> list[ChildInfo]:
+            return self._look()
+
+        return await self._loop.call(look)
+
+    async def count_children(self) -> Counts:
+        """Return how many children there are."""
+        infos = await self.which_children()
+        supervisors = sum(info.is_supervisor for info in infos)
+        return Counts(
+            specs=len(infos),
+            active=sum(info.state == "running" for info in infos),
+            supervisors=supervisors,
+            workers=len(infos) - supervisors,
+        )
+
+    def events(self) -> EventStream:
+        """Return the events of this supervisor and of those below it, from now on.
+
+        For example:
+            async with team.events() as events:
+                async for event in events:
+                    print(event)
+        """
+        run = self._loop
+        below = f"{run.path}/"
+
+        def is_ours(event: Event) -> bool:
+            path: str = getattr(event, "supervisor", "")
+            return path == run.path or path.startswith(below)
+
+        return EventStream(run.runtime.bus, _KINDS, is_ours)
+
+    @property
+    def _loop(self) -> Loop:
+        if self._run is None:
+            raise ChildStoppedError.because(f"Supervisor {self.name} is not open: use `async with`", actor=self.name)
+        return self._run
+
+    async def _add(self, child: Child, *, always_numbered: bool = False) -> Any:
+        run = self._loop
+
+        async def add() -> tuple[str, Any]:
+            id = child.id or _free_id(child.name, run.seats, always_numbered=always_numbered)  # noqa: A001
+            if id in run.seats:
+                raise InvalidError.saying(f"child {id}", "an id that is free", "one that is listed already")
+            host = await run.add(id, child)
+            return id, host.ref
+
+        async def undo(added: tuple[str, Any]) -> None:
+            # The caller was cancelled: nobody would know of this child.
+            for decide in (run.machine.terminate, run.machine.delete):
+                decided = decide(added[0])
+                await run.perform([] if isinstance(decided, str) else decided)
+
+        _, ref = await run.call(add, undo)
+        return ref
+
+    async def _decide(self, id: str, ask: Callable[[Machine], Decision | Refusal]) -> None:  # noqa: A002
+        run = self._loop
+
+        async def work() -> None:
+            decided = ask(run.machine)
+            if decided == "not_found":
+                raise ChildNotFoundError.because(actor=f"{run.path}/{id}")
+            if isinstance(decided, str):
+                raise InvalidError.saying(
+                    f"child {run.path}/{id}", "a child that does not run", f"one that is {decided}"
+                )
+            await run.perform(decided)
+
+        await run.call(work)
+
+    def _look(self) -> list[ChildInfo]:
+        run = self._loop
+        return [
+            ChildInfo(
+                id=id,
+                state=slot.state,
+                incarnation=slot.incarnation,
+                restart=slot.spec.restart,
+                is_supervisor=slot.spec.supervisor,
+                ref=run.seats[id].host.ref,
+                last_exit=slot.last,
+            )
+            for id, slot in run.machine.slots.items()  # noqa: A001 - the word that supervisors use
+        ]
+
+    @staticmethod
+    def __holdfast_host__(child: Child, place: Place) -> SupervisorHost:
+        return SupervisorHost(child, place)
+
+    def __repr__(self) -> str:
+        return f"<Supervisor {self.path} {self.rules.strategy} {'running' if self.is_running else 'not open'}>"
+
+
+class _SupervisorRun:
+    """One incarnation of a nested supervisor."""
+
+    def __init__(self, run: Loop) -> None:
+        self._run = run
+        self.exited = run.ended
+
+    async def stop(self, reason: Exit, grace: float | None) -> Exit | None:
+        """Stop its children in order."""
+        del reason
+        self._run.request_stop()
+        await asyncio.wait({self.exited}, timeout=grace)
+        return self.exited.result() if self.exited.done() else None
+
+    def kill(self) -> None:
+        """Kill its children."""
+        self._run.hurry()
+
+
+class SupervisorHost:
+    """Runs a supervisor as a child of another. Each incarnation has the children that were written down for it."""
+
+    def __init__(self, child: Child, place: Place) -> None:
+        self._place = place
+        self.ref: Supervisor = child.factory if isinstance(child.factory, Supervisor) else child.factory(*child.args)
+
+    async def start(self, incarnation: int, cause: Exit | None) -> _SupervisorRun:
+        """Start the supervisor and its children."""
+        del incarnation, cause
+        return _SupervisorRun(await self.ref._open(self._place.path, self._place.runtime))  # noqa: SLF001
+
+    def close(self, how: Exit) -> None:
+        """Nothing waits for a supervisor that has ended."""
+
+
+def _named(children: Iterable[Any], rules: Rules) -> dict[str, Child]:
+    named: dict[str, Child] = {}
+    for given in children:
+        child = given if isinstance(given, Child) else Child(given)
+        _check_significant(child, rules)
+        if child.id is not None and child.id in named:
+            raise InvalidError.saying("supervisor.children", "a different id for each child", f"{child.id!r} twice")
+        named[child.id or _free_id(child.name, named)] = child
+    if rules.is_dynamic and len(named) != 1:
+        raise InvalidError.saying(
+            "supervisor.children", "one template for simple_one_for_one", f"{len(named)} children"
+        )
+    return named
+
+
+def _check_significant(child: Child, rules: Rules) -> None:
+    if child.significant and rules.auto_shutdown == "never":
+        raise InvalidError.saying(
+            f"child {child.name}", "no significant child where auto_shutdown is never", "significant=True"
+        )
+
+
+def _free_id(name: str, taken: Any, *, always_numbered: bool = False) -> str:
+    if name not in taken and not always_numbered:
+        return name
+    number = 1 if always_numbered else 2
+    while f"{name}-{number}" in taken:
+        number += 1
+    return f"{name}-{number}"
