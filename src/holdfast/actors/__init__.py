@@ -11,6 +11,7 @@ process   actors in processes of their own; `worker` is such a process
 ref       `Ref`: `ask`, `outcome` and `tell`
 task      the host of coroutine functions
 supervisor  `Supervisor`: starts children, restarts and stops them; loop: the task that performs it; errors: what it raises
+virtual   virtual actors: addressed by a key, with their state in a store
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.actors.ref import Ref
     from holdfast.actors.supervisor import ChildInfo, Counts, Supervisor
     from holdfast.actors.task import Handle, IgnoreStart, ready
+    from holdfast.actors.virtual import SaveError, VirtualActor, VirtualActors, VirtualRef
     from holdfast.supervision.exits import Error, Exit, Killed, Normal, Shutdown
 
 __all__ = [
@@ -51,9 +53,13 @@ __all__ = [
     "Ref",
     "RemoteError",
     "Running",
+    "SaveError",
     "Shutdown",
     "StartError",
     "Supervisor",
+    "VirtualActor",
+    "VirtualActors",
+    "VirtualRef",
     "ready",
 ]
 
@@ -63,6 +69,7 @@ _HOMES = (
     | dict.fromkeys(("ChildNotFoundError", "ChildStoppedError", "GaveUpError", "StartError"), "holdfast.actors.errors")
     | dict.fromkeys(("ChildInfo", "Counts", "Supervisor"), "holdfast.actors.supervisor")
     | dict.fromkeys(("Host", "Place", "Running"), "holdfast.actors.host")
+    | dict.fromkeys(("SaveError", "VirtualActor", "VirtualActors", "VirtualRef"), "holdfast.actors.virtual")
     | {
         "Actor": "holdfast.actors.actor",
         "AskTimeoutError": "holdfast.actors.cell",

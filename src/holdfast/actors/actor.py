@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast.actors.host import Host, Place
     from holdfast.supervision import Directive, Exit
 
-__all__ = ["Actor", "ActorHost", "ActorOptions", "handlers_of"]
+__all__ = ["Actor", "ActorHost", "ActorOptions", "ActorRun", "handlers_of"]
 
 B = TypeVar("B")
 
@@ -93,7 +93,7 @@ class Actor:
     """
 
     __holdfast_options__: ClassVar[ActorOptions] = ActorOptions()
-    _holdfast_run: _Run | None = None
+    _holdfast_run: ActorRun | None = None
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__()
@@ -171,7 +171,7 @@ class Actor:
     def restore(self, state: Any) -> None:
         """Hook, for a process: take over the last snapshot of the instance before. Called before `started`."""
 
-    def _running(self) -> _Run:
+    def _running(self) -> ActorRun:
         if self._holdfast_run is None:
             raise InvalidError.saying(
                 f"{type(self).__name__}", "an actor that a Supervisor started", "an instance made by hand"
@@ -181,7 +181,7 @@ class Actor:
 
 _HOOKS = frozenset({"started", "stopping", "crashed", "down", "snapshot", "restore"})
 _RESERVED = ("ref", "stop", "watch")
-_BIRTH: ContextVar[_Run | None] = ContextVar("holdfast_birth", default=None)
+_BIRTH: ContextVar[ActorRun | None] = ContextVar("holdfast_birth", default=None)
 
 _handlers: dict[type, Mapping[Any, Any]] = {}
 
@@ -218,34 +218,23 @@ class ActorHost:
         )
         self.ref: Ref[Any] = Ref(self.cell)
 
-    async def start(self, incarnation: int, cause: Exit | None) -> _Run | None:
+    async def start(self, incarnation: int, cause: Exit | None) -> ActorRun | None:
         """Make an instance and return when its hook `started` is done."""
         del cause
         self.cell.begin()
-        run = _Run(self.cell, self.child, incarnation)
+        run = ActorRun(self.cell, self.child, incarnation)
         try:
-            started: set[asyncio.Future[Any]] = {run.started, run.exited}
-            await asyncio.wait(started, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            run.kill()
-            raise
-        if run.started.done():
-            return run
-        how = run.exited.result()
-        if isinstance(how, Error):
-            if isinstance(how.error, IgnoreStart):
-                return None
-            if isinstance(how.error, Exception):
-                raise how.error
-            raise StartError.because(actor=self.cell.name, reason=str(how)) from how.error
-        raise StartError.because(actor=self.cell.name, reason="it ended while it was starting")
+            await run.wait_started()
+        except IgnoreStart:
+            return None
+        return run
 
     def close(self, exit: Exit) -> None:  # noqa: A002 - the word of the whole room
         """Fail what waits: no further instance follows."""
         self.cell.end(exit)
 
 
-class _Run:
+class ActorRun:
     """One instance of an actor, in a task of its own."""
 
     __slots__ = ("_child", "_leaving", "_requested", "_task", "cell", "exited", "instance", "started")
@@ -269,17 +258,35 @@ class _Run:
 
     # --- what its supervisor does ---
 
+    async def wait_started(self) -> None:
+        """Wait until the hook `started` is done. Raises what the start raised."""
+        try:
+            started: set[asyncio.Future[Any]] = {self.started, self.exited}
+            await asyncio.wait(started, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.kill()
+            raise
+        if self.started.done():
+            return
+        how = self.exited.result()
+        if not isinstance(how, Error):
+            raise StartError.because(actor=self.cell.name, reason="it ended while it was starting")
+        if isinstance(how.error, Exception):
+            raise how.error
+        raise StartError.because(actor=self.cell.name, reason=str(how)) from how.error
+
     async def stop(self, reason: Exit, timeout: float | None) -> Exit | None:  # noqa: ASYNC109 - as `Running` has it
         """Cancel the present message, run the hook `stopping`, and wait for the end."""
-        self._cancel(reason)
+        self.cancel(reason)
         await asyncio.wait({self.exited}, timeout=timeout)
         return self.exited.result() if self.exited.done() else None
 
     def kill(self) -> None:
         """Cancel the task and do not wait."""
-        self._cancel(Killed())
+        self.cancel(Killed())
 
-    def _cancel(self, reason: Exit) -> None:
+    def cancel(self, reason: Exit) -> None:
+        """Cancel the task, which then ends for this reason."""
         if not self.exited.done():
             # The flag is set first: a task may end as soon as it is cancelled.
             self._requested = reason

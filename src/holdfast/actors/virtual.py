@@ -1,0 +1,578 @@
+"""Virtual actors: addressed by a key, always there, in memory only while they are used.
+
+    class Room(VirtualActor):
+        state: RoomState
+
+        async def join(self, name: str) -> int:
+            self.state.members.append(name)
+            return len(self.state.members)
+
+    async with VirtualActors("sqlite:rooms.db") as rooms:
+        lobby = rooms.get(Room, "lobby")          # local, and never fails
+        await lobby.ask(Room.join, "ann")         # the first message activates it, with its saved state
+
+Each key is active in one process at a time. A lease in the store says in which, and its fence makes the store reject what an earlier
+one still writes. If that process dies, the next message activates the actor elsewhere, from its saved state.
+
+Invariants: an answer is given after the state that it left is stored. A message that failed leaves the state as it was. What is in
+memory equals what is stored, or is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+
+import msgspec
+
+from holdfast import options
+from holdfast.actors.actor import Actor, ActorRun, handlers_of
+from holdfast.actors.cell import Cell
+from holdfast.actors.child import Child
+from holdfast.actors.ref import Ref
+from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok
+from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.runtime import default_runtime
+from holdfast.sessions import codec
+from holdfast.sessions.lease import keeper_for, take
+from holdfast.sessions.manifest import Manifest, encode_manifest
+from holdfast.sessions.stored_types import hints
+from holdfast.stores.address import open_store
+from holdfast.stores.records import Commit, NewCheckpoint, NewSession, SessionState
+from holdfast.supervision import Killed, Shutdown
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+    from typing import Self
+
+    from holdfast.faults import Outcome
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.lease import LeaseKeeper
+    from holdfast.stores import Lease, Store
+
+__all__ = ["SaveError", "VirtualActor", "VirtualActors", "VirtualRef"]
+
+A = TypeVar("A", bound="VirtualActor")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+_MOST_KEYS = 1000
+"""How many idempotency keys an actor remembers, the latest ones."""
+_TRIES = 10
+"""How often a message is sent again to a new activation, if the one before ended before it began to work on it."""
+_STOP_S = 5.0
+
+
+class SaveError(HoldfastError):
+    """The state could not be stored, so the message has failed and the activation was dropped. `__cause__` is the store's error.
+
+    For example:
+        except SaveError as error:
+            print(error.fault.code)  # SESS_LEASE_LOST: another process has taken the actor over
+    """
+
+    code = "SESS_STORE_UNAVAILABLE"
+
+
+class VirtualActor(Actor):
+    """The base of virtual actors. The annotation of `state` says what is stored; it must be possible to make it without arguments.
+
+        class RoomState(msgspec.Struct):
+            members: list[str] = []
+
+        class Room(VirtualActor):
+            state: RoomState
+
+            async def join(self, name: str) -> int:
+                self.state.members.append(name)
+                return len(self.state.members)
+
+    After each message that worked, a state that has changed is stored before the answer is given. A message that raises leaves no
+    trace in the state. `__init__` takes no arguments; `self.key` is the key.
+    """
+
+    state: Any = None
+    key: str = ""
+
+    async def save(self) -> None:
+        """Store the state now, in the middle of a message. What fails later in this message does not undo it.
+
+        await self.save()
+        """
+        activation = self.__dict__.get("_holdfast_activation")
+        if activation is None:
+            raise InvalidError.saying(
+                f"{type(self).__name__}", "an actor that VirtualActors activated", "one made by hand"
+            )
+        await activation.save()
+
+
+class _Stored(msgspec.Struct, omit_defaults=True):
+    """What is stored of an actor."""
+
+    version: int = 0
+    state: msgspec.Raw = msgspec.Raw(b"null")
+    done: dict[str, tuple[str, msgspec.Raw]] = {}
+    """The result of each message with an idempotency key, and the hash of its arguments."""
+
+
+class VirtualRef(Generic[A]):
+    """The address of a virtual actor. It is made without asking anybody, and always valid.
+
+    For example:
+        lobby = rooms.get(Room, "lobby")
+        count = await lobby.ask(Room.join, "ann")
+        await lobby.using(key="order-17").ask(Room.pay, 5)  # done once, however often it is sent
+    """
+
+    __slots__ = ("_idempotency", "_kind", "_priority", "_system", "_timeout", "key")
+
+    def __init__(
+        self,
+        system: VirtualActors,
+        kind: type[A],
+        key: str,
+        *,
+        timeout: float | None = None,
+        priority: int = 5,
+        idempotency: str | None = None,
+    ) -> None:
+        self._system, self._kind, self.key = system, kind, key
+        self._timeout, self._priority, self._idempotency = timeout, priority, idempotency
+
+    @property
+    def name(self) -> str:
+        """The name of the actor: `Room/lobby`."""
+        return f"{self._kind.__name__}/{self.key}"
+
+    def using(
+        self, *, timeout: float | None = None, priority: int | None = None, key: str | None = None
+    ) -> VirtualRef[A]:
+        """Return a ref to the same actor with other options. Wrong options raise `InvalidError`.
+
+        timeout, priority: as for any actor. key: an idempotency key. The result of the message is stored with the state, in one
+        transaction, and a message with the same key gets that result and does nothing.
+
+            await lobby.using(key="order-17").ask(Room.pay, 5)
+        """
+        options.seconds("ref.timeout", timeout, optional=True)
+        options.count("ref.priority", priority, least=0, optional=True)
+        options.name("ref.key", key, optional=True)
+        return VirtualRef(
+            self._system,
+            self._kind,
+            self.key,
+            timeout=self._timeout if timeout is None else timeout,
+            priority=self._priority if priority is None else priority,
+            idempotency=self._idempotency if key is None else key,
+        )
+
+    async def ask(self, method: Callable[Concatenate[A, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a method of the actor and return its result, once the state that it left is stored.
+
+        Raises as `Ref.ask` does, and `SaveError`; `HoldfastError` with SESS_LEASE_LOST if another process holds the actor.
+
+            count = await lobby.ask(Room.join, "ann")
+        """
+        _check_method(self._kind, method)
+        if self._idempotency is not None:
+            kwargs = {**kwargs, _KEY: self._idempotency}  # type: ignore[assignment]
+        for attempt in range(_TRIES):
+            activation = await self._system._active(self._kind, self.key)  # noqa: SLF001 - one system
+            ref: Ref[A] = Ref(activation.cell, timeout=self._timeout, priority=self._priority)
+            try:
+                return await ref.ask(method, *args, **kwargs)
+            except HoldfastError as error:
+                # The activation ended before the message had its turn: it is sent to the next one.
+                if error.fault.code != "ACTOR_STOPPED" or error.fault.maybe_executed or attempt == _TRIES - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def outcome(
+        self, method: Callable[Concatenate[A, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Outcome[T]:
+        """Like `ask`, but return `Ok` or `Err`. It raises only `CancelledError`, and `InvalidError` for a wrong `method`."""
+        _check_method(self._kind, method)
+        try:
+            value = await self.ask(method, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - that is what `outcome` is for
+            fault = fault_of(error)
+            return Err(msgspec.structs.replace(fault, context={"actor": self.name, **fault.context}), error)
+        return value if isinstance(value, Err) else Ok(value=value)
+
+    def tell(
+        self, method: Callable[Concatenate[A, P], Awaitable[object]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Have a method run, and do not wait. A failure is reported as an event."""
+        _check_method(self._kind, method)
+        self._system._in_background(self.outcome(method, *args, **kwargs), self.name)  # noqa: SLF001 - one system
+
+    def __repr__(self) -> str:
+        return f"<VirtualRef {self.name}>"
+
+
+_KEY = "__holdfast_key__"
+
+
+def _check_address(kind: Any, key: Any) -> None:
+    if not (isinstance(kind, type) and issubclass(kind, VirtualActor)):
+        raise InvalidError.at("get", "a class derived from VirtualActor", kind)
+    if not isinstance(key, str) or not key:
+        raise InvalidError.at("get", "a key that is a text", key)
+
+
+def _check_method(kind: type, method: Any) -> None:
+    if method not in handlers_of(kind):
+        known = ", ".join(sorted(f"{kind.__name__}.{one.__name__}" for one in handlers_of(kind)))
+        given = str(getattr(method, "__qualname__", type(method).__name__))
+        raise InvalidError.saying(
+            f"ask of {kind.__name__}", f"a public async method of {kind.__name__}: {known}", given
+        )
+
+
+class VirtualActors:
+    """The virtual actors of one store in this process. Leaving the block ends all activations, and gives their keys back.
+
+        async with VirtualActors("postgresql://…/work") as rooms:
+            await rooms.get(Room, "lobby").ask(Room.join, "ann")
+
+    store: a store, or its address; an address is opened with the block.
+    idle: seconds after which an actor without messages leaves memory (300).
+    most_active: how many actors are in memory at most (10,000). Beyond that, those that were idle longest leave.
+    lease: seconds that a key stays with this process after it has stopped renewing it (30). A process of the same machine that has
+        died is noticed at once.
+    Wrong options raise `InvalidError`.
+    """
+
+    def __init__(
+        self,
+        store: Store | str | Path | None = None,
+        *,
+        idle: float = 300.0,
+        most_active: int = 10_000,
+        lease: float = 30.0,
+        runtime: Runtime | None = None,
+    ) -> None:
+        options.seconds("virtual.idle", idle)
+        options.count("virtual.most_active", most_active)
+        options.seconds("virtual.lease", lease)
+        self._given = store
+        self.idle, self._most_active, self._ttl = idle, most_active, lease
+        self.runtime = default_runtime() if runtime is None else runtime
+        self._store: Store | None = None
+        self._opened: Store | None = None
+        self._activations: dict[str, asyncio.Future[_Activation]] = {}
+        """By the name of their session, the one that was used longest ago first."""
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._given is None or isinstance(self._given, str) or hasattr(self._given, "__fspath__"):
+            self._opened = open_store(self._given)  # type: ignore[arg-type]
+            self._store = await self._opened.__aenter__()
+        else:
+            self._store = self._given
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        store, self._store = self._store, None
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for name in tuple(self._activations):
+            self._evict(name)
+        await asyncio.gather(*self._ending.values(), return_exceptions=True)
+        if self._opened is not None and store is not None:
+            await self._opened.__aexit__(None, None, None)
+
+    def get(self, kind: type[A], key: str) -> VirtualRef[A]:
+        """Return the address of an actor. Nothing is asked and nothing is loaded, so it never fails for a key.
+
+        lobby = rooms.get(Room, "lobby")
+        """
+        _check_address(kind, key)
+        return VirtualRef(self, kind, key)
+
+    @property
+    def active(self) -> int:
+        """How many actors are in memory."""
+        return len(self._activations)
+
+    # --- activation ---
+
+    async def _active(self, kind: type[VirtualActor], key: str) -> _Activation:
+        name = _session_name(kind, key)
+        while True:
+            if self._store is None:
+                raise InvalidError.saying(
+                    "VirtualActors", "`async with VirtualActors(…)` around it", "one that is not open"
+                )
+            if (ending := self._ending.get(name)) is not None:
+                await asyncio.wait({ending})
+                continue
+            activating = self._activations.get(name)
+            if activating is None:
+                activating = asyncio.ensure_future(self._activate(name, kind, key))
+                self._activations[name] = activating
+                activating.add_done_callback(lambda done: self._activated(name, done))
+            elif activating.done():
+                # Used last, so it is evicted last.
+                self._activations[name] = self._activations.pop(name)
+            # Shielded: other callers wait for the same activation.
+            activation = await asyncio.shield(activating)
+            if not activation.run.exited.done():
+                return activation
+            await asyncio.sleep(0)
+
+    async def _activate(self, name: str, kind: type[VirtualActor], key: str) -> _Activation:
+        store = self._store
+        assert store is not None
+        lease = await self._take(store, name, kind, key)
+        keeper = keeper_for(store, self._ttl, self.runtime.clock)
+        activation = _Activation(self, store, kind, key, lease=lease, keeper=keeper)
+        keeper.keep(lease, activation.lost, self.runtime)
+        try:
+            await activation.start()
+        except BaseException:
+            await keeper.give_back(name, lease.fence)
+            raise
+        return activation
+
+    async def _take(self, store: Store, name: str, kind: type[VirtualActor], key: str) -> Lease:
+        for _ in range(2):
+            try:
+                return await take(store, name, self._ttl, self.runtime)
+            except HoldfastError as error:
+                if error.fault.code == "SESS_LEASE_LOST":
+                    raise _held_elsewhere(kind, key, error) from error
+                if error.fault.code != "SESS_NOT_FOUND":
+                    raise
+            manifest = Manifest(session_id=name, store_id=store.id)
+            # Another process may create it at the same moment. Then its lease decides.
+            with suppress(HoldfastError):
+                await store.commit(Commit(session=name, create=NewSession(manifest=encode_manifest(manifest))))
+        return await take(store, name, self._ttl, self.runtime)
+
+    def _activated(self, name: str, done: asyncio.Future[_Activation]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            if self._activations.get(name) is done:
+                del self._activations[name]
+            return
+        activation = done.result()
+        activation.run.exited.add_done_callback(lambda _: self._evict(name))
+        if len(self._activations) > self._most_active:
+            self._evict_oldest()
+        self._set_timer()
+
+    # --- eviction ---
+
+    def _evict(self, name: str) -> None:
+        """End an activation. Messages that come meanwhile wait, and activate it again."""
+        activating = self._activations.pop(name, None)
+        if activating is None or name in self._ending:
+            return
+        ending = asyncio.ensure_future(self._end(activating))
+        self._ending[name] = ending
+        ending.add_done_callback(lambda _: self._ending.pop(name, None))
+
+    async def _end(self, activating: asyncio.Future[_Activation]) -> None:
+        with suppress(Exception, asyncio.CancelledError):
+            activation = await activating
+            await activation.end()
+
+    def _evict_oldest(self) -> None:
+        for name, activating in tuple(self._activations.items()):
+            if activating.done() and not activating.result().busy:
+                self._evict(name)
+                return
+
+    def _set_timer(self) -> None:
+        if self._timer is None and self._activations:
+            self._timer = asyncio.get_running_loop().call_later(self.idle / 4, self._sweep)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        for name, activating in tuple(self._activations.items()):
+            if activating.done() and not activating.result().busy and now - activating.result().used >= self.idle:
+                self._evict(name)
+        self._set_timer()
+
+    def _in_background(self, work: Any, name: str) -> None:
+        task = asyncio.ensure_future(self._reported(work, name))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reported(self, work: Any, name: str) -> None:
+        outcome = await work
+        if isinstance(outcome, Err):
+            from holdfast.events import SuppressedError  # noqa: PLC0415 - only a failed `tell` needs it
+
+            reason = f"a message to {name} failed, and nobody waits for its answer"
+            self.runtime.bus.emit(SuppressedError.of(outcome.fault, reason, at=self.runtime.clock.wall()))
+
+
+class _Activation:
+    """One virtual actor in memory."""
+
+    def __init__(
+        self,
+        system: VirtualActors,
+        store: Store,
+        kind: type[VirtualActor],
+        key: str,
+        *,
+        lease: Lease,
+        keeper: LeaseKeeper,
+    ) -> None:
+        self._store, self._kind, self._key = store, kind, key
+        self._name, self._fence, self._keeper = lease.session, lease.fence, keeper
+        given = kind.__holdfast_options__
+        handlers = {method: self._handler(method) for method in handlers_of(kind)}
+        self.cell = Cell(
+            f"{kind.__name__}/{key}",
+            kind,
+            handlers,
+            system.runtime,
+            capacity=given.mailbox,
+            timeout=given.timeout,
+        )
+        self._type: Any = hints(kind).get("state", Any)
+        self._stored = _Stored()
+        self._instance: Any = None
+        self._is_lost = False
+        self.run: Any = None
+        """Its `ActorRun`, once the state is loaded."""
+        self.used = asyncio.get_running_loop().time()
+        """When it was used last."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it works on a message, or one waits."""
+        current = self.cell.mailbox.current
+        return self.cell.mailbox.size > 0 or (current is not None and not current.withdrawn)
+
+    async def start(self) -> None:
+        """Load the state and make the instance."""
+        checkpoint = await self._store.checkpoint(self._name)
+        if checkpoint is not None:
+            self._stored = msgspec.json.decode(checkpoint.snapshot, type=_Stored)
+        # A failed save must reach the sender as it is. The activation has been told to end by then.
+        child = Child(self._make, on={SaveError: "resume"}, id=self._key[:64])
+        self.run = ActorRun(self.cell, child, 1)
+        await self.run.wait_started()
+        self.run.exited.add_done_callback(lambda how: self.cell.end(how.result()))
+
+    def _make(self) -> VirtualActor:
+        instance = self._kind()
+        instance.key = self._key
+        instance.__dict__["_holdfast_activation"] = self
+        self._instance = instance
+        self._restore()
+        return instance
+
+    def _restore(self) -> None:
+        """Make the state equal to what is stored."""
+        if self._stored.version:
+            self._instance.state = codec.decode(bytes(self._stored.state), self._type, f"state of {self.cell.name}")
+        elif self._type is not Any:
+            self._instance.state = self._type()
+
+    def _handler(self, method: Any) -> Any:
+        async def handle(instance: Any, *args: Any, **kwargs: Any) -> Any:
+            key = kwargs.pop(_KEY, None)
+            self.used = self.cell.loop.time()
+            digest = ""
+            if key is not None:
+                digest = codec.arguments_hash(args, {**kwargs, "": method.__qualname__}, f"message {key}")
+                if (done := self._stored.done.get(key)) is not None:
+                    return self._repeated(method, key, digest, done)
+            try:
+                value = await method(instance, *args, **kwargs)
+                await self._save(key, digest, value, method)
+            except BaseException:
+                if not self._is_lost:
+                    self._restore()
+                raise
+            return value
+
+        handle.__name__, handle.__qualname__ = method.__name__, method.__qualname__
+        return handle
+
+    def _repeated(self, method: Any, key: str, digest: str, done: tuple[str, msgspec.Raw]) -> Any:
+        if done[0] != digest:
+            text = f"The key {key!r} was used for another message to {self.cell.name}"
+            raise HoldfastError(Fault.of("PROTO_DUPLICATE_ID", text, context={"actor": self.cell.name, "key": key}))
+        return codec.decode(bytes(done[1]), codec.result_type(method), f"result of {method.__qualname__}")
+
+    async def save(self) -> None:
+        """Store the state if it has changed."""
+        await self._save(None, "", None, None)
+
+    async def _save(self, key: str | None, digest: str, value: Any, method: Any) -> None:
+        where = f"state of {self.cell.name}"
+        state = b"null" if self._type is Any and self._instance.state is None else None
+        if state is None:
+            state = codec.encode_result(self._instance.state, self._type, where)
+        if key is None and state == bytes(self._stored.state):
+            return
+        done = dict(self._stored.done)
+        if key is not None:
+            result = codec.encode_result(value, codec.result_type(method), f"result of {method.__qualname__}")
+            done[key] = (digest, msgspec.Raw(result))
+            while len(done) > _MOST_KEYS:
+                del done[next(iter(done))]
+        stored = _Stored(version=self._stored.version + 1, state=msgspec.Raw(state), done=done)
+        snapshot = msgspec.json.encode(stored)
+        checkpoint = NewCheckpoint(message_count=stored.version, last_message_id=key, snapshot=snapshot)
+        try:
+            await self._store.commit(
+                Commit(session=self._name, fence=self._fence, state=SessionState.ACTIVE, checkpoint=checkpoint)
+            )
+        except BaseException as error:
+            # Nobody knows whether it was stored. The next message reads what the store has.
+            self._is_lost = True
+            self.run.leave(Shutdown("its state could not be stored"))
+            if not isinstance(error, Exception):
+                raise
+            raise _save_error(self.cell.name, error) from error
+        self._stored = stored
+
+    def lost(self, _fault: Fault) -> None:
+        """Another process has taken the actor over: what this one does would be rejected."""
+        self._is_lost = True
+        if self.run is not None and not self.run.exited.done():
+            self.run.cancel(Killed())
+
+    async def end(self) -> None:
+        """Cancel what it works on, run its hook `stopping`, and give its key back."""
+        if not self.run.exited.done():
+            await self.run.stop(Shutdown("idle"), _STOP_S)
+        self.cell.end(Shutdown("idle"))
+        await self._keeper.give_back(self._name, self._fence)
+
+
+def _session_name(kind: type, key: str) -> str:
+    """Return the name of an actor's session. A key that a name cannot hold is replaced by its hash."""
+    shown = key if _PLAIN_KEY.fullmatch(key) else f"=.{sha256(key.encode()).hexdigest()[:32]}".lstrip("=")
+    return f"actor:{kind.__qualname__.replace('<locals>', '')[-50:].lstrip('.')}:k{shown}"
+
+
+def _held_elsewhere(kind: type, key: str, error: HoldfastError) -> HoldfastError:
+    owner = str(error.fault.context.get("owner", "another process"))
+    text = f"{kind.__name__}/{key} is active in another process ({owner}): send the message there, or wait until it is idle"
+    context = {"actor": f"{kind.__name__}/{key}", "owner": owner}
+    return HoldfastError(Fault.of("SESS_LEASE_LOST", text, retryable=True, maybe_executed=False, context=context))
+
+
+def _save_error(name: str, error: Exception) -> SaveError:
+    fault = fault_of(error)
+    return SaveError(msgspec.structs.replace(fault.wrapped(f"the state of {name} was not stored"), maybe_executed=True))
