@@ -24,6 +24,7 @@ import faults_recoveries
 import faults_sessions
 import faults_stores
 import faults_supervisors
+import faults_tools
 import httpx
 import msgspec
 import pydantic
@@ -317,6 +318,8 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TOOL_INPUT_INVALID", lambda: rpc_error(-32602, "Invalid request parameters")),
     ("TOOL_INPUT_TOO_LARGE", lambda: raised_by(lambda: subprocess.run(["true", "x" * 4_000_000], check=True))),
     ("TOOL_OUTPUT_TOO_LARGE", line_is_too_long),
+    ("TOOL_OUTPUT_MALFORMED", faults_tools.answer_has_another_shape),
+    ("TOOL_CANCELLED", faults_tools.program_is_stopped),
     ("TOOL_FORBIDDEN", file_may_not_be_run),
     ("TOOL_FORBIDDEN", lambda: fault_of(ended("sh", "-c", "exec /etc/passwd"))),
     ("TOOL_APPROVAL_DENIED", lambda: tool_result("The user rejected this tool call.")),

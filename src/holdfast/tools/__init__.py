@@ -4,6 +4,7 @@
 
     finished = await run(["git", "status"], timeout=30)
 
+files, shell, web   the bundled tools
 toolbox       the tools of an agent, as a model sees them and calls them
 process       run a program, stream its output, end it with all it has started
 process_tree  every process of a command        output       what is kept of what it prints
@@ -16,11 +17,14 @@ from holdfast._lazy import loader
 # Type checkers assume that a variable of this name is true.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from holdfast.tools.files import edit_file, read_file, search
     from holdfast.tools.output import Chunk
     from holdfast.tools.process import Process, Run, run
     from holdfast.tools.process_error import Finished, ProcessError, ProcessTimeoutError
     from holdfast.tools.process_tool import process_tool
+    from holdfast.tools.shell import bash
     from holdfast.tools.toolbox import Answer, Tool, Toolbox, collect
+    from holdfast.tools.web import http_tool, web_fetch
 
 __all__ = [
     "Answer",
@@ -32,9 +36,15 @@ __all__ = [
     "Run",
     "Tool",
     "Toolbox",
+    "bash",
     "collect",
+    "edit_file",
+    "http_tool",
     "process_tool",
+    "read_file",
     "run",
+    "search",
+    "web_fetch",
 ]
 
 _HOMES = {
@@ -47,9 +57,15 @@ _HOMES = {
     "Run": "holdfast.tools.process",
     "Tool": "holdfast.tools.toolbox",
     "Toolbox": "holdfast.tools.toolbox",
+    "bash": "holdfast.tools.shell",
     "collect": "holdfast.tools.toolbox",
+    "edit_file": "holdfast.tools.files",
+    "http_tool": "holdfast.tools.web",
     "process_tool": "holdfast.tools.process_tool",
+    "read_file": "holdfast.tools.files",
     "run": "holdfast.tools.process",
+    "search": "holdfast.tools.files",
+    "web_fetch": "holdfast.tools.web",
 }
 
 __getattr__ = loader(__name__, globals(), _HOMES)

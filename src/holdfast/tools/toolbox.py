@@ -284,7 +284,8 @@ def _policy_for(target: Target, profile: ProfileName, runtime: Runtime) -> Polic
     configured = runtime.policy_for(target)
     if configured is not INTERACTIVE:
         return configured
-    return Policy(profile="stud" if profile == "holdfast" else profile)
+    # A model can do something else meanwhile, so it is told at once that a circuit is open.
+    return Policy(profile="stud" if profile == "holdfast" else profile, wait_for_circuit=False)
 
 
 def _recovering(tool: Tool, limit: float, target: Target, policy: Policy, runtime: Runtime | None) -> Any:

@@ -1,0 +1,233 @@
+"""The bundled file tools: `read_file`, `edit_file` and `search`, each confined to one directory.
+
+Invariant: an edit happens as a whole or not at all, and a search that takes too long can be ended, whatever its pattern is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, ToolContract
+from holdfast.tools.confined import Root, told
+from holdfast.tools.process_tool import run_for_tool
+from holdfast.tools.toolbox import Tool
+
+if TYPE_CHECKING:
+    from holdfast.runtime.tool import Verdict
+
+__all__ = ["edit_file", "read_file", "search"]
+
+_SERVICE = "file-system"
+_READ_BYTES = 262_144
+_EDIT_BYTES = 16_777_216
+_BINARY_BYTES = 8_192
+_LINE_BYTES = 1_048_576
+_SEARCH_GRACE_S = 1.0
+_WORKER = os.path.join(os.path.dirname(__file__), "search_worker.py")  # noqa: PTH118, PTH120 - without pathlib's parts
+
+
+def read_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = None) -> Tool:
+    """Return the tool `read_file`: it reads text files below `root`, whole or some of their lines.
+
+        from holdfast.tools import Toolbox, read_file
+
+        toolbox = Toolbox([read_file("project")])
+        text = await toolbox.call("read_file", {"path": "README.md", "limit": 20})
+
+    Links are followed only as long as they stay below `root`. A call may take 10 s.
+    """
+    confined = Root(root)
+
+    def read(
+        path: Annotated[str, msgspec.Meta(description="The path of the file, relative to the project.")],
+        offset: Annotated[int, msgspec.Meta(ge=1, description="The first line to read, counted from 1.")] = 1,
+        limit: Annotated[int | None, msgspec.Meta(description="How many lines to read; all by default.")] = None,
+    ) -> str:
+        """Read a text file, whole or some of its lines."""
+        with confined.place(path) as place:
+            descriptor = place.open()
+        with told(path), os.fdopen(descriptor, "rb") as file:
+            return _lines(file, path, offset, limit)
+
+    return Tool(read, ToolContract(effect="read", name="read_file", timeout=timeout, service=_SERVICE))
+
+
+def _lines(file: Any, path: str, offset: int, limit: int | None) -> str:
+    if b"\0" in file.read(_BINARY_BYTES):
+        raise _invalid("path", f"{path} is not a text file")
+    file.seek(0)
+    kept: list[bytes] = []
+    size = 0
+    for number, line in enumerate(iter(lambda: file.readline(_LINE_BYTES), b""), start=1):
+        if limit is not None and number >= offset + limit:
+            break
+        if number < offset:
+            continue
+        size += len(line)
+        if size > _READ_BYTES:
+            shown = b"".join(kept).decode("utf-8", "replace")
+            return f"{shown}…[cut at {_READ_BYTES} bytes; go on with offset={number}]"
+        kept.append(line)
+    return b"".join(kept).decode("utf-8", "replace")
+
+
+def edit_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = None) -> Tool:
+    """Return the tool `edit_file`: it replaces a text in a file below `root`, or creates a file.
+
+        from holdfast.tools import Toolbox, edit_file
+
+        toolbox = Toolbox([edit_file("project")])
+        await toolbox.call("edit_file", {"path": "a.py", "old": "x = 1", "new": "x = 2"})
+
+    The new content is written beside the file and takes its place at once. A call that was cut is verified by looking at the file. It
+    may take 30 s.
+    """
+    confined = Root(root)
+
+    def edit(
+        path: Annotated[str, msgspec.Meta(description="The path of the file, relative to the project.")],
+        old: Annotated[
+            str, msgspec.Meta(description="The text to replace, which must occur once. Empty: create the file.")
+        ],
+        new: Annotated[str, msgspec.Meta(description="The text to put in its place.")],
+        replace_all: Annotated[bool, msgspec.Meta(description="Replace every occurrence.")] = False,  # noqa: FBT002
+    ) -> str:
+        """Replace a text in a file, or create a file."""
+        with confined.place(path) as place:
+            if not old:
+                return _create(place, path, new)
+            before, mode = _content(place)
+            after, count = _replaced(before, path, old, new, replace_all=replace_all)
+            _write(place, after, mode)
+        return f"{path}: replaced {count} occurrence{'s' if count > 1 else ''}"
+
+    def verify(_key: str, path: str, old: str, new: str, **_: Any) -> Verdict:
+        """Look at the file. It holds the old content or the new one, never a part."""
+        try:
+            with confined.place(path) as place:
+                text = _content(place)[0].decode("utf-8", "replace")
+        except HoldfastError as error:
+            return NOT_HAPPENED if error.fault.code == "TOOL_FILE_NOT_FOUND" and not old else CANNOT_TELL
+        if not old:
+            return Happened(f"{path}: created") if text == new else CANNOT_TELL
+        if old in text and (new not in text or new in old):
+            return NOT_HAPPENED
+        return Happened(f"{path}: replaced") if new and new in text and old not in text else CANNOT_TELL
+
+    contract = ToolContract(effect="unsafe", name="edit_file", timeout=timeout, service=_SERVICE, verify=verify)
+    return Tool(edit, contract)
+
+
+def _content(place: Any) -> tuple[bytes, int]:
+    with told(place.shown), os.fdopen(place.open(), "rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_size > _EDIT_BYTES:
+            raise _invalid("path", f"{place.shown} has {status.st_size} bytes; at most {_EDIT_BYTES} can be edited")
+        return file.read(), status.st_mode & 0o7777
+
+
+def _replaced(before: bytes, path: str, old: str, new: str, *, replace_all: bool) -> tuple[bytes, int]:
+    wanted, given = old.encode(), new.encode()
+    if wanted not in before and b"\r\n" in before and b"\r\n" not in wanted:
+        # A model does not see the line ends of Windows.
+        wanted, given = wanted.replace(b"\n", b"\r\n"), given.replace(b"\n", b"\r\n")
+    count = before.count(wanted)
+    if not count:
+        raise _invalid("old", f"{path} does not contain the text to replace; read the file again")
+    if count > 1 and not replace_all:
+        raise _invalid("old", f"{path} contains the text {count} times; give more lines around it, or set replace_all")
+    return before.replace(wanted, given), count
+
+
+def _create(place: Any, path: str, new: str) -> str:
+    with told(path):
+        try:
+            descriptor = place.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except HoldfastError as error:
+            if error.fault.code == "TOOL_RESOURCE_BUSY":
+                raise _invalid("old", f"{path} exists already; give the text to replace") from None
+            raise
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(new.encode())
+            file.flush()
+            os.fsync(file.fileno())
+    return f"{path}: created"
+
+
+def _write(place: Any, content: bytes, mode: int) -> None:
+    """Put the content in the place of the file, at once."""
+    beside = f".{place.name}.{os.urandom(4).hex()}.tmp"
+    with told(place.shown):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(beside, flags, 0o600, dir_fd=place.directory)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fchmod(file.fileno(), mode)
+                os.fsync(file.fileno())
+            os.replace(beside, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(beside, dir_fd=place.directory)
+            raise
+
+
+def search(root: str | os.PathLike[str] = ".", *, timeout: float | None = None) -> Tool:
+    """Return the tool `search`: it finds lines that match a regular expression in the text files below `root`.
+
+        from holdfast.tools import Toolbox, search
+
+        toolbox = Toolbox([search("project")])
+        found = await toolbox.call("search", {"pattern": "TODO", "glob": "*.py"})
+
+    Links are not followed, and `.git` is left out. The search runs in a process of its own, because nothing else can end an expression
+    that takes for ever. A call may take 60 s.
+    """
+    confined = Root(root)
+
+    async def find(
+        pattern: Annotated[str, msgspec.Meta(description="A regular expression, as Python has them.")],
+        path: Annotated[
+            str, msgspec.Meta(description="The directory or file to search, relative to the project.")
+        ] = ".",
+        glob: Annotated[str, msgspec.Meta(description="Only files with names like this: *.py")] = "*",
+        limit: Annotated[int, msgspec.Meta(ge=1, le=5_000, description="The most lines to return.")] = 200,
+        ignore_case: Annotated[bool, msgspec.Meta(description="Upper and lower case are the same.")] = False,  # noqa: FBT002
+    ) -> str:
+        """Find lines that match a regular expression in the files of the project. Each is shown as path:line: text."""
+        # Links are followed here. The worker opens the components again and follows none.
+        with confined.place(path) as place:
+            inside = place.inside
+        asked = {"pattern": pattern, "inside": inside, "glob": glob, "limit": limit, "ignore_case": ignore_case}
+        finished = await run_for_tool(
+            [sys.executable, "-I", "-S", _WORKER],
+            "read",
+            timeout,
+            {
+                "input": msgspec.json.encode(asked),
+                "cwd": confined.path,
+                "inherit_env": False,
+                "check": False,
+                "grace": 0.2,
+            },
+        )
+        if finished.exit_code == 2:
+            raise _invalid("pattern", finished.stderr.strip())
+        if finished.exit_code != 0:
+            raise HoldfastError(Fault.of("TOOL_EXECUTION_FAILED", context={"reason": finished.stderr.strip()[-500:]}))
+        return finished.stdout or "no match"
+
+    contract = ToolContract(effect="read", name="search", timeout=timeout, service=_SERVICE)
+    return Tool(find, contract, ends_itself=_SEARCH_GRACE_S)
+
+
+def _invalid(field: str, reason: str) -> HoldfastError:
+    context = {"field": field, "reason": reason}
+    return HoldfastError(Fault.of("TOOL_INPUT_INVALID", reason, context=context, maybe_executed=False))

@@ -1,0 +1,213 @@
+"""HTTP for tools: one request, to an address that was resolved and checked once.
+
+The standard library's client does the protocol. Ours is the connection: it goes to the very address that was checked, so a name
+that means another address a moment later changes nothing. It runs in a thread, and closing its socket ends it.
+
+Invariant: a cancelled request leaves neither a connection nor, beyond a moment, a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import socket
+import ssl
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.classify import from_http
+from holdfast.faults import Category, Fault, HoldfastError, InvalidError, Scope
+from holdfast.runtime.runtime import default_runtime
+from holdfast.tools.threads import call_in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.faults import Code
+
+__all__ = ["HTTPRequest", "HTTPResponse", "fault_of_response", "send"]
+
+_READ_BYTES = 65_536
+_PORTS = {"http": 80, "https": 443}
+
+
+class HTTPRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request."""
+
+    url: str
+    method: str = "GET"
+    headers: dict[str, str] = {}
+    body: bytes | None = None
+    timeout: float = 30.0
+    cap: int = 1_048_576
+    """The most bytes of the answer that are read."""
+
+
+class HTTPResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer."""
+
+    url: str
+    status: int
+    headers: dict[str, str]
+    """Names in lower case."""
+    body: bytes
+    truncated: bool = False
+
+    @property
+    def text(self) -> str:
+        """The body as text, in the charset that the answer names."""
+        kind = self.headers.get("content-type", "")
+        charset = kind.partition("charset=")[2].partition(";")[0].strip("\"' ") or "utf-8"
+        try:
+            return self.body.decode(charset, "replace")
+        except LookupError:
+            return self.body.decode("utf-8", "replace")
+
+
+async def send(request: HTTPRequest, check: Callable[[str, list[str]], None] | None = None) -> HTTPResponse:
+    """Send a request and read the answer. `check` gets the host and all its addresses, and raises if they are not allowed."""
+    exchange = _Exchange(request, check)
+    try:
+        return await call_in_thread(default_runtime().abandoned_threads, exchange.perform)  # type: ignore[no-any-return]
+    except asyncio.CancelledError:
+        exchange.close()
+        raise
+
+
+class _Exchange:
+    """One request and its connection, in a thread."""
+
+    def __init__(self, request: HTTPRequest, check: Callable[[str, list[str]], None] | None) -> None:
+        self._request = request
+        self._check = check
+        self._socket: socket.socket | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """End the exchange, from another thread."""
+        self._closed = True
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def perform(self) -> HTTPResponse:
+        request = self._request
+        until = time.monotonic() + request.timeout
+        scheme, host, port, path = parts_of(request.url)
+        connection = http.client.HTTPConnection(host, port, timeout=request.timeout)
+        try:
+            self._socket = connection.sock = self._connect(scheme, host, port)
+            headers = {"Accept-Encoding": "identity", "User-Agent": "holdfast", **request.headers}
+            connection.request(request.method, path, request.body, headers)
+            answer = connection.getresponse()
+            body, truncated = self._read(answer, until)
+        except TimeoutError as error:
+            fault = Fault.of(
+                "TOOL_TIMEOUT",
+                f"{host} did not answer within {request.timeout:g} s",
+                context={"timeout_s": request.timeout},
+            )
+            raise HoldfastError(fault) from error
+        except http.client.HTTPException as error:
+            message = f"{host} did not answer in HTTP: {type(error).__name__}"
+            raise HoldfastError(Fault.of("CONN_RESET", message, scope=Scope.TOOL)) from error
+        finally:
+            connection.close()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return HTTPResponse(url=request.url, status=answer.status, headers=found, body=body, truncated=truncated)
+
+    def _connect(self, scheme: str, host: str, port: int) -> socket.socket:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        if self._check is not None:
+            self._check(host, [str(each[4][0]) for each in found])
+        error: OSError | None = None
+        for family, kind, protocol, _, address in found:
+            if self._closed:
+                break
+            opened = socket.socket(family, kind, protocol)
+            self._socket = opened
+            opened.settimeout(self._request.timeout)
+            try:
+                opened.connect(address)
+                if scheme == "https":
+                    # The name is checked against the certificate, although the connection goes to the address.
+                    return ssl.create_default_context().wrap_socket(opened, server_hostname=host)
+            except OSError as failure:
+                opened.close()
+                error = failure
+                if isinstance(failure, ssl.SSLError):
+                    break
+                continue
+            return opened
+        raise error or ConnectionAbortedError("the request was cancelled")
+
+    def _read(self, answer: http.client.HTTPResponse, until: float) -> tuple[bytes, bool]:
+        body = bytearray()
+        while chunk := answer.read1(_READ_BYTES):
+            body += chunk
+            if len(body) > self._request.cap:
+                return bytes(body[: self._request.cap]), True
+            if time.monotonic() > until:
+                # A server that sends a byte now and then would keep every single read within its limit.
+                raise TimeoutError(f"the answer did not end within {self._request.timeout:g} s")
+        return bytes(body), False
+
+
+def parts_of(url: str) -> tuple[str, str, int, str]:
+    """Return scheme, host, port and path of a URL. Raises `InvalidError` (TOOL_INPUT_INVALID) for any other than http and https."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise _invalid(url, str(error)) from None
+    if parts.scheme not in _PORTS or not host:
+        raise _invalid(url, "another scheme, or no host")
+    if parts.username is not None or parts.password is not None:
+        raise _invalid("a URL with a user", "a user or a password in it")
+    if any(sign.isspace() or ord(sign) < 32 for sign in url):
+        raise _invalid("a URL with a space", "a space or a control character")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return parts.scheme, host, port or _PORTS[parts.scheme], path
+
+
+def _invalid(url: str, received: str) -> InvalidError:
+    return InvalidError.saying(
+        f"url {url[:200]!r}", "an address that begins with https:// or http://", received, "TOOL_INPUT_INVALID"
+    )
+
+
+_CODES: Mapping[Category, Code] = {
+    Category.RATE_LIMIT: "TOOL_RATE_LIMITED",
+    Category.AUTH: "TOOL_FORBIDDEN",
+    Category.NOT_FOUND: "TOOL_FILE_NOT_FOUND",
+    Category.INVALID: "TOOL_INPUT_INVALID",
+    Category.VALIDATION: "TOOL_INPUT_INVALID",
+    Category.OVERFLOW: "TOOL_INPUT_TOO_LARGE",
+    Category.TIMEOUT: "TOOL_TIMEOUT",
+}
+"""The classifier's rules are about providers of models. A tool that is an HTTP service has the same failures under its own codes."""
+
+
+def fault_of_response(response: HTTPResponse, now: float) -> Fault | None:
+    """Return the failure that a response reports; None for a good one."""
+    if response.status < 400:
+        return None
+    found = from_http(response.status, response.headers, response.text[:_READ_BYTES], now=now)
+    code = _CODES.get(found.category, found.code)
+    reason = f"HTTP {response.status}"
+    context: dict[str, Any] = {**found.context, "status": response.status, "reason": reason}
+    message = f"{reason}: {found.message}" if found.message else reason
+    return Fault.of(
+        code,
+        message[:500],
+        retryable=found.retryable,
+        retry_after=found.retry_after,
+        scope=Scope.TOOL,
+        maybe_executed=found.maybe_executed,
+        rule=found.rule,
+        context=context,
+    )

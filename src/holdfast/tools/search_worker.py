@@ -1,0 +1,83 @@
+"""The process behind the tool `search`. It reads a request as JSON and prints the lines that match.
+
+It runs without our package and without the site's packages, so that it starts fast. Its exit code is 2 for a wrong pattern.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import stat
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST_BYTES = 4_194_304
+_SHOWN_CHARS = 300
+_LEFT_OUT = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv"}
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+def main() -> int:
+    """Answer one request."""
+    asked = json.load(sys.stdin)
+    try:
+        pattern = re.compile(asked["pattern"], re.IGNORECASE if asked["ignore_case"] else 0)
+    except re.error as error:
+        sys.stderr.write(f"the pattern is not a regular expression: {error}\n")
+        return 2
+    left = asked["limit"]
+    for shown, name, directory in files(asked["inside"], asked["glob"]):
+        for number, line in matches(pattern, name, directory):
+            sys.stdout.write(f"{shown}:{number}: {line[:_SHOWN_CHARS]}\n")
+            left -= 1
+            if not left:
+                sys.stdout.write(f"…[cut at {asked['limit']} lines]\n")
+                return 0
+    return 0
+
+
+def files(inside: list[str], glob: str) -> Iterator[tuple[str, str, int]]:
+    """Yield the files below a path: the path to show, the name, and the descriptor of their directory."""
+    directory = os.open(".", _DIRECTORY)
+    for index, part in enumerate(inside):
+        try:
+            directory = os.open(part, _DIRECTORY, dir_fd=directory)
+        except NotADirectoryError:
+            if index == len(inside) - 1:
+                yield "/".join(inside), part, directory
+            return
+        except OSError:
+            return
+    for folder, folders, names, opened in os.fwalk(".", dir_fd=directory, follow_symlinks=False):
+        folders[:] = sorted(each for each in folders if each not in _LEFT_OUT)
+        for each in sorted(names):
+            if fnmatch.fnmatch(each, glob):
+                yield os.path.normpath("/".join([*inside, folder, each])), each, opened
+
+
+def matches(pattern: re.Pattern[str], name: str, directory: int) -> Iterator[tuple[int, str]]:
+    """Yield number and text of the lines of one file that match."""
+    try:
+        descriptor = os.open(name, _FILE, dir_fd=directory)
+    except OSError:
+        return
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
+            return
+        content = file.read()
+    if b"\0" in content[:8192]:
+        return
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
+        if pattern.search(line):
+            yield number, line
+
+
+if __name__ == "__main__":
+    sys.exit(main())

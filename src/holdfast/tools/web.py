@@ -1,0 +1,304 @@
+"""`web_fetch` and `http_tool`: pages of the web for a model, and an HTTP service as a tool.
+
+Invariant: `web_fetch` connects only to hosts that are listed, and never to an address of this machine or its network unless that
+address is listed. Every redirect is checked as the first address was.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import html.parser
+import ipaddress
+import string
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urljoin
+
+import msgspec
+
+from holdfast import options
+from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.runtime.tool import ToolContract, call_key, takes_arguments
+from holdfast.tools.http import HTTPRequest, HTTPResponse, fault_of_response, parts_of, send
+from holdfast.tools.toolbox import TIME_LIMIT, Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from holdfast.faults import Code
+    from holdfast.policies import Effect, Tries
+
+__all__ = ["http_tool", "web_fetch"]
+
+_MOST_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_WEB_FETCH_S = 30.0
+_CAP = 1_048_576
+_TEXTS = (
+    "text/",
+    "application/json",
+    "application/xml",
+    "application/xhtml",
+    "application/javascript",
+    "+json",
+    "+xml",
+)
+_EMBEDDED = tuple(ipaddress.ip_network(net) for net in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"))
+"""Networks whose addresses stand for an IPv4 address somewhere else."""
+_EFFECTS: Mapping[str, Effect] = {
+    "GET": "read",
+    "HEAD": "read",
+    "OPTIONS": "read",
+    "PUT": "idempotent",
+    "DELETE": "idempotent",
+}
+
+
+def web_fetch(hosts: Collection[str], *, timeout: float | None = None, cap: int = _CAP) -> Tool:
+    """Return the tool `web_fetch`: it gets a page from one of these hosts, as text.
+
+        from holdfast.tools import Toolbox, web_fetch
+
+        toolbox = Toolbox([web_fetch(["docs.python.org", "*.example.org"])])
+        text = await toolbox.call("web_fetch", {"url": "https://docs.python.org/3/"})
+
+    hosts: names, `*.example.org` for all names below one, `*` for every host of the public internet. Addresses of this machine and of
+        private networks are rejected even if a listed name has one, unless you list the address (`127.0.0.1`), its network
+        (`10.0.0.0/8`) or `localhost`.
+    cap: the most bytes that are read of a page.
+
+    Names are resolved once, and the connection goes to the address that was checked. Redirects are followed five times at most. A call
+    may take 30 s.
+    """
+    guard = _Guard(hosts)
+
+    async def fetch(
+        url: Annotated[str, msgspec.Meta(description="The address of the page, with https://")],
+    ) -> str:
+        """Get a page from the web, as text."""
+        limit = TIME_LIMIT.get() or timeout or _WEB_FETCH_S
+        response = await _follow(url, guard, limit, cap)
+        if (fault := fault_of_response(response, time.time())) is not None:
+            raise HoldfastError(fault)
+        return _readable(response)
+
+    contract = ToolContract(effect="read", name="web_fetch", timeout=timeout, operation="web-fetch")
+    return Tool(fetch, contract, ends_itself=1.0)
+
+
+async def _follow(url: str, guard: _Guard, limit: float, cap: int) -> HTTPResponse:
+    until = time.monotonic() + limit
+    for _ in range(_MOST_REDIRECTS + 1):
+        guard.check_name(parts_of(url)[1])
+        left = max(0.1, until - time.monotonic())
+        response = await send(HTTPRequest(url=url, timeout=left, cap=cap), guard.check_addresses)
+        target = response.headers.get("location")
+        if response.status not in _REDIRECTS or target is None:
+            return response
+        url = urljoin(url, target)
+    raise _forbidden(f"{url}: more than {_MOST_REDIRECTS} redirects")
+
+
+class _Guard:
+    """Which hosts and addresses may be connected to."""
+
+    def __init__(self, hosts: Collection[str]) -> None:
+        if isinstance(hosts, str) or not hosts or not all(hosts):
+            raise InvalidError.at("web_fetch.hosts", "a list of hosts, such as ['docs.python.org'], or ['*']", hosts)
+        self._names = [host.lower() for host in hosts]
+        self._networks: list[Any] = []
+        for host in hosts:
+            try:
+                self._networks.append(ipaddress.ip_network(host))
+            except ValueError:
+                continue
+
+    def check_name(self, host: str) -> None:
+        host = host.lower().rstrip(".")
+        if any(fnmatch.fnmatchcase(host, name) for name in self._names) or self._is_listed(host):
+            return
+        raise _forbidden(f"{host} is not a host that may be fetched; allowed are {', '.join(self._names)}")
+
+    def check_addresses(self, host: str, addresses: list[str]) -> None:
+        for address in addresses:
+            if not _is_public(address) and not self._is_listed(address) and not self._is_local(host, address):
+                raise _forbidden(f"{host} is at {address}, which is not a public address")
+
+    def _is_local(self, host: str, address: str) -> bool:
+        return host.lower() == "localhost" and "localhost" in self._names and ipaddress.ip_address(address).is_loopback
+
+    def _is_listed(self, text: str) -> bool:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return False
+        return any(address in network for network in self._networks if network.version == address.version)
+
+
+def _is_public(text: str) -> bool:
+    address: Any = ipaddress.ip_address(text.partition("%")[0])
+    if address.version == 6:
+        if address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        elif any(address in network for network in _EMBEDDED):
+            return False
+    return bool(address.is_global) and not address.is_multicast
+
+
+def _forbidden(reason: str) -> HoldfastError:
+    return HoldfastError(Fault.of("TOOL_FORBIDDEN", reason, context={"reason": reason}, maybe_executed=False))
+
+
+def _readable(response: HTTPResponse) -> str:
+    kind = response.headers.get("content-type", "text/plain").lower()
+    if not any(part in kind for part in _TEXTS):
+        reason = f"{response.url} is {kind.partition(';')[0]}, which is not text"
+        raise HoldfastError(Fault.of("TOOL_INPUT_INVALID", reason, context={"field": "url", "reason": reason}))
+    text = _without_tags(response.text) if "html" in kind else response.text
+    return f"{text}\n…[cut at {len(response.body)} bytes]" if response.truncated else text
+
+
+class _Text(html.parser.HTMLParser):
+    """Collects the text of a page."""
+
+    _BLOCKS = frozenset(("p", "div", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "section", "article"))
+    _HIDDEN = frozenset(("script", "style", "noscript", "template"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        _ = attrs
+        self._hidden += tag in self._HIDDEN
+        if tag in self._BLOCKS:
+            self.parts.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in self._HIDDEN and self._hidden > 0
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.parts.append(data)
+
+
+def _without_tags(page: str) -> str:
+    reader = _Text()
+    reader.feed(page)
+    reader.close()
+    lines = (" ".join(line.split()) for line in "".join(reader.parts).splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def http_tool(
+    name: str,
+    url: str,
+    *,
+    method: str = "GET",
+    effect: Effect | None = None,
+    description: str = "",
+    input: Any = None,  # noqa: A002 - the word of every tool API
+    headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
+    timeout: float | None = None,
+    retry: Tries | None = None,
+    codes: Mapping[Code, bool] | None = None,
+    verify: Callable[..., Any] | None = None,
+    check: Callable[..., Any] | None = None,
+    output_cap: int | None = None,
+    cap: int = _CAP,
+) -> Tool:
+    """Return a tool that sends a request to an HTTP service, and whose result is the answer: decoded JSON, or text.
+
+        from holdfast.tools import Toolbox, http_tool
+
+        weather = http_tool("weather", "https://api.example.org/cities/{city}", description="The weather in a city.")
+
+    url: `{city}` stands for the argument `city`. Arguments that are not in the URL are sent as JSON, or in the query of a GET.
+    effect: by default `read` for GET and HEAD, `idempotent` for PUT and DELETE, `unsafe` for POST. With `keyed`, every attempt sends the
+        same `Idempotency-Key`.
+    input: a JSON Schema or a type with the arguments; by default those of the URL, each a text.
+    headers: for every request; or a function that returns them, for keys that change.
+    cap: the most bytes of an answer that are read. A longer one is a failure (TOOL_OUTPUT_TOO_LARGE).
+
+    A status of 400 or more is a failure: `Retry-After` is kept, and 429, 5xx and lost connections are retried if the effect allows it.
+    Wrong options raise `InvalidError`.
+    """
+    options.name("http_tool.name", name)
+    method = method.upper()
+    fields = _fields(name, url)
+    schema = {"type": "object", "properties": {each: {"type": "string"} for each in fields}, "required": fields}
+    contract = ToolContract(
+        effect=effect or _EFFECTS.get(method, "unsafe"),
+        name=name,
+        description=description or f"{method} {url}",
+        input=schema if input is None else input,
+        timeout=timeout,
+        retry=retry,
+        codes={str(code): wanted for code, wanted in (codes or {}).items()},
+        verify=verify,
+        check=check,
+        checks_arguments=takes_arguments(check),
+        output_cap=output_cap,
+        operation="web-fetch",
+    )
+
+    async def call(**arguments: Any) -> Any:
+        whole = arguments.get("arguments") if input is not None and not isinstance(input, dict) else None
+        given: dict[str, Any] = arguments if whole is None else msgspec.to_builtins(whole, enc_hook=_dumped)
+        own = headers() if callable(headers) else headers or {}
+        request = _request(url, method, fields=fields, given=given, headers=dict(own), effect=contract.effect)
+        limit = TIME_LIMIT.get() or timeout or _WEB_FETCH_S
+        return _result(await send(msgspec.structs.replace(request, timeout=limit, cap=cap)))
+
+    call.__name__ = call.__qualname__ = name
+    return Tool(call, contract, ends_itself=1.0)
+
+
+def _dumped(value: Any) -> Any:
+    return value.model_dump(mode="json")
+
+
+def _fields(name: str, url: str) -> list[str]:
+    try:
+        parts_of(url)
+        found = [field for _, field, _, _ in string.Formatter().parse(url) if field is not None]
+    except ValueError as error:
+        raise InvalidError.saying(f"http_tool {name}.url", "an address with {name} for arguments", str(error)) from None
+    for field in found:
+        if not field.isidentifier():
+            raise InvalidError.saying(f"http_tool {name}.url", "{name} with the name of an argument", f"{{{field}}}")
+    return list(dict.fromkeys(found))
+
+
+def _request(
+    url: str, method: str, *, fields: list[str], given: dict[str, Any], headers: dict[str, str], effect: Effect
+) -> HTTPRequest:
+    # Every sign is quoted: an argument stays in its place, whatever slashes and question marks it holds.
+    filled = url.format(**{field: quote(str(given.get(field, "")), safe="") for field in fields})
+    rest = {name: value for name, value in given.items() if name not in fields}
+    body = None
+    if rest and method in ("GET", "HEAD", "DELETE"):
+        query = "&".join(f"{quote(name, safe='')}={quote(str(value), safe='')}" for name, value in rest.items())
+        filled += ("&" if "?" in filled else "?") + query
+    elif rest:
+        body = msgspec.json.encode(rest)
+        headers.setdefault("Content-Type", "application/json")
+    if effect == "keyed" and (key := call_key()):
+        headers.setdefault("Idempotency-Key", key)
+    return HTTPRequest(url=filled, method=method, headers=headers, body=body)
+
+
+def _result(response: HTTPResponse) -> Any:
+    if (fault := fault_of_response(response, time.time())) is not None:
+        raise HoldfastError(fault)
+    if response.truncated:
+        reason = f"the answer has more than {len(response.body)} bytes"
+        raise HoldfastError(Fault.of("TOOL_OUTPUT_TOO_LARGE", reason, context={"reason": reason}))
+    if "json" in response.headers.get("content-type", ""):
+        try:
+            return msgspec.json.decode(response.body)
+        except msgspec.DecodeError as error:
+            fault = Fault.of("TOOL_OUTPUT_MALFORMED", context={"reason": f"the answer is no JSON: {error}"})
+            raise HoldfastError(fault) from None
+    return response.text

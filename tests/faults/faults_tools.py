@@ -1,0 +1,30 @@
+"""Failures of tools, made by real ones."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast import Fault, tool
+from holdfast.runtime import fault_of
+from holdfast.tools import ProcessError, Toolbox, run
+
+
+def answer_has_another_shape() -> Fault:
+    @tool(effect="read", output=list[int])
+    def numbers() -> object:
+        return {"one": 1}
+
+    return asyncio.run(Toolbox([numbers]).outcome("numbers")).fault
+
+
+def program_is_stopped() -> Fault:
+    async def main() -> Fault:
+        async with run(["sleep", "30"]) as process:
+            await process.stop()
+            try:
+                await process.finished()
+            except ProcessError as error:
+                return fault_of(error)
+        raise AssertionError
+
+    return asyncio.run(main())

@@ -1,0 +1,273 @@
+"""The bundled file tools and `bash`: what they do, and what they cannot be made to do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast import CircuitOpenError, Fault, HoldfastError, InvalidError, Runtime, Scope
+from holdfast.policies.circuit import BRIDGE
+from holdfast.tools import Toolbox, bash, edit_file, read_file, search
+from holdfast.tools import files as files_module
+
+
+def finish(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 20))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    (root / "src").mkdir(parents=True)
+    (root / "src" / "main.py").write_text("one\ntwo  # TODO\nthree\n")
+    (root / "README.md").write_text("TODO: write\n")
+    (root / "inside").symlink_to("src")
+    (root / "absolute").symlink_to(root / "README.md")
+    (tmp_path / "secret.txt").write_text("secret TODO\n")
+    (root / "out").symlink_to("../secret.txt")
+    (root / "outdir").symlink_to(tmp_path)
+    (root / "loop").symlink_to("loop")
+    return root
+
+
+@pytest.fixture
+def box(project: Path) -> Toolbox:
+    return Toolbox([read_file(project), edit_file(project), search(project), bash(project)])
+
+
+def code_of(box: Toolbox, name: str, **arguments) -> str:
+    return finish(box.outcome(name, arguments)).fault.code
+
+
+# --- confinement ---
+
+
+@pytest.mark.parametrize(
+    "path", ["src/main.py", "./src/../src/main.py", "inside/main.py", "src//main.py", "inside/../src/main.py"]
+)
+def test_paths_and_links_inside_are_followed(box, path):
+    assert finish(box.call("read_file", {"path": path})).startswith("one\n")
+
+
+def test_an_absolute_path_inside_is_understood(box, project):
+    assert finish(box.call("read_file", {"path": str(project / "README.md")})) == "TODO: write\n"
+    assert finish(box.call("read_file", {"path": "absolute"})) == "TODO: write\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../secret.txt", "src/../../secret.txt", "out", "outdir/secret.txt", "/etc/passwd", "loop", "/proc/self/environ"],
+)
+@pytest.mark.parametrize("tool", ["read_file", "edit_file", "search"])
+def test_nothing_outside_is_reached(box, project, tool, path):
+    arguments = {"path": path, "old": "secret", "new": "gone", "pattern": "secret"}
+    wanted = {"read_file": ("path",), "edit_file": ("path", "old", "new"), "search": ("path", "pattern")}[tool]
+    ended = finish(box.outcome(tool, {name: arguments[name] for name in wanted}))
+    assert ended.fault.code == "TOOL_FORBIDDEN"
+    assert (project.parent / "secret.txt").read_text() == "secret TODO\n"
+
+
+def test_a_directory_that_becomes_a_link_at_the_last_moment_is_not_followed(box, project, monkeypatch):
+    """Between the look at a component and its opening, somebody replaces it."""
+    real = os.open
+
+    def swapped(path, flags, *args, **kwargs):
+        if path == "src":
+            (project / "src").rename(project / "src2")
+            (project / "src").symlink_to(project.parent)
+        return real(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", swapped)
+    assert code_of(box, "read_file", path="src/secret.txt") in ("TOOL_FORBIDDEN", "TOOL_FILE_NOT_FOUND")
+
+
+def test_only_regular_files_are_read_and_a_pipe_does_not_hang(box, project):
+    os.mkfifo(project / "pipe")
+    assert code_of(box, "read_file", path="pipe") == "TOOL_INPUT_INVALID"
+    assert code_of(box, "read_file", path="src") == "TOOL_INPUT_INVALID"
+    assert code_of(box, "read_file", path=".") == "TOOL_INPUT_INVALID"
+    assert code_of(box, "read_file", path="a\0b") == "TOOL_INPUT_INVALID"
+
+
+def test_a_root_that_is_no_directory_is_named(tmp_path):
+    with pytest.raises(InvalidError, match="a directory that exists"):
+        read_file(tmp_path / "gone")
+
+
+# --- read_file ---
+
+
+def test_S0_22_a_missing_file_is_not_retried_and_the_model_is_told_its_path(box):
+    ended = finish(box.outcome("read_file", {"path": "nope.txt"}))
+    assert (ended.fault.code, ended.fault.retryable, len(ended.attempts)) == ("TOOL_FILE_NOT_FOUND", False, 1)
+    assert ended.fault.for_model()["context"]["path"] == "nope.txt"
+
+
+def test_some_lines_of_a_file(box):
+    assert finish(box.call("read_file", {"path": "src/main.py", "offset": 2, "limit": 1})) == "two  # TODO\n"
+    assert code_of(box, "read_file", path="src/main.py", offset=0) == "TOOL_INPUT_INVALID"
+
+
+def test_a_long_file_is_cut_and_says_where_to_go_on(box, project):
+    (project / "long.txt").write_text("".join(f"line {n} {'x' * 90}\n" for n in range(5_000)))
+    text = finish(box.call("read_file", {"path": "long.txt"}))
+    assert len(text) < 300_000
+    offset = int(text.rpartition("offset=")[2].rstrip("]"))
+    assert finish(box.call("read_file", {"path": "long.txt", "offset": offset, "limit": 1})).startswith(
+        f"line {offset - 1} "
+    )
+
+
+def test_a_binary_file_is_named(box, project):
+    (project / "picture").write_bytes(b"\x89PNG\0\0")
+    assert "not a text file" in finish(box.outcome("read_file", {"path": "picture"})).fault.message
+
+
+# --- edit_file ---
+
+
+def test_an_edit_replaces_one_text_and_keeps_the_mode(box, project):
+    (project / "src" / "main.py").chmod(0o750)
+    finish(box.call("edit_file", {"path": "inside/main.py", "old": "two", "new": "2"}))
+    assert (project / "src" / "main.py").read_text() == "one\n2  # TODO\nthree\n"
+    assert (project / "src" / "main.py").stat().st_mode & 0o777 == 0o750
+    assert [each.name for each in (project / "src").iterdir()] == ["main.py"]
+
+
+def test_a_text_that_is_missing_or_not_alone_is_a_fault_for_the_model(box, project):
+    (project / "two").write_text("a a")
+    missing = finish(box.outcome("edit_file", {"path": "two", "old": "b", "new": "c"}))
+    twice = finish(box.outcome("edit_file", {"path": "two", "old": "a", "new": "c"}))
+    assert (missing.fault.code, missing.fault.context["field"]) == ("TOOL_INPUT_INVALID", "old")
+    assert "2 times" in twice.fault.message
+    finish(box.call("edit_file", {"path": "two", "old": "a", "new": "c", "replace_all": True}))
+    assert (project / "two").read_text() == "c c"
+
+
+def test_a_file_is_created_once(box, project):
+    finish(box.call("edit_file", {"path": "src/new.py", "old": "", "new": "x = 1\n"}))
+    assert (project / "src" / "new.py").read_text() == "x = 1\n"
+    assert (
+        "exists already"
+        in finish(box.outcome("edit_file", {"path": "src/new.py", "old": "", "new": "y"})).fault.message
+    )
+
+
+def test_line_ends_of_windows_are_kept(box, project):
+    (project / "dos").write_bytes(b"a\r\nb\r\n")
+    finish(box.call("edit_file", {"path": "dos", "old": "a\nb", "new": "a\nc"}))
+    assert (project / "dos").read_bytes() == b"a\r\nc\r\n"
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_an_edit_that_was_cut_is_verified_by_looking_at_the_file(box, project, monkeypatch, happened):
+    real = files_module._write
+
+    def cut(*args):
+        if happened:
+            real(*args)
+        raise HoldfastError(Fault.of("TOOL_CRASHED"))
+
+    monkeypatch.setattr(files_module, "_write", cut)
+    ended = finish(box.outcome("edit_file", {"path": "README.md", "old": "TODO", "new": "DONE"}))
+    assert ended.ok is happened
+    assert (project / "README.md").read_text() == ("DONE: write\n" if happened else "TODO: write\n")
+
+
+# --- search ---
+
+
+def test_lines_that_match_are_found_without_leaving_the_root(box):
+    found = finish(box.call("search", {"pattern": "T.DO"}))
+    assert found == "README.md:1: TODO: write\nsrc/main.py:2: two  # TODO\n"
+    assert finish(box.call("search", {"pattern": "todo", "ignore_case": True, "glob": "*.py"})).count("\n") == 1
+    assert finish(box.call("search", {"pattern": "todo"})) == "no match"
+    assert finish(box.call("search", {"pattern": "one", "path": "inside"})) == "src/main.py:1: one\n"
+    assert finish(box.call("search", {"pattern": "TODO", "path": "README.md"})) == "README.md:1: TODO: write\n"
+    assert "cut at 1 lines" in finish(box.call("search", {"pattern": "TODO", "limit": 1}))
+
+
+def test_a_wrong_pattern_is_the_models_to_fix(box):
+    ended = finish(box.outcome("search", {"pattern": "("}))
+    assert (ended.fault.code, ended.fault.context["field"]) == ("TOOL_INPUT_INVALID", "pattern")
+
+
+def test_a_pattern_that_takes_for_ever_is_ended(project):
+    (project / "bad").write_text("a" * 60 + "!\n")
+    began = time.monotonic()
+    ended = finish(Toolbox([search(project, timeout=0.5)]).outcome("search", {"pattern": "(a+)+$", "path": "bad"}))
+    assert ended.fault.code == "TOOL_TIMEOUT"
+    assert time.monotonic() - began < 5
+
+
+# --- bash ---
+
+
+def test_a_command_runs_in_the_root(box, project):
+    assert finish(box.call("bash", {"command": "pwd"})).strip() == str(project)
+    assert finish(box.call("bash", {"command": "echo a; echo b >&2"})) == "a\n\n[stderr]\nb\n"
+
+
+def test_the_model_sees_how_a_command_failed(box):
+    answer = finish(box.answer("bash", {"command": "echo out; echo 'no such thing' >&2; exit 3"}))
+    assert answer.is_error
+    assert '"exit_code":3' in answer.content
+    assert "no such thing" in answer.content
+    assert '"stdout":"out\\n"' in answer.content
+
+
+def test_S0_23_bash_may_take_300_s_and_is_unsafe(box):
+    assert box["bash"].contract.effect == "unsafe"
+    assert "not a sandbox" in bash.__doc__
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm x",
+        "echo a; rm x",
+        "echo $(rm x)",
+        "echo `rm x`",
+        "echo a | sh",
+        "echo a > x",
+        "/bin/echo a",
+        "ls &",
+        'echo "$(id)"',
+        "",
+        "echo 'a",
+    ],
+)
+def test_an_allow_list_leaves_no_way_around(project, command):
+    (project / "x").write_text("still here")
+    box = Toolbox([bash(project, allow=["echo", "ls"])])
+    assert finish(box.outcome("bash", {"command": command})).fault.code in ("TOOL_FORBIDDEN", "TOOL_INPUT_INVALID")
+    assert (project / "x").read_text() == "still here"
+
+
+def test_what_is_allowed_runs_without_a_shell(project):
+    box = Toolbox([bash(project, allow=["echo"])])
+    assert finish(box.call("bash", {"command": "echo 'a; b' HEAD~1"})) == "a; b HEAD~1\n"
+    assert "echo" in box.schemas()[0]["description"]
+
+
+# --- the circuit of the file system ---
+
+
+def test_S0_27_a_file_system_that_fails_five_times_has_its_circuit_opened_for_all_file_tools(project, monkeypatch):
+    runtime = Runtime()
+    box = Toolbox([read_file(project), search(project)], runtime=runtime)
+
+    def broken(*_):
+        raise HoldfastError(Fault.of("TOOL_RESOURCE_BUSY", "input/output error", scope=Scope.CONNECTION))
+
+    monkeypatch.setattr(files_module, "_lines", broken)
+    for _ in range(5):
+        assert code_of(box, "read_file", path="README.md") == "TOOL_RESOURCE_BUSY"
+    with pytest.raises(CircuitOpenError) as raised:
+        finish(box.call("search", {"pattern": "x"}))
+    assert raised.value.circuit == "service:file-system"
+    assert runtime.registry.get("service:file-system").circuit == BRIDGE

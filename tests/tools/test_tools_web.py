@@ -1,0 +1,318 @@
+"""`web_fetch` and `http_tool`: where they connect to, what they send, and how the answers are read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import Backoff, Happened, InvalidError, OutcomeUnknownError, Policy, Tries
+from holdfast.tools import Toolbox, http_tool, web_fetch
+from holdfast.tools.web import _is_public
+
+AT_ONCE = Backoff(initial=0)
+
+
+def finish(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 20))
+
+
+class Site:
+    """A server on loopback that answers as the test says, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                site.asked.append((self.command, self.path, dict(self.headers), body))
+                found = site.answers[self.path.partition("?")[0]]
+                if isinstance(found, list):
+                    found = found.pop(0)
+                if callable(found):
+                    found(self)
+                    return
+                status, headers, content = found
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = do_PUT = answer  # noqa: N815 - the standard library's names
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    def url(self, path: str, host: str = "127.0.0.1") -> str:
+        return f"http://{host}:{self.port}{path}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    served = Site()
+    yield served
+    served.close()
+
+
+# --- where web_fetch connects to ---
+
+
+@pytest.mark.parametrize(
+    ("hosts", "host", "allowed"),
+    [
+        (["127.0.0.1"], "127.0.0.1", True),
+        (["127.0.0.0/8"], "127.0.0.1", True),
+        (["localhost"], "localhost", True),
+        (["*"], "127.0.0.1", False),
+        (["*"], "localhost", False),
+        (["*"], "127.1", False),
+        (["*"], "0x7f000001", False),
+        (["*"], "0", False),
+        (["*"], "[::ffff:127.0.0.1]", False),
+        (["example.org"], "127.0.0.1", False),
+        (["localhost"], "127.0.0.1", False),
+    ],
+)
+def test_this_machine_is_reached_only_if_its_address_is_listed(site, hosts, host, allowed):
+    site.answers["/"] = (200, {"Content-Type": "text/plain"}, b"hello")
+    ended = finish(Toolbox([web_fetch(hosts)]).outcome("web_fetch", {"url": site.url("/", host)}))
+    if allowed:
+        assert ended.value == "hello"
+    else:
+        assert ended.fault.code in ("TOOL_FORBIDDEN", "CONN_DNS_FAILED")
+        assert site.asked == []
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("93.184.216.34", True), ("2606:2800:220:1::1", True), ("10.0.0.1", False), ("192.168.1.1", False), ("172.16.0.1", False),
+        ("169.254.169.254", False), ("100.64.0.1", False), ("0.0.0.0", False), ("::1", False), ("fe80::1%eth0", False), ("fc00::1", False),
+        ("::ffff:10.0.0.1", False), ("64:ff9b::7f00:1", False), ("2002:7f00:1::", False), ("224.0.0.1", False), ("255.255.255.255", False),
+    ],
+)  # fmt: skip
+def test_what_is_a_public_address(address, public):
+    assert _is_public(address) is public
+
+
+def test_a_name_is_resolved_once_and_the_connection_goes_to_that_address(site, monkeypatch):
+    """A name that means a harmless address for the check and this machine for the connection."""
+    answers = [["93.184.216.34"], ["127.0.0.1"]]
+    connected = []
+
+    def resolve(host, port, **_):
+        (address,) = answers.pop(0)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    def connect(_, address):
+        connected.append(address[0])
+        raise ConnectionRefusedError(111, "refused")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    box = Toolbox([web_fetch(["*"])], policy=Policy(attempts=1))
+    assert finish(box.outcome("web_fetch", {"url": "http://rebinding.example/"})).fault.code == "CONN_REFUSED"
+    assert connected == ["93.184.216.34"]
+
+
+@pytest.mark.parametrize(
+    "target", ["http://10.0.0.1/", "http://localhost:{port}/", "file:///etc/passwd", "http://other.example/"]
+)
+def test_every_redirect_is_checked(site, target):
+    site.answers["/"] = (302, {"Location": target.format(port=site.port)}, b"")
+    ended = finish(Toolbox([web_fetch(["127.0.0.1"])]).outcome("web_fetch", {"url": site.url("/")}))
+    assert ended.fault.code in ("TOOL_FORBIDDEN", "TOOL_INPUT_INVALID")
+    assert len(site.asked) == 1
+
+
+def test_redirects_are_followed_and_do_not_go_on_for_ever(site):
+    site.answers["/a"] = (301, {"Location": "/b"}, b"")
+    site.answers["/b"] = (200, {"Content-Type": "text/plain"}, b"there")
+    site.answers["/loop"] = (302, {"Location": "/loop"}, b"")
+    box = Toolbox([web_fetch(["127.0.0.1"])])
+    assert finish(box.call("web_fetch", {"url": site.url("/a")})) == "there"
+    assert "redirects" in finish(box.outcome("web_fetch", {"url": site.url("/loop")})).fault.message
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://example.org/", "nonsense", "http://", "http://me:pw@example.org/", "http://a b/", "http://x:99999/"]
+)
+def test_addresses_that_are_none_are_the_models_to_fix(url):
+    ended = finish(Toolbox([web_fetch(["*"])]).outcome("web_fetch", {"url": url}))
+    assert ended.fault.code == "TOOL_INPUT_INVALID"
+    assert "pw" not in ended.fault.message
+
+
+def test_hosts_must_be_a_list():
+    for hosts in ("example.org", [], [""]):
+        with pytest.raises(InvalidError, match=r"web_fetch\.hosts"):
+            web_fetch(hosts)
+
+
+# --- what web_fetch returns ---
+
+
+def test_a_page_is_returned_as_text(site):
+    page = b"<html><head><title>T</title><style>x{}</style><script>evil()</script></head><body><h1>Hi</h1><p>a  b</p></body></html>"
+    site.answers["/"] = (200, {"Content-Type": "text/html; charset=utf-8"}, page)
+    assert finish(Toolbox([web_fetch(["127.0.0.1"])]).call("web_fetch", {"url": site.url("/")})) == "T\nHi\na b"
+
+
+def test_a_long_page_is_cut_and_a_picture_is_no_text(site):
+    site.answers["/long"] = (200, {"Content-Type": "text/plain"}, b"x" * 100_000)
+    site.answers["/picture"] = (200, {"Content-Type": "image/png"}, b"\x89PNG")
+    box = Toolbox([web_fetch(["127.0.0.1"], cap=1_000)])
+    assert finish(box.call("web_fetch", {"url": site.url("/long")})) == "x" * 1_000 + "\n…[cut at 1000 bytes]"
+    assert "image/png" in finish(box.outcome("web_fetch", {"url": site.url("/picture")})).fault.message
+
+
+def test_S1_20_a_page_that_does_not_come_is_given_up_and_its_thread_ends(site):
+    release = threading.Event()
+    site.answers["/"] = lambda _: release.wait(10)
+    began = time.monotonic()
+    ended = finish(Toolbox([web_fetch(["127.0.0.1"], timeout=0.3)]).outcome("web_fetch", {"url": site.url("/")}))
+    release.set()
+    assert ended.fault.code == "TOOL_TIMEOUT"
+    assert time.monotonic() - began < 3
+
+
+def test_a_cancelled_fetch_closes_its_connection(site):
+    gone = threading.Event()
+
+    def until_closed(handler: BaseHTTPRequestHandler) -> None:
+        handler.connection.settimeout(5)
+        if handler.connection.recv(1) == b"":
+            gone.set()
+
+    site.answers["/"] = until_closed
+
+    async def main():
+        task = asyncio.create_task(Toolbox([web_fetch(["127.0.0.1"])]).call("web_fetch", {"url": site.url("/")}))
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    finish(main())
+    assert gone.wait(5)
+
+
+# --- http_tool ---
+
+
+def test_arguments_go_into_the_path_the_query_or_the_body(site):
+    site.answers["/cities/S%C3%A3o%2FX"] = (200, {"Content-Type": "application/json"}, b'{"t": 3}')
+    site.answers["/orders/7"] = (200, {"Content-Type": "application/json"}, b"{}")
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "unit": {"type": "string"}},
+        "required": ["city"],
+    }
+
+    class Order(msgspec.Struct):
+        id: int
+        size: int = 1
+
+    box = Toolbox(
+        [
+            http_tool("weather", site.url("/cities/{city}"), input=schema),
+            http_tool("order", site.url("/orders/{id}"), method="put", input=Order, headers=lambda: {"X-Key": "k"}),
+        ]
+    )
+    assert finish(box.call("weather", {"city": "São/X", "unit": "C&x"})) == {"t": 3}
+    assert site.asked[0][1] == "/cities/S%C3%A3o%2FX?unit=C%26x"
+    assert finish(box.call("order", {"id": 7, "size": 2})) == {}
+    method, _, headers, body = site.asked[1]
+    assert (method, headers["X-Key"], json.loads(body)) == ("PUT", "k", {"size": 2})
+    assert [box[name].contract.effect for name in ("weather", "order")] == ["read", "idempotent"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "retryable"),
+    [
+        (404, "TOOL_FILE_NOT_FOUND", False),
+        (403, "TOOL_FORBIDDEN", False),
+        (400, "TOOL_INPUT_INVALID", False),
+        (422, "TOOL_INPUT_INVALID", False),
+    ],
+)
+def test_S0_22_statuses_are_classified_as_the_tools_own(site, status, code, retryable):
+    site.answers["/"] = (status, {}, b"no")
+    ended = finish(Toolbox([http_tool("x", site.url("/"))]).outcome("x"))
+    assert (ended.fault.code, ended.fault.retryable, ended.fault.context["status"]) == (code, retryable, status)
+
+
+def test_S0_22_a_rate_limit_waits_as_long_as_the_service_says(site):
+    site.answers["/"] = [(429, {"Retry-After": "1"}, b""), (200, {}, b"ok")]
+    began = time.monotonic()
+    assert finish(Toolbox([http_tool("x", site.url("/"))]).call("x")) == "ok"
+    assert time.monotonic() - began >= 1
+
+
+def test_a_post_is_unsafe_and_not_repeated(site):
+    def cut(handler: BaseHTTPRequestHandler) -> None:
+        handler.connection.shutdown(socket.SHUT_RDWR)
+
+    site.answers["/pay"] = cut
+    with pytest.raises(OutcomeUnknownError):
+        finish(Toolbox([http_tool("pay", site.url("/pay"), method="POST")]).call("pay"))
+    assert len(site.asked) == 1
+
+
+def test_a_keyed_post_sends_the_same_key_with_every_attempt(site):
+    site.answers["/pay"] = [(503, {}, b""), (200, {}, b"paid")]
+    retry = Tries(attempts=3, backoff=AT_ONCE)
+    box = Toolbox([http_tool("pay", site.url("/pay"), method="POST", effect="keyed", retry=retry)])
+    assert finish(box.call("pay")) == "paid"
+    first, second = (asked[2]["Idempotency-Key"] for asked in site.asked)
+    assert first == second != ""
+
+
+def test_verify_and_check_work_for_http_too(site):
+    site.answers["/pay"] = (500, {}, b"")
+    site.answers["/short"] = (200, {}, b"no")
+    paid = http_tool("pay", site.url("/pay"), method="POST", verify=lambda key: Happened("paid"))
+    short = http_tool("short", site.url("/short"), check=lambda result: "too short" if len(result) < 3 else None)
+    box = Toolbox([paid, short])
+    assert finish(box.call("pay")) == "paid"
+    assert "too short" in finish(box.outcome("short")).fault.message
+
+
+def test_answers_that_are_too_long_or_no_JSON_are_faults(site):
+    site.answers["/long"] = (200, {}, b"x" * 2_000)
+    site.answers["/json"] = (200, {"Content-Type": "application/json"}, b"{oops")
+    box = Toolbox([http_tool("long", site.url("/long"), cap=1_000), http_tool("json", site.url("/json"))])
+    assert finish(box.outcome("long")).fault.code == "TOOL_OUTPUT_TOO_LARGE"
+    assert finish(box.outcome("json")).fault.code == "TOOL_OUTPUT_MALFORMED"
+
+
+def test_wrong_addresses_are_named_when_the_tool_is_made():
+    for url in ("ftp://x/", "http://x/{0}", "http://x/{"):
+        with pytest.raises(InvalidError):
+            http_tool("x", url)
