@@ -217,3 +217,60 @@ def test_phrases_that_are_declared_later_are_found_in_words_seen_before():
     group = phrases("zeppelin wants")
     assert find_phrases(text) == group
     assert CLASSIFIER.rules
+
+
+@pytest.mark.parametrize(
+    ("stderr", "code"),
+    [
+        ("failed to push: unexpected response from registry: 502", "PROVIDER_UNAVAILABLE"),
+        ("cannot perform the operation because the cluster is being updated", "TOOL_RESOURCE_BUSY"),
+        ("The lockfile needs to be updated, but --locked was given", "TOOL_EXECUTION_FAILED"),
+        ("Error: deployment did not become ready within 10m0s", "TOOL_TIMEOUT"),
+        ("the registry is rebooting", "PROVIDER_UNAVAILABLE"),
+        ("dependency failed to start: container db is unhealthy", "TOOL_EXECUTION_FAILED"),
+        ("Port 8080 was already in use", "TOOL_EXECUTION_FAILED"),
+        ("you have used 100% of included build minutes", "PROVIDER_QUOTA_EXHAUSTED"),
+        ("token scope insufficient: needs repo:write", "AUTH_FAILED"),
+        (
+            "FAIL src/app.test.ts: connect ECONNREFUSED 127.0.0.1:3000\nTest Files  1 failed (1)",
+            "TOOL_EXECUTION_FAILED",
+        ),
+    ],
+)
+def test_stderr_says_what_passes(stderr: str, code: str):
+    assert from_process(1, stderr).code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "module", "code"),
+    [
+        (
+            "ParserError",
+            "Error tokenizing data. Expected 3 fields in line 5, saw 4",
+            "pandas.errors",
+            "TOOL_EXECUTION_FAILED",
+        ),
+        ("ParserError", "the model's answer has no action", "acme.agents", "PROVIDER_OUTPUT_INVALID"),
+        ("ToolError", "Client failed to connect: All connection attempts failed", "fastmcp.exceptions", "CONN_RESET"),
+        ("ToolError", "the widget is blue", "fastmcp.exceptions", "TOOL_EXECUTION_FAILED"),
+        ("PipelineError", "Missing mandatory input 'prompt'", "acme", "TOOL_EXECUTION_FAILED"),
+    ],
+)
+def test_where_an_exception_comes_from_counts(name: str, message: str, module: str, code: str):
+    assert recorded(name, message, module).code == code
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("The model produced an invalid tool call and it could not be parsed.", "PROVIDER_OUTPUT_INVALID"),
+        ("invalid tool: name is too short", "PROVIDER_TOOL_SCHEMA_INVALID"),
+        ("Language server connection got disposed", "CONN_RESET"),
+        ("Extension host terminated unexpectedly", "TOOL_CRASHED"),
+        ("Daily request limit for this project has been reached", "PROVIDER_DAILY_LIMIT"),
+        ("The limit of requests was reached", "PROVIDER_QUOTA_EXHAUSTED"),
+        ("SAML assertion expired, go to your administrator", "AUTH_FORBIDDEN"),
+    ],
+)
+def test_word_groups_keep_number_and_size_apart(text: str, code: str):
+    assert from_text(text).code == code

@@ -28,6 +28,7 @@ __all__ = [
     "SETTING_OF_TIME",
     "UNACCEPTED",
     "meant",
+    "passing",
     "turned_away",
 ]
 
@@ -49,6 +50,7 @@ LOGIN = phrases("""
 """)
 INVALID = phrases("""
     invalid | illegal | malformed | unsupported | not supported | only supports | does not support | unrecognized | unrecognised | unknown option
+    not recognized | not recognised
     cannot use both | incorrect | not valid | must be | must not | is required | missing | mismatch | incompatible
     cannot be used | bad value
     unexpected argument | check your setup | check your configuration | check your config | check your settings
@@ -82,8 +84,10 @@ _LENGTH = late_phrases("""
 """)
 _SENT = late_phrases("""
     image | images | file | files | pdf | page | pages | document | attachment | payload | body | upload | audio | video | size
-    bytes | mb | request | array | content | uploads | media | tools | messages | functions | parameters
+    bytes | mb | array | content | uploads | media | tools | messages | functions | parameters
 """)
+# "The limit of requests was reached" is about their number, not about the size of one.
+_REQUEST = late_phrases("request\n")
 _IDENTITY = late_phrases("""
     api key | api keys | access token | refresh token | oauth | auth token | security token | sso | api token | bearer
     session token
@@ -118,6 +122,11 @@ _OTHER_SIDE = late_phrases("""
     cluster | workers
     worker | replica | broker | brokers | engine | platform | endpoint | api | host | instance | database | daemon | registry
     runner | node | nodes | pod | container | enginecore | replicas
+""")
+# A container, a runner or a port that is not well is on this machine, and somebody has to look at it.
+_REMOTE = late_phrases("""
+    server | servers | backend | upstream | service | services | gateway | provider | cluster | broker | brokers | api | registry
+    platform
 """)
 _LINE = late_phrases("""
     connection | network | socket | stream | tunnel | proxy | transport | websocket | tcp | http2 | handshake | peer
@@ -226,7 +235,7 @@ _BROKEN = late_phrases("""
     closed | reset | lost | dropped | broken | refused | interrupted | terminated | disconnected | unreachable | cut | cut off
     went away | gone away | ended unexpectedly | ended before | hung up | disconnect | failure | unstable | severed | down
     offline
-    not reachable | no connection
+    not reachable | no connection | disposed
 """)
 _ILL = late_phrases("""
     busy | not ready | no workers | is starting | are starting | still starting | starting up | server starting
@@ -250,6 +259,11 @@ _STALLED = late_phrases("""
     did not finish in | did not complete in | did not complete within | time budget | ran out of time | wait time | waited
     not finish within | slow to respond | did not start | did not become ready | not become ready | not ready after
     not ready within | failed to become ready
+""")
+_NOT_IN_TIME = late_phrases("""
+    did not become ready | not become ready | not ready after | not ready within | failed to become ready | did not start within
+    no response received | did not respond | took too long | taking too long | not respond in time | did not finish in
+    did not complete in | deadline
 """)
 _TIME_BUDGET = late_phrases("time budget", "latency budget")
 _SPAN = re.compile(r"\b\d+(?:\.\d+)? ?-?(?:ms|s|sec|secs|seconds?|m|min|mins|minutes?|h|hours?)\b")
@@ -336,7 +350,7 @@ _WRONG_INPUT: tuple[_Row, ...] = (
     ("PROVIDER_MODEL_NOT_FOUND", (_MODEL, _GONE)),
     ("TOOL_FILE_NOT_FOUND", (_ABSENT,)),
     ("PROVIDER_UNAVAILABLE", (_OTHER_SIDE, _ILL)),
-    ("PROVIDER_BAD_REQUEST", (_SETTINGS | _SENT | _LENGTH | _MODEL, _WRONG)),
+    ("PROVIDER_BAD_REQUEST", (_SETTINGS | _SENT | _REQUEST | _LENGTH | _MODEL, _WRONG)),
 )
 _HEALS: tuple[_Row, ...] = (
     ("CONN_RESET", (_LINE, _BROKEN)),
@@ -373,6 +387,16 @@ def turned_away(evidence: Evidence) -> bool:
         return False
     late = find_late(evidence.text)
     return late & _WHO != 0 and late & _TURNED_AWAY != 0
+
+
+def passing(evidence: Evidence) -> Code | None:
+    """Return what a text of a program means that passes: a time that ran out, a server that is not well; None otherwise."""
+    evidence = msgspec.structs.replace(evidence, matched=evidence.matched | find_late(evidence.text))
+    if evidence.matches(_ABSENT | _GONE):
+        return None
+    if evidence.matches(_NOT_IN_TIME) and not evidence.matches(SETTING_OF_TIME):
+        return "TOOL_TIMEOUT"
+    return "PROVIDER_UNAVAILABLE" if evidence.matches(_REMOTE) and evidence.matches(_ILL) else None
 
 
 def meant(evidence: Evidence) -> Code | None:

@@ -39,7 +39,8 @@ _LOCKED_OUT = re.compile(
 )
 _HELD = re.compile(
     r"\b(?:is|are|was|still|already|currently|be) (?:currently |already |still |being )?"
-    r"(?:locked|busy|starting up|restarting|initiali[sz]ing|shutting down|updated by|modified by|held by)\b"
+    r"(?:locked|busy|starting up|restarting|initiali[sz]ing|shutting down|updated by|modified by|held by"
+    r"|being (?:updated|upgraded|migrated|modified|provisioned|rebalanced|restarted|restored|resized))\b"
     # A merge or a rebase in progress waits for a person, so only another's work counts.
     r"|\b(?:another|concurrent|previous) (?:\w+ ){1,5}?(?:is |are )?(?:already |still |currently )?(?:in progress|running)\b"
     r"|\b(?:update|change|operation|deployment|upgrade|install|rollout|migration|backup|snapshot|deletion) (?:\w+ ){0,3}?in progress\b"
@@ -51,10 +52,11 @@ _HELD = re.compile(
 )
 # Whose limit it is says "your". A limit of the request is found before, by its own words.
 _USED_UP = re.compile(
-    r"\b(?:hit|reached|exceeded|used up|used all|exhausted) (?:all )?(?:of )?your (?:[\w-]+ ){0,3}?(?:limits?|allowance|quota|credits)\b"
+    r"\b(?:hit|reached|exceeded|used up|used all|used 100%|exhausted) (?:all )?(?:of )?(?:your|the included|included) (?:[\w-]+ ){0,3}?(?:limits?|allowance|quota|credits|minutes|hours)\b"
 )
 LATER = re.compile(
     r"\b(?:try|retry) (?:\w+ ){0,3}?(?:again|later|shortly|in a (?:moment|minute|few))\b|\bplease (?:try|retry)\b|\btemporar(?:y|ily)\b"
+    r"|\bdown for (?:\w+ )?maintenance\b|\bcome back (?:later|in)\b"
     r"|\b(?:server|service|backend|registry|api|host|provider) (?:\w+ ){0,2}?(?:is |are |may be |might be )(?:\w+ )?(?:down|offline|unavailable|busy|overloaded)\b"
 )
 NO_ANSWER = re.compile(

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from holdfast.classify.concepts import LONGEST, UNACCEPTED, meant
+from holdfast.classify.concepts import FORBIDS_A_RETRY, LONGEST, UNACCEPTED, meant, passing
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, fold
 from holdfast.classify.phrases import find_late, find_phrases, late_phrases
 from holdfast.faults import Scope
@@ -57,7 +57,7 @@ def by_parts_of_words(evidence: Evidence) -> Verdict | None:
 _LOGIN = late_phrases("""
     sso | mfa | multi-factor | two-factor | 2fa | oauth | access token | refresh token | auth token | api token | api key
     credential
-    credentials | passphrase | keychain | keyring | authenticate | authentication | not authorized | bearer
+    token scope | credentials | passphrase | keychain | keyring | authenticate | authentication | not authorized | bearer
 """)
 
 
@@ -106,5 +106,15 @@ def plan_in_stderr(evidence: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_QUOTA_EXHAUSTED") if late & _YOUR_PLAN and late & _FULL else None
 
 
-IN_STDERR = (login_in_stderr, plan_in_stderr, line_in_stderr)
+@applies_when(local=True)
+def passing_in_stderr(evidence: Evidence) -> Verdict | None:
+    """A program printed a short text about something that was not ready in time, or about a server that is not well."""
+    process = evidence.source is Source.PROCESS and evidence.exit_code and evidence.status is None
+    if not process or len(evidence.text) > LONGEST or evidence.matches(FORBIDS_A_RETRY):
+        return None
+    code = passing(evidence)
+    return None if code is None else Verdict(code=code)
+
+
+IN_STDERR = (login_in_stderr, plan_in_stderr, line_in_stderr, passing_in_stderr)
 RULES = (by_word_groups, by_parts_of_words)

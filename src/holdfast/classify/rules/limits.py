@@ -48,7 +48,7 @@ _NOT_MONEY = phrases("""
 _ENTITLEMENT = phrases("""
     extra usage is required | is not included in your | not included in your plan | requires a paid plan
     upgrade to access | requires a subscription | subscription plan does not | not available on your plan
-    not available on the free | only available to paid | paid plan
+    not available on the free | only available to paid | paid plan | plan limit
 """)
 # These plans have windows of hours, days or weeks (Claude, Codex, Copilot). A window resets at a known time.
 _WINDOW = phrases("""
@@ -90,7 +90,7 @@ _LONG_WINDOW = phrases(
 )
 _RATE_WORDS = phrases("rate limit", "rate limited", "rate-limited")
 _NAMED = phrases("rate limit reached for", "rate limit exceeded for", "rate limit exceeded:")
-_LIMITED = phrases("limit", "limits", "quota", "exceeded", "exhausted", "too many", "allowed")
+_LIMITED = phrases("limit", "limits", "quota", "exceeded", "exhausted", "too many", "allowed", "allows")
 _ONE_REQUEST = phrases("request too large for")
 _PER_MINUTE = phrases("tpm", "tokens per min…", "per minute")
 _COUNTED = phrases("tpm", "rpm", "tpd", "rpd")

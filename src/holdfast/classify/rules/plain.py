@@ -11,6 +11,7 @@ from holdfast.classify.concepts import FORBIDS_A_RETRY, INVALID, LIMIT, LOGIN, t
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import find_late, late_phrases, phrases
 from holdfast.classify.sentences import LATER, LONGEST, NO_ANSWER, meaning
+from holdfast.faults import Scope
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -167,7 +168,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         string to replace not found | occurrences found for | has not been read yet | no match found for
         invalid arguments for tool
-        old_string | search block | failed to edit
+        old_string | oldstring | search block | failed to edit
         """),
     ),
     (
@@ -189,10 +190,11 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_CRASHED",
         phrases("""
-        segmentation fault | core dumped | process crashed | process died | sigsegv | sigabrt
+        segmentation fault | core dumped | process crashed | process died | sigsegv | sigabrt | terminated unexpectedly
+        exited unexpectedly | crashed unexpectedly
     """),
     ),
-    ("TOOL_KILLED", phrases("sigkill", "sigterm", "process was killed", "process killed")),
+    ("TOOL_KILLED", phrases("sigkill", "sigterm", "process was killed", "process killed", "killed by signal")),
 )
 
 
@@ -273,7 +275,11 @@ def cautious(evidence: Evidence) -> Verdict | None:
         return Verdict(code="PROVIDER_BAD_REQUEST", weak=True)
     if evidence.matches(_ABSENT) and not evidence.matches(FORBIDS_A_RETRY):
         return Verdict(code="TOOL_FILE_NOT_FOUND", weak=True)
-    # Which limit and which login is not known, and a wrong guess would stop other calls with the same key.
+    if evidence.raised is not None:
+        return Verdict(code="TOOL_EXECUTION_FAILED", weak=True)
+    if evidence.matches(LOGIN) and not evidence.matches(LIMIT):
+        # Which login is not known. The verdict is about this call, so that it stops no other call with the same key.
+        return Verdict(code="AUTH_FORBIDDEN", scope=Scope.REQUEST, weak=True)
     return Verdict(code="SYS_UNKNOWN", retryable=False, weak=True)
 
 

@@ -147,7 +147,7 @@ _LESS_EXACT = names("""
 _REPORT = phrases("""
     assertionerror | tests failed | test failed | failing tests | short test summary | could not compile
     compilation failed | syntax error | syntaxerror | lint errors | expect(received) | assertion failed | assertion error
-    test suites:
+    test suites: | test files
     cypresserror | failed to resolve import | can't resolve '. | cannot find name | undefined name | arguments are required
     unrecognized arguments | unexpected argument | unknown option
     unknown flag | invalid option | unrecognized option | unknown shorthand flag | test results: | failing test

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.classify.concepts import meant
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
-from holdfast.classify.phrases import class_names, phrases
+from holdfast.classify.phrases import class_names, names, phrases
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("PROVIDER_CONTEXT_OVERFLOW", ("contextwindow", "contextlength")),
     ("PROVIDER_CONTENT_POLICY", ("contentfilter", "contentpolicy")),
     ("PROVIDER_MODEL_NOT_FOUND", ("nosuchmodel", "modelnotfound")),
+    ("PROVIDER_CONTEXT_OVERFLOW", ("maxtokens",)),
     ("TOOL_RESOURCE_BUSY", ("staleelement",)),
     ("TOOL_NOT_FOUND", ("notfound", "nosuch", "notregistered", "doesnotexist")),
     ("TASK_LOOP_BOUND", ("maxsteps", "maxiteration", "recursionlimit", "maxturns")),
@@ -421,6 +422,25 @@ def _wrong_value(evidence: Evidence) -> Verdict | None:
     return None
 
 
+_FILE_READERS = names("""
+    pandas polars numpy scipy pyarrow tomllib tomli toml yaml ruamel configparser csv lxml pypdf PyPDF2 pdfplumber pdfminer docx
+    openpyxl zipfile tarfile gzip PIL cv2 h5py
+""")
+"""Packages that read files and compute. What they cannot read stays as it is; only a model's output is sampled again."""
+
+
+@applies_when(local=True)
+def of_a_file(evidence: Evidence) -> Verdict | None:
+    """A package that reads files could not read one."""
+    raised = evidence.raised
+    of_them = (
+        raised is not None
+        and raised.module.partition(".")[0] in _FILE_READERS
+        and evidence.source is not Source.PROCESS
+    )
+    return Verdict(code="TOOL_EXECUTION_FAILED", weak=True) if of_them else None
+
+
 # The lock could not be taken for a reason that the text names.
 _LOCK_FAILED = phrases("permission denied", "resource not found", "i/o timeout", "no such host", "connection refused")
 
@@ -561,6 +581,6 @@ def _undecodable(evidence: Evidence) -> Verdict:
 
 
 FIRST = (defects, own_words)
-EARLY = (plain_timeout, by_class, client_side, between, locked, by_errno)
+EARLY = (plain_timeout, of_a_file, by_class, client_side, between, locked, by_errno)
 NAMES = (named_in_text,)
 LATE = (timeouts, sdk_class, database, by_name, programming)

@@ -110,6 +110,7 @@ _BAD_OUTPUT = phrases("""
     model did not call a tool | failed to call a function | failed to generate json | failed to validate json
     failed_generation | failed to parse tool call | attempted to call tool | not in request.tools | malformed_function_call
     unavailable tool | not conform to | does not conform to | invalid sequence as part of tooluse
+    produced an invalid tool call | malformed tool call | failed to use a tool | did not use a tool | didn't use a tool
     no object generated | did not match schema | did not match the schema | does not match schema
 """)
 

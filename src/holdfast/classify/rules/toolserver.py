@@ -74,7 +74,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_RESOURCE_BUSY",
         phrases("""
-        service unavailable | temporarily unavailable | bad gateway | overloaded | http 502 | http 503
+        service unavailable | temporarily unavailable | bad gateway | overloaded | http 502 | http 503 | internal server error
         browser is already in use | status code 502 | status code 503 | database is locked | resource busy | locked by
         in use by | ebusy
     """),
@@ -85,6 +85,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         input validation | invalid_type | extra inputs are not permitted | additional properties | required property
         cannot be empty | can't be empty | must not be empty | cannot be blank | can't be blank | should be defined | exact match
+        string to replace | oldstring | old_string
         schema validation
         invalid arguments for | invalid arguments | validation error for | validation errors for | does not match schema
     """),
@@ -163,7 +164,7 @@ def by_number(evidence: Evidence) -> Verdict | None:
     """The number of the protocol decides. A number that the server invented means little, so its text decides."""
     number = evidence.rpc_code
     if number is None:
-        return (_by_words(evidence) or _UNNAMED) if _speaks_rpc(evidence) else None
+        return _of_exception(evidence) if _speaks_rpc(evidence) else None
     # Servers use these numbers for every failure, so the text is more exact.
     if number == 0 or number not in _RPC or number in (-32000, -32001, -32603):
         return _by_words(evidence) or Verdict(code=_meant(evidence) or _RPC.get(number, "TOOL_EXECUTION_FAILED"))
@@ -222,6 +223,18 @@ def _meant(evidence: Evidence) -> Code | None:
     if code == "PROVIDER_UNAVAILABLE" and (evidence.rpc_code or 0) in _OF_A_NODE:
         return code
     return _OF_A_TOOL.get(code, code)
+
+
+def _of_exception(evidence: Evidence) -> Verdict:
+    """Return the verdict for the exception of a client, which has no number."""
+    if (known := _by_words(evidence)) is not None:
+        return known
+    code = _meant(evidence)
+    # Only what passes is worth a guess. Everything else is a failed tool, whatever it is about.
+    return Verdict(code=code, weak=True) if code in _PASSES else _UNNAMED
+
+
+_PASSES = frozenset({"CONN_RESET", "CONN_DNS_FAILED", "TOOL_RESOURCE_BUSY", "TOOL_TIMEOUT", "TOOL_CRASHED"})
 
 
 def _by_words(evidence: Evidence) -> Verdict | None:
