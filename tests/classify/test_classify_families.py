@@ -274,3 +274,18 @@ def test_where_an_exception_comes_from_counts(name: str, message: str, module: s
 )
 def test_word_groups_keep_number_and_size_apart(text: str, code: str):
     assert from_text(text).code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "code"),
+    [
+        ("IpBlocked", "The site is blocking requests from your IP.", "AUTH_FORBIDDEN"),
+        ("TaskLocked", "task 7", "TOOL_RESOURCE_BUSY"),
+        ("APIError", "{'message': 'new row violates row-level security policy', 'code': '42501'}", "AUTH_FORBIDDEN"),
+        ("APIError", "{'message': 'canceling statement', 'code': '57014'}", "TOOL_TIMEOUT"),
+        ("StoreError", "Failed connecting to the metastore", "CONN_RESET"),
+        ("QueryError", "Too many simultaneous queries. Maximum: 100.", "PROVIDER_RATE_LIMITED"),
+    ],
+)
+def test_names_and_codes_of_databases_are_read(name: str, message: str, code: str):
+    assert recorded(name, message).code == code

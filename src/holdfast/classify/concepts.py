@@ -201,7 +201,7 @@ _POLICY = late_phrases("""
     cannot help with | unable to help with | disallowed content | safety | against policy | policy | offensive | copyrighted
 """)
 _NOT_POLICY = late_phrases(
-    "constraint | access violation | retry policy | restart policy | sharing violation | memory safety\n"
+    "row-level security | security policy | constraint | access violation | retry policy | restart policy | sharing violation | memory safety\n"
 )
 _GONE = late_phrases("""
     shut down | sunset | retired | deprecated | discontinued | removed | no longer | end of life | eol | decommissioned

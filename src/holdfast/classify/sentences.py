@@ -18,7 +18,7 @@ LONGEST: Final = 2_000
 """A longer text is a log or a document. It may contain such a sentence for many reasons."""
 
 _UNREACHED = re.compile(
-    r"\b(?:could not|couldn't|cannot|can't|can not|unable to|failed to|failure to|error|errors|problem) (?:while |when )?(?:\w+ ){0,2}?"
+    r"\b(?:could not|couldn't|cannot|can't|can not|unable to|failed to|failure to|failed|failure|error|errors|problem) (?:while |when )?(?:\w+ ){0,2}?"
     r"(?:connect(?:ing)?|reach(?:ing)?|contact(?:ing)?|communicat(?:e|ing))\b"
     r"|\b(?:connection|connect|request) to \S{1,80} (?:has |was |is )?(?:failed|lost|dropped|broken|interrupted)\b"
     r"|\bconnection (?:\S+ ){0,3}?(?:closed|lost|dropped|broken|interrupted|aborted)\b|\b(?:connection|network) (?:issue|problem|failure)s?\b"

@@ -108,7 +108,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         permission denied | permission_denied | does not have permission | not have permission | not authorized
         access denied | not allowed for this organization | not allowed to access | insufficient permissions
         missing scopes | don't have access | do not have access to the | doesn't have access | forbidden
-        not authorised | lacks permission | authentication is currently not allowed | has not been used in project
+        row-level security | not authorised | lacks permission | authentication is currently not allowed | has not been used in project
         is disabled. enable it | not permitted to | must be a member | ip address is not | ip not allowed
         allowlist | whitelist | only authorized for use with | just a moment... | enable javascript and cookies
         attention required | sorry, you have been blocked | must accept the | gated repo | access to model

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.identifiers import IDENTIFIERS, identified
-from holdfast.classify.phrases import class_names, phrases
+from holdfast.classify.phrases import class_names, codes, phrases
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
@@ -52,6 +52,14 @@ def sql_state(evidence: Evidence) -> Verdict | None:
         return Verdict(code="TOOL_INPUT_TOO_LARGE")
     code = _SQLSTATES.get(state) or _SQLSTATE_CLASSES.get(state[:2])
     return Verdict(code=code or "TOOL_EXECUTION_FAILED")
+
+
+@applies_when(codes(" ".join(_SQLSTATES)))
+def sql_code(evidence: Evidence) -> Verdict | None:
+    """A web service in front of PostgreSQL passes its SQLSTATE on as the code of the body."""
+    if evidence.status is not None:
+        return None
+    return next((Verdict(code=_SQLSTATES[code]) for code in evidence.codes if code in _SQLSTATES), None)
 
 
 _SMTP = re.compile(r"\((\d{3}), ")
@@ -128,5 +136,5 @@ def _counts_beside(status: int | None, code: Code) -> bool:
 
 _MORE_EXACT = frozenset({"TOOL_QUOTA_EXHAUSTED", "PROVIDER_BILLING"})
 
-RULES = (server_reply, sql_state, in_text)
+RULES = (server_reply, sql_state, sql_code, in_text)
 LATE = (of_exception,)

@@ -192,6 +192,8 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
         ("jsonparse", "jsonmapping", "jsonexception", "jsondecode", "emptyresponse", "emptystream"),
     ),
     ("TOOL_CRASHED", ("crashed", "diederror", "deaderror", "killed")),
+    # "Blocked" contains "locked".
+    ("AUTH_FORBIDDEN", ("blocked", "banned", "notallowed")),
     ("TOOL_RESOURCE_BUSY", ("locked", "busy", "deadlock", "notready", "serializationfail")),
     ("SYS_CANCELLED", ("cancelled", "canceled")),
     # These stand last: they say least.
@@ -423,7 +425,7 @@ def _wrong_value(evidence: Evidence) -> Verdict | None:
 
 
 _FILE_READERS = names("""
-    pandas polars numpy scipy pyarrow tomllib tomli toml yaml ruamel configparser csv lxml pypdf PyPDF2 pdfplumber pdfminer docx
+    feedparser pandas polars numpy scipy pyarrow tomllib tomli toml yaml ruamel configparser csv lxml pypdf PyPDF2 pdfplumber pdfminer docx
     openpyxl zipfile tarfile gzip PIL cv2 h5py
 """)
 """Packages that read files and compute. What they cannot read stays as it is; only a model's output is sampled again."""
