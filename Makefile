@@ -13,13 +13,13 @@ LITELLM := .venv-litellm
 # Half of a small machine is already two workers; more only makes them wait for each other.
 WORKERS ?= auto
 
-.PHONY: run test check types bench soak pythons postgres format clean help
+.PHONY: run test check types bench soak pythons postgres erlang format clean help
 
 run: $(RUN)/.ready  ## the fullest demonstration there is
 	@$(RUN)/bin/holdfast demo
 	@$(RUN)/bin/python examples/durable_session.py
 
-test: check postgres $(LITELLM)/.ready  ## checks and the whole test suite
+test: check postgres erlang $(LITELLM)/.ready  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
 
 check: $(READY)  ## lint, format, types, import rules
@@ -38,7 +38,7 @@ types: $(READY)  ## types as each supported Python sees them (make check looks a
 bench: $(READY) postgres  ## speed, side by side with the peers
 	@$(BIN)/python -m benchmarks
 
-soak: types postgres $(LITELLM)/.ready  ## the long runs of which `make test` holds a sample, then every Python found here
+soak: types postgres erlang $(LITELLM)/.ready  ## the long runs of which `make test` holds a sample, then every Python found here
 	HOLDFAST_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
 	$(MAKE) pythons
 
@@ -47,6 +47,9 @@ pythons: $(READY) postgres $(LITELLM)/.ready  ## the suite on every supported Py
 
 postgres:  ## the server the tests start a private copy of
 	@scripts/have-postgres
+
+erlang:  ## the supervisor that ours is compared with
+	@scripts/have-erlang
 
 format: $(READY)  ## let ruff lay out the code
 	$(BIN)/ruff format .

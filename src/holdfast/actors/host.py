@@ -45,7 +45,7 @@ class Running(Protocol):
         """Done when the incarnation has ended, with how it ended. It never holds an exception and is never cancelled."""
         ...
 
-    async def stop(self, reason: Exit, grace: float | None) -> Exit | None:
+    async def stop(self, reason: Exit, grace: float | None, /) -> Exit | None:
         """Request the end and wait for it, at most `grace` seconds (None: as long as it takes).
 
         Returns how it ended, or None if it still runs. An end that this request caused is `Shutdown`.
@@ -65,7 +65,7 @@ class Host(Protocol):
         """What the user holds of the child. It is the same over all restarts."""
         ...
 
-    async def start(self, incarnation: int, cause: Exit | None) -> Running | None:
+    async def start(self, incarnation: int, cause: Exit | None, /) -> Running | None:
         """Start an incarnation, counted from 1, and return when it is ready. `cause` is how the last one ended.
 
         Returns None if the child is not needed (it is listed and does not run). Raises the `Exception` that the child raised
@@ -73,7 +73,7 @@ class Host(Protocol):
         """
         ...
 
-    def close(self, how: Exit) -> None:
+    def close(self, how: Exit, /) -> None:
         """Note that the child is not started again by itself: what waits for it must end now.
 
         A group restart or a person may start it later; then it is open again.

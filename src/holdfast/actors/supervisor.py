@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from types import TracebackType
 
+    from holdfast.actors.actor import Actor
     from holdfast.actors.host import Place
+    from holdfast.actors.ref import Ref
     from holdfast.actors.task import Handle
     from holdfast.events import Event
     from holdfast.policies import Backoff
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChildInfo", "Counts", "Supervisor"]
 
+A = TypeVar("A", bound="Actor")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -215,6 +218,21 @@ class Supervisor:
         ready: bool = False,
         start_timeout: float | None = ...,
     ) -> Handle[T]: ...
+    @overload
+    async def start(
+        self,
+        factory: type[A],
+        *args: Any,
+        id: str | None = None,
+        restart: Restart = ...,
+        shutdown: ShutdownTime | None = None,
+        significant: bool = False,
+        backoff: Backoff | None = None,
+        reset_after: float | None = None,
+        on: On | None = None,
+        start_timeout: float | None = ...,
+        host: Any = None,
+    ) -> Ref[A]: ...
     @overload
     async def start(self, factory: Supervisor, **options: Any) -> Supervisor: ...
     @overload

@@ -1,0 +1,60 @@
+"""Our supervisor beside Erlang/OTP's: random trees and crash sequences give the same events, step by step.
+
+Two differences are wanted. A supervisor that gave up has failed, so a transient one is restarted; and our window is exact, where
+Erlang counts whole seconds. So the trees below have no transient supervisor that can give up, and no crash near the edge of a window.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import pytest
+from erlang_play import Nested, Sequence, Tree, Worker, comparable, has_erlang, play_erlang, play_ours, sequence
+
+SAMPLE, ALL = 150, 2_000
+FEW = 0.05
+"""The share of sequences that a busy machine may play too slowly to compare."""
+
+
+@pytest.fixture(autouse=True)
+def erlang():
+    if not has_erlang():
+        warnings.warn("Erlang/OTP is missing, so nothing is compared with it: scripts/have-erlang", stacklevel=1)
+        pytest.skip("Erlang/OTP is missing: run scripts/have-erlang (Debian: apt-get install erlang-base)")
+
+
+def compare(seeds, folder):
+    sequences = [sequence(seed) for seed in seeds]
+    theirs = play_erlang(sequences, folder)
+    compared = 0
+    for played in sequences:
+        shown = theirs[played.number]
+        if shown is None:
+            continue
+        compared += 1
+        assert comparable(played, play_ours(played)) == comparable(played, shown), played
+    assert compared >= len(sequences) * (1 - FEW)
+
+
+def test_a_sample_of_sequences_is_the_same_in_erlang(tmp_path):
+    compare(range(SAMPLE), tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif("HOLDFAST_SOAK" not in os.environ, reason="minutes: make soak")
+def test_two_thousand_sequences_are_the_same_in_erlang(tmp_path):
+    compare(range(10_000, 10_000 + ALL), tmp_path)
+
+
+def leaf(name, *, restart="permanent"):
+    return Worker(name, restart, 5000, significant=False, failing=())
+
+
+def test_A33_a_transient_supervisor_that_gives_up_is_where_we_differ(tmp_path):
+    inner = Tree("s1", "one_for_one", 0, 60, "never", (leaf("b"),))
+    tree = Tree("s0", "one_for_one", 3, 60, "never", (leaf("a"), Nested("transient", significant=False, tree=inner)))
+    played = Sequence(1, tree, (("send", ("b",), "crash"), ("stop",)))
+    theirs = play_erlang([played], tmp_path)[1]
+    assert theirs == ["start a,start b[a+ b+ s1+]", "crash b[a+ s1-]", "stop a[dead]"]
+    assert play_ours(played) == ["start a,start b[a+ b+ s1+]", "crash b,start b[a+ b+ s1+]", "stop b,stop a[dead]"]
