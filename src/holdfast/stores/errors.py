@@ -34,14 +34,13 @@ __all__ = [
 
 def admit(commit: Commit, state: str, fence: int) -> None:
     """Raise if a session in this state, with this fence, does not take the commit."""
-    session = commit.session or ""
     # Check this before the fence: the former owner of a closed session must get SESS_CLOSED, not SESS_LEASE_LOST.
-    if state == SessionState.CLOSED and not _only_rewraps(commit):
-        raise _error("SESS_CLOSED", session, state=state)
+    if state == "closed" and not _only_rewraps(commit):
+        raise _error("SESS_CLOSED", commit.session or "", state=state)
     if commit.fence is not None and commit.fence != fence:
-        raise lost(session)
+        raise lost(commit.session or "")
     if commit.expect and state not in commit.expect:
-        raise _transition(session, state, commit.state, commit.expect)
+        raise _transition(commit.session or "", state, commit.state, commit.expect)
 
 
 def _only_rewraps(commit: Commit) -> bool:

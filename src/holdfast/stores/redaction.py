@@ -40,24 +40,27 @@ class Mask:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._written = _forms(redactor.secrets)
-        self._rejected = _forms(secret for secret in redactor.secrets if not _is_word(secret))
+        rejected = _forms(secret for secret in redactor.secrets if not _is_word(secret))
+        self._rejected = tuple(form.encode(errors="surrogatepass") for form in rejected)
 
     def is_in(self, text: str) -> bool:
         """Whether a text contains a known secret."""
         # Most programs know no secret, and this is asked for every id that is stored.
-        return bool(self._redactor.secrets) and any(secret in text for secret in self._redactor.secrets)
+        secrets = self._redactor.secrets
+        return bool(secrets) and any(secret in text for secret in secrets)
 
     def check(self, path: str, body: bytes) -> None:
         """Raise `InvalidError` for JSON that holds a known secret, or is not UTF-8."""
-        if body.startswith(SEALED):
-            return
-        text = _text_of(body)
-        if any(form in text for form in self._rejected):
-            raise InvalidError.saying(
-                path,
-                "content without a configured secret",
-                "content with one: store the secret's name, and read the secret where it is used",
-            )
+        # Nearly all bodies are ASCII, and most programs know no secret.
+        if not body.isascii():
+            _text_of(body)
+        for form in self._rejected:
+            if form in body and not body.startswith(SEALED):
+                raise InvalidError.saying(
+                    path,
+                    "content without a configured secret",
+                    "content with one: store the secret's name, and read the secret where it is used",
+                )
 
     def json(self, body: bytes) -> bytes:
         """Return JSON with its secrets masked: known ones, and text that looks like one."""
@@ -132,6 +135,13 @@ def prepared(commit: Commit, mask: Mask) -> Commit:
 
     Nearly every commit is returned unchanged.
     """
+    if _only_appends(commit):
+        check_name("commit.session", commit.session)
+        for entry in commit.entries:
+            _check_text("entry.id", entry.id, mask)
+            _check_text("entry.type", entry.type, mask)
+            mask.check("entry.body", entry.body)
+        return commit
     _check(commit, mask)
     for path, body in _bodies(commit):
         mask.check(path, body)
@@ -139,6 +149,20 @@ def prepared(commit: Commit, mask: Mask) -> Commit:
         return commit
     audit = _each(commit.audit, "payload", mask.capped)
     return commit if audit is commit.audit else msgspec.structs.replace(commit, audit=audit)
+
+
+def _only_appends(commit: Commit) -> bool:
+    """Whether a commit has entries and no other content. Nearly all commits are so, and their checks are the most frequent ones."""
+    return (
+        commit.session is not None
+        and commit.create is None
+        and not commit.audit
+        and not commit.chain
+        and commit.claim is None
+        and commit.checkpoint is None
+        and commit.manifest is None
+        and not commit.claims
+    )
 
 
 def _bodies(commit: Commit) -> Iterator[tuple[str, bytes]]:
@@ -179,10 +203,7 @@ def _check(commit: Commit, mask: Mask) -> None:
     if commit.claims and commit.create is None:
         raise InvalidError.at("commit.claims", "claims only of a session that the commit creates", len(commit.claims))
     for path, text in _texts(commit):
-        _check_text(path, text)
-        if mask.is_in(text):
-            # Ids are not masked, because two different ids would become the same.
-            raise InvalidError.saying(path, "a text without a secret", "a text with a secret")
+        _check_text(path, text, mask)
 
 
 def _texts(commit: Commit) -> Iterator[tuple[str, str]]:
@@ -206,11 +227,13 @@ def _texts(commit: Commit) -> Iterator[tuple[str, str]]:
         yield "audit.correlation", record.correlation
 
 
-def _check_text(path: str, text: str) -> None:
-    """Raise `InvalidError` for text that some database cannot store: NUL, lone surrogates, too many characters."""
-    if 0 < len(text) <= _LONGEST_TEXT and "\0" not in text and (text.isascii() or _encodes(text)):
-        return
-    raise InvalidError.at(path, f"1 to {_LONGEST_TEXT:,} characters, none of them NUL or a lone surrogate", text)
+def _check_text(path: str, text: str, mask: Mask) -> None:
+    """Raise `InvalidError` for text that some database cannot store: NUL, lone surrogates, too many characters; or for a secret."""
+    if not (0 < len(text) <= _LONGEST_TEXT and "\0" not in text and (text.isascii() or _encodes(text))):
+        raise InvalidError.at(path, f"1 to {_LONGEST_TEXT:,} characters, none of them NUL or a lone surrogate", text)
+    if mask.is_in(text):
+        # Ids are not masked, because two different ids would become the same.
+        raise InvalidError.saying(path, "a text without a secret", "a text with a secret")
 
 
 def _encodes(text: str) -> bool:

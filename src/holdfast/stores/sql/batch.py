@@ -89,19 +89,21 @@ class Batch:
         """Add a commit to a session with this head; return its receipt. Raise, and add nothing, if the session does not take it."""
         name = commit.session
         assert name is not None
-        head = self.after.get(name, head)
-        errors.admit(commit, head.state, head.fence)
-        self.before.setdefault(name, head)
+        known = self.after.get(name)
+        if known is not None:
+            head = known
         key, epoch, state, fence, top, last_at, before, chain, seq, seal = head
+        errors.admit(commit, state, fence)
+        if known is None:
+            self.before[name] = head
         # Times of a log never run backwards, even if the clock does.
-        at = max(last_at, now)
+        at = max(now, last_at)
         first = top + 1 if commit.entries else 0
         for entry in commit.entries:
             top += 1
-            before = entry_hash(
-                before, session=name, offset=top, at=at, id_=entry.id, type_=entry.type, body=entry.body
-            )
-            self.entries.append((key, top, entry.id, at, entry.type, entry.body, before))
+            id_, type_, body = entry.id, entry.type, entry.body
+            before = entry_hash(before, session=name, offset=top, at=at, id_=id_, type_=type_, body=body)
+            self.entries.append((key, top, id_, at, type_, body, before))
         if commit.audit:
             for record in commit.audit:
                 seq += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import sqlite3
 import threading
 import time
@@ -20,7 +19,7 @@ from holdfast.runtime.shield import wait_to_end
 from holdfast.stores.errors import unavailable
 from holdfast.stores.records import Commit, Lease, Receipt, check_name
 from holdfast.stores.redaction import Mask, prepared
-from holdfast.stores.sql import commits, deletion, leases
+from holdfast.stores.sql import deletion, leases
 from holdfast.stores.sql.reads import Reads
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.failures import typed
@@ -116,9 +115,13 @@ class SqliteStore:
 
         Raises what `Store.commit` lists, and SESS_STORE_UNAVAILABLE if the file cannot be written.
         """
+        return await self.submit(commit)
+
+    def submit(self, commit: Commit) -> asyncio.Future[Receipt]:
+        """Begin a commit; return its future. The commit is made whether or not somebody waits for it; raises as `commit` does."""
         ready = prepared(commit, self._mask)
-        epoch = new_epoch() if ready.create is not None else ""
-        return await self._write(ready.session, lambda: commits.commit_script(ready, self._now(), epoch), ready)
+        begun: asyncio.Future[Receipt] = self._in_use().do(Job(None, ready.session, ready, asyncio.get_running_loop()))
+        return begun
 
     async def session(self, session: str) -> SessionRecord:
         """Return the record of a session, or raise SESS_NOT_FOUND."""
@@ -231,6 +234,9 @@ class SqliteStore:
         opened.close(self._readers)
 
     def _in_use(self) -> Writer:
+        writer = self._writer
+        if writer is not None and os.getpid() == self._process:
+            return writer
         self._to_read()
         if self._writer is None:
             reason = f"{self._path} is open for reading only (mode=ro)"
@@ -246,8 +252,8 @@ class SqliteStore:
             raise unavailable(f"{self._path} was opened before this process was forked: open it in this process")
         return self._opened
 
-    async def _write(self, session: str | None, script: Callable[[], Script[T]], commit: Commit | None = None) -> T:
-        result: T = await self._in_use().do(Job(script, session, commit, asyncio.get_running_loop()))
+    async def _write(self, session: str | None, script: Callable[[], Script[T]]) -> T:
+        result: T = await self._in_use().do(Job(script, session, loop=asyncio.get_running_loop()))
         return result
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:
@@ -293,8 +299,3 @@ class SqliteStore:
 
 async def _in_thread(work: Callable[[], None]) -> None:
     await asyncio.get_running_loop().run_in_executor(None, work)
-
-
-def new_epoch() -> str:
-    """Return a new epoch: a name that no other log has or had."""
-    return secrets.token_urlsafe(12)

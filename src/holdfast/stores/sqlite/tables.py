@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.faults import HoldfastError
@@ -55,7 +56,7 @@ class Tables:
     def __init__(self, connection: sqlite3.Connection, now: Callable[[], float]) -> None:
         self._connection = connection
         self._now = now
-        self._heads: dict[str, Head] = {}
+        self._heads: dict[str | None, Head] = {}
         self._version = -1
         """Changes when another connection has written to the file."""
 
@@ -69,14 +70,15 @@ class Tables:
         if version != self._version or len(self._heads) > MOST_HEADS:
             self._heads.clear()
             self._version = version
-        batch, now = Batch(), self._now()
+        batch, now, heads = Batch(), self._now(), self._heads
         for job in jobs:
             job.error = None
             try:
-                if job.commit is not None and is_plain(job.commit):
-                    head = self._head(job.commit.session or "")
-                    if batch.takes(job.commit, head):
-                        job.result = batch.add(job.commit, head, now)
+                commit = job.commit
+                if commit is not None and is_plain(commit):
+                    head = heads.get(job.session) or self._head(job.session or "")
+                    if not commit.audit or batch.takes(commit, head):
+                        job.result = batch.add(commit, head, now)
                         continue
                 # The script reads what the batch writes.
                 self._flush(batch)
@@ -90,15 +92,19 @@ class Tables:
     def _run(self, job: Job) -> None:
         if job.session is not None:
             self._heads.pop(job.session, None)
-        job.result = run_script(self._connection, job.script())
+        if job.script is not None:
+            script = job.script()
+        else:
+            assert job.commit is not None
+            epoch = "" if job.commit.create is None else new_epoch()
+            script = commits.commit_script(job.commit, self._now(), epoch)
+        job.result = run_script(self._connection, script)
 
     def _head(self, session: str) -> Head:
-        head = self._heads.get(session)
-        if head is None:
-            rows = self._connection.execute(f"{HEADS} = ?", (session,)).fetchall()
-            if not rows:
-                raise missing(session)
-            head = self._heads[session] = head_of(rows[0][1:])
+        rows = self._connection.execute(f"{HEADS} = ?", (session,)).fetchall()
+        if not rows:
+            raise missing(session)
+        head = self._heads[session] = head_of(rows[0][1:])
         return head
 
     def _flush(self, batch: Batch) -> None:
@@ -119,3 +125,8 @@ class Tables:
             self._connection.execute(sql, rows[0])
         elif rows:
             self._connection.executemany(sql, rows)
+
+
+def new_epoch() -> str:
+    """Return a new epoch: a name that no other log has or had."""
+    return secrets.token_urlsafe(12)

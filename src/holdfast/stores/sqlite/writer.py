@@ -44,7 +44,10 @@ a file that does not grow is synced faster. A reader can block this. Beyond this
 QUICK_S = 0.001
 """A transaction that takes less is quick: the event loop may write it itself."""
 _QUICK_ONES = 8
-"""So many in a row must have been quick."""
+"""So many more must have been quick than slow."""
+_MOST_QUICK = 16
+_SLOW_ONE = 4
+"""A transaction that was not quick counts as much as this many quick ones: now and then a quick disk is slow for a moment."""
 _FEW_JOBS = 8
 _PAGES = 16_384
 """About how many bytes a transaction adds to the WAL besides what it stores."""
@@ -61,22 +64,22 @@ def patience(took: float) -> float:
 
 
 class Job:
-    """A script to run in a transaction, and the future of its result."""
+    """A commit or a script to run in a transaction, and the future of its result."""
 
     __slots__ = ("commit", "done", "error", "future", "loop", "result", "script", "session")
 
     def __init__(
         self,
-        script: Callable[[], Script[Any]],
+        script: Callable[[], Script[Any]] | None = None,
         session: str | None = None,
         commit: Commit | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.script = script
+        """What it does; None: it writes `commit`."""
         self.session = session
         """The session that it changes."""
         self.commit = commit
-        """The commit that the script writes, if it writes one. A batch writes a plain commit without its script."""
         self.loop = loop
         """The event loop that waits for it; None: a thread waits."""
         self.future: asyncio.Future[Any] | Future[Any] = Future() if loop is None else loop.create_future()
@@ -114,7 +117,8 @@ class Writer:
         self._using = threading.Lock()
         """Held by the thread that uses the connection."""
         self._quick = 0
-        """How many of the last transactions were quick, in a row."""
+        """How many more of the last transactions were quick than slow, as `_SLOW_ONE` counts them."""
+        self._settings = _Settings(connection)
         self._unmoved = 0
         """About how many bytes event loops have added to the WAL since the thread could move it."""
         self._company = 0
@@ -127,16 +131,17 @@ class Writer:
 
     def do(self, job: Job) -> Any:
         """Write a job with the next transaction; return the future of its result."""
+        loop = job.loop
         with self._closing:
             if self._closed:
                 raise unavailable(f"{self._path} is closed")
-            if job.loop is None:
+            if loop is None:
                 self._queue.put([job])
-            elif (arriving := self._arriving.get(job.loop)) is not None:
+            elif (arriving := self._arriving.get(loop)) is not None:
                 arriving.append(job)
             else:
-                self._arriving[job.loop] = [job]
-                job.loop.call_soon(self._send, job.loop)
+                self._arriving[loop] = [job]
+                loop.call_soon(self._send, loop)
         return job.future
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -220,11 +225,10 @@ class Writer:
         began = time.monotonic()
         try:
             with self._turns:
-                _move_wal(self._connection, on=True)
+                self._settings.for_thread()
                 self._write(jobs)
                 FAILPOINTS.reach("committed")
                 self._tidy()
-                _move_wal(self._connection, on=False)
         except BaseException as error:  # noqa: BLE001 - the waiting callers must get the error, and the thread must live on
             _fail(jobs, error)
         FAILPOINTS.reach("settling")
@@ -238,6 +242,7 @@ class Writer:
         FAILPOINTS.reach("taken")
         began = time.monotonic()
         try:
+            self._settings.for_event_loop()
             if not _begins_at_once(self._connection):
                 return False
             if not self._transact(jobs) and len(jobs) > 1:
@@ -257,8 +262,9 @@ class Writer:
         now = time.monotonic()
         self._company = len(jobs)
         self._until = now + patience(now - began)
-        self._quick = self._quick + 1 if now - began < QUICK_S else 0
-        self._on_commit({job.session for job in jobs if job.commit and job.session and job.error is None})
+        quick = now - began < QUICK_S
+        self._quick = min(self._quick + 1, _MOST_QUICK) if quick else max(self._quick - _SLOW_ONE, 0)
+        self._on_commit(job.session for job in jobs if job.commit and job.session and job.error is None)
 
     def _write(self, jobs: list[Job]) -> None:
         try:
@@ -315,23 +321,44 @@ class Writer:
             return
 
 
-def _move_wal(connection: sqlite3.Connection, *, on: bool) -> None:
-    """Let SQLite move the WAL into the file after a commit, or not. The event loop must not wait for that."""
-    (page,) = connection.execute("PRAGMA page_size").fetchone()
-    connection.execute(f"PRAGMA wal_autocheckpoint = {MOST_WAL_BYTES // 2 // page if on else 0}")
+class _Settings:
+    """What differs between the thread and an event loop that writes: the event loop never waits.
+
+    It neither waits for another connection, nor for SQLite to move the WAL into the file after a commit. The settings belong to the
+    connection and are changed only when another of the two writes, because a statement costs as much as a quick commit's own work.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        (self._busy,) = connection.execute("PRAGMA busy_timeout").fetchone()
+        (page,) = connection.execute("PRAGMA page_size").fetchone()
+        self._move_at = MOST_WAL_BYTES // 2 // page
+        self._in_thread: bool | None = None
+
+    def for_thread(self) -> None:
+        if self._in_thread is not True:
+            self._set(self._busy, self._move_at)
+            self._in_thread = True
+
+    def for_event_loop(self) -> None:
+        if self._in_thread is not False:
+            self._set(0, 0)
+            self._in_thread = False
+
+    def _set(self, busy: int, move_at: int) -> None:
+        # If one of them fails, both are set again the next time.
+        self._in_thread = None
+        self._connection.execute(f"PRAGMA busy_timeout = {busy}")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {move_at}")
 
 
 def _begins_at_once(connection: sqlite3.Connection) -> bool:
     """Begin a transaction if no other connection writes; return whether it began."""
-    (busy,) = connection.execute("PRAGMA busy_timeout").fetchone()
-    connection.execute("PRAGMA busy_timeout = 0")
     try:
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError:
         # The thread begins again, and reports the error if it was not that.
         return False
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {busy}")
     return True
 
 
