@@ -9,13 +9,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from sessions_kit import code_of, square
 
 from holdfast.faults import HoldfastError
-from holdfast.sessions import Session, lease
+from holdfast.sessions import Session, admin, lease
 from holdfast.sessions.lease import is_gone, this_process
-from holdfast.stores import Commit, Lease, MemoryStore, SqliteStore
+from holdfast.stores import Commit, Lease, MemoryStore, SessionRecord, SqliteStore
 from holdfast.stores.errors import unavailable
 from holdfast.stores.sqlite import store as sqlite_store
 from holdfast.testing import run
@@ -171,6 +172,69 @@ def test_FD10_a_clock_that_is_set_forward_does_not_take_a_lease_from_a_living_ow
     if sqlite_store.boot_id() is None:
         pytest.skip("this system does not name its starts")
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, SqliteStore])
+def test_FD10_a_clock_that_is_set_neither_ends_a_lease_nor_keeps_it(kind, tmp_path, monkeypatch) -> None:
+    async def main() -> tuple[bool, bool, bool]:
+        async with kind() if kind is MemoryStore else kind(tmp_path / "s.db") as store:
+            session = await Session.open("s", store=store).__aenter__()
+            real = time.time()
+            seen = [admin.in_use(_elsewhere(await store.session("s")), store)]
+            for moved in (3_600, -3_600):
+                monkeypatch.setattr(time, "time", lambda moved=moved: real + moved)
+                seen.append(admin.in_use(_elsewhere(await store.session("s")), store))
+                with pytest.raises(HoldfastError, match="SESS_LEASE_LOST"):
+                    await store.acquire("s", "another", 30)
+            await session.__aexit__(None, None, None)
+            await store.acquire("s", "another", 0.0)
+            monkeypatch.setattr(time, "time", lambda: real - 3_600)
+            assert not admin.in_use(await store.session("s"), store)
+            return tuple(seen)
+
+    if sqlite_store.boot_id() is None:
+        pytest.skip("this system does not name its starts")
+    assert asyncio.run(main()) == (True, True, True)
+
+
+def _elsewhere(record: SessionRecord) -> SessionRecord:
+    """As if a process of another machine held it: nobody can see whether it lives."""
+    return msgspec.structs.replace(record, owner="elsewhere/1/1/1.1/x")
+
+
+def test_after_a_restart_of_the_machine_nobody_waits_for_a_lease_of_before(tmp_path, monkeypatch) -> None:
+    host = this_process().split("/")[0]
+    before, now = f"aaaaaaaa.{lease._OF_THE_SYSTEM}", f"bbbbbbbb.{lease._OF_THE_SYSTEM}"
+
+    async def main() -> int:
+        async with SqliteStore(tmp_path / "s.db") as store:
+            async with Session.open("s", store=store):
+                pass
+            monkeypatch.setattr(sqlite_store, "boot_id", lambda: "aaaaaaaa")
+            await store.acquire("s", f"{host}/1/1/{before}/x", 3_600)
+            monkeypatch.setattr(sqlite_store, "boot_id", lambda: "bbbbbbbb")
+            monkeypatch.setattr(lease, "_namespace", lambda: now)
+            async with Session.open("s", store=store) as session:
+                return await session.step(square, 3)
+
+    assert asyncio.run(main()) == 9
+
+
+def test_another_start_is_an_earlier_one_only_on_one_machine_and_outside_of_containers(tmp_path, monkeypatch) -> None:
+    host, system = this_process().split("/")[0], lease._OF_THE_SYSTEM
+    file, memory = SqliteStore(tmp_path / "s.db"), MemoryStore()
+    monkeypatch.setattr(lease, "_namespace", lambda: f"bbbbbbbb.{system}")
+    assert is_gone(f"{host}/1/1/aaaaaaaa.{system}/x", file)
+    # Two machines with one name may use the same server.
+    assert not is_gone(f"{host}/1/1/aaaaaaaa.{system}/x", memory)
+    assert not is_gone(f"{host}/1/1/aaaaaaaa.{system}/x")
+    assert not is_gone(f"elsewhere/1/1/aaaaaaaa.{system}/x", file)
+    # A container may have a boot id of its own while the machine goes on.
+    assert not is_gone(f"{host}/1/1/aaaaaaaa.4026532999/x", file)
+    # A system that does not name its starts.
+    assert not is_gone(f"{host}/1/1/.{system}/x", file)
+    monkeypatch.setattr(lease, "_namespace", lambda: "bbbbbbbb.4026532999")
+    assert not is_gone(f"{host}/1/1/aaaaaaaa.{system}/x", file)
 
 
 def test_FD13_fencing_prints_nothing_about_tasks() -> None:

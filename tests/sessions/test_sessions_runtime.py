@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from sessions_kit import FailingStore, code_of
 
@@ -140,12 +141,24 @@ def test_a_lease_in_doubt_ends_by_the_sessions_clock(runtime, clock):
     assert code_of(lost.value) == "SESS_LEASE_LOST"
 
 
-def test_the_owner_of_a_session_is_judged_by_the_clock_of_the_runtime(runtime, clock, tmp_path):
+def test_the_owner_of_a_session_is_judged_by_the_clock_of_the_store(runtime, clock, tmp_path):
     async def main():
         async with SqliteStore(tmp_path / "work.db", clock=clock) as store:
             async with Session.open("s", store=store, runtime=runtime):
                 ours, default = await admin.overview(store, "s", runtime), await admin.overview(store, "s")
             return ours.in_use, default.in_use
+
+    assert asyncio.run(main()) == (True, True)
+
+
+def test_without_a_word_of_the_store_the_owner_is_judged_by_the_clock_of_the_runtime(runtime, clock, tmp_path):
+    async def main():
+        async with (
+            SqliteStore(tmp_path / "work.db", clock=clock) as store,
+            Session.open("s", store=store, runtime=runtime),
+        ):
+            record = msgspec.structs.replace(await store.session("s"), lease_left=None)
+            return admin.in_use(record, store, runtime), admin.in_use(record, store)
 
     assert asyncio.run(main()) == (True, False)
 

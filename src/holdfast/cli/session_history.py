@@ -217,7 +217,7 @@ def _overview_document(seen: Overview) -> dict[str, Any]:
     record, manifest, checkpoint = seen.record, seen.manifest, seen.checkpoint
     resumable = manifest is not None and manifest.resumable
     return {
-        **record_document(record),
+        **record_document(record, used=seen.in_use),
         "document_000": machine.bridge_view(record.state, resumable=resumable),
         "document_002": machine.stud_view(record.state).value,
         "can_resume": not seen.problem,

@@ -54,7 +54,7 @@ COLUMNS = ("session", "state", "in use", "entries", "checkpoint", "created", "la
 
 async def sessions_ls(store: Store, states: Sequence[SessionState], *, limit: int | None, form: Form) -> Exit:
     """List the sessions. If states are given, list only sessions in these states."""
-    found = [record_document(record) async for record in _records(store, states, limit)]
+    found = [record_document(record, used=in_use(record, store)) async for record in _records(store, states, limit)]
     match form:
         case "json":
             show_json({"schema": SCHEMA, "sessions": found})
@@ -95,12 +95,12 @@ async def _records(store: Store, states: Sequence[SessionState], limit: int | No
         after = page[-1].id
 
 
-def record_document(record: SessionRecord) -> dict[str, Any]:
-    """Return the facts about a session that need no reading of its log."""
+def record_document(record: SessionRecord, *, used: bool) -> dict[str, Any]:
+    """Return the facts about a session that need no reading of its log. `used`: a living process owns it."""
     return {
         "session": record.id,
         "state": record.state.value,
-        "in_use": in_use(record),
+        "in_use": used,
         "entries": record.top,
         "checkpoint": record.checkpoint,
         "created_at": time_of(record.created_at),

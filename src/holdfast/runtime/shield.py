@@ -10,7 +10,7 @@ from holdfast.faults import HoldfastError
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-__all__ = ["run_to_end", "shielded", "wait_to_end"]
+__all__ = ["ignore_ours", "run_to_end", "shielded", "wait_to_end"]
 
 T = TypeVar("T")
 
@@ -26,14 +26,15 @@ async def shielded(task: asyncio.Task[T]) -> T:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         if not task.done():
-            task.add_done_callback(_ignore_ours)
+            task.add_done_callback(ignore_ours)
         raise
 
 
-def _ignore_ours(task: asyncio.Task[Any]) -> None:
+def ignore_ours(task: asyncio.Future[Any]) -> None:
+    """Let asyncio print the failure of work for which nobody waits any more, unless it is ours."""
     # A failure of ours was recorded where it happened: the session that lost its lease knows it, and so does its caller.
     error = None if task.cancelled() else task.exception()
-    if error is not None and not isinstance(error, HoldfastError):
+    if error is not None and not isinstance(error, (HoldfastError, asyncio.CancelledError)):
         context = {"message": "Task exception was never retrieved", "exception": error, "future": task}
         task.get_loop().call_exception_handler(context)
 

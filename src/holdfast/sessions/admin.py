@@ -116,11 +116,15 @@ async def find(store: Store, given: str) -> str:
     return fitting[0]
 
 
-def in_use(record: SessionRecord, runtime: Runtime | None = None) -> bool:
-    """Whether a process owns a session now. The clock of `runtime` decides whether its lease has ended."""
-    if record.owner is None or record.lease_until <= (runtime or default_runtime()).clock.wall():
-        return False
-    return not is_gone(record.owner)
+def in_use(record: SessionRecord, store: Store, runtime: Runtime | None = None) -> bool:
+    """Whether a process owns a session now.
+
+    The store knows whether its lease has ended, by the clock that decides about it. If it does not, the clock of `runtime` decides.
+    """
+    left = record.lease_left
+    if left is None:
+        left = record.lease_until - (runtime or default_runtime()).clock.wall()
+    return record.owner is not None and left > 0 and not is_gone(record.owner, store)
 
 
 async def overview(store: Store, session: str, runtime: Runtime | None = None) -> Overview:
@@ -129,7 +133,7 @@ async def overview(store: Store, session: str, runtime: Runtime | None = None) -
     manifest, problem = _manifest(record)
     memory = await memory_of(store, session)
     if manifest is not None:
-        problem = _problem(record, manifest, store.id, runtime)
+        problem = _problem(record, manifest, store, runtime)
     return Overview(
         record=record,
         manifest=manifest,
@@ -140,7 +144,7 @@ async def overview(store: Store, session: str, runtime: Runtime | None = None) -
         unknown=tuple(key_of(session, after) for after in memory.unknown()),
         questions=tuple(question_of(session, raised) for raised in memory.pending() if raised.kind in KINDS),
         messages=memory.message_count,
-        in_use=in_use(record, runtime),
+        in_use=in_use(record, store, runtime),
         problem=problem,
     )
 
@@ -389,10 +393,10 @@ def _manifest(record: SessionRecord) -> tuple[Manifest | None, str]:
         return None, error.fault.message
 
 
-def _problem(record: SessionRecord, manifest: Manifest, store: str, runtime: Runtime | None) -> str:
-    if manifest.store_id != store:
-        return f"it was saved in store {manifest.store_id}, this is {store}"
-    if in_use(record, runtime):
+def _problem(record: SessionRecord, manifest: Manifest, store: Store, runtime: Runtime | None) -> str:
+    if manifest.store_id != store.id:
+        return f"it was saved in store {manifest.store_id}, this is {store.id}"
+    if in_use(record, store, runtime):
         return f"{record.owner} works in it"
     # An active session without a living owner has crashed. It can be resumed by opening it.
     if record.state in (SessionState.CREATED, SessionState.ACTIVE):

@@ -234,7 +234,11 @@ def result_type(fn: Any) -> Any:
     """Return the declared result type of a function; Any if it declares none."""
     fn = inspect.unwrap(getattr(fn, "func", fn))
     # A method is made anew at each access; its function is not.
-    fn = getattr(fn, "__func__", fn)
+    return declared_result(getattr(fn, "__func__", fn))
+
+
+def declared_result(fn: Any) -> Any:
+    """Return the declared result type of a function that wraps no other; Any if it declares none."""
     try:
         return _RESULTS[fn]
     except (KeyError, TypeError):

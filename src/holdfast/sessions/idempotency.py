@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.runtime.ambient import AMBIENT, in_force
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from holdfast.runtime.ambient import Ambient, Monotonic
     from holdfast.runtime.budget import Budget
 
-__all__ = ["keyed"]
+__all__ = ["KeyScope", "keyed"]
 
 
-class _KeyScope:
-    """An ambient scope that adds a key to the scope around it, and passes its deadline and budget on."""
+class KeyScope:
+    """An ambient scope that adds a key to the scope around it, and passes its deadline and budget on. `keyed` makes it."""
 
-    __slots__ = ("_keys", "around", "over", "run")
+    __slots__ = ("_keys", "_token", "around", "over", "run")
 
     def __init__(self, run: str, around: Ambient | None) -> None:
         self.run = run
         self.around = around
         self.over = False
         self._keys = {run: run}
+
+    def __enter__(self) -> None:
+        self._token = AMBIENT.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        # A task that the step started may run longer than the step. It must not use the step's key any more.
+        self.over = True
+        AMBIENT.reset(self._token)
 
     def key_of(self, run: str) -> str:
         """Return the key of a call inside the step. It is stable, because a program makes its calls in the same order."""
@@ -45,14 +50,6 @@ class _KeyScope:
         return None if around is None else around.budget
 
 
-@contextmanager
-def keyed(run: str) -> Iterator[None]:
-    """Run the block under this key."""
-    scope = _KeyScope(run, AMBIENT.get())
-    token = AMBIENT.set(scope)
-    try:
-        yield
-    finally:
-        # A task that the step started may run longer than the step. It must not use the step's key any more.
-        scope.over = True
-        AMBIENT.reset(token)
+def keyed(run: str) -> KeyScope:
+    """Return a block that runs under this key."""
+    return KeyScope(run, AMBIENT.get())

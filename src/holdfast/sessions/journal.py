@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import secrets
+import threading
 import weakref
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
+from holdfast._platform import after_fork
 from holdfast.events import AttemptEnded, AttemptStarted
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies import Policy
@@ -27,7 +30,7 @@ from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
-from holdfast.runtime.shield import shielded
+from holdfast.runtime.shield import ignore_ours, shielded
 from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.work import WORK, Work, work_in_force
 from holdfast.sessions import codec
@@ -39,7 +42,7 @@ from holdfast.stores.errors import damaged
 from holdfast.stores.verification import ANCHORS, anchor_of, head_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from contextvars import Token
 
     from holdfast.events import Event
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_WAITING",
     "VERSION",
+    "IdleLock",
     "Journal",
     "Recorder",
     "audit",
@@ -74,9 +78,27 @@ _SMALL = 4_096
 """A checkpoint of this many bytes is written each time: that costs less than to read a longer log."""
 
 
+class _Ids:
+    """Ids that no other process makes: what is random in them is drawn once for each process, because drawing it costs a system call."""
+
+    def __init__(self) -> None:
+        self.renew()
+        # A forked child would go on with the ids of its parent.
+        after_fork(self.renew)
+
+    def renew(self) -> None:
+        self._prefix, self._numbers = secrets.token_urlsafe(12), itertools.count(1)
+
+    def next(self) -> str:
+        return f"{self._prefix}{next(self._numbers):x}"
+
+
+_IDS = _Ids()
+
+
 def fresh_id() -> str:
     """Return an id that no other entry has."""
-    return secrets.token_urlsafe(12)
+    return _IDS.next()
 
 
 def audit(kind: str, correlation: str, /, **payload: Any) -> NewAudit:
@@ -141,9 +163,10 @@ async def _find_session_steps(store: Store, session: str, memory: SessionMemory,
             seen = entry.offset
     if memory.own:
         # Version 1 counted a turn with the steps outside of turns as in flight.
-        found.session_steps |= {f"{memory.turn}/{name}": entry for name, entry in memory.steps.items()}
-        found.session_questions |= memory.questions
-        found.answers |= memory.answers
+        own = {f"{memory.turn}/{name}": entry for name, entry in memory.steps.items()}
+        found.session_steps = {**found.session_steps, **own}
+        found.session_questions = {**found.session_questions, **memory.questions}
+        found.answers = {**found.answers, **memory.answers}
         memory.in_flight, memory.steps, memory.questions = False, {}, {}
     memory.session_steps = found.session_steps
     memory.session_questions = found.session_questions
@@ -166,7 +189,18 @@ def _take(session: str, memory: SessionMemory, entry: Entry, expected: int) -> N
     memory.take(session, entry)
 
 
-def _recovering_commit(store: Store, runtime: Runtime | None) -> Callable[[Commit], Awaitable[Receipt]]:
+class _Commits(NamedTuple):
+    """How commits are made on a store."""
+
+    begin: Callable[[Commit], asyncio.Future[Receipt]] | None
+    """Begins a commit without a task of its own, if the store can."""
+    commit: Callable[[Commit], Awaitable[Receipt]]
+    """Makes a commit, with retries."""
+    again: Callable[[Commit, list[Exception]], Awaitable[Receipt]]
+    """Makes a commit whose first attempt has failed with the given exception."""
+
+
+def _recovering(store: Store, runtime: Runtime | None) -> _Commits:
     """Return the store's `commit` with retries. All sessions of a runtime on one store share it."""
     known = _COMMITS.setdefault(store, {})
     name = 0 if runtime is None else id(runtime)
@@ -194,13 +228,84 @@ def _recovering_commit(store: Store, runtime: Runtime | None) -> Callable[[Commi
                 return await retried(what, [error])
 
         # The entry also keeps the runtime alive, so that no other runtime can get the same `id()`.
-        known[name] = (runtime, commit)
+        known[name] = (runtime, _Commits(_begins(weakly), commit, retried))
     return known[name][1]
 
 
-_COMMITS: weakref.WeakKeyDictionary[Store, dict[int, tuple[Runtime | None, Callable[[Commit], Awaitable[Receipt]]]]] = (
-    weakref.WeakKeyDictionary()
-)
+def _begins(weakly: weakref.ref[Store]) -> Callable[[Commit], asyncio.Future[Receipt]] | None:
+    """Return what begins a commit on a store that has `submit`; None if it has none."""
+    store = weakly()
+    kinds = type(store).__mro__
+    # A class that changes `commit` only must get every commit.
+    here = next((kind for kind in kinds if "commit" in vars(kind) or "submit" in vars(kind)), object)
+    if "submit" not in vars(here) or "commit" not in vars(here) or "commit" in getattr(store, "__dict__", ()):
+        return None
+
+    def begin(what: Commit) -> asyncio.Future[Receipt]:
+        kept: Any = weakly()
+        begun: asyncio.Future[Receipt] = kept.submit(what)
+        return begun
+
+    return begin
+
+
+_COMMITS: weakref.WeakKeyDictionary[Store, dict[int, tuple[Runtime | None, _Commits]]] = weakref.WeakKeyDictionary()
+
+
+class _Write(NamedTuple):
+    """A write that is under way."""
+
+    commit: Commit
+    named: tuple[tuple[EntryBody, str], ...]
+    """Its entries, with their ids."""
+    waiting: _Waiting
+    """The audit records of the recorder that it writes."""
+
+
+def _pass_on(written: asyncio.Future[Receipt], made: asyncio.Future[Receipt]) -> None:
+    """Give the caller of a write its outcome."""
+    if made.cancelled():
+        # The event loop ends.
+        written.cancel()
+        return
+    error = made.exception()
+    if written.done():
+        # The caller was cancelled meanwhile.
+        ignore_ours(made)
+    elif error is None:
+        written.set_result(made.result())
+    else:
+        written.set_exception(error)
+
+
+class IdleLock:
+    """A fair `asyncio.Lock` that exists only while somebody uses it, because a process may hold many thousands of idle sessions."""
+
+    __slots__ = ("_lock", "_users")
+
+    def __init__(self) -> None:
+        self._lock: asyncio.Lock | None = None
+        self._users = 0
+
+    async def __aenter__(self) -> None:
+        self._users += 1
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._lock is not None
+        self._lock.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._users -= 1
+        if not self._users:
+            self._lock = None
 
 
 class Journal:
@@ -208,7 +313,7 @@ class Journal:
 
     __slots__ = (
         "_anchoring",
-        "_commit",
+        "_commits",
         "_early",
         "_flushing",
         "_saving",
@@ -236,18 +341,18 @@ class Journal:
         self.memory = SessionMemory(version=VERSION)
         self.seen = 0
         """The memory holds the log up to this offset."""
-        self._early: dict[int, tuple[tuple[EntryBody, str], ...]] = {}
+        self._early: dict[int, tuple[tuple[EntryBody, str], ...]] | None = None
         """Our own writes beyond `seen`, by offset. They wait until the earlier entries of other writers are read."""
-        self._commit = _recovering_commit(store, runtime)
-        self.recorder = Recorder(session, self._flush)
+        self._commits = _recovering(store, runtime)
+        self.recorder = Recorder(session, self)
         """The retries and other events inside the session, on their way into its audit chain."""
-        self._flushing: asyncio.Task[Receipt] | None = None
+        self._flushing: asyncio.Future[Receipt] | None = None
         self._sealed = 0
         """How many audit records were written since the last anchor."""
         self._anchoring: asyncio.Task[None] | None = None
         self._writing = 0
         """How many commits are under way."""
-        self._saving = asyncio.Lock()
+        self._saving = IdleLock()
         self._size = 0
         """Bytes of the last checkpoint."""
         self._since = 0
@@ -256,7 +361,7 @@ class Journal:
     def use(self, store: Store) -> None:
         """Write to this store. It has the address of the one before."""
         self.store = store
-        self._commit = _recovering_commit(store, self.runtime)
+        self._commits = _recovering(store, self.runtime)
 
     def fault_of(self, error: Exception) -> Fault:
         """Return the fault of an exception, by the clock and the rules of the session's runtime."""
@@ -276,7 +381,8 @@ class Journal:
                     _take(self.session, self.memory, entry, self.seen + 1)
                     self.seen = entry.offset
                     self._since += len(bytes(entry.body))
-        self._early = {first: bodies for first, bodies in self._early.items() if first > self.seen}
+        if self._early:
+            self._early = {first: bodies for first, bodies in self._early.items() if first > self.seen}
 
     async def write(self, *bodies: EntryBody, type_: str | None = None, **parts: Any) -> Receipt:
         """Append entries, with the other `parts` of the commit.
@@ -290,48 +396,85 @@ class Journal:
         if self.fence is None and "create" not in parts:
             expected = f"`async with Session.open({self.session!r}, …) as session`"
             raise InvalidError.saying("session", expected, "a session that was not entered")
-        # The write runs in its own task, because a cancelled caller must not interrupt the commit.
-        return await shielded(self._start(bodies, type_, parts))
+        written = self._start(bodies, type_, parts)
+        return await (shielded(written) if isinstance(written, asyncio.Task) else written)
 
-    def _start(self, bodies: tuple[EntryBody, ...], type_: str | None, parts: dict[str, Any]) -> asyncio.Task[Receipt]:
-        # The caller's deadline and budget must not stop this write: the result of finished work must be saved.
-        context = contextvars.copy_context()
-        context.run(AMBIENT.set, None)
-        return asyncio.get_running_loop().create_task(self._write(bodies, type_, parts), context=context)
-
-    async def _write(self, bodies: tuple[EntryBody, ...], type_: str | None, parts: dict[str, Any]) -> Receipt:
-        named = tuple((body, fresh_id()) for body in bodies)
-        entries = tuple(new_entry(body, id_, type_) for body, id_ in named)
+    def _start(
+        self, bodies: tuple[EntryBody, ...], type_: str | None, parts: dict[str, Any]
+    ) -> asyncio.Future[Receipt]:
+        """Begin a write; return its future. The write goes on if the caller is cancelled: later writes depend on its outcome."""
+        named = tuple([(body, fresh_id()) for body in bodies])
+        entries = tuple([new_entry(body, id_, type_) for body, id_ in named])
         waiting = self.recorder.take()
         if waiting.events:
             # Before the commit's own records: they happened before it.
             parts["audit"] = (*self.recorder.records(waiting), *parts.get("audit", ()))
-        commit = Commit(session=self.session, fence=self.fence, entries=entries, **parts)
+        write = _Write(Commit(session=self.session, fence=self.fence, entries=entries, **parts), named, waiting)
         self._writing += 1
+        begin = self._commits.begin
+        if begin is None:
+            return self._in_task(write, None)
         try:
-            receipt = await self._commit(commit)
+            begun = begin(write.commit)
+        except Exception as error:  # noqa: BLE001 - the recovery decides what is retried
+            return self._in_task(write, error)
+        # A task for each write would cost as much as the rest of a step.
+        written: asyncio.Future[Receipt] = begun.get_loop().create_future()
+        begun.add_done_callback(partial(self._begun, write, written))
+        return written
+
+    def _begun(self, write: _Write, written: asyncio.Future[Receipt], begun: asyncio.Future[Receipt]) -> None:
+        """The store has made a commit, or has failed to."""
+        error = asyncio.CancelledError() if begun.cancelled() else begun.exception()
+        if isinstance(error, Exception):
+            self._in_task(write, error).add_done_callback(partial(_pass_on, written))
+            return
+        self._writing -= 1
+        if error is not None:
+            self.recorder.put_back(write.waiting)
+        else:
+            self._written(write, begun.result())
+        _pass_on(written, begun)
+
+    def _in_task(self, write: _Write, failure: Exception | None) -> asyncio.Task[Receipt]:
+        # The caller's deadline and budget must not stop this write: the result of finished work must be saved.
+        context = contextvars.copy_context()
+        context.run(AMBIENT.set, None)
+        return asyncio.get_running_loop().create_task(self._write(write, failure), context=context)
+
+    async def _write(self, write: _Write, failure: Exception | None) -> Receipt:
+        commits = self._commits
+        try:
+            receipt = await (
+                commits.commit(write.commit) if failure is None else commits.again(write.commit, [failure])
+            )
         except BaseException as error:
-            self.recorder.put_back(waiting)
+            self.recorder.put_back(write.waiting)
             # Other errors, such as an illegal transition, concern this write only.
             if isinstance(error, HoldfastError) and error.fault.code in ("SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST"):
                 self.failed = error.fault
             raise
         finally:
             self._writing -= 1
-        # A duplicate wrote nothing. The memory already has the effect of the first write.
-        if not receipt.duplicate:
-            self._sealed += len(commit.audit)
-            self._since += sum(len(entry.body) for entry in entries)
-            self._take(receipt, named)
-            if self._sealed >= _ANCHOR_EVERY:
-                self._anchoring = asyncio.get_running_loop().create_task(self._anchor())
-        else:
-            self.recorder.put_back(waiting)
+        self._written(write, receipt)
         return receipt
+
+    def _written(self, write: _Write, receipt: Receipt) -> None:
+        if receipt.duplicate:
+            # It wrote nothing. The memory already has the effect of the first write.
+            self.recorder.put_back(write.waiting)
+            return
+        self._sealed += len(write.commit.audit)
+        for entry in write.commit.entries:
+            self._since += len(entry.body)
+        self._take(receipt, write.named)
+        if self._sealed >= _ANCHOR_EVERY:
+            self._anchoring = asyncio.get_running_loop().create_task(self._anchor())
 
     async def finish(self, *, lost: bool) -> None:
         """Wait for what is being written in the background, and anchor the audit chain unless another process owns it now."""
-        await asyncio.gather(*filter(None, (self._flushing, self._anchoring)), return_exceptions=True)
+        under_way: list[asyncio.Future[Any]] = [task for task in (self._flushing, self._anchoring) if task is not None]
+        await asyncio.gather(*under_way, return_exceptions=True)
         if not lost:
             await self._anchor()
 
@@ -348,7 +491,7 @@ class Journal:
             # The session's own work is saved. Its next anchor also covers these records.
             suppressed(error, "the session's audit chain was not anchored", runtime=self.runtime)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """Write the records that nothing else has written in time."""
         if self._writing:
             # A store that fails is being asked already, and its retries are such records too: they must not add commits.
@@ -360,13 +503,19 @@ class Journal:
             self._flushing.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def _take(self, receipt: Receipt, named: tuple[tuple[EntryBody, str], ...]) -> None:
-        if named:
-            self._early[receipt.first] = named
-        # Apply entries in the order of the log. If entries before ours are missing, `catch_up` reads them.
-        while (bodies := self._early.pop(self.seen + 1, None)) is not None:
-            for body, id_ in bodies:
-                self.memory.apply(body, id_)
-            self.seen += len(bodies)
+        if receipt.first == self.seen + 1:
+            self._apply(named)
+        elif named:
+            # Entries before ours are missing. `catch_up` reads them, or our own earlier write comes.
+            self._early = {**(self._early or {}), receipt.first: named}
+        while self._early and (bodies := self._early.pop(self.seen + 1, None)) is not None:
+            self._apply(bodies)
+        self._early = self._early or None
+
+    def _apply(self, named: tuple[tuple[EntryBody, str], ...]) -> None:
+        for body, id_ in named:
+            self.memory.apply(body, id_)
+        self.seen += len(named)
 
     async def save(
         self, context: dict[str, Any] | None, *bodies: EntryBody, checkpoint: bool = True, **parts: Any
@@ -441,83 +590,113 @@ class _Waiting(NamedTuple):
 _NOTHING = _Waiting((), 0)
 
 
+class _Inside:
+    """A block whose events belong to a turn or a step."""
+
+    __slots__ = ("_token", "_work")
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def __enter__(self) -> None:
+        self._token = WORK.set(self._work)
+
+    def __exit__(self, *_: object) -> None:
+        self._work.over = True
+        WORK.reset(self._token)
+
+
+class Flushes(Protocol):
+    """Who owns a recorder."""
+
+    def flush(self) -> None:
+        """Write what waits. Called in the session's loop."""
+        ...
+
+
+_LISTING = threading.Lock()
+
+
 class Recorder:
     """The records of a session that wait to be written."""
 
-    __slots__ = ("_dropped", "_flush", "_loop", "_session", "_timer", "_waiting", "_work")
+    __slots__ = ("_dropped", "_journal", "_loop", "_session", "_timer", "_token", "_waiting", "_work")
 
-    def __init__(self, session: str, flush: Callable[[], object]) -> None:
+    def __init__(self, session: str, journal: Flushes) -> None:
         self._session = session
-        self._flush = flush
-        """Writes what waits. Called in the session's loop."""
+        self._journal = journal
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: list[tuple[Event, str] | NewAudit] = []
+        self._waiting: list[tuple[Event, str] | NewAudit] | None = None
         self._dropped = 0
-        self._work: tuple[Work, Token[Work | None]] | None = None
+        self._work: Work | None = None
+        self._token: Token[Work | None] | None = None
 
     def enter(self) -> None:
         """Begin to record: the events of the caller, and of every task that it starts from now on, belong to the session."""
         self._loop = asyncio.get_running_loop()
-        work = Work(self._session, self.put, around=work_in_force())
-        self._work = (work, WORK.set(work))
+        self._work = Work(self._session, self, around=work_in_force())
+        self._token = WORK.set(self._work)
 
     def leave(self) -> None:
         """End recording. What still waits is written by the session's last commit, before this."""
         self._loop = None
         if self._timer is not None:
             self._timer.cancel()
-        if self._work is not None:
-            (work, token), self._work = self._work, None
-            work.over = True
+        if self._work is not None and self._token is not None:
+            token, self._token = self._token, None
+            self._work.over = True
             try:
                 WORK.reset(token)
             except ValueError:
                 # The session is left in another task than it was entered in. `over` ends the scope there too.
                 return
 
-    @contextmanager
-    def inside(self, turn: int, step: str = "", key: str = "") -> Iterator[None]:
-        """Events of the block carry this turn and step."""
-        work = Work(self._session, self.put, turn=turn, step=step, key=key, around=work_in_force())
-        token = WORK.set(work)
-        try:
-            yield
-        finally:
-            work.over = True
-            WORK.reset(token)
+    def inside(self, turn: int, step: str = "", key: str = "") -> _Inside:
+        """Return a block whose events carry this turn and step."""
+        return _Inside(Work(self._session, self, turn=turn, step=step, key=key, around=work_in_force()))
 
-    def put(self, event: Event, work: Work) -> None:
+    def __call__(self, event: Event, work: Work) -> None:
         """Keep an event until the next commit. It may come from any thread."""
         loop = self._loop
         # Attempts are the work itself, and far more than what a person looks for in a trail.
         if loop is None or isinstance(event, (AttemptStarted, AttemptEnded)):
             return
-        if len(self._waiting) >= MOST_WAITING:
+        waiting = self._list()
+        if len(waiting) >= MOST_WAITING:
             self._dropped += 1
             return
-        self._waiting.append((event, work.key))
-        if len(self._waiting) == 1:
+        waiting.append((event, work.key))
+        if len(waiting) == 1:
             self._wake(loop)
 
     def add(self, record: NewAudit) -> None:
         """Write a record with the session's next commit, after a second at the latest. Call it in the session's loop."""
-        self._waiting.append(record)
-        if len(self._waiting) == 1:
+        waiting = self._list()
+        waiting.append(record)
+        if len(waiting) == 1:
             self.schedule()
+
+    def _list(self) -> list[tuple[Event, str] | NewAudit]:
+        """Return what waits. It is made with the first record, because most sessions are idle."""
+        with _LISTING:
+            if self._waiting is None:
+                self._waiting = []
+            return self._waiting
 
     def take(self) -> _Waiting:
         """Return what a commit has to write, and forget it. `put_back` it if the commit fails."""
         if not self._waiting:
             return _NOTHING
-        taken = _Waiting(tuple(self._waiting), self._dropped)
-        self._waiting, self._dropped = [], 0
+        waiting, self._waiting = self._waiting, None
+        taken = _Waiting(tuple(waiting), self._dropped)
+        self._dropped = 0
         return taken
 
     def put_back(self, taken: _Waiting) -> None:
         """Keep what a commit did not write for the next one."""
         if taken.events:
-            self._waiting[:0] = taken.events
+            self._list()[:0] = taken.events
             self._dropped += taken.dropped
 
     def records(self, taken: _Waiting) -> tuple[NewAudit, ...]:
@@ -542,4 +721,4 @@ class Recorder:
     def schedule(self) -> None:
         """Write what waits in a second, unless it was written by then. Call it in the session's loop."""
         if self._loop is not None and self._waiting:
-            self._timer = self._loop.call_later(_LATEST_S, self._flush)
+            self._timer = self._loop.call_later(_LATEST_S, self._journal.flush)

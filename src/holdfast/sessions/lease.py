@@ -1,8 +1,8 @@
 """The lease of a session: taken when the session is opened, renewed while it is open, given back when it is left.
 
 A lease names its owner: host, process id, the start time of that process, and the start of the machine and the namespace in which
-that id counts. So other processes of the same machine can tell whether the owner still lives. They need not wait until the lease of
-a dead owner ends.
+that id counts. So other processes of the same machine can tell whether the owner still lives, also after the machine was started
+again. They need not wait until the lease of a dead owner ends.
 
 Leases are renewed by a thread, all leases of a store at once, so that an event loop that is busy or blocked does not lose them. A
 process that hangs therefore keeps its sessions until it is killed.
@@ -76,7 +76,7 @@ async def _take(store: Store, session: str, ttl: float) -> Lease:
         if error.fault.code != "SESS_LEASE_LOST" or not isinstance(holder, str):
             raise
         # This process may have left the session while the store failed, and could not give the lease back.
-        if holder not in _LEFT and not is_gone(holder):
+        if holder not in _LEFT and not is_gone(holder, store):
             raise
     # Acquire the lease in the dead owner's name, for zero seconds. This raises the fence, so the store rejects a late write
     # of the dead process.
@@ -255,14 +255,20 @@ def this_process() -> str:
     return f"{socket.gethostname()}/{pid}/{_started(pid)}/{_namespace()}/{secrets.token_hex(4)}"
 
 
-def is_gone(owner: str) -> bool:
-    """Whether an owner is known to be dead: it was a process of this machine, and that process has ended."""
+def is_gone(owner: str, store: Store | None = None) -> bool:
+    """Whether an owner is known to be dead: it was a process of this machine that has ended, or of an earlier start of it.
+
+    Two machines may have the same name. Only where a store is used by one machine (`store`) can another start be an earlier one.
+    """
     host, _, rest = owner.partition("/")
     pid, _, rest = rest.partition("/")
     started, _, rest = rest.partition("/")
-    # Two containers may have the same host name. In another one the same id means another process, or none.
-    if host != socket.gethostname() or rest.partition("/")[0] != _namespace() or not pid.isdigit():
+    if host != socket.gethostname() or not pid.isdigit():
         return False
+    where = rest.partition("/")[0]
+    # Two containers may have the same host name. In another one the same id means another process, or none.
+    if where != _namespace():
+        return bool(getattr(store, "one_machine", False)) and _restarted(where)
     # On Windows `os.kill(pid, 0)` sends Ctrl-C instead of a test. There we wait until a dead owner's lease ends.
     if not is_posix():
         return False
@@ -275,6 +281,18 @@ def is_gone(owner: str) -> bool:
         return False
     # The system reuses process ids. The start time shows whether it is still the same process.
     return started != _started(int(pid))
+
+
+def _restarted(where: str) -> bool:
+    """Whether this machine was started again since somebody noted where process ids counted then."""
+    (then, _, then_in), (now, _, now_in) = where.partition("."), _namespace().partition(".")
+    # The system's own namespace has the same number on every start. A container may see a boot id of its own, while the machine
+    # and its other processes go on.
+    return bool(then and now) and then != now and then_in == now_in == _OF_THE_SYSTEM
+
+
+_OF_THE_SYSTEM = "4026531836"
+"""The number of the first namespace of process ids, in every Linux."""
 
 
 @cache

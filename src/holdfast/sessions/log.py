@@ -232,6 +232,11 @@ def new_entry(body: EntryBody, id_: str, type_: str | None = None) -> NewEntry:
     return NewEntry(type=type_ or str(body.__struct_config__.tag), body=msgspec.json.encode(body), id=id_)
 
 
+_NONE: dict[str, Any] = {}
+"""What every empty field of a memory is. It is never changed: a process may hold many thousands of idle sessions."""
+_NO_NAMES: list[str] = []
+
+
 class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a session knows from its log. A checkpoint stores all of it."""
 
@@ -271,6 +276,24 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What the context was before the turn in flight saved its own, in a list. If the turn fails, it is the context again."""
     accepted: list[str] = msgspec.field(default_factory=list)
     """Steps that stand for calls with other arguments, too, by what follows the session in their key."""
+
+    def __post_init__(self) -> None:
+        self._share_empty()
+
+    def _share_empty(self) -> None:
+        for name in _DICTS:
+            if not getattr(self, name):
+                setattr(self, name, _NONE)
+        if not self.accepted:
+            self.accepted = _NO_NAMES
+
+    def _own(self, name: str) -> dict[str, Any]:
+        """Return a field that is about to be changed."""
+        kept: dict[str, Any] = getattr(self, name)
+        if kept is _NONE:
+            kept = {}
+            setattr(self, name, kept)
+        return kept
 
     def take(self, session: str, entry: Entry) -> None:
         """Apply the next entry of the log. Entries of other types belong to other readers and are skipped."""
@@ -324,7 +347,7 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
                 self._apply_question(body)
             case Answered(id=question):
                 # The first answer counts. The store's claim rejects a second answer.
-                self.answers.setdefault(question, body)
+                self._own("answers").setdefault(question, body)
             case Message():
                 self.message_count += 1
                 # The sender knows the message by its own id, and asks for what came after that.
@@ -336,10 +359,10 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def _apply_question(self, body: QuestionRaised) -> None:
         if self.own and body.turn == self.turn:
-            self.session_questions[body.step] = body
+            self._own("session_questions")[body.step] = body
         elif self.is_open(body.turn):
             # An entry that was written after its turn had ended must not count as part of the next turn.
-            self.questions_of(body.turn)[body.step] = body
+            self._own("questions" if body.turn else "session_questions")[body.step] = body
 
     def _apply_choice(self, body: EntryBody) -> None:
         """Apply what somebody chose to do about stored steps."""
@@ -386,16 +409,17 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.in_flight, self.input, self.given, self.own = False, None, "", False
         kept = {raised.id for raised in self.session_questions.values()}
         self.answers = {question: answer for question, answer in self.answers.items() if question in kept}
-        self.steps, self.questions = {}, {}
+        self.steps = self.questions = _NONE
+        self._share_empty()
 
     def _apply_step(self, body: StepStarted | StepEnded, id_: str) -> None:
         turn, name = body.turn, body.step
         old = f"{turn}/{name}"
         if (self.own and turn == self.turn) or old in self.session_steps:
             # A step outside of turns, as version 1 wrote it.
-            _put(self.session_steps, old, body, id_)
+            _put(self._own("session_steps"), old, body, id_)
         elif self.is_open(turn):
-            _put(self.steps_of(turn), name, body, id_)
+            _put(self._own("steps" if turn else "session_steps"), name, body, id_)
             if isinstance(body, StepEnded) and body.settles in self.settled:
                 self.settled = {key: kept for key, kept in self.settled.items() if key != body.settles}
         elif old in self.doubts and isinstance(body, StepEnded) and not body.unknown:
@@ -403,6 +427,9 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
             if body.ok:
                 self.settled = {**self.settled, old: body}
             self.doubts = {key: kept for key, kept in self.doubts.items() if key != old}
+
+
+_DICTS = ("steps", "questions", "session_steps", "session_questions", "answers", "doubts", "settled")
 
 
 def is_doubtful(entry: StepStarted | StepEnded) -> bool:

@@ -70,6 +70,14 @@ class Scope:
         return True
 
     async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def __enter__(self) -> Self:
         self._task = asyncio.current_task()
         assert self._task is not None
         # Earlier cancellations of the task are not ours. Remember their number.
@@ -78,9 +86,7 @@ class Scope:
             self._parent._add(self)  # noqa: SLF001 - a scope and its parent are one tree
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         task, self._task = self._task, None
         if self._parent is not None:
             self._parent._drop(self)  # noqa: SLF001 - a scope and its parent are one tree

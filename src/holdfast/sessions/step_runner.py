@@ -11,6 +11,7 @@ import inspect
 import weakref
 from collections import deque
 from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -82,6 +83,8 @@ class _Call(NamedTuple):
     contract: ToolContract | None
     returns: Any
     """The declared type of its result."""
+    name: str
+    """The function's qualified name."""
 
     @property
     def effect(self) -> Effect | None:
@@ -205,11 +208,11 @@ class StepRunner:
         if (left := self._left.get(name)) is not None:
             # An earlier call of this step was cancelled, and its function still runs. Its result is this step's result.
             await asyncio.wait((left,))
-        decision = await self._decide(call, name)
+        decision = await self._decide(call, name) if call.effect == "unsafe" else self._decide_safe(call, name)
         match decision:
             case Return(result):
                 # Decode it each time, because the caller may change the value it gets.
-                return codec.decode(bytes(result), call.returns, name_of(call.fn))
+                return codec.decode(bytes(result), call.returns, call.name)
             case Drifted(stored):
                 raise drift_error(self._journal.session, self.turn, stored, call.args, call.kwargs)
             case Unknown():
@@ -226,13 +229,18 @@ class StepRunner:
                     self._journal.recorder.add(self._record("ToolInvocation", step, repeated=True, failed_before=True))
                 return await self._run(step, repeats=isinstance(decision, Repeat) and decision.unknown)
 
-    async def _decide(self, call: _Call, name: str) -> StepDecision:
+    def _decide_safe(self, call: _Call, name: str) -> StepDecision:
         known = self._journal.memory.steps_of(self.turn).get(name)
         if known is not None:
             _check_function(call, known)
-        if call.effect != "unsafe":
-            return decide_step(known, call.effect)
-        if known is None:
+        return decide_step(known, call.effect)
+
+    async def _decide(self, call: _Call, name: str) -> StepDecision:
+        """Decide about a step that is unsafe."""
+        known = self._journal.memory.steps_of(self.turn).get(name)
+        if known is not None:
+            _check_function(call, known)
+        else:
             await self._settle_elsewhere(call, name)
         decision = self._decide_unsafe(call, name)
         quiet = 0
@@ -297,14 +305,14 @@ class StepRunner:
         if needs_start(step.call.effect):
             await self._started(step, repeats=repeats)
         # The step has its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
-        async with Scope("tool", parent=self.scope, name=step.name):
+        with Scope("tool", parent=self.scope, name=step.name):
             return await self._call(step)
 
     async def _call(self, step: _Step) -> Any:
         call = step.call
         try:
             with keyed(step.key), self._journal.recorder.inside(self.turn, step.name, step.key):
-                result = await self._result(step)
+                result = await self._in_thread(step) if self._threads else call.fn(*call.args, **call.kwargs)
                 if inspect.isawaitable(result):
                     result = await result
                 # A function that recovers by itself has checked it in each attempt.
@@ -317,7 +325,7 @@ class StepRunner:
                 return verdict.result
             raise
         try:
-            await self._ended(step, codec.encode_result(result, call.returns, name_of(call.fn)))
+            await self._ended(step, codec.encode_result(result, call.returns, call.name))
         except InvalidError as error:
             # The step has happened, but its result cannot be stored. An unsafe step must not be repeated then.
             await self._failed(step, error, happened=True)
@@ -325,10 +333,10 @@ class StepRunner:
             raise
         return result
 
-    async def _result(self, step: _Step) -> Any:
-        """Call the function. The result may still have to be awaited."""
+    async def _in_thread(self, step: _Step) -> Any:
+        """Call the function, in a thread if it is a plain one. The result may still have to be awaited."""
         call = step.call
-        if not self._threads or is_async(call.fn):
+        if is_async(call.fn):
             return call.fn(*call.args, **call.kwargs)
         running = asyncio.ensure_future(asyncio.to_thread(call.fn, *call.args, **call.kwargs))
         try:
@@ -350,7 +358,7 @@ class StepRunner:
             if isinstance(error, Exception):
                 await self._failed(step, error)
             elif error is None:
-                await self._ended(step, codec.encode_result(running.result(), call.returns, name_of(call.fn)))
+                await self._ended(step, codec.encode_result(running.result(), call.returns, call.name))
 
     async def _started(self, step: _Step, *, repeats: bool) -> None:
         """Store that a step starts. A second start is recorded in the audit trail too."""
@@ -361,7 +369,7 @@ class StepRunner:
             args=call.identity.args,
             effect=call.effect,
             repeats=repeats,
-            fn=name_of(call.fn) if call.identity.key else "",
+            fn=call.name if call.identity.key else "",
             shown=shown(call.args, call.kwargs),
             key=step.key if call.contract is not None and call.contract.verify is not None else "",
         )
@@ -395,7 +403,7 @@ class StepRunner:
             args=step.call.identity.args,
             ok=True,
             result=msgspec.Raw(stored),
-            fn=name_of(step.call.fn) if step.call.identity.key else "",
+            fn=step.call.name if step.call.identity.key else "",
         )
         records = (self._record("ToolInvocation", step, ok=True, **facts),) if step.call.effect == "unsafe" else ()
         await self._journal.write(ended, audit=records)
@@ -416,7 +424,7 @@ class StepRunner:
             suppressed(error, NOT_VERIFIED, runtime=self._journal.runtime)
             return CANNOT_TELL
         if isinstance(verdict, Happened):
-            await self._ended(step, codec.encode_result(verdict.result, call.returns, name_of(call.fn)), verified=True)
+            await self._ended(step, codec.encode_result(verdict.result, call.returns, call.name), verified=True)
         elif verdict == NOT_HAPPENED:
             record = self._record("ToolInvocation", step, verified=True, happened=False)
             fault = Fault.of("TOOL_EXECUTION_FAILED", "verify found that it did not happen")
@@ -491,28 +499,29 @@ def attempts_around() -> Attempts:
 
 
 def _call_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str) -> _Call:
-    contract = contract_of(fn)
-    name = name_of(fn)
-    return _Call(
-        identity=Identity("", "", key) if key else Identity(name, _hash_of(fn, args, kwargs, name)),
-        fn=fn,
-        args=args,
-        kwargs=kwargs,
-        contract=contract,
-        returns=codec.result_type(fn),
-    )
+    if type(fn) is FunctionType and not fn.__dict__:
+        # Nothing was declared for it and nothing wraps it, so its attributes need not be searched.
+        contract, name, returns = None, fn.__qualname__, codec.declared_result(fn)
+        given = "" if key else codec.arguments_hash(args, kwargs, name)
+    else:
+        contract, name, returns = contract_of(fn), name_of(fn), codec.result_type(fn)
+        given = "" if key else _hash_of(fn, args, kwargs, name)
+    identity = Identity("", "", key) if key else Identity(name, given)
+    return _Call(identity, fn, args, kwargs, contract, returns, name)
 
 
 def _check_declared(call: _Call) -> None:
     """Raise `InvalidError` if the declared result type can never be stored. Each function is checked once."""
+    if call.returns is Any:
+        return
     try:
         if call.fn in _CHECKED:
             return
-        codec.check_declared(call.returns, name_of(call.fn))
+        codec.check_declared(call.returns, call.name)
         _CHECKED.add(call.fn)
     except TypeError:
         # A callable object without a hash, or without weak references.
-        codec.check_declared(call.returns, name_of(call.fn))
+        codec.check_declared(call.returns, call.name)
 
 
 _CHECKED: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
@@ -533,10 +542,8 @@ def _unstored(step: _Step) -> str:
 
 def _check_function(call: _Call, known: StepStarted | StepEnded) -> None:
     """Raise `InvalidError` if a key was used for another function: the stored result is not of this one."""
-    if call.identity.key and known.fn and known.fn != name_of(call.fn):
-        raise InvalidError.saying(
-            f"step {call.identity.key!r}", f"the function of this key, {known.fn}", name_of(call.fn)
-        )
+    if call.identity.key and known.fn and known.fn != call.name:
+        raise InvalidError.saying(f"step {call.identity.key!r}", f"the function of this key, {known.fn}", call.name)
 
 
 async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:

@@ -7,7 +7,6 @@ and can be continued.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -19,7 +18,7 @@ from holdfast import options
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec
-from holdfast.sessions.journal import audit
+from holdfast.sessions.journal import IdleLock, audit
 from holdfast.sessions.log import TurnEnded, TurnOutcome, TurnStarted
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.step_runner import StepRunner, attempts_around
@@ -65,18 +64,6 @@ class Turn:
         return self.scope.cancel("user")
 
 
-class _Locks:
-    """The locks that keep turns in order. They are made with the first turn, because most sessions are idle."""
-
-    __slots__ = ("changing", "queue")
-
-    def __init__(self) -> None:
-        self.queue = asyncio.Lock()
-        """Held by the turn that runs. Later turns wait for it in order."""
-        self.changing = asyncio.Lock()
-        """Held while a turn begins or ends, or the session's state changes."""
-
-
 class TurnRunner:
     """Runs the turns of a session, and knows which turn a step belongs to. A `Session` has one."""
 
@@ -85,11 +72,12 @@ class TurnRunner:
         "_journal",
         "_left_alone",
         "_left_in",
-        "_locks",
         "_outside",
+        "_queue",
         "_scope",
         "_threads",
         "_turn",
+        "changing",
         "context",
         "resumed",
     )
@@ -108,7 +96,10 @@ class TurnRunner:
         """Whether plain functions run in a thread as steps."""
         self._activate = activate
         """Makes a session that was only created active. The first turn or step calls it."""
-        self._locks: _Locks | None = None
+        self._queue = IdleLock()
+        """Held by the turn that runs. Later turns wait for it in order."""
+        self.changing = IdleLock()
+        """Held while a turn begins or ends, or the session's state changes."""
         self._turn: Turn | None = None
         """The turn whose block runs now."""
         self._outside: StepRunner | None = None
@@ -132,8 +123,8 @@ class TurnRunner:
         if _TURN.get() is not None and _TURN.get() is self._turn:
             raise self._busy("a turn of it is running here already")
         attempts = attempts_around()
-        # An asyncio.Lock is fair: turns run in the order of their calls.
-        async with self._lock.queue:
+        # The lock is fair: turns run in the order of their calls.
+        async with self._queue:
             if unfinished is None and self._is_left_by_recover(given, attempts):
                 unfinished = "continue"
             turn = await self.in_order(partial(self._begin, given, unfinished))
@@ -274,17 +265,6 @@ class TurnRunner:
                 return await change()
 
         return await run_to_end(whole())
-
-    @property
-    def changing(self) -> asyncio.Lock:
-        """Held while a turn begins or ends, or the session's state changes."""
-        return self._lock.changing
-
-    @property
-    def _lock(self) -> _Locks:
-        if self._locks is None:
-            self._locks = _Locks()
-        return self._locks
 
     def _busy(self, why: str) -> HoldfastError:
         session = self._journal.session

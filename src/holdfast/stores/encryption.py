@@ -145,6 +145,11 @@ class EncryptedStore:
         return self.inner.id
 
     @property
+    def one_machine(self) -> bool:
+        """Whether only processes of one machine can use the store inside."""
+        return bool(getattr(self.inner, "one_machine", False))
+
+    @property
     def place(self) -> Hashable | None:
         """What stores at the same place with the same keys have in common: sessions that are opened by address share one."""
         place: Hashable | None = getattr(self.inner, "place", None)

@@ -5,6 +5,7 @@ It shares no code with the SQL stores on purpose: the conformance suite compares
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import threading
 import time
@@ -48,7 +49,7 @@ KEPT_CLAIMS = 1_000
 class _Kept:
     """One session with its log."""
 
-    __slots__ = ("checkpoint", "claims", "entries", "head", "record")
+    __slots__ = ("checkpoint", "claims", "end", "entries", "head", "record")
 
     def __init__(self, record: SessionRecord) -> None:
         self.record = record
@@ -57,6 +58,8 @@ class _Kept:
         """The hash of the last entry."""
         self.claims: dict[tuple[str, str], tuple[bytes, Receipt]] = {}
         self.checkpoint: Checkpoint | None = None
+        self.end = 0.0
+        """When its lease ends, by the clock that decides about it."""
 
 
 class MemoryStore:
@@ -67,6 +70,8 @@ class MemoryStore:
 
     def __init__(self, *, clock: Clock | None = None, redactor: Redactor | None = None) -> None:
         self._wall = time.time if clock is None else clock.wall
+        # A wall clock that is set forward must not end a lease. A clock of the user's own, such as a test's, decides alone.
+        self._monotonic = time.monotonic if clock is None else clock.wall
         self._mask = Mask(redactor or process_redactor())
         self._sessions: dict[str, _Kept] = {}
         self._chains: dict[str, list[AuditRecord]] = {}
@@ -87,6 +92,15 @@ class MemoryStore:
 
     async def commit(self, commit: Commit) -> Receipt:
         """Write all of the commit, or nothing. Raises what `Store.commit` lists."""
+        return self._make(commit)
+
+    def submit(self, commit: Commit) -> asyncio.Future[Receipt]:
+        """Make a commit; return its future. Raises as `commit` does."""
+        made: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        made.set_result(self._make(commit))
+        return made
+
+    def _make(self, commit: Commit) -> Receipt:
         commit = prepared(commit, self._mask)
         # Nothing below awaits, so a commit is atomic in the event loop. The lock keeps out the thread that renews leases.
         with self._lock:
@@ -113,13 +127,13 @@ class MemoryStore:
 
     async def session(self, session: str) -> SessionRecord:
         """Return the record of a session, or raise SESS_NOT_FOUND."""
-        return self._kept(session).record
+        return self._shown(self._kept(session))
 
     async def sessions(
         self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
     ) -> list[SessionRecord]:
         """Return a page of sessions in the order of their ids: those after `after`, in one of `states` if given."""
-        found = (kept.record for id_, kept in sorted(self._sessions.items()) if id_ > after)
+        found = (self._shown(kept) for id_, kept in sorted(self._sessions.items()) if id_ > after)
         return [record for record in found if not states or record.state in states][:limit]
 
     async def read(
@@ -145,13 +159,13 @@ class MemoryStore:
 
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
         """Take the session for `ttl` seconds, or raise SESS_LEASE_LOST while another owner holds it."""
-        kept, now = self._kept(session), self._wall()
-        record = kept.record
-        if record.owner is not None and record.owner != owner and record.lease_until > now:
-            raise errors.held_by(session, record.owner, record.lease_until - now)
-        lease = Lease(session=session, owner=owner, fence=record.fence + 1, until=now + ttl)
+        kept = self._kept(session)
+        record, left = kept.record, self._left(kept)
+        if record.owner is not None and record.owner != owner and left > 0:
+            raise errors.held_by(session, record.owner, left)
+        lease = Lease(session=session, owner=owner, fence=record.fence + 1, until=self._wall() + ttl)
         with self._lock:
-            self._own(kept, lease.fence, owner, lease.until)
+            self._own(kept, lease, ttl)
         return lease
 
     async def renew(self, lease: Lease, ttl: float) -> Lease:
@@ -161,7 +175,7 @@ class MemoryStore:
             raise errors.lost(lease.session)
         renewed = msgspec.structs.replace(lease, until=self._wall() + ttl)
         with self._lock:
-            self._own(kept, renewed.fence, renewed.owner, renewed.until)
+            self._own(kept, renewed, ttl)
         return renewed
 
     def renew_all(self, held: Sequence[Lease], ttl: float) -> list[Lease]:
@@ -171,8 +185,8 @@ class MemoryStore:
             with self._lock:
                 kept = self._sessions.get(lease.session)
                 if kept is not None and _holds(kept.record, lease):
-                    self._own(kept, lease.fence, lease.owner, until)
                     renewed.append(msgspec.structs.replace(lease, until=until))
+                    self._own(kept, renewed[-1], ttl)
         return renewed
 
     async def release(self, lease: Lease) -> None:
@@ -180,7 +194,7 @@ class MemoryStore:
         kept = self._kept(lease.session)
         with self._lock:
             if _holds(kept.record, lease):
-                self._own(kept, lease.fence, None, 0.0)
+                kept.record = msgspec.structs.replace(kept.record, owner=None, lease_until=0.0)
 
     async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
         """Return a page of an audit chain: the records after number `after`."""
@@ -315,8 +329,18 @@ class MemoryStore:
                 )
             )
 
-    def _own(self, kept: _Kept, fence: int, owner: str | None, until: float) -> None:
-        kept.record = msgspec.structs.replace(kept.record, fence=fence, owner=owner, lease_until=until)
+    def _own(self, kept: _Kept, lease: Lease, ttl: float) -> None:
+        kept.end = self._monotonic() + ttl
+        kept.record = msgspec.structs.replace(
+            kept.record, fence=lease.fence, owner=lease.owner, lease_until=lease.until
+        )
+
+    def _left(self, kept: _Kept) -> float:
+        """Return how many seconds a session's lease has left; 0 or less if it has ended."""
+        return 0.0 if kept.record.owner is None else kept.end - self._monotonic()
+
+    def _shown(self, kept: _Kept) -> SessionRecord:
+        return msgspec.structs.replace(kept.record, lease_left=self._left(kept))
 
 
 def _stored(key: tuple[str, str], body_hash: bytes, receipt: Receipt) -> StoredClaim:

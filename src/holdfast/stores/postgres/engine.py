@@ -140,9 +140,12 @@ class Engine:
         self._row = sql.SQL("INSERT INTO {} (name, seq, at) VALUES (%s, 0, 0) ON CONFLICT DO NOTHING").format(slot)
         self._retire = sql.SQL("DELETE FROM {} WHERE name = ANY(%s)").format(slot)
 
-    async def do(self, job: Job) -> Any:
-        """Make a job's script with the server's time, and run it in a transaction. Raise `DoubtError` if the outcome is unknown."""
-        return await self._lanes.do(job)
+    def begin(self, job: Job) -> asyncio.Future[Any]:
+        """Make a job's script with the server's time, and run it in a transaction; return the future of its result.
+
+        It has `DoubtError` if the outcome is unknown.
+        """
+        return self._lanes.begin(job)
 
     def is_writing(self, lane: str) -> bool:
         """Whether transactions of a session wait or run."""

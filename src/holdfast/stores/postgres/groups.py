@@ -144,17 +144,17 @@ class Groups:
         """Forget a session's head, because something else was written."""
         self._heads.pop(session, None)
 
-    async def do(self, job: Job) -> Any:
-        """Write a commit with the next group, or alone if it is not plain."""
+    def begin(self, job: Job) -> asyncio.Future[Any]:
+        """Write a commit with the next group, or alone if it is not plain; return the future of its result."""
         session = job.lane
         if session not in self._waiting and (not _is_plain(job) or self._engine.is_writing(session)):
             self.forget(session)
-            return await self._engine.do(job)
+            return self._engine.begin(job)
         self._queue.append(job)
         self._waiting[session] += 1
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="holdfast-postgres-groups")
-        return await job.future
+        return job.future
 
     async def close(self) -> None:
         """Wait until everything that was started is done."""
@@ -285,7 +285,7 @@ class Groups:
 
     async def _perform(self, job: Job) -> None:
         try:
-            await self._engine.do(job)
+            await self._engine.begin(job)
         except BaseException:  # noqa: BLE001, S110 - its caller gets the error from the job
             pass
         finally:

@@ -26,9 +26,15 @@ MOST_JOBS = 128
 class Job:
     """A script to run in a transaction, and the future of its result."""
 
-    __slots__ = ("commit", "error", "future", "lane", "refused", "result", "script")
+    __slots__ = ("commit", "error", "future", "lane", "on_end", "refused", "result", "script")
 
-    def __init__(self, lane: str, script: Callable[[float], Script[Any]], commit: Commit | None = None) -> None:
+    def __init__(
+        self,
+        lane: str,
+        script: Callable[[float], Script[Any]],
+        commit: Commit | None = None,
+        on_end: Callable[[Job], None] | None = None,
+    ) -> None:
         self.lane = lane
         self.script = script
         self.commit = commit
@@ -38,9 +44,13 @@ class Job:
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.result: Any = None
         self.error: BaseException | None = None
+        self.on_end = on_end
+        """Called when its transaction has ended, before its future is completed. It may change the error."""
 
     def settle(self) -> None:
         """Complete the future, unless the caller was cancelled."""
+        if self.on_end is not None:
+            self.on_end(self)
         if self.future.done():
             return
         if self.error is None:
@@ -61,7 +71,8 @@ class Lanes:
         """Whether a lane has jobs."""
         return lane in self._waiting
 
-    async def do(self, job: Job) -> Any:
+    def begin(self, job: Job) -> asyncio.Future[Any]:
+        """Run a job after those of its lane that wait; return the future of its result."""
         lane = job.lane
         waiting = self._waiting.get(lane)
         if waiting is None:
@@ -72,7 +83,7 @@ class Lanes:
             task.add_done_callback(self._tasks.discard)
         else:
             waiting.append(job)
-        return await job.future
+        return job.future
 
     async def close(self) -> None:
         """Wait until everything that was started is done."""

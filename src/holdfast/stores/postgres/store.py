@@ -85,7 +85,11 @@ class PostgresStore:
         self._clock = clock
         self._mask = Mask(redactor or process_redactor())
         self._wakeups = Wakeups()
-        self._reads = Reads(self._read)
+        self._reads = Reads(
+            self._read,
+            lambda now: leases.Instant(self._now(now)),
+            "extract(epoch FROM clock_timestamp())::double precision",
+        )
         self._doubts: dict[bytes, Doubt] = {}
         self._engine: Engine | None = None
         self._id = ""
@@ -155,22 +159,38 @@ class PostgresStore:
         Raises what `Store.commit` lists, and SESS_STORE_UNAVAILABLE if the server cannot be used. If the connection breaks
         during COMMIT, nobody knows yet whether the data is stored: the same commit, made again, finds out first.
         """
+        return await self._commit(prepared(commit, self._mask))
+
+    def submit(self, commit: Commit) -> asyncio.Future[Receipt]:
+        """Begin a commit; return its future. The commit is made whether or not somebody waits for it; raises as `commit` does."""
         ready = prepared(commit, self._mask)
+        if self._doubts:
+            return asyncio.get_running_loop().create_task(self._commit(ready))
+        return self._begin(ready)
+
+    async def _commit(self, ready: Commit) -> Receipt:
         # This is needed only after an unknown outcome, so normally it costs nothing.
         if self._doubts and (earlier := await self._earlier(ready)) is not None:
             return earlier
+        return await self._begin(ready)
+
+    def _begin(self, ready: Commit) -> asyncio.Future[Receipt]:
+        self._opened()
         epoch = secrets.token_urlsafe(12) if ready.create is not None else ""
-        try:
-            self._opened()
-            lane = ready.session or ready.chain
-            script = partial(self._script, ready, epoch)
-            receipt: Receipt = await self._groups.do(Job(lane, script, ready))
-        except DoubtError as error:
-            raise self._doubtful(error, ready) from error.cause
-        if ready.session is not None:
+        job = Job(ready.session or ready.chain, partial(self._script, ready, epoch), ready, self._ended)
+        return self._groups.begin(job)
+
+    def _ended(self, job: Job) -> None:
+        """The transaction of a commit has ended."""
+        ready = job.commit
+        assert ready is not None
+        if isinstance(job.error, DoubtError):
+            cause = job.error.cause
+            job.error = self._doubtful(job.error, ready)
+            job.error.__cause__ = cause
+        elif job.error is None and ready.session is not None:
             self._wakeups.wake((ready.session,))
             self._notifier.notify(ready.session)
-        return receipt
 
     async def session(self, session: str) -> SessionRecord:
         """Return the record of a session, or raise SESS_NOT_FOUND."""
@@ -258,7 +278,7 @@ class PostgresStore:
         try:
             engine = self._opened()
             try:
-                result: T = await engine.do(Job(lane, lambda now: script(self._now(now))))
+                result: T = await engine.begin(Job(lane, lambda now: script(self._now(now))))
             finally:
                 self._groups.forget(lane)
         except DoubtError as error:

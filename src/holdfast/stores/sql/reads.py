@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
+    from holdfast.stores.sql.leases import Instant
     from holdfast.stores.sql.query import Script
 
 __all__ = ["Reads"]
@@ -30,17 +31,21 @@ class Engine(Protocol):
 class Reads:
     """Everything that an SQL store reads. A store has one, and gives it its engine."""
 
-    def __init__(self, read: Engine) -> None:
+    def __init__(self, read: Engine, instant: Callable[[float], Instant], clock: str = "0.0") -> None:
         self._read = read
+        self._instant = instant
+        """Returns the time at which leases are judged, from the server's time."""
+        self._clock = clock
+        """The server's time in SQL, if it has a clock of its own."""
 
     async def session(self, session: str) -> SessionRecord:
         check_name("session", session)
-        return await self._read(lambda: session_script(session))
+        return await self._read(lambda: session_script(session, self._instant, self._clock))
 
     async def sessions(
         self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
     ) -> list[SessionRecord]:
-        return await self._read(lambda: sessions_script(states, after, limit))
+        return await self._read(lambda: sessions_script(states, after, limit, self._instant, self._clock))
 
     async def read(
         self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
@@ -68,21 +73,24 @@ class Reads:
         return await self._read(orphans_script)
 
 
-def session_script(session: str) -> Script[SessionRecord]:
-    rows = yield Query(f"SELECT {to.SESSION_COLUMNS} FROM session WHERE name = ?", (session,))  # noqa: S608 - constants only
+def session_script(session: str, instant: Callable[[float], Instant], clock: str) -> Script[SessionRecord]:
+    rows = yield Query(f"SELECT {clock}, {to.SESSION_COLUMNS} FROM session WHERE name = ?", (session,))  # noqa: S608 - constants only
     if not rows:
         raise errors.missing(session)
-    return to.session_record(rows[0])
+    now, *row = rows[0]
+    return to.session_record(row, instant(now))
 
 
-def sessions_script(states: Sequence[SessionState], after: str, limit: int) -> Script[list[SessionRecord]]:
+def sessions_script(
+    states: Sequence[SessionState], after: str, limit: int, instant: Callable[[float], Instant], clock: str
+) -> Script[list[SessionRecord]]:
     where, args = "name > ?", [after]
     if states:
         where += f" AND state IN ({', '.join('?' * len(states))})"
         args += [state.value for state in states]
-    sql = f"SELECT {to.SESSION_COLUMNS} FROM session WHERE {where} ORDER BY name LIMIT ?"  # noqa: S608 - constants only
+    sql = f"SELECT {clock}, {to.SESSION_COLUMNS} FROM session WHERE {where} ORDER BY name LIMIT ?"  # noqa: S608 - constants only
     found = yield Query(sql, (*args, limit))
-    return [to.listed(row) for row in found]
+    return [to.listed(row, instant(now)) for now, *row in found]
 
 
 def read_script(session: str, after: int, limit: int, max_bytes: int) -> Script[list[Entry]]:

@@ -14,26 +14,31 @@ from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.stores.sql.leases import Instant
     from holdfast.stores.sql.query import Row
 
 __all__ = ["SESSION_COLUMNS", "audit_record", "checkpoint", "claim", "entries", "hashed", "listed", "session_record"]
 
 SESSION_COLUMNS = (
-    "key, name, epoch, state, oldest, top, created_at, last_at, manifest, fence, owner, lease_until, checkpoint"
+    "key, name, epoch, state, oldest, top, created_at, last_at, manifest, fence, owner, lease_until, checkpoint,"
+    " lease_boot, lease_end"
 )
-_NUMBERS = ("oldest", "top", "created_at", "last_at", "fence", "lease_until", "checkpoint")
+_NUMBERS = ("oldest", "top", "created_at", "last_at", "fence", "lease_until", "checkpoint", "lease_end")
+_OPTIONAL = ("checkpoint", "lease_end")
 
 
-def session_record(row: Row) -> SessionRecord:
-    _, id_, epoch, state, oldest, top, created_at, last_at, manifest, fence, owner, lease_until, at = row
+def session_record(row: Row, now: Instant) -> SessionRecord:
+    """Return a session from its `SESSION_COLUMNS`. `now` is the time at which they were read."""
+    _, id_, epoch, state, oldest, top, created_at, last_at, manifest, fence, owner, lease_until, at, boot, end = row
     # A newer version, or somebody who edited the table, may have written an unknown state.
     try:
         known = SessionState(state)
     except ValueError:
         raise damaged(id_, f"its state is {state!r}") from None
-    for name, number in zip(_NUMBERS, (oldest, top, created_at, last_at, fence, lease_until, at), strict=True):
+    numbers = (oldest, top, created_at, last_at, fence, lease_until, at, end)
+    for name, number in zip(_NUMBERS, numbers, strict=True):
         # SQLite stores any value in any column.
-        if not isinstance(number, (int, float)) and not (number is None and name == "checkpoint"):
+        if not isinstance(number, (int, float)) and not (number is None and name in _OPTIONAL):
             raise damaged(id_, f"its {name} is {number!r}, not a number")
     return SessionRecord(
         id=id_,
@@ -47,14 +52,15 @@ def session_record(row: Row) -> SessionRecord:
         fence=fence,
         owner=owner,
         lease_until=lease_until,
+        lease_left=0.0 if owner is None else now.left(lease_until, boot, end),
         checkpoint=at,
     )
 
 
-def listed(row: Row) -> SessionRecord:
+def listed(row: Row, now: Instant) -> SessionRecord:
     """Return a session for a list. A damaged session is shown in state `error`, so it does not hide the others (C25)."""
     try:
-        return session_record(row)
+        return session_record(row, now)
     except HoldfastError:
         id_, epoch, created_at, last_at = row[1], row[2], row[6], row[7]
         return SessionRecord(

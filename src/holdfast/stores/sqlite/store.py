@@ -76,7 +76,7 @@ class SqliteStore:
         self._clock = clock
         self._mask = Mask(redactor or process_redactor())
         self._wakeups = Wakeups()
-        self._reads = Reads(self._read)
+        self._reads = Reads(self._read, lambda _: self._instant())
         self._readers: list[sqlite3.Connection] = []
         self._writer: Writer | None = None
         self._opened: OpenFile | ReadFile | None = None
@@ -91,6 +91,11 @@ class SqliteStore:
     def path(self) -> Path:
         """The file."""
         return self._path
+
+    @property
+    def one_machine(self) -> bool:
+        """Whether only processes of one machine can use it: SQLite's write-ahead log is shared through the machine's memory."""
+        return True
 
     @property
     def place(self) -> Hashable:

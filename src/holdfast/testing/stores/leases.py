@@ -51,6 +51,24 @@ async def a_lease_ends(kit: Kit) -> None:
 
 
 @case
+async def a_record_says_how_long_its_lease_lasts(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        free = (await store.session("s1")).lease_left
+        lease = await store.acquire("s1", "a", 10)
+        kit.clock.advance(4)
+        (listed,) = await store.sessions()
+        # None: the store does not know it. Check ranges, because a store may round times.
+        for record in (listed, await store.session("s1")):
+            assert record.lease_left is None or 5 <= record.lease_left <= 6
+        kit.clock.advance(7)
+        ended = (await store.session("s1")).lease_left
+        await store.release(lease)
+        released = (await store.session("s1")).lease_left
+        assert all(left is None or left <= 0 for left in (free, ended, released)), (free, ended, released)
+
+
+@case
 async def a_former_owner_cannot_write_renew_or_release(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)

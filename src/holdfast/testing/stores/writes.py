@@ -209,6 +209,41 @@ async def a_closed_session_accepts_nothing(kit: Kit) -> None:
 
 
 @case
+async def a_closed_session_takes_another_manifest_and_nothing_else(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        await store.commit(Commit(session="s1", state=SessionState.CLOSED))
+        # The data key of an encrypted session is wrapped by another key, also after the session was closed.
+        wrapped = Commit(session="s1", expect=(SessionState.CLOSED,), manifest=b'{"key":"another"}')
+        await store.commit(wrapped)
+        assert bytes((await store.session("s1")).manifest) == b'{"key":"another"}'
+        for more in ({"state": SessionState.ACTIVE}, {"entries": appending("e1").entries}):
+            with raises_fault("SESS_CLOSED"):
+                await store.commit(msgspec.structs.replace(wrapped, **more))
+
+
+@case
+async def a_commit_that_is_submitted_is_made_without_a_waiter(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        submit = getattr(store, "submit", None)
+        if submit is None:
+            # A store need not have it.
+            return
+        first, second = submit(appending("e1")), submit(appending("e2"))
+        assert isinstance(first, asyncio.Future)
+        second.cancel()
+        assert (await first).top == 1
+        with raises_fault("SESS_NOT_FOUND"):
+            await submit(appending("e1", session="missing"))
+        receipt = await submit(appending("e3"))
+        ids = [kept.id for kept in await store.read("s1")]
+        # Who cancels the future of a commit does not know whether it is made.
+        assert ids in (["e1", "e3"], ["e1", "e2", "e3"])
+        assert receipt.top == len(ids)
+
+
+@case
 async def a_session_is_created_once(kit: Kit) -> None:
     async with kit.store() as store:
         made = await asyncio.gather(*(create(store) for _ in range(5)), return_exceptions=True)

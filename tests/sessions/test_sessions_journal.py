@@ -1,0 +1,140 @@
+"""Writes of a session: begun without a task where the store can, and made again if the store fails."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.runtime.runtime import Runtime
+from holdfast.sessions import Session
+from holdfast.stores import Commit, MemoryStore, Receipt
+from holdfast.stores.errors import unavailable
+from holdfast.testing import run
+
+
+class Slow(MemoryStore):
+    """Its commits end when the test says so, some of them with a failure."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[tuple[Commit, asyncio.Future[Receipt]]] = []
+        self.failures: list[BaseException] = []
+        self.began = asyncio.Event()
+        self.held = False
+        self.commits = 0
+
+    async def commit(self, commit: Commit) -> Receipt:
+        self.commits += 1
+        return await super().commit(commit)
+
+    def submit(self, commit: Commit) -> asyncio.Future[Receipt]:
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        if self.failures:
+            future.set_exception(self.failures.pop())
+        elif self.held:
+            self.begun.append((commit, future))
+            self.began.set()
+        else:
+            future.set_result(self._make(commit))
+        return future
+
+    def end(self) -> None:
+        for commit, future in self.begun:
+            future.set_result(self._make(commit))
+        self.begun, self.held = [], False
+
+
+def test_a_step_needs_no_commit_of_its_own_task() -> None:
+    async def main() -> int:
+        store = Slow()
+        async with Session.open("s", store=store) as session:
+            before = store.commits
+            assert await session.step(str, 1) == "1"
+            return store.commits - before
+
+    assert run(main()) == 0
+
+
+def test_a_write_whose_first_attempt_fails_is_made_again() -> None:
+    async def main() -> tuple[Any, list[str]]:
+        store = Slow()
+        async with Session.open("s", store=store, runtime=Runtime()) as session:
+            await session.step(str, 0)
+            store.failures = [unavailable("the disk is full")]
+            assert await session.step(str, 1) == "1"
+            assert store.commits, "the second attempt is a plain commit"
+            entries = await store.read("s")
+            again = await session.step(str, 1)
+        return again, [entry.type for entry in entries]
+
+    again, types = run(main())
+    assert again == "1"
+    assert types.count("step_ended") == 2
+
+
+def test_a_write_that_fails_for_good_reaches_the_caller() -> None:
+    class Broken(Slow):
+        async def commit(self, commit: Commit) -> Receipt:
+            if self.held:
+                raise unavailable("the disk is full")
+            return await super().commit(commit)
+
+        def submit(self, commit: Commit) -> asyncio.Future[Receipt]:
+            if self.held:
+                raise unavailable("the disk is full")
+            return super().submit(commit)
+
+    async def main() -> str:
+        store = Broken()
+        session = Session.open("s", store=store, runtime=Runtime())
+        await session.__aenter__()
+        store.held = True
+        with pytest.raises(Exception, match="SESS_STORE_UNAVAILABLE"):
+            await session.step(str, 1)
+        return str(session.state)
+
+    assert run(main()) == "error"
+
+
+def test_a_write_whose_caller_is_cancelled_is_made_and_known() -> None:
+    ran: list[int] = []
+
+    async def work(item: int) -> int:
+        ran.append(item)
+        return item
+
+    async def main() -> int:
+        store = Slow()
+        async with Session.open("s", store=store) as session:
+            await session.step(work, 0)
+            store.held = True
+            task = asyncio.ensure_future(session.step(work, 1))
+            await store.began.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            store.end()
+            await asyncio.sleep(0)
+            return await session.step(work, 1)
+
+    assert run(main()) == 1
+    assert ran == [0, 1]
+
+
+def test_a_class_that_changes_only_commit_gets_every_commit() -> None:
+    class Counting(MemoryStore):
+        types: list[str] = []
+
+        async def commit(self, commit: Commit) -> Receipt:
+            self.types += [entry.type for entry in commit.entries]
+            return await super().commit(commit)
+
+    async def main() -> list[str]:
+        store = Counting()
+        async with Session.open("s", store=store) as session:
+            await session.step(str, 1)
+        return store.types
+
+    assert "step_ended" in run(main())
