@@ -340,7 +340,7 @@ class MemoryStore:
         return 0.0 if kept.record.owner is None else kept.end - self._monotonic()
 
     def _shown(self, kept: _Kept) -> SessionRecord:
-        return msgspec.structs.replace(kept.record, lease_left=self._left(kept))
+        return msgspec.structs.replace(kept.record, lease_left=max(0.0, self._left(kept)))
 
 
 def _stored(key: tuple[str, str], body_hash: bytes, receipt: Receipt) -> StoredClaim:

@@ -283,7 +283,7 @@ class SessionRecord(_Value, frozen=True):
     owner: str | None = None
     lease_until: float = 0.0
     lease_left: float | None = None
-    """Seconds that its lease had left when this was read, by the clock that decides about it; 0 or less: it has ended. None: the
-    store does not know it."""
+    """Seconds that its lease had left when this was read, by the clock that decides about it; 0: it has ended. None: the store
+    does not know it."""
     checkpoint: int | None = None
     """The offset of its checkpoint."""

@@ -52,7 +52,7 @@ def session_record(row: Row, now: Instant) -> SessionRecord:
         fence=fence,
         owner=owner,
         lease_until=lease_until,
-        lease_left=0.0 if owner is None else now.left(lease_until, boot, end),
+        lease_left=0.0 if owner is None else max(0.0, now.left(lease_until, boot, end)),
         checkpoint=at,
     )
 
