@@ -4,6 +4,8 @@ actor     `Actor`: a class whose public async methods can be asked, and its host
 cell      what stays of an actor while its instances come and go
 child     `Child`: a factory, its arguments, and how to supervise what it makes
 frames    what an actor's process and its host say to each other
+group     `Group`: several actors under one name
+health    `Health`: pings that notice an actor that hangs
 host      the seam: a `Host` runs one child, incarnation after incarnation
 mailbox   what waits for an actor: bounded, with priorities
 messages  actors that take messages and return Responses, and their supervisor
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from holdfast.actors.cell import AskTimeoutError
     from holdfast.actors.child import Child
     from holdfast.actors.errors import ChildNotFoundError, ChildStoppedError, GaveUpError, StartError
+    from holdfast.actors.group import Group
+    from holdfast.actors.health import Health
     from holdfast.actors.host import Host, Place, Running
     from holdfast.actors.process import RemoteError
     from holdfast.actors.ref import Ref
@@ -44,7 +48,9 @@ __all__ = [
     "Error",
     "Exit",
     "GaveUpError",
+    "Group",
     "Handle",
+    "Health",
     "Host",
     "IgnoreStart",
     "Killed",
@@ -74,6 +80,8 @@ _HOMES = (
         "Actor": "holdfast.actors.actor",
         "AskTimeoutError": "holdfast.actors.cell",
         "Child": "holdfast.actors.child",
+        "Group": "holdfast.actors.group",
+        "Health": "holdfast.actors.health",
         "Ref": "holdfast.actors.ref",
         "RemoteError": "holdfast.actors.process",
     }

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -25,6 +26,7 @@ import msgspec
 from holdfast import options
 from holdfast.actors.cell import Cell
 from holdfast.actors.errors import StartError
+from holdfast.actors.health import Health, HealthMonitor
 from holdfast.actors.mailbox import Letter
 from holdfast.actors.ref import Ref
 from holdfast.actors.task import IgnoreStart
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from holdfast.actors.child import Child
     from holdfast.actors.host import Host, Place
+    from holdfast.actors.supervisor import Supervisor
     from holdfast.supervision import Directive, Exit
 
 __all__ = ["Actor", "ActorHost", "ActorOptions", "ActorRun", "handlers_of"]
@@ -59,10 +62,15 @@ class ActorOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = 30.0
     host: Literal["task", "process"] = "task"
     pickle: bool = False
+    stop_children: bool = True
+    health: Health | None = None
 
     def __post_init__(self) -> None:
         options.one_of("actor.host", self.host, ("task", "process"))
         options.flag("actor.pickle", self.pickle)
+        options.flag("actor.stop_children", self.stop_children)
+        if not isinstance(self.health, Health | None):
+            raise InvalidError.at("actor.health", "a Health or None", self.health)
         options.count("actor.mailbox", self.mailbox)
         options.count("actor.stash", self.stash, least=0, optional=True)
         options.seconds("actor.timeout", self.timeout, optional=True)
@@ -88,6 +96,8 @@ class Actor:
     timeout: the seconds that an `ask` waits for its answer by default; None: for ever.
     host: `process` runs it in a process of its own, so that a segfault ends only this actor; by default it is a task.
     pickle: whether arguments and results of a process are pickled; by default they travel as JSON, by the annotations.
+    health: pings that notice an actor that hangs; by default there are none.
+    stop_children: whether its own children are stopped when it is restarted; by default they are.
 
     Hooks, which cannot be asked: `started`, `stopping`, `crashed`, `down`; for a process `snapshot` and `restore`.
     """
@@ -123,7 +133,8 @@ class Actor:
 
     @staticmethod
     def __holdfast_host__(child: Child, place: Place) -> Host:
-        given: ActorOptions = child.factory.__holdfast_options__  # type: ignore[attr-defined]
+        kind: Any = getattr(child.factory, "func", child.factory)  # functools.partial
+        given: ActorOptions = kind.__holdfast_options__
         if given.host == "task":
             return ActorHost(child, place)
         from holdfast.actors.process import ProcessHost  # noqa: PLC0415 - most programs have no actors in processes
@@ -150,6 +161,16 @@ class Actor:
         run = self._running()
         return other._cell.watch(lambda how: run.notify(other, how))  # noqa: SLF001 - the rooms' own part of a ref
 
+    async def children(self, **rules: Any) -> Supervisor:
+        """Return the supervisor of this actor's own children. The first call opens it, with these options of `Supervisor`.
+
+        The children end with this actor. If their supervisor gives up, this actor has failed.
+
+            helpers = await self.children(max_restarts=5)
+            self.helper = await helpers.start(Helper)
+        """
+        return await self._running().children(rules)
+
     async def started(self) -> None:
         """Hook: called before the first message. If it raises, the start has failed."""
 
@@ -171,6 +192,9 @@ class Actor:
     def restore(self, state: Any) -> None:
         """Hook, for a process: take over the last snapshot of the instance before. Called before `started`."""
 
+    async def _ping(self) -> None:
+        """Answer a ping: this actor got to it."""
+
     def _running(self) -> ActorRun:
         if self._holdfast_run is None:
             raise InvalidError.saying(
@@ -179,8 +203,8 @@ class Actor:
         return self._holdfast_run
 
 
-_HOOKS = frozenset({"started", "stopping", "crashed", "down", "snapshot", "restore"})
-_RESERVED = ("ref", "stop", "watch")
+_HOOKS = frozenset({"started", "stopping", "crashed", "down", "snapshot", "restore", "children"})
+_RESERVED = ("children", "ref", "stop", "watch")
 _BIRTH: ContextVar[ActorRun | None] = ContextVar("holdfast_birth", default=None)
 
 _handlers: dict[type, Mapping[Any, Any]] = {}
@@ -204,9 +228,8 @@ class ActorHost:
 
     def __init__(self, child: Child, place: Place) -> None:
         self.child = child
-        kind = child.factory
-        assert isinstance(kind, type)
-        given: ActorOptions = kind.__holdfast_options__  # type: ignore[attr-defined]
+        kind: Any = getattr(child.factory, "func", child.factory)  # functools.partial
+        given: ActorOptions = kind.__holdfast_options__
         self.cell = Cell(
             place.path,
             kind,
@@ -221,7 +244,7 @@ class ActorHost:
     async def start(self, incarnation: int, cause: Exit | None) -> ActorRun | None:
         """Make an instance and return when its hook `started` is done."""
         del cause
-        self.cell.begin()
+        self.cell.begin(incarnation)
         run = ActorRun(self.cell, self.child, incarnation)
         try:
             await run.wait_started()
@@ -229,15 +252,15 @@ class ActorHost:
             return None
         return run
 
-    def close(self, exit: Exit) -> None:  # noqa: A002 - the word of the whole room
+    def close(self, how: Exit) -> None:
         """Fail what waits: no further instance follows."""
-        self.cell.end(exit)
+        self.cell.end(how)
 
 
 class ActorRun:
     """One instance of an actor, in a task of its own."""
 
-    __slots__ = ("_child", "_leaving", "_requested", "_task", "cell", "exited", "instance", "started")
+    __slots__ = ("_child", "_leaving", "_monitor", "_requested", "_task", "cell", "exited", "instance", "started")
 
     def __init__(self, cell: Cell, child: Child, incarnation: int) -> None:
         self.cell = cell
@@ -253,6 +276,7 @@ class ActorRun:
         # The actor outlives the budget in which it is started. Each message brings the budget of its sender.
         context.run(AMBIENT.set, None)
         context.run(_BIRTH.set, self)
+        self._monitor: HealthMonitor | None = None
         self._task = cell.loop.create_task(self._live(), name=f"{cell.name}#{incarnation}", context=context)
         self._task.add_done_callback(self._done)
 
@@ -267,6 +291,9 @@ class ActorRun:
             self.kill()
             raise
         if self.started.done():
+            health: Health | None = self.cell.kind.__holdfast_options__.health
+            if health is not None and not self.exited.done():
+                self._monitor = HealthMonitor(self.cell, health, Actor._ping, self._hung)  # noqa: SLF001
             return
         how = self.exited.result()
         if not isinstance(how, Error):
@@ -275,10 +302,10 @@ class ActorRun:
             raise how.error
         raise StartError.because(actor=self.cell.name, reason=str(how)) from how.error
 
-    async def stop(self, reason: Exit, timeout: float | None) -> Exit | None:  # noqa: ASYNC109 - as `Running` has it
+    async def stop(self, reason: Exit, grace: float | None) -> Exit | None:
         """Cancel the present message, run the hook `stopping`, and wait for the end."""
         self.cancel(reason)
-        await asyncio.wait({self.exited}, timeout=timeout)
+        await asyncio.wait({self.exited}, timeout=grace)
         return self.exited.result() if self.exited.done() else None
 
     def kill(self) -> None:
@@ -291,6 +318,16 @@ class ActorRun:
             # The flag is set first: a task may end as soon as it is cancelled.
             self._requested = reason
             self._task.cancel()
+
+    def _hung(self, error: HoldfastError) -> None:
+        """It has answered no pings: end it, whether it obeys or not."""
+        self.cancel(Error(error))
+        self.cell.loop.call_later(_HOOK_S, self._abandon, Error(error))
+
+    def _abandon(self, how: Exit) -> None:
+        if not self.exited.done():
+            self.cell.failed()
+            self.exited.set_result(how)
 
     def _done(self, _task: asyncio.Task[None]) -> None:
         # Python cancels a coroutine that has not begun without running a line of it.
@@ -326,8 +363,14 @@ class ActorRun:
             how = self._requested or Error(error)
         except BaseException as error:  # noqa: BLE001 - an actor never takes its supervisor with it
             how = Error(error)
+        if self._monitor is not None:
+            self._monitor.stop()
+        if self.exited.done():
+            # It hung and was given up. The mailbox belongs to another instance by now.
+            return
         # A letter that this instance was handed and did not begin is for the next one.
         self.cell.mailbox.put_back()
+        await self._stop_children(how)
         if self.started.done():
             await self._say_goodbye(how)
         if not self.exited.done():
@@ -404,6 +447,30 @@ class ActorRun:
         elif not isinstance(how, Killed) and kind.stopping is not Actor.stopping:
             # How long it may take is the supervisor's business: it cancels and goes on when the time is over.
             await self._hook("stopping", self.instance.stopping(how), None)
+
+    async def children(self, rules: dict[str, Any]) -> Supervisor:
+        """Return the supervisor of this actor's own children, open."""
+        from holdfast.actors.supervisor import Supervisor  # noqa: PLC0415 - few actors have children
+
+        team = self.cell.team
+        if team is None:
+            team = self.cell.team = Supervisor(self.cell.name.rpartition("/")[2], **rules)
+            opened = await team._open(self.cell.name, self.cell.runtime)  # noqa: SLF001 - one room
+            opened.ended.add_done_callback(self._children_ended)
+        return team  # type: ignore[no-any-return]
+
+    def _children_ended(self, ended: asyncio.Future[Exit]) -> None:
+        how = ended.result()
+        if isinstance(how, Error):
+            self.cancel(how)
+
+    async def _stop_children(self, how: Exit) -> None:
+        team = self.cell.team
+        is_restart = isinstance(how, Error) and how.then == "restart"
+        if team is not None and (not is_restart or self.cell.kind.__holdfast_options__.stop_children):
+            self.cell.team = None
+            with suppress(Exception):
+                await team.stop()
 
     async def _hook(self, name: str, call: Any, seconds: float | None) -> None:
         try:

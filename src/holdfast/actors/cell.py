@@ -19,6 +19,7 @@ from holdfast.runtime.ambient import in_force
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from holdfast.actors.health import HealthState
     from holdfast.actors.mailbox import Letter
     from holdfast.faults import Code
     from holdfast.runtime.ambient import Ambient
@@ -52,19 +53,21 @@ class Cell:
         "due",
         "exit",
         "handlers",
+        "health",
         "kind",
         "loop",
         "mailbox",
         "name",
         "restarts",
         "runtime",
+        "team",
         "timeout",
     )
 
     def __init__(
         self,
         name: str,
-        kind: type,
+        kind: Any,
         handlers: Mapping[Any, Any],
         runtime: Runtime,
         *,
@@ -88,6 +91,9 @@ class Cell:
         """How often it was started again."""
         self.exit: Exit | None = None
         """How it ended; None while it lives."""
+        self.team: Any = None
+        """The supervisor of the actor's own children, if it has any."""
+        self.health: HealthState = "healthy"
         self._watchers: list[Callable[[Exit], None]] | None = None
 
     def handler_of(self, method: Any) -> Any:
@@ -102,8 +108,9 @@ class Cell:
                     return handler
         raise _cannot_be_asked(self.kind, method, self.handlers)
 
-    def begin(self) -> None:
+    def begin(self, incarnation: int) -> None:
         """A new instance is about to start."""
+        self.restarts = incarnation - 1
         if self.exit is not None:
             # It was stopped for good, and somebody starts it again: the same refs work again.
             self.exit = self.mailbox.closed = None
@@ -112,13 +119,15 @@ class Cell:
     def failed(self) -> None:
         """The instance ended; another one may follow. Until then letters wait in the stash."""
         self.mailbox.is_restarting = True
-        self.restarts += 1
 
     def end(self, exit: Exit, error: HoldfastError | None = None) -> None:  # noqa: A002 - the word of the whole room
         """No further instance follows: fail what waits with `error`, and tell the watchers."""
         if self.exit is not None:
             return
         self.exit = exit
+        if self.team is not None and self.team.is_running:
+            # Children that were kept for an instance that will not come.
+            self.team.request_stop()
         error = stopped_error(self.name, exit) if error is None else error
         for letter in self.mailbox.close(error):
             self.drop(letter, "stopped", error)

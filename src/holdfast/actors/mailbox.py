@@ -131,6 +131,8 @@ class Mailbox:
 
     def put(self, letter: Letter, priority: int = NORMAL) -> None:
         """Add a letter. Raises `HoldfastError` with ACTOR_STOPPED or ACTOR_MAILBOX_FULL."""
+        if self.closed is not None:
+            raise self._rejection()
         reader = self.reader
         if reader is not None:
             # The actor waits, so nothing is before this letter: it is handed over and need not be queued.
@@ -139,8 +141,6 @@ class Mailbox:
                 self.current = letter
                 reader.set_result(letter)
                 return
-        if self.closed is not None:
-            raise self._rejection()
         size = self.size + 1
         if size > (self.stash if self.is_restarting else self.capacity):
             context = {"actor": self.name, "size": self.size, "restarting": self.is_restarting}

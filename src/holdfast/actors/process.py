@@ -27,6 +27,7 @@ from holdfast._platform import need_posix
 from holdfast.actors.cell import Cell
 from holdfast.actors.errors import StartError
 from holdfast.actors.frames import Answer, Begin, Call, Failed, Ignored, Started, Stop, Values, pack, read_frame
+from holdfast.actors.health import HealthMonitor
 from holdfast.actors.ref import Ref
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.supervision import Error, Killed, Shutdown
@@ -64,11 +65,13 @@ class ProcessHost:
 
     def __init__(self, child: Child, place: Place) -> None:
         need_posix("an actor in a process")
-        from holdfast.actors.actor import handlers_of  # noqa: PLC0415 - actor.py names this host
+        from holdfast.actors.actor import Actor, handlers_of  # noqa: PLC0415 - actor.py names this host
 
         self.child = child
-        kind: Any = child.factory
+        factory: Any = child.factory
+        kind: Any = getattr(factory, "func", factory)  # functools.partial
         self.kind: type = kind
+        self.health, self.ping = kind.__holdfast_options__.health, Actor._ping  # noqa: SLF001 - one room
         given = kind.__holdfast_options__
         self.cell = Cell(
             place.path,
@@ -88,8 +91,8 @@ class ProcessHost:
 
     async def start(self, incarnation: int, cause: Exit | None) -> _Run | None:
         """Start a process and return when the actor's hook `started` is done."""
-        del incarnation, cause
-        self.cell.begin()
+        del cause
+        self.cell.begin(incarnation)
         run = _Run(self, msgspec.structs.replace(self._begin, state=self.state))
         try:
             return await run.started()
@@ -97,9 +100,9 @@ class ProcessHost:
             run.kill()
             raise
 
-    def close(self, exit: Exit) -> None:  # noqa: A002 - the word of the whole room
+    def close(self, how: Exit) -> None:
         """Fail what waits: no further process follows."""
-        self.cell.end(exit)
+        self.cell.end(how)
 
     def _first_frame(self, name: str) -> Begin:
         kind = self.kind
@@ -109,6 +112,7 @@ class ProcessHost:
                 "an actor class at the top of a module, so that its process can import it",
                 kind.__qualname__,
             )
+        bound, named = getattr(self.child.factory, "args", ()), getattr(self.child.factory, "keywords", {})
         main = getattr(sys.modules.get("__main__"), "__file__", None) if kind.__module__ == "__main__" else None
         return Begin(
             name=name,
@@ -116,7 +120,7 @@ class ProcessHost:
             module=kind.__module__,
             main=main,
             kind=kind.__qualname__,
-            args=self.values.pack_call(kind.__init__, self.child.args, {}),  # type: ignore[misc]
+            args=self.values.pack_call(kind.__init__, (*bound, *self.child.args), named),  # type: ignore[misc]
             on=_on(self.child.on),
         )
 
@@ -151,6 +155,7 @@ class _Run:
         self._descriptor = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else -1
         if self._descriptor >= 0:
             loop.add_reader(self._descriptor, self._exited)
+        self._monitor: HealthMonitor | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._life = loop.create_task(self._live(), name=f"{host.cell.name}@{self.pid}")
 
@@ -165,6 +170,8 @@ class _Run:
             raise StartError.because(actor=name, reason=f"its process {self.exited.result()} while it was starting")
         first = self._first.result()
         if isinstance(first, Started):
+            if self._host.health is not None:
+                self._monitor = HealthMonitor(self._cell, self._host.health, self._host.ping, self._hung)
             return self
         await self.exited
         if isinstance(first, Ignored):
@@ -174,12 +181,12 @@ class _Run:
             raise error
         raise StartError.because(actor=name, reason=first.fault.message) from error
 
-    async def stop(self, reason: Exit, timeout: float | None) -> Exit | None:  # noqa: ASYNC109 - as `Running` has it
+    async def stop(self, reason: Exit, grace: float | None) -> Exit | None:
         """Have the present message cancelled and the hook `stopping` run, and wait for the end."""
         if not self.exited.done() and self._requested is None:
             self._requested = reason
             self._send(Stop(str(getattr(reason, "detail", None) or reason)))
-        await asyncio.wait({self.exited}, timeout=timeout)
+        await asyncio.wait({self.exited}, timeout=grace)
         return self.exited.result() if self.exited.done() else None
 
     def kill(self) -> None:
@@ -187,6 +194,10 @@ class _Run:
         if not self.exited.done():
             self._requested = self._requested or Killed(signal.SIGKILL)
             self._tree.send(signal.SIGKILL)
+
+    def _hung(self, error: HoldfastError) -> None:
+        self._how = Error(error)
+        self._tree.send(signal.SIGKILL)
 
     # --- its life ---
 
@@ -287,6 +298,8 @@ class _Run:
 
     def _finish(self) -> None:
         """End the rest of the tree, reap the process, and report how it ended."""
+        if self._monitor is not None:
+            self._monitor.stop()
         self._tree.send(signal.SIGKILL)
         code = self._popen.wait()
         if self._descriptor >= 0:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from holdfast.actors.cell import Cell
+    from holdfast.actors.health import HealthState
     from holdfast.actors.mailbox import Pressure
     from holdfast.faults import Outcome
     from holdfast.supervision import Exit
@@ -75,6 +76,11 @@ class Ref(Generic[A]):
         """How full the actor's mailbox is: `none`, `long` (100 messages or more) or `high` (80 % of its capacity or more)."""
         return self._cell.mailbox.pressure
 
+    @property
+    def health(self) -> HealthState:
+        """What the pings of the actor's `Health` found: `healthy`, `failing`, `open` or `half-open`."""
+        return self._cell.health
+
     async def relieved(self) -> None:
         """Wait until the pressure is not high any more: `await coder.relieved()` before the next message slows a sender down."""
         await self._cell.mailbox.relieved()
@@ -118,7 +124,7 @@ class Ref(Generic[A]):
             ends = cell.clip(letter, ambient)
         mailbox = cell.mailbox
         reader = mailbox.reader
-        if reader is not None and not reader.done():
+        if reader is not None and mailbox.closed is None and not reader.done():
             # What `put` does where the actor waits, without the call: this is the way of nearly every message.
             mailbox.reader, mailbox.current = None, letter
             reader.set_result(letter)

@@ -180,6 +180,10 @@ class Supervisor:
         # Shielded: a child that calls this is cancelled by what it called.
         await asyncio.shield(run.ended)
 
+    def request_stop(self) -> None:
+        """Have all children stopped, and do not wait for it."""
+        self._loop.request_stop()
+
     async def wait(self) -> Exit:
         """Wait until the supervisor has ended by itself or by `stop`. Raises `GaveUpError` if it gave up.
 

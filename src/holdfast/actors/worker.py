@@ -67,8 +67,8 @@ class Worker:
             kind = _load(begin)
             self._values = Values(kind, pickled=kind.__holdfast_options__.pickle)
             self._on = {_key(key): directive for key, directive in begin.on}
-            args, _ = self._values.unpack_call(kind.__init__, begin.args)
-            self._instance = kind(*args)
+            args, named = self._values.unpack_call(kind.__init__, begin.args)
+            self._instance = kind(*args, **named)
             self._instance._holdfast_run = _Leave(self)  # noqa: SLF001 - what `Actor.stop` calls
             if begin.state is not None:
                 self._instance.restore(self._values.unpack(begin.state, kind.snapshot))
@@ -149,6 +149,13 @@ class _Leave:
 
     def __init__(self, worker: Worker) -> None:
         self.leave = worker.leave
+
+    def __getattr__(self, name: str) -> Any:
+        raise InvalidError.saying(
+            "an actor in a process",
+            "only `self.stop()` of what actors can do with others",
+            "`ref`, `watch` or `children`",
+        )
 
 
 def _load(begin: Begin) -> Any:
