@@ -45,6 +45,7 @@ __all__ = ["ProcessHost", "RemoteError"]
 
 _LAST_WORDS_S = 0.5
 """After a process has ended, so long is waited for frames that it sent before: somebody else may hold its socket."""
+_POLL_S = 0.01
 _ENDS_S = 5.0
 """A process that has said that it ends has so long to do it."""
 
@@ -218,7 +219,10 @@ class _Run:
         finally:
             for task in (reading, working):
                 task.cancel()
-            self._finish()
+            try:
+                await self._end_tree()
+            finally:
+                self._finish()
             writer.close()
             await asyncio.gather(reading, working, return_exceptions=True)
 
@@ -291,13 +295,21 @@ class _Run:
             self._how = Shutdown("by itself")
         return not frame.leaving
 
+    async def _end_tree(self) -> None:
+        """Kill what is left of the process and of what it has started, and wait until it is gone."""
+        self._tree.send(signal.SIGKILL)
+        ends = self._cell.loop.time() + _ENDS_S
+        while self._tree.others() and self._cell.loop.time() < ends:
+            await asyncio.sleep(_POLL_S)
+            self._tree.send(signal.SIGKILL)
+
     def _exited(self) -> None:
         asyncio.get_running_loop().remove_reader(self._descriptor)
         if not self._gone.done():
             self._gone.set_result(None)
 
     def _finish(self) -> None:
-        """End the rest of the tree, reap the process, and report how it ended."""
+        """Reap the process, and report how it ended."""
         if self._monitor is not None:
             self._monitor.stop()
         self._tree.send(signal.SIGKILL)
