@@ -549,3 +549,19 @@ def test_a_secret_that_a_program_prints_is_masked_in_its_fault(monkeypatch):
     assert "quite-a-long-secret" not in str(error.fault.partial)
     assert fault_of(error).code == "TOOL_EXECUTION_FAILED"
     secrets.process_redactor.cache_clear()
+
+
+def test_wait_leaves_the_output_to_its_reader_and_a_signal_reaches_the_whole_tree():
+    child = "(trap 'echo child; exit' USR1; echo up; while :; do sleep 0.05; done)"
+    script = f"trap 'echo parent; exit 3' USR1; {child} & wait; wait"
+
+    async def signalling() -> list[str]:
+        async with run(["bash", "-c", script], check=False) as process:
+            assert (await anext(process)).text == "up\n"
+            assert not await process.wait(0.05)
+            process.send_signal(signal.SIGUSR1)
+            assert await process.wait(10)
+            process.send_signal(signal.SIGUSR1)  # nobody is there any more
+            return "".join([chunk.text async for chunk in process]).split()
+
+    assert {"child", "parent"} <= set(asyncio.run(signalling()))

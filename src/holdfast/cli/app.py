@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -18,6 +18,9 @@ from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.output import fail, show_json, show_table
 from holdfast.cli.store_app import Group, audit, sessions
 from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity  # noqa: TC001 - typer reads annotations
+
+if TYPE_CHECKING:
+    from holdfast.policies import Effect
 
 __all__ = ["app", "run"]
 
@@ -176,6 +179,54 @@ def demo(
     from holdfast.cli.demo import demo as verb
 
     perform(lambda: verb(seed=seed, fast=fast, as_json=as_json))
+
+
+@app.command("run", context_settings={"allow_interspersed_args": False})
+def run_verb(
+    command: Annotated[list[str], typer.Argument(help="The command and its arguments.")],
+    retries: Annotated[
+        int | None,
+        typer.Option(min=0, help="Repeat a failed command up to N times. This says that it may be repeated."),
+    ] = None,
+    timeout: Annotated[str | None, typer.Option(help="How long one attempt may take: 90, 90s, 5m.")] = None,
+    idle: Annotated[str | None, typer.Option(help="How long the command may print nothing.")] = None,
+    grace: Annotated[str, typer.Option(help="How long it has to end after SIGTERM, before SIGKILL.")] = "5",
+    effect: Annotated[
+        str | None,
+        typer.Option(
+            help="What the command does to the world: read and idempotent are repeated after a failure that may pass; unsafe never, once it has started."
+        ),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The name in settings and events; by default tool:PROGRAM.")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="Write the attempts to the audit trail of this store.", envvar="HOLDFAST_STORE"),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but the command's own output.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout; the command's output goes to stderr.")
+    ] = False,
+) -> None:
+    """Run a command with time limits and retries, and classify how it failed. Its exit code is passed on."""
+    from holdfast.cli.run import RunFlags, run_command, seconds_of
+
+    def run_it() -> int:
+        flags = RunFlags(
+            retries=retries,
+            timeout=seconds_of("--timeout", timeout),
+            idle=seconds_of("--idle", idle),
+            grace=seconds_of("--grace", grace) or 0.0,
+            effect=cast("Effect | None", effect),
+            target=target,
+            store=store,
+            quiet=quiet,
+            as_json=as_json,
+        )
+        return run_command(command, flags)
+
+    perform(run_it)
 
 
 @app.command()

@@ -56,7 +56,7 @@ def table() -> list[tuple[int, str]]:
     return [(code.value, _MEANING[code]) for code in Exit]
 
 
-def perform(verb: Callable[[], Exit]) -> NoReturn:
+def perform(verb: Callable[[], int]) -> NoReturn:
     """Run a verb and exit with its exit code, also if the verb is interrupted or raises an error of ours."""
     try:
         status = verb()

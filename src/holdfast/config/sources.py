@@ -31,8 +31,9 @@ _PREFIX = "HOLDFAST_"
 _ENABLED = f"{_PREFIX}ENABLED"
 _ENABLED_ALIAS = "RESILIENCE_ENABLED"
 _FILE_VARIABLE = f"{_PREFIX}CONFIG"
-_NOT_SETTINGS = frozenset({_FILE_VARIABLE, "HOLDFAST_SOAK", "HOLDFAST_STORE", "HOLDFAST_TOKEN"})
-"""Variables that others read: the file's place, the length of our own tests, the store of sessions, a secret."""
+_NOT_SETTINGS = frozenset({_FILE_VARIABLE, "HOLDFAST_PROCESS", "HOLDFAST_SOAK", "HOLDFAST_STORE", "HOLDFAST_TOKEN"})
+"""Variables that others read: the file's place, the mark of a process that we have started, the length of our own tests, the store
+of sessions, a secret."""
 _SCALARS = (int, float, str, bool)
 _FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 

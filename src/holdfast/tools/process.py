@@ -376,6 +376,26 @@ class Process:
         """Whether the main process has not ended yet."""
         return self._exit_code is None
 
+    async def wait(self, within: float | None = None) -> bool:
+        """Wait until the program and everything that it has started have ended; return whether they have within so many seconds.
+
+        Unlike `finished` it leaves the output to whoever reads it, and raises nothing.
+
+            if not await process.wait(10):
+                await process.stop()
+        """
+        await asyncio.wait((self._done,), timeout=within)
+        return self._done.done()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the program and everything that it has started. Does nothing once the program has ended.
+
+        process.send_signal(signal.SIGINT)
+        """
+        # Until it is reaped, its id and the id of its group belong to nobody else.
+        if self._exit_code is None:
+            self._tree.send(number)
+
     def alive(self) -> None:
         """Tell that the program works although it prints nothing: the idle limit begins anew."""
         self._last_output = self._loop.time()
