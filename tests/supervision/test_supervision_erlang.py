@@ -13,8 +13,8 @@ import pytest
 from erlang_play import Nested, Sequence, Tree, Worker, comparable, has_erlang, play_erlang, play_ours, sequence
 
 SAMPLE, ALL = 150, 2_000
-FEW = 0.05
-"""The share of sequences that a busy machine may play too slowly to compare."""
+REPEATS = 5
+"""How often a sequence is played that took longer than its window, because the machine was busy."""
 
 
 @pytest.fixture(autouse=True)
@@ -25,16 +25,17 @@ def erlang():
 
 
 def compare(seeds, folder):
-    sequences = [sequence(seed) for seed in seeds]
-    theirs = play_erlang(sequences, folder)
-    compared = 0
-    for played in sequences:
-        shown = theirs[played.number]
-        if shown is None:
-            continue
-        compared += 1
-        assert comparable(played, play_ours(played)) == comparable(played, shown), played
-    assert compared >= len(sequences) * (1 - FEW)
+    left = [sequence(seed) for seed in seeds]
+    for _ in range(REPEATS):
+        theirs = play_erlang(left, folder)
+        for played in left:
+            shown = theirs[played.number]
+            if shown is not None:
+                assert comparable(played, play_ours(played)) == comparable(played, shown), played
+        left = [played for played in left if theirs[played.number] is None]
+        if not left:
+            return
+    pytest.fail(f"this machine is too busy: {len(left)} sequences took longer than their window each time")
 
 
 def test_a_sample_of_sequences_is_the_same_in_erlang(tmp_path):

@@ -40,10 +40,11 @@ _KILL_WAIT_S = 0.5
 class Seat:
     """A child, the host that runs it, and its present incarnation."""
 
-    __slots__ = ("child", "host", "incarnation", "is_closed", "place", "running")
+    __slots__ = ("child", "host", "incarnation", "is_closed", "place", "running", "shutdown")
 
     def __init__(self, child: Child, place: Place) -> None:
         self.child = child
+        self.shutdown = child.spec(place.id).shutdown
         self.place = place
         self.host: Host = host_for(child, place)
         self.running: Running | None = None
@@ -201,16 +202,17 @@ class Loop:
         if seat.running is None or seat.incarnation != incarnation:
             return None
         seat.running = None
-        self.emit(
-            ChildExited(
-                at=self._now_wall(),
-                supervisor=self.path,
-                child=seat.place.id,
-                incarnation=incarnation,
-                reason=str(how),
-                fault=self._fault(how),
+        if self._wants(ChildExited):
+            self._emit(
+                ChildExited(
+                    at=self._now_wall(),
+                    supervisor=self.path,
+                    child=seat.place.id,
+                    incarnation=incarnation,
+                    reason=str(how),
+                    fault=self._fault(how),
+                )
             )
-        )
         if isinstance(how, Error) and isinstance(how.error, KeyboardInterrupt):
             return how
         return await self._perform(
@@ -290,7 +292,7 @@ class Loop:
         running.exited.add_done_callback(
             lambda future: self._post(partial(self._exited, seat, step.incarnation, future.result()))
         )
-        self.emit(ChildStarted(at=self._now_wall(), supervisor=self.path, child=step.id, incarnation=step.incarnation))
+        self._emit(ChildStarted(at=self._now_wall(), supervisor=self.path, child=step.id, incarnation=step.incarnation))
         return None
 
     async def _stop_all(self, ids: tuple[str, ...]) -> None:
@@ -312,9 +314,9 @@ class Loop:
         running, seat.running = seat.running, None
         if running is None:
             return
-        shutdown = seat.child.spec(seat.place.id).shutdown
+        shutdown = seat.shutdown
         how: Exit | None = None
-        if shutdown != "brutal" and not self._is_hurried:
+        if not isinstance(shutdown, str) and not self._is_hurried:
             try:
                 how = await running.stop(Shutdown("stopped by its supervisor"), None if shutdown == inf else shutdown)
             except asyncio.CancelledError:
@@ -429,8 +431,11 @@ class Loop:
         error.__cause__ = cause
         return error
 
-    def emit(self, event: Event) -> None:
-        """Report an event, if anybody reads it."""
+    def _wants(self, kind: type[Event]) -> bool:
+        """Whether somebody reads these events. To classify a failure for nobody would be most of a restart's time."""
+        return self.runtime.bus.wants(kind)
+
+    def _emit(self, event: Event) -> None:
         self.runtime.bus.emit(event)
 
     def _now_wall(self) -> float:
@@ -446,7 +451,9 @@ class Loop:
                 return None
 
     def _report_restart(self, step: do.Restarting) -> None:
-        self.emit(
+        if not self._wants(ChildRestarting):
+            return
+        self._emit(
             ChildRestarting(
                 at=self._now_wall(),
                 supervisor=self.path,
@@ -458,7 +465,7 @@ class Loop:
         )
 
     def _report_give_up(self, step: do.GiveUp) -> None:
-        self.emit(
+        self._emit(
             GaveUp(
                 at=self._now_wall(),
                 supervisor=self.path,
@@ -471,6 +478,8 @@ class Loop:
         )
 
     def _report_stop(self, seat: Seat, running: Running, how: Exit | None) -> None:
+        if how is not None and not self._wants(ChildStopped):
+            return
         facts: dict[str, Any] = {
             "at": self._now_wall(),
             "supervisor": self.path,
@@ -480,9 +489,9 @@ class Loop:
         if how is None:
             if isinstance(task := getattr(running, "task", None), asyncio.Task):
                 abandon(task, self.runtime)
-            self.emit(ChildLeaked(**facts))
+            self._emit(ChildLeaked(**facts))
         else:
-            self.emit(ChildStopped(**facts, fault=self._fault(how) if isinstance(how, Error) else None))
+            self._emit(ChildStopped(**facts, fault=self._fault(how) if isinstance(how, Error) else None))
 
 
 def _exhausted_text(path: str, step: do.GiveUp, window: float) -> str:

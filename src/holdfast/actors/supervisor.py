@@ -133,6 +133,7 @@ class Supervisor:
         self._owner: asyncio.Task[Any] | None = None
         """The task that is inside the block."""
         self._has_cancelled = False
+        self._numbers: dict[str, int] = {}
 
     # Opening and closing
 
@@ -345,7 +346,7 @@ class Supervisor:
         run = self._loop
 
         async def add() -> tuple[str, Any]:
-            id = child.id or _free_id(child.name, run.seats, always_numbered=always_numbered)  # noqa: A001
+            id = child.id or self._free_id(child.name, run.seats, always_numbered=always_numbered)  # noqa: A001
             if id in run.seats:
                 raise InvalidError.saying(f"child {id}", "an id that is free", "one that is listed already")
             host = await run.add(id, child)
@@ -359,6 +360,16 @@ class Supervisor:
 
         _, ref = await run.call(add, undo)
         return ref
+
+    def _free_id(self, name: str, taken: Any, *, always_numbered: bool) -> str:
+        if not always_numbered and name not in taken:
+            return name
+        # Counted, not searched: a pool may have spawned many.
+        number = self._numbers.get(name, 0 if always_numbered else 1)
+        while f"{name}-{(number := number + 1)}" in taken:
+            pass
+        self._numbers[name] = number
+        return f"{name}-{number}"
 
     async def _decide(self, id: str, ask: Callable[[Machine], Decision | Refusal]) -> None:  # noqa: A002
         run = self._loop
@@ -455,10 +466,10 @@ def _check_significant(child: Child, rules: Rules) -> None:
         )
 
 
-def _free_id(name: str, taken: Any, *, always_numbered: bool = False) -> str:
-    if name not in taken and not always_numbered:
+def _free_id(name: str, taken: Any) -> str:
+    if name not in taken:
         return name
-    number = 1 if always_numbered else 2
+    number = 2
     while f"{name}-{number}" in taken:
         number += 1
     return f"{name}-{number}"
