@@ -193,10 +193,16 @@ def tool(
         checks_arguments=takes_arguments(check),
     )
 
+    return _declaring(contract)
+
+
+def _declaring(contract: ToolContract) -> Callable[[F], F]:
+    """Return a decorator that leaves the contract on a function."""
+
     def decorate(fn: F) -> F:
         if not callable(fn):
             raise InvalidError.at("tool", "a function", fn)
-        for option, given in (("verify", verify), ("check", check)):
+        for option, given in (("verify", contract.verify), ("check", contract.check)):
             if given is not None and is_async(given) and not is_async(fn):
                 raise InvalidError.saying(f"tool.{option}", "a plain function, as the tool is one", "an async function")
         try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.tools.output import Chunk
     from holdfast.tools.process import Process, Run, run
     from holdfast.tools.process_error import Finished, ProcessError, ProcessTimeoutError
-    from holdfast.tools.process_tool import process_tool
+    from holdfast.tools.program_tool import process_tool
     from holdfast.tools.shell import bash
     from holdfast.tools.toolbox import Answer, Tool, Toolbox, collect
     from holdfast.tools.web import http_tool, web_fetch
@@ -61,7 +61,7 @@ _HOMES = {
     "collect": "holdfast.tools.toolbox",
     "edit_file": "holdfast.tools.files",
     "http_tool": "holdfast.tools.web",
-    "process_tool": "holdfast.tools.process_tool",
+    "process_tool": "holdfast.tools.program_tool",
     "read_file": "holdfast.tools.files",
     "run": "holdfast.tools.process",
     "search": "holdfast.tools.files",

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, ToolContract
 from holdfast.tools.confined import Root, told
-from holdfast.tools.process_tool import run_for_tool
+from holdfast.tools.program_tool import run_for_tool
 from holdfast.tools.toolbox import Tool
 
 if TYPE_CHECKING:

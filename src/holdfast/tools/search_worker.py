@@ -15,6 +15,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import IO, Any
 
 _MOST_BYTES = 4_194_304
 _SHOWN_CHARS = 300
@@ -25,19 +26,24 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 def main() -> int:
     """Answer one request."""
-    asked = json.load(sys.stdin)
+    with open(1, "w", encoding="utf-8") as out, open(2, "w", encoding="utf-8") as complaint:
+        return answer(json.load(sys.stdin), out, complaint)
+
+
+def answer(asked: dict[str, Any], out: IO[str], complaint: IO[str]) -> int:
+    """Write the lines that match, and return the exit code."""
     try:
         pattern = re.compile(asked["pattern"], re.IGNORECASE if asked["ignore_case"] else 0)
     except re.error as error:
-        sys.stderr.write(f"the pattern is not a regular expression: {error}\n")
+        complaint.write(f"the pattern is not a regular expression: {error}\n")
         return 2
     left = asked["limit"]
     for shown, name, directory in files(asked["inside"], asked["glob"]):
         for number, line in matches(pattern, name, directory):
-            sys.stdout.write(f"{shown}:{number}: {line[:_SHOWN_CHARS]}\n")
+            out.write(f"{shown}:{number}: {line[:_SHOWN_CHARS]}\n")
             left -= 1
             if not left:
-                sys.stdout.write(f"…[cut at {asked['limit']} lines]\n")
+                out.write(f"…[cut at {asked['limit']} lines]\n")
                 return 0
     return 0
 

@@ -15,7 +15,7 @@ from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.tool import ToolContract
 from holdfast.tools.confined import Root
-from holdfast.tools.process_tool import run_for_tool
+from holdfast.tools.program_tool import run_for_tool
 from holdfast.tools.toolbox import Tool
 
 if TYPE_CHECKING:

@@ -225,14 +225,13 @@ def http_tool(
     Wrong options raise `InvalidError`.
     """
     options.name("http_tool.name", name)
-    method = method.upper()
-    fields = _fields(name, url)
-    schema = {"type": "object", "properties": {each: {"type": "string"} for each in fields}, "required": fields}
+    service = _Service(name, url, method.upper(), headers, limit=timeout, cap=cap, takes_type=_is_type(input))
+    service.effect = effect or _EFFECTS.get(service.method, "unsafe")
     contract = ToolContract(
-        effect=effect or _EFFECTS.get(method, "unsafe"),
+        effect=service.effect,
         name=name,
-        description=description or f"{method} {url}",
-        input=schema if input is None else input,
+        description=description or f"{service.method} {url}",
+        input=service.schema() if input is None else input,
         timeout=timeout,
         retry=retry,
         codes={str(code): wanted for code, wanted in (codes or {}).items()},
@@ -242,17 +241,41 @@ def http_tool(
         output_cap=output_cap,
         operation="web-fetch",
     )
+    return Tool(service.call, contract, ends_itself=1.0)
 
-    async def call(**arguments: Any) -> Any:
-        whole = arguments.get("arguments") if input is not None and not isinstance(input, dict) else None
-        given: dict[str, Any] = arguments if whole is None else msgspec.to_builtins(whole, enc_hook=_dumped)
-        own = headers() if callable(headers) else headers or {}
-        request = _request(url, method, fields=fields, given=given, headers=dict(own), effect=contract.effect)
-        limit = TIME_LIMIT.get() or timeout or _WEB_FETCH_S
-        return _result(await send(msgspec.structs.replace(request, timeout=limit, cap=cap)))
 
-    call.__name__ = call.__qualname__ = name
-    return Tool(call, contract, ends_itself=1.0)
+def _is_type(declared: Any) -> bool:
+    return declared is not None and not isinstance(declared, dict)
+
+
+class _Service:
+    """An HTTP service behind a tool."""
+
+    effect: Effect = "unsafe"
+
+    def __init__(
+        self, name: str, url: str, method: str, headers: Any, *, limit: float | None, cap: int, takes_type: bool
+    ) -> None:
+        self.url, self.method = url, method
+        self._headers = headers
+        self._limit, self._cap = limit, cap
+        self._takes_type = takes_type
+        """The arguments come as one value of the declared type."""
+        self._fields = _fields(name, url)
+
+    def schema(self) -> dict[str, Any]:
+        """Return the schema of the arguments in the URL."""
+        properties = {field: {"type": "string"} for field in self._fields}
+        return {"type": "object", "properties": properties, "required": self._fields}
+
+    async def call(self, **arguments: Any) -> Any:
+        given = msgspec.to_builtins(arguments["arguments"], enc_hook=_dumped) if self._takes_type else arguments
+        own = self._headers() if callable(self._headers) else self._headers or {}
+        request = _request(
+            self.url, self.method, fields=self._fields, given=given, headers=dict(own), effect=self.effect
+        )
+        limit = TIME_LIMIT.get() or self._limit or _WEB_FETCH_S
+        return _result(await send(msgspec.structs.replace(request, timeout=limit, cap=self._cap)))
 
 
 def _dumped(value: Any) -> Any:
