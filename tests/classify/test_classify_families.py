@@ -178,7 +178,7 @@ def test_stderr_is_read_by_its_meaning(stderr: str, code: str):
     [
         (-32603, "workspace name cannot be empty", "TOOL_INPUT_INVALID", False),
         (-32600, "Working directory outside allowed paths", "TOOL_FORBIDDEN", False),
-        (-32600, "Invalid Request", "TOOL_INPUT_INVALID", False),
+        (-32600, "Invalid Request", "PROVIDER_BAD_REQUEST", False),
         (-32005, "Node is behind by 206 slots", "PROVIDER_UNAVAILABLE", True),
         (-32603, "Conflict occurred while saving. Please try again.", "TOOL_RESOURCE_BUSY", True),
         (-32603, "Invalid page. Please try again.", "TOOL_INPUT_INVALID", False),
@@ -289,3 +289,73 @@ def test_word_groups_keep_number_and_size_apart(text: str, code: str):
 )
 def test_names_and_codes_of_databases_are_read(name: str, message: str, code: str):
     assert recorded(name, message).code == code
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("LLM returned invalid response: choices=None", "PROVIDER_MALFORMED_RESPONSE"),
+        ("Unhandled status from server:,429,quota exceeded", "PROVIDER_QUOTA_EXHAUSTED"),
+        ("quota exceeded for requests per minute", "PROVIDER_RATE_LIMITED"),
+        ("Error R14 (Memory quota exceeded)", "TOOL_OUT_OF_MEMORY"),
+        ("video generation request expired. Task ID: 7", "PROVIDER_TIMEOUT"),
+        ("Streaming response failed", "PROVIDER_STREAM_CUT"),
+        ("Model output did not satisfy the provided response schema.", "PROVIDER_MALFORMED_RESPONSE"),
+        ("Parsing event source stream failed.", "PROVIDER_STREAM_CUT"),
+    ],
+)
+def test_what_a_model_or_its_service_did_not_deliver(text: str, code: str):
+    assert from_text(text).code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "module", "code"),
+    [
+        ("ClosedPoolError", "Pool is closed.", "urllib3.exceptions", "SYS_PROGRAMMING_ERROR"),
+        ("TimeoutStateError", "Timeout timer has already been started.", "urllib3.exceptions", "SYS_PROGRAMMING_ERROR"),
+        ("ValueError", "Model selected invalid tools: ['web_serach']", "builtins", "PROVIDER_OUTPUT_INVALID"),
+        ("ValueError", "OAuth token response did not include an access_token", "builtins", "AUTH_FAILED"),
+        ("ValueError", "unexpected token at 7", "builtins", "SYS_PROGRAMMING_ERROR"),
+        ("ModelAbortError", "Model invocation was aborted.", "", "SYS_CANCELLED"),
+    ],
+)
+def test_names_that_look_like_another_failure(name: str, message: str, module: str, code: str):
+    assert recorded(name, message, module).code == code
+
+
+@pytest.mark.parametrize(
+    ("stderr", "code"),
+    [
+        ("timed out waiting for permissions to be accepted in the browser", "AUTH_REQUIRED"),
+        ("Timed out waiting for browsers to install", "TOOL_TIMEOUT"),
+        (
+            "protocol error: expected old/new/ref, got 'shallow'\nThe remote end hung up unexpectedly",
+            "TOOL_EXECUTION_FAILED",
+        ),
+        ("(error) NOREPLICAS Not enough good replicas to write.", "PROVIDER_UNAVAILABLE"),
+        ("[tls] Error in the pull function.\nstream.m3u8: Input/output error", "ACTOR_CLI_NETWORK"),
+        ("size of tarball did not match the one specified in 'Content-Length' header", "ACTOR_CLI_NETWORK"),
+    ],
+)
+def test_stderr_names_the_reason_behind_its_last_line(stderr: str, code: str):
+    assert from_process(1, stderr).code == code
+
+
+def test_a_template_that_rejects_the_messages_rejects_them_again():
+    body = {
+        "error": {
+            "code": 500,
+            "message": "Cannot pass both. at row 2: {{- raise_exception('x') }}",
+            "type": "server_error",
+        }
+    }
+    assert not from_http(500, body=body).retryable
+    assert (
+        from_http(400, body={"error": {"message": "all messages is too long", "type": "x"}}).category.value
+        == "overflow"
+    )
+
+
+def test_the_time_that_attempts_took_is_no_delay():
+    assert from_process(1, "Request failed after 1 retry in 2.1s: network timeout").retry_after is None
+    assert from_process(1, "network timeout, retry in 2.1s").retry_after == 2.1

@@ -187,8 +187,8 @@ def test_the_words_a_model_wrote_are_no_evidence():
 @pytest.mark.parametrize(
     ("number", "code"),
     [
-        (-32700, "TOOL_INPUT_INVALID"),
-        (-32600, "TOOL_INPUT_INVALID"),
+        (-32700, "PROVIDER_BAD_REQUEST"),
+        (-32600, "PROVIDER_BAD_REQUEST"),
         (-32601, "TOOL_NOT_FOUND"),
         (-32602, "TOOL_INPUT_INVALID"),
         (-32603, "TOOL_EXECUTION_FAILED"),

@@ -213,7 +213,7 @@ _UNREADABLE = late_phrases("""
     malformed | could not be parsed | cannot be parsed | not parse | couldn't parse | failed to parse | unable to parse
     parse error
     parsing | did not match | does not match | doesn't match | invalid json | not valid json | unparseable | unparsable
-    missing key
+    missing key | did not satisfy | does not satisfy
     empty | truncated | incomplete | unexpected format | expected format | failed to decode | could not decode | garbled | blank
     right format | wrong format | failed validation | no tool call | produced no tool | no action | not follow the format
     cut off | not well formed | no json | failed to deserialize | deserialization | unserializable | missing field
@@ -256,6 +256,7 @@ _STALLED = late_phrases("""
     unresponsive
     hung | time limit | took too long | taking too long | taking longer than | deadline | timed out | timeout
     no tokens received
+    request expired | task expired | job expired | query expired | operation expired
     did not finish in | did not complete in | did not complete within | time budget | ran out of time | wait time | waited
     not finish within | slow to respond | did not start | did not become ready | not become ready | not ready after
     not ready within | failed to become ready

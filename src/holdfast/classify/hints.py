@@ -327,6 +327,8 @@ _CLOCK_AFTER_CUE = re.compile(r"[a-z]*\s+(?:at\s+)?(?:(?P<day>[A-Z][a-z]{2,8} \d
 _LENGTH = re.compile(rf"\s*[~≈]?\s*({DURATION})", re.IGNORECASE)
 _HEADER_IN_TEXT = re.compile(r"['\"]?\s*[:=]\s*['\"]?(\d{1,6}(?:\.\d{1,6})?)\b(?!\s*(?:ms|m\b|h\b|min))")
 _DELAY_IN_TEXT = re.compile(rf"['\"]?\s*[:=]\s*['\"]?({DURATION})", re.IGNORECASE)
+_RETRIED = re.compile(r"\bafter \d+ (?:retry|retries|attempts?) in \S+")
+"""How long the program took, as in "failed after 3 retries in 2.1s". It is no delay that a server requests."""
 _EPOCH = re.compile(r"\|\s*(\d{10}|\d{13})\b")
 # A text may repeat a word hundreds of times. The number of matches is limited, so that it stays fast.
 _MAX_CUES = 6
@@ -334,7 +336,7 @@ _MAX_CUES = 6
 
 def _from_text(evidence: Evidence) -> float | None:
     """Read prose. Units are required: a bare number in a message can mean anything."""
-    text = evidence.text
+    text = _RETRIED.sub(" ", evidence.text)
     match = (
         _after_cue(text, ("retry-after", "retry_after"), _HEADER_IN_TEXT)
         or _after_cue(text, ("retrydelay", "retry_delay"), _DELAY_IN_TEXT)

@@ -204,6 +204,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
     (
         "PROVIDER_UNAVAILABLE",
         _identifiers("""
+        noreplicas not_enough_replicas not_enough_replicas_after_append notenoughreplicas
         serviceunavailable service_unavailable serviceunavailableexception temporarily_unavailable temporarilyunavailable
         internalservererror internalserverexception internalfailure badgateway bad_gateway upstreamerror notleaderforpartition
         notleaderorfollower leadernotavailable not_leader_for_partition notcontroller notprimaryerror primarysteppeddown

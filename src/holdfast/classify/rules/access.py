@@ -192,4 +192,17 @@ _SENTENCE = 300
 """A missing key is reported in a sentence. A longer text may name a key for many reasons."""
 
 
-RULES = (key_missing, in_prose, by_code)
+_FOR_A_PERSON = phrases("""
+    waiting for permission | waiting for permissions | waiting for approval | waiting for user | waiting for the user
+    waiting for login | waiting for authorization | waiting for authentication | waiting for confirmation
+    waiting for device code | waiting for consent | waiting for sign-in
+""")
+
+
+@applies_when(_FOR_A_PERSON)
+def person_awaited(evidence: Evidence) -> Verdict | None:
+    """A program waited for a person, who did not come. Another attempt without the person waits again."""
+    return Verdict(code="AUTH_REQUIRED") if evidence.status is None and evidence.rpc_code is None else None
+
+
+RULES = (person_awaited, key_missing, in_prose, by_code)

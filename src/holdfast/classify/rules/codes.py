@@ -41,7 +41,7 @@ _CODES: tuple[tuple[Code, str], ...] = (
         """
         context_length_exceeded exceed_context_size_error model_max_prompt_tokens_exceeded context_window_exceeded
         contextwindowexceedederror input_too_long prompt_too_long max_prompt_tokens_exceeded reduce_the_length
-        context_overflow model_context_window_exceeded 1261
+        context_overflow model_context_window_exceeded 1261 too_many_prompt_tokens too_many_tokens
     """,
     ),
     (

@@ -74,6 +74,10 @@ _RATE = phrases("""
     resource has been exhausted (e | slow down | request_limit_exceeded | limit has been exceeded | 并发 | 限流 | 过于频繁 | 频率
     速率限制 | 请求数过多
 """)
+_QUOTA = phrases("quota exceeded")
+_RATES = phrases(
+    "try again | retry | too many requests | throttled | throttling | slow down | per second | requests per\n"
+)
 _WINDOW_CODES = codes("""
     usage_limit_reached gousagelimiterror quota_exceeded monthly_limit_exceeded usage_limit_exceeded 1308 1310
     setlimitexceeded weekly_limit_reached subscription_limit
@@ -233,7 +237,9 @@ def rate_in_prose(evidence: Evidence) -> Verdict | None:
     """There are too many requests, tokens or connections in a short time."""
     if "disk quota" in evidence.text:
         return Verdict(code="SYS_RESOURCE_EXHAUSTED")
-    if evidence.matches(_LONG_WINDOW):
+    if "memory quota" in evidence.text:
+        return Verdict(code="TOOL_OUT_OF_MEMORY")
+    if evidence.matches(_LONG_WINDOW) or _only_a_quota(evidence):
         return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True)
     if (
         evidence.status == 403
@@ -243,6 +249,12 @@ def rate_in_prose(evidence: Evidence) -> Verdict | None:
         # Clouds send 403 for a quota that somebody must raise, and 429 for a rate.
         return Verdict(code="TOOL_QUOTA_EXHAUSTED")
     return _rate(evidence)
+
+
+def _only_a_quota(evidence: Evidence) -> bool:
+    """Whether a quota is used up and nothing says that it fills again soon."""
+    rate = evidence.matches(_PER_MINUTE | _RATE_WORDS | _RATES)
+    return evidence.matches(_QUOTA) and evidence.status in (None, 429) and not rate
 
 
 @applies_when(_RATE_CODES)

@@ -68,7 +68,7 @@ _WEAK: tuple[tuple[Code, frozenset[str]], ...] = (
         ClientConnectorError ClientOSError ClientConnectionError MaxRetryError NewConnectionError
         EndpointConnectionError ConnectionClosedError HTTPClientError ProxyError TransportError ModelAPIError
         URLError ProxyConnectionError ClientProxyConnectionError ClosedResourceError ConnectionClosed
-        ClientHttpProxyError ClosedPoolError
+        ClientHttpProxyError
     """),
     ),
 )

@@ -53,7 +53,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         request was aborted | operation was aborted | user aborted | aborted by user | cancelled by user
         canceled by user | user interrupted | context canceled | operation was canceled | request cancelled | request canceled
-        was cancelled | was canceled | turn aborted | command was aborted | request aborted
+        was cancelled | was canceled | turn aborted | invocation was aborted | call was aborted | run was aborted | command was aborted | request aborted
     """),
     ),
     (
@@ -125,7 +125,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         failed to parse llm | parse the response | did not match schema | not valid json | invalid json response
         no response generated
         without valid content | stream was invalid | failed to generate valid | returned invalid json | 'choices' is not set
-        error: 'choices' | could not parse response | empty completion
+        error: 'choices' | could not parse response | empty completion | returned invalid response | returned an invalid response
+        choices=none
     """),
     ),
     (

@@ -124,7 +124,8 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         transfer closed with | connection was reset | ssl_error_syscall | not closed cleanly | client connection lost
         all mirrors were tried | fetch some archives | too many connection resets | failed to open tcp connection
         goaway | transport is closing | connection broken by | must be downloaded again | expected flush | index-pack failed
-        failure when receiving data | recv failure
+        failure when receiving data | recv failure | error in the pull function | error in the push function | will reconnect
+        'content-length' header
         unable to load the service index | bad response from
     """),
     ),
@@ -151,7 +152,7 @@ _REPORT = phrases("""
     cypresserror | failed to resolve import | can't resolve '. | cannot find name | undefined name | arguments are required
     unrecognized arguments | unexpected argument | unknown option
     unknown flag | invalid option | unrecognized option | unknown shorthand flag | test results: | failing test
-    illegal option | cannot find symbol | undeclared identifier | is not assignable to | undefined reference to
+    illegal option | expected old/new/ref | cannot find symbol | undeclared identifier | is not assignable to | undefined reference to
 """) | codes("cypresserror assertionerror comparisonfailure")
 _FAILED_TESTS = re.compile(
     r"\b\d+ (?:failed|failing|failures?)\b.{0,60}\b(?:passed|total|tests?|run)\b|^--- fail: |^failed \S+::|\bfailures: \d",

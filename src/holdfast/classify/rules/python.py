@@ -110,7 +110,7 @@ _DEFECTS = class_names("""
     NameError AttributeError IndexError KeyError LookupError ArithmeticError AssertionError NotImplementedError
     ImportError ModuleNotFoundError SyntaxError StopIteration StopAsyncIteration ReferenceError BufferError
     InvalidStateError UndefinedError PicklingError UnpicklingError FrozenInstanceError StreamConsumed StreamClosed
-    RequestNotRead ResponseNotRead
+    RequestNotRead ResponseNotRead ClosedPoolError TimeoutStateError
 """)
 # Python raises RuntimeError for many reasons. These texts mean that the calling code is wrong.
 _MISUSE = phrases("""
@@ -195,7 +195,7 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     # "Blocked" contains "locked".
     ("AUTH_FORBIDDEN", ("blocked", "banned", "notallowed")),
     ("TOOL_RESOURCE_BUSY", ("locked", "busy", "deadlock", "notready", "serializationfail")),
-    ("SYS_CANCELLED", ("cancelled", "canceled")),
+    ("SYS_CANCELLED", ("cancelled", "canceled", "aborterror")),
     # These stand last: they say least.
     ("PROVIDER_BAD_REQUEST", ("invalid", "misconfigur", "configurationerror", "mismatch", "malformed")),
 )
@@ -321,6 +321,7 @@ _CHOICE = phrases("""
     unsupported provider | does not support | is not a supported | please ensure | please make sure | make sure that
     please provide | please specify | must be smaller | must be larger
 """)
+_LOGIN = phrases("oauth | access_token | access token | api key | api_key | credentials\n")
 # JavaScript reports an address or a header that it cannot send as a TypeError.
 _ADDRESS = phrases("failed to parse url", "invalid url", "invalid header value", "only absolute urls")
 _UNSET = phrases("must set | must provide | must specify | please set | environment variable | not set | must be set\n")
@@ -415,6 +416,8 @@ def _wrong_value(evidence: Evidence) -> Verdict | None:
         return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
     if evidence.matches(_EMPTY_REQUEST):
         return Verdict(code="PROVIDER_BAD_REQUEST")
+    if evidence.matches(_LOGIN):
+        return Verdict(code="AUTH_FAILED", weak=True)
     if evidence.matches(_CHOICE):
         # The caller chose something that this library or model does not have. The code is not wrong, the choice is.
         return Verdict(code="PROVIDER_BAD_REQUEST", weak=True)

@@ -110,7 +110,7 @@ _BAD_OUTPUT = phrases("""
     model did not call a tool | failed to call a function | failed to generate json | failed to validate json
     failed_generation | failed to parse tool call | attempted to call tool | not in request.tools | malformed_function_call
     unavailable tool | not conform to | does not conform to | invalid sequence as part of tooluse
-    produced an invalid tool call | malformed tool call | failed to use a tool | did not use a tool | didn't use a tool
+    selected invalid tools | selected an invalid tool | produced an invalid tool call | malformed tool call | failed to use a tool | did not use a tool | didn't use a tool
     no object generated | did not match schema | did not match the schema | does not match schema
 """)
 
@@ -205,6 +205,7 @@ _REJECTED_PART = phrases("""
 _SERVER_DEFECT = phrases("""
     object is not subscriptable | object has no attribute | unsupported operand type | object is not iterable
     object is not callable | cannot read properties of | is not a function | value is not callable
+    raise_exception
 """)
 # The server's own statement names something that its database lacks.
 _SCHEMA_LACKS = re.compile(

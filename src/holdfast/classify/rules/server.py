@@ -36,7 +36,7 @@ _CUT = phrases("""
     premature close | ended prematurely | stream aborted | before completion | stream terminated unexpectedly
     connection terminated unexpectedly
     truncated stream | stream interrupted | without sending any chunks | error decoding response body | stream was destroyed
-    ended without a finish | without a finish reason | incomplete generation | stream closed
+    streaming response failed | streaming failed | stream failed | ended without a finish | without a finish reason | incomplete generation | stream closed
 """)
 _INTERNAL = phrases("""
     internal server error | server had an error | internal error | an error occurred while processing

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from holdfast.faults import Code
 
 _RPC: dict[int, Code] = {
-    -32700: "TOOL_INPUT_INVALID",
-    -32600: "TOOL_INPUT_INVALID",
+    # The message itself is wrong, not the arguments of the tool.
+    -32700: "PROVIDER_BAD_REQUEST",
+    -32600: "PROVIDER_BAD_REQUEST",
     -32601: "TOOL_NOT_FOUND",
     -32602: "TOOL_INPUT_INVALID",
     -32603: "TOOL_EXECUTION_FAILED",
