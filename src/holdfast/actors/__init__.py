@@ -9,6 +9,7 @@ health    `Health`: pings that notice an actor that hangs
 host      the seam: a `Host` runs one child, incarnation after incarnation
 mailbox   what waits for an actor: bounded, with priorities
 messages  actors that take messages and return Responses, and their supervisor
+pool      `Pool`: partitions by key; and a map with a child for each item
 process   actors in processes of their own; `worker` is such a process
 ref       `Ref`: `ask`, `outcome` and `tell`
 task      the host of coroutine functions
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.actors.group import Group
     from holdfast.actors.health import Health
     from holdfast.actors.host import Host, Place, Running
+    from holdfast.actors.pool import Pool
     from holdfast.actors.process import RemoteError
     from holdfast.actors.ref import Ref
     from holdfast.actors.supervisor import ChildInfo, Counts, Supervisor
@@ -56,6 +58,7 @@ __all__ = [
     "Killed",
     "Normal",
     "Place",
+    "Pool",
     "Ref",
     "RemoteError",
     "Running",
@@ -82,6 +85,7 @@ _HOMES = (
         "Child": "holdfast.actors.child",
         "Group": "holdfast.actors.group",
         "Health": "holdfast.actors.health",
+        "Pool": "holdfast.actors.pool",
         "Ref": "holdfast.actors.ref",
         "RemoteError": "holdfast.actors.process",
     }

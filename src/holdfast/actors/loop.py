@@ -367,14 +367,20 @@ class Loop:
         self._is_stopping = True
         for timer in self._timers:
             timer.cancel()
+        with_it = Shutdown("its supervisor gave up" if isinstance(how, Error) else "its supervisor stopped")
+        ends = {id: with_it if seat.running else self._last_exit(id, with_it) for id, seat in self.seats.items()}  # noqa: A001
         for step in self.machine.close():
             if isinstance(step, do.Stop):
                 await self._stop_all(step.ids)
-        for seat in self.seats.values():
-            self._close_seat(seat, how)
+        for id, seat in self.seats.items():  # noqa: A001 - the word that supervisors use
+            self._close_seat(seat, ends[id])
         for reply in self._calls:
             if not reply.done():
                 reply.set_exception(self._stopped())
+
+    def _last_exit(self, id: str, otherwise: Exit) -> Exit:  # noqa: A002 - the word that supervisors use
+        slot = self.machine.slots.get(id)
+        return otherwise if slot is None or slot.last is None else slot.last
 
     # For administrative calls: they run in the task
 

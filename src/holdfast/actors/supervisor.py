@@ -25,14 +25,16 @@ from holdfast.supervision.machine import ChildState
 from holdfast.supervision.spec import Restart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
     from types import TracebackType
 
     from holdfast.actors.actor import Actor
     from holdfast.actors.host import Place
+    from holdfast.actors.pool import OnTimeout
     from holdfast.actors.ref import Ref
     from holdfast.actors.task import Handle
     from holdfast.events import Event
+    from holdfast.faults import Outcome
     from holdfast.policies import Backoff
     from holdfast.runtime.runtime import Runtime
     from holdfast.supervision.decision import Decision
@@ -280,6 +282,27 @@ class Supervisor:
             raise InvalidError.saying(f"supervisor {self.name}", "the strategy simple_one_for_one", self.rules.strategy)
         template = next(iter(self._children.values()))
         return await self._add(template.replace(*args, id=id), always_numbered=True)
+
+    def map(
+        self,
+        fn: Callable[[Any], Awaitable[T]],
+        items: Iterable[Any],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        on_timeout: OnTimeout = "kill",
+    ) -> AsyncIterator[Outcome[T]]:
+        """Run `fn` for each item as a child of its own, and yield an `Ok` or `Err` for each, in the order of the items.
+
+            async for outcome in team.map(summarise, documents, concurrency=4, timeout=30):
+                ...
+
+        An item that takes longer than `timeout` seconds is cancelled: `on_timeout="kill"` puts an `Err` in its place, and `"raise"` ends
+        the map with `TimeoutError`. If the loop ends early, the items that run are cancelled; use `contextlib.aclosing` to wait for that.
+        """
+        from holdfast.actors.pool import supervised_map  # noqa: PLC0415 - a pool is a supervisor too
+
+        return supervised_map(self, fn, items, concurrency=concurrency, seconds=timeout, on_timeout=on_timeout)
 
     async def terminate_child(self, id: str) -> None:  # noqa: A002 - the word that supervisors use
         """Stop a child. It stays listed for `restart_child`, unless it is temporary or was spawned.
