@@ -22,6 +22,7 @@ from benchmarks import (
     recover,
     recovery,
     table,
+    tools,
 )
 
 PARTS = {
@@ -35,8 +36,9 @@ PARTS = {
     "provider": provider.run,
     "day": day.run,
     "durable": durable.run,
+    "tools": tools.run,
 }
-ALONE = {"provider", "day"}
+ALONE = {"provider", "day", "tools"}
 """Parts without peers: for them no environment is built."""
 
 PEERS = (

@@ -147,7 +147,7 @@ _CODES: dict[int, Code] = {
     errno.ENAMETOOLONG: "TOOL_INPUT_INVALID",
     errno.EEXIST: "TOOL_RESOURCE_BUSY",
     errno.EBUSY: "TOOL_RESOURCE_BUSY",
-    errno.ETXTBSY: "TOOL_RESOURCE_BUSY",
+    getattr(errno, "ETXTBSY", -1): "TOOL_RESOURCE_BUSY",
 }
 
 
@@ -163,7 +163,7 @@ def told(path: str) -> Iterator[None]:
         # The disk is full, broken or gone: that is not about this file.
         fault = Fault.of(
             "TOOL_RESOURCE_BUSY"
-            if error.errno in (errno.EIO, errno.ESTALE, errno.EAGAIN)
+            if error.errno in (errno.EIO, errno.EAGAIN, getattr(errno, "ESTALE", -1))
             else "SYS_RESOURCE_EXHAUSTED",
             f"{path}: the file system failed: {error.strerror}",
             scope=Scope.CONNECTION,

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 _MOST_BYTES = 4_194_304
 _SHOWN_CHARS = 300
 _LEFT_OUT = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv"}
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+# Windows lacks them. The tool says so before it starts this worker, and the module can still be imported.
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+_FILE = os.O_RDONLY | _NO_LINKS | getattr(os, "O_NONBLOCK", 0)
+_DIRECTORY = os.O_RDONLY | _NO_LINKS | getattr(os, "O_DIRECTORY", 0)
 
 
 def main() -> int:
