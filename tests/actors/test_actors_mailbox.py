@@ -19,8 +19,8 @@ def letter(name: str) -> Letter:
 
 def taken(mailbox: Mailbox) -> list[str]:
     found = []
-    while (one := mailbox.take()) is not None:
-        found.append(one.name)
+    while mailbox.size:
+        found.append(mailbox.take().name)
     return found
 
 

@@ -378,22 +378,23 @@ class ActorRun:
 
     async def _work(self) -> Exit:  # noqa: C901, PLR0912 - each message takes this way, and calls would slow it down
         """Work on messages until one of them ends this instance."""
-        mailbox, instance, new_future = self.cell.mailbox, self.instance, self.cell.loop.create_future
+        mailbox, instance, loop = self.cell.mailbox, self.instance, self.cell.loop
         in_a_row = 0
         while self._leaving is None:
-            letter = mailbox.take()
-            if letter is None:
+            if not mailbox.size:
                 in_a_row = 0
-                reader = mailbox.reader = new_future()
+                reader = mailbox.reader = asyncio.Future(loop=loop)
                 letter = await reader
-            elif in_a_row == _IN_A_ROW:
-                in_a_row = 0
-                await asyncio.sleep(0)
+            else:
+                letter = mailbox.take()
+                in_a_row += 1
+                if in_a_row == _IN_A_ROW:
+                    in_a_row = 0
+                    await asyncio.sleep(0)
             reply = letter.reply
             if reply is not None and reply.done():
                 continue
-            in_a_row += 1
-            letter.running = True
+            mailbox.begun = letter
             ambient = letter.ambient
             if ambient is not None:
                 AMBIENT.set(ambient)

@@ -8,6 +8,7 @@ Invariant: a cell belongs to one event loop. After `end` every letter that waits
 from __future__ import annotations
 
 import asyncio
+import time
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,7 @@ class Cell:
         "loop",
         "mailbox",
         "name",
+        "now",
         "restarts",
         "runtime",
         "team",
@@ -84,7 +86,9 @@ class Cell:
         self.due = inf
         """When its timer fires, on the clock of the event loop: not after the first sender stops waiting."""
         self._timer: asyncio.TimerHandle | None = None
-        self.loop = asyncio.get_running_loop()
+        self.loop = loop = asyncio.get_running_loop()
+        # The loop's own `time` is a method in Python around this function. Every `ask` reads the time.
+        self.now = time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
         self.mailbox = Mailbox(name, capacity=capacity, stash=stash)
         self.mailbox.on_pressure = self._pressure_changed
         self.restarts = 0
@@ -203,7 +207,7 @@ class Cell:
 
     def _limit_fault(self, code: Code, text: str, letter: Letter) -> Fault:
         context = {"actor": self.name, "restarts": self.restarts, "waiting": self.mailbox.size}
-        return Fault.of(code, text, scope=Scope.AGENT, maybe_executed=letter.running, context=context)
+        return Fault.of(code, text, scope=Scope.AGENT, maybe_executed=self.mailbox.begun is letter, context=context)
 
     def _pressure_changed(self, mailbox: Mailbox) -> None:
         at = self.runtime.clock.wall()

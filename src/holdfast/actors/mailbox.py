@@ -47,14 +47,12 @@ class Letter(msgspec.Struct, eq=False):
     kwargs: dict[str, Any]
     reply: asyncio.Future[Any] | None
     """Where the answer goes; None: nobody waits for one."""
-    ambient: Any = None
-    """The budget or deadline of the sender, which holds for the work too."""
     ends: float = inf
     """When the sender stops waiting, on the clock of the event loop."""
+    ambient: Any = None
+    """The budget or deadline of the sender, which holds for the work too."""
     is_clipped: bool = False
     """Whether a budget, and not the sender's own limit, ends the wait."""
-    running: bool = False
-    """Whether an actor has begun to work on it. From then on nobody knows whether it took effect."""
 
     @property
     def name(self) -> str:
@@ -83,15 +81,16 @@ class Mailbox:
     __slots__ = (
         "_calm_at",
         "_incoming",
+        "_limit",
         "_low",
         "_outgoing",
         "_pressed_at",
         "_relieved",
         "_urgent",
+        "begun",
         "capacity",
         "closed",
         "current",
-        "is_restarting",
         "name",
         "on_pressure",
         "pressure",
@@ -116,10 +115,12 @@ class Mailbox:
         """Where the actor waits for its next letter, once it has taken all that were there."""
         self.current: Letter | None = None
         """The letter that the actor works on, or was handed last."""
+        self.begun: Letter | None = None
+        """The letter that the actor has begun to work on. From then on nobody knows whether it took effect."""
         self._relieved: list[asyncio.Future[None]] | None = None
         self.size = 0
         """How many letters wait."""
-        self.is_restarting = False
+        self._limit = capacity
         self.pressure: Pressure = "none"
         """How full it is. From `high` on, senders should slow down."""
         self._pressed_at = min(_LONG, ceil(capacity * _HIGH))
@@ -142,10 +143,12 @@ class Mailbox:
                 reader.set_result(letter)
                 return
         size = self.size + 1
-        if size > (self.stash if self.is_restarting else self.capacity):
+        if size > self._limit:
             context = {"actor": self.name, "size": self.size, "restarting": self.is_restarting}
             raise HoldfastError(Fault.of("ACTOR_MAILBOX_FULL", context=context))
-        if priority >= URGENT:
+        if priority == NORMAL:
+            self._incoming.append(letter)
+        elif priority >= URGENT:
             self._urgent = self._urgent or []
             self._urgent.append(letter)
         elif priority >= NORMAL:
@@ -157,12 +160,10 @@ class Mailbox:
         if size >= self._pressed_at:
             self._pressed()
 
-    def take(self) -> Letter | None:
-        """Return the next letter; None if nothing waits."""
-        if not self.size:
-            return None
-        self.size -= 1
-        if self.size <= self._calm_at:
+    def take(self) -> Letter:
+        """Return the next letter. Something must wait: `size` says so."""
+        self.size = size = self.size - 1
+        if size <= self._calm_at:
             self._calmed()
         if self._urgent:
             letter = self._urgent.pop(0)
@@ -178,10 +179,19 @@ class Mailbox:
         self.current = letter
         return letter
 
+    @property
+    def is_restarting(self) -> bool:
+        """Whether the actor is being restarted. Until it is back, the stash limits how many letters wait."""
+        return self._limit != self.capacity
+
+    @is_restarting.setter
+    def is_restarting(self, is_restarting: bool) -> None:
+        self._limit = self.stash if is_restarting else self.capacity
+
     def put_back(self) -> None:
         """Put the present letter back in front, unless work on it has begun: its reader ended before."""
         letter, self.current, self.reader = self.current, None, None
-        if letter is not None and not letter.running:
+        if letter is not None and self.begun is not letter:
             self.size += 1
             self._outgoing.append(letter)
 
@@ -196,8 +206,8 @@ class Mailbox:
         """Accept no more letters, and return those that wait, in the order in which they would have been taken."""
         if self.closed is None:
             self.closed = error
-        while (letter := self.take()) is not None:
-            yield letter
+        while self.size:
+            yield self.take()
         if self.pressure != "none":
             self._calmed()
 

@@ -243,8 +243,9 @@ class _Run:
         mailbox = self._cell.mailbox
         new_future = self._cell.loop.create_future
         while True:
-            letter = mailbox.take()
-            if letter is None:
+            if mailbox.size:
+                letter = mailbox.take()
+            else:
                 reader = mailbox.reader = new_future()
                 letter = await reader
             if letter.withdrawn:
@@ -252,7 +253,7 @@ class _Run:
             call = self._call(letter)
             if call is None:
                 continue
-            letter.running = True
+            mailbox.begun = letter
             self._answer = new_future()
             self._send(call)
             if not self._settle(letter, await self._answer):
@@ -321,7 +322,7 @@ class _Run:
         how = self._how or self._requested or _how_ended(code, self._cell.name)
         mailbox = self._cell.mailbox
         letter = mailbox.current
-        if letter is not None and letter.running and not letter.withdrawn:
+        if letter is not None and mailbox.begun is letter and not letter.withdrawn:
             letter.fail(self._crash(letter, f"its process {_shown(code)}", None))
         mailbox.put_back()
         if not isinstance(how, Shutdown):
