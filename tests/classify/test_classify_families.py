@@ -359,3 +359,29 @@ def test_a_template_that_rejects_the_messages_rejects_them_again():
 def test_the_time_that_attempts_took_is_no_delay():
     assert from_process(1, "Request failed after 1 retry in 2.1s: network timeout").retry_after is None
     assert from_process(1, "network timeout, retry in 2.1s").retry_after == 2.1
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (
+            {"method": "notifications/message", "params": {"level": "error", "data": "Rate limit exceeded"}},
+            "TOOL_RATE_LIMITED",
+        ),
+        ({"method": "notifications/cancelled", "params": {"requestId": 1, "reason": "stop"}}, "SYS_CANCELLED"),
+        ({"result": {"isError": True, "structuredContent": {"error": "not authorized"}}}, "TOOL_FORBIDDEN"),
+        ({"result": {"isError": True, "content": []}}, "TOOL_EXECUTION_FAILED"),
+        ({"result": {"status": {"state": "auth-required"}}}, "AUTH_REQUIRED"),
+        ({"result": {"status": {"state": "failed", "message": {"parts": [{"text": "it timed out"}]}}}}, "TOOL_TIMEOUT"),
+        ({"error": {"code": 4001, "message": "no"}}, "TOOL_APPROVAL_DENIED"),
+        ({"error": {"code": -28, "message": "Verifying blocks..."}}, "PROVIDER_UNAVAILABLE"),
+        ({"error": "boom"}, "TOOL_EXECUTION_FAILED"),
+    ],
+)
+def test_messages_of_other_agents_and_services_are_read(message: Any, code: str):
+    assert from_jsonrpc({"jsonrpc": "2.0", "id": 1} | message).code == code
+
+
+def test_an_error_of_a_stream_that_no_rule_knows_is_a_cut_stream():
+    assert from_stream('data: {"error": "blorp"}\n\n').code == "PROVIDER_STREAM_CUT"
+    assert from_stream('data: {"error": "the blorp must be blue"}\n\n').code != "PROVIDER_STREAM_CUT"

@@ -152,7 +152,12 @@ class Classifier:
     def _first(self, evidence: Evidence) -> Verdict:
         matched = evidence.matched | _ALWAYS
         status = evidence.status
-        local = evidence.raised is not None or evidence.exit_code is not None or evidence.rpc_code is not None
+        local = (
+            evidence.raised is not None
+            or evidence.exit_code is not None
+            or evidence.rpc_code is not None
+            or evidence.source is Source.JSONRPC
+        )
         defect = local and status is None and evidence.named("TypeError", "ValueError")
         facts = (local, status in _OUTAGES, defect)
         for rule, name in self._applicable.get((matched, facts)) or self._select(matched, facts):

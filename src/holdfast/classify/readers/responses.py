@@ -100,6 +100,8 @@ def read_jsonrpc(
     """Return the evidence of one JSON-RPC message, decoded or as text: an error, or a tool result with `isError`."""
     found = read_body(message) if isinstance(message, str) else read_object(message)
     code = _rpc_code(found.payload)
+    if not found.messages:
+        _read_params(found)
     result = _tool_text(found.payload)
     if result is not None:
         found = Findings()
@@ -235,7 +237,38 @@ def _tool_text(payload: Any) -> str | None:
         return None
     parts = content if isinstance(content, list) else []
     texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    return "\n".join(texts)
+    return "\n".join(texts or _texts(result.get("structuredContent")))
+
+
+def _read_params(found: Findings) -> None:
+    """Read a message that is no error itself but reports one: a notification, or the state of a task of another agent."""
+    payload = found.payload
+    if not isinstance(payload, dict):
+        return
+    if payload.get("method") == "notifications/cancelled":
+        found.codes.append("task:cancelled")
+    for part in (payload.get("result"), payload.get("params")):
+        if not isinstance(part, dict):
+            continue
+        status = part.get("status")
+        if isinstance(status, dict) and isinstance(status.get("state"), str):
+            found.codes.append(f"task:{status['state'].lower()}")
+        inside = status if isinstance(status, dict) else part
+        described = [inside.get(name) for name in ("reason", "data", "error", "message")]
+        described += [part.get("structuredContent")]
+        found.messages += [text for value in described for text in _texts(value)]
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the text of a value: itself, its message, or its parts."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, dict):
+        return []
+    parts = value.get("parts")
+    pieces = [value.get("message"), value.get("error"), value.get("reason")]
+    pieces += [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return [piece for piece in pieces if isinstance(piece, str)]
 
 
 def _frames(text: str) -> list[Any]:

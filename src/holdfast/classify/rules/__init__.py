@@ -69,4 +69,5 @@ RULES: tuple[Rule, ...] = (
     *plain.WORDS,
     *concepts.RULES,
     *plain.LAST,
+    *server.LAST,
 )

@@ -180,5 +180,12 @@ def own_codes(evidence: Evidence) -> Verdict | None:
     return next((_VERDICTS[_CODES[code]] for code in evidence.codes if code in _CODES), None)
 
 
+def stream_failed(evidence: Evidence) -> Verdict | None:
+    """A stream began and then sent an error that no rule knows. It broke off, whatever the reason is."""
+    cut = evidence.source is Source.SSE and evidence.status is None and not evidence.stream
+    return Verdict(code="PROVIDER_STREAM_CUT", weak=True) if cut else None
+
+
 EARLY = (never_fits, out_of_memory, loading, full)
 LATE = (stream_cut, stream_end, model_crashed, own_words, own_codes)
+LAST = (stream_failed,)

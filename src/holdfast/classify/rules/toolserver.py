@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.classify.concepts import FORBIDS_A_RETRY, meant
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.identifiers import identified
-from holdfast.classify.phrases import class_names, phrases
+from holdfast.classify.phrases import class_names, codes, phrases
 from holdfast.classify.sentences import LATER, meaning
 
 if TYPE_CHECKING:
@@ -30,7 +30,23 @@ _RPC: dict[int, Code] = {
     -32800: "SYS_CANCELLED",
     -32801: "TOOL_RESOURCE_BUSY",
     -32802: "TOOL_RESOURCE_BUSY",
+    # Wallets (EIP-1193): the person said no, the site may not, the method is unknown, the wallet is away.
+    4001: "TOOL_APPROVAL_DENIED",
+    4100: "TOOL_FORBIDDEN",
+    4200: "PROVIDER_CAPABILITY_MISSING",
+    4900: "TOOL_CONNECTION_LOST",
+    4901: "TOOL_CONNECTION_LOST",
+    # Bitcoin's node: it is warming up, its wallet is locked.
+    -28: "PROVIDER_UNAVAILABLE",
+    -13: "AUTH_REQUIRED",
 }
+_TASKS: dict[str, Code] = {
+    "task:auth-required": "AUTH_REQUIRED",
+    "task:canceled": "SYS_CANCELLED",
+    "task:cancelled": "SYS_CANCELLED",
+    "task:rejected": "PROVIDER_BAD_REQUEST",
+}
+"""States of a task that another agent reports (A2A). What `failed` means is in its text."""
 _CLASSES = class_names("McpError MCPError McpException ToolError JSONRPCError JsonRpcError ToolException")
 _SESSION = phrases("""
     session not found | session terminated | session expired | unknown session | invalid session | no valid session
@@ -77,7 +93,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         service unavailable | temporarily unavailable | bad gateway | overloaded | http 502 | http 503 | internal server error
         browser is already in use | status code 502 | status code 503 | database is locked | resource busy | locked by
-        in use by | ebusy
+        in use by | ebusy | already pending | not finished loading | loading block index
     """),
     ),
     # This stands before the permissions: a schema says "not permitted" and "not allowed" too.
@@ -101,7 +117,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_FORBIDDEN",
         phrases("""
         permission denied | eacces | eperm | access denied | forbidden | not allowed | outside allowed
-        unauthorized | authentication | http 401 | http 403 | not permitted | bad credentials | status code 401
+        unauthorized | not authorized | not authorised | authentication | http 401 | http 403 | not permitted | bad credentials | status code 401
         status code 403 | invalid api key | token expired | not logged in | invalid token | missing scope | 401 client error
     """),
     ),
@@ -160,6 +176,12 @@ def server_gone(evidence: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_CONNECTION_LOST") if _speaks_rpc(evidence) else None
 
 
+@applies_when(codes(" ".join(_TASKS)))
+def task_state(evidence: Evidence) -> Verdict | None:
+    """Another agent reports that its task needs a login, was cancelled, or was not taken."""
+    return next((Verdict(code=_TASKS[code]) for code in evidence.codes if code in _TASKS), None)
+
+
 @applies_when(local=True)
 def by_number(evidence: Evidence) -> Verdict | None:
     """The number of the protocol decides. A number that the server invented means little, so its text decides."""
@@ -167,7 +189,7 @@ def by_number(evidence: Evidence) -> Verdict | None:
     if number is None:
         return _of_exception(evidence) if _speaks_rpc(evidence) else None
     # Servers use these numbers for every failure, so the text is more exact.
-    if number == 0 or number not in _RPC or number in (-32000, -32001, -32603):
+    if number == 0 or number not in _RPC or number in (-32000, -32001, -32002, -32603):
         return _by_words(evidence) or Verdict(code=_meant(evidence) or _RPC.get(number, "TOOL_EXECUTION_FAILED"))
     if number == -32600 and evidence.matches(_OUTSIDE):
         # Servers call everything that they do not do an invalid request.
@@ -247,4 +269,4 @@ def _speaks_rpc(evidence: Evidence) -> bool:
     return evidence.source is Source.JSONRPC or evidence.rpc_code is not None or evidence.named_in(_CLASSES)
 
 
-RULES = (session_gone, server_gone, by_number)
+RULES = (task_state, session_gone, server_gone, by_number)
