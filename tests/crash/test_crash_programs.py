@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 from crash_programs import POINTS, SESSION, Node, Plan, World, answer_to, execute, program_of, read_world, value_of
 from crash_server import Server, serving
@@ -176,10 +177,27 @@ def test_random_programs_killed_on_postgresql_end_as_if_nothing_had_happened(
     assert run_programs(server, tmp_path, postgres.url, range(100, 102), kills=4) > 4
 
 
+def test_random_programs_killed_on_encrypted_postgresql_end_as_if_nothing_had_happened(
+    server: Server, postgres: PrivateServer, tmp_path: Path
+) -> None:
+    url = f"{postgres.url}&schema=sealed&key_env=PROGRAMS_KEY"
+    assert run_programs(server, tmp_path, url, range(300, 302), kills=4) > 4
+    with psycopg.connect(postgres.url) as connection:
+        rows = connection.execute("SELECT type, body FROM sealed.entry").fetchall()
+    assert "step_ended" in {type_ for type_, _ in rows}, "types are plain"
+    assert not [body for _, body in rows if b'"said"' in bytes(body)], "bodies are not"
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(1_000, 1_800, 50))
 def test_800_random_programs_on_sqlite(server: Server, tmp_path: Path, first: int) -> None:
     assert run_programs(server, tmp_path, f"sqlite:{tmp_path / 's.db'}", range(first, first + 50), kills=7) >= 250
+
+
+@pytest.mark.soak
+def test_50_random_programs_on_encrypted_postgresql(server: Server, postgres: PrivateServer, tmp_path: Path) -> None:
+    url = f"{postgres.url}&schema=sealed50&key_env=PROGRAMS_KEY"
+    assert run_programs(server, tmp_path, url, range(3_000, 3_050), kills=7) >= 250
 
 
 @pytest.mark.soak
