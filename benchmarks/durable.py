@@ -82,10 +82,11 @@ def run(*, quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         sqlite = _race(SQLITE, rounds, lambda _: {"folder": folder, "seconds": seconds})
         _print("Durable events, SQLite", SQLITE, sqlite, [*NOTES, *_verdicts("sqlite", sqlite)])
-    postgres = _on_postgres(rounds, seconds)
+    postgres, waiting = _on_postgres(rounds, seconds, 10 if quick else 1)
     _print("Durable events, PostgreSQL", POSTGRES, postgres, [*PG_NOTES, *_verdicts("postgres", postgres)])
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         size = _sizes(Path(folder), 10 if quick else 1)
+    size["on_postgres"] = waiting
     _print_sizes(size)
     return {"sqlite": sqlite, "postgres": postgres, "size": size}
 
@@ -118,7 +119,8 @@ def _summed(measured: dict[str, Any]) -> dict[str, Any]:
     return summed
 
 
-def _on_postgres(rounds: int, seconds: float) -> dict[str, Any]:
+def _on_postgres(rounds: int, seconds: float, divisor: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the events on a private server, and what many open sessions need there."""
     with PrivateServer(durable=True) as server, tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
 
         def database(name: str) -> dict[str, Any]:
@@ -126,7 +128,13 @@ def _on_postgres(rounds: int, seconds: float) -> dict[str, Any]:
                 connection.execute(f"CREATE DATABASE {name}".encode())
             return {"folder": folder, "seconds": seconds, "url": server.url.replace("/postgres?", f"/{name}?")}
 
-        return _race(POSTGRES, rounds, database)
+        events = _race(POSTGRES, rounds, database)
+        worker = Worker("sessions", "holdfast")
+        url = database("waiting")["url"]
+        waiting = worker.ask("waiting", path=url, sessions=10_000 // divisor, lease=30.0 / divisor)
+        by_address = _addresses(worker, lambda name: database(name)["url"])
+        _finish(worker)
+        return events, {"waiting": waiting, "by_address": by_address}
 
 
 def _print(title: str, contenders: dict[str, str], got: dict[str, Any], notes: list[str]) -> None:
@@ -182,7 +190,7 @@ def _sizes(folder: Path, divisor: int) -> dict[str, Any]:
     _finish(worker)
     worker = Worker("sessions", "holdfast")
     waiting = worker.ask("waiting", path=str(folder / "waiting.db"), sessions=sessions, lease=30.0 / divisor)
-    by_address = _addresses(worker, folder)
+    by_address = _addresses(worker, lambda name: str(folder / f"{name}.db"))
     _finish(worker)
     return {
         "sessions": sessions,
@@ -195,11 +203,11 @@ def _sizes(folder: Path, divisor: int) -> dict[str, Any]:
     }
 
 
-def _addresses(worker: Worker, folder: Path) -> dict[str, float]:
+def _addresses(worker: Worker, place: Callable[[str], str]) -> dict[str, float]:
     """Return the seconds of 300 sessions by address and on an open store, the best of three."""
     took: dict[str, list[float]] = {"address": [], "shared": []}
     for turn, (name, seconds) in itertools.product(range(3), took.items()):
-        path = str(folder / f"{name}{turn}.db")
+        path = place(f"{name}{turn}")
         seconds.append(worker.ask("by_address", path=path, sessions=BY_ADDRESS, shared=name == "shared")["wall"])
     return {name: min(seconds) for name, seconds in took.items()}
 
@@ -227,20 +235,28 @@ def _print_sizes(size: dict[str, Any]) -> None:
         ["  file, MB", f"{first['bytes'] / 1e6:.0f}", f"{first['bytes'] / size['events']:.0f} bytes an event"],
         [f"idle session of {size['sessions']:,}, bytes, as opened", f"{idle['fresh_bytes']:.0f}", ""],
         ["  after a turn", f"{idle['used_bytes']:.0f}", verdict(idle["used_bytes"], TARGET_IDLE_BYTES, "bytes")],
-        [
-            f"{size['sessions']:,} open sessions that wait, share of a core",
-            f"{size['waiting']['core']:.2%}",
-            f"{verdict(size['waiting']['core'] * 100, TARGET_CORE * 100, '%')}, {size['waiting']['lost']:.0f} leases lost",
-        ],
-        [
-            f"{BY_ADDRESS} sessions with a step each, by address and on an open store, s",
-            f"{size['by_address']['address']:.2f}, {size['by_address']['shared']:.2f}",
-            "",
-        ],
+        *_open_rows(size, "SQLite", size),
+        *_open_rows(size, "PostgreSQL", size["on_postgres"]),
         _flat_row(f"append to one session, first and {size['events']:,}th, µs", flat["long"]),
         _flat_row(f"append to one of {size['sessions'] // 10:,}, of {size['sessions']:,} sessions, µs", flat["wide"]),
     ]
     show("Many sessions, long logs", ["", "", ""], rows, SIZE_NOTES)
+
+
+def _open_rows(size: dict[str, Any], engine: str, found: dict[str, Any]) -> list[list[str]]:
+    waiting, by_address = found["waiting"], found["by_address"]
+    return [
+        [
+            f"{size['sessions']:,} open sessions that wait, {engine}, share of a core",
+            f"{waiting['core']:.2%}",
+            f"{verdict(waiting['core'] * 100, TARGET_CORE * 100, '%')}, {waiting['lost']:.0f} leases lost",
+        ],
+        [
+            f"{BY_ADDRESS} sessions with a step each, {engine}, by address and on an open store, s",
+            f"{by_address['address']:.2f}, {by_address['shared']:.2f}",
+            "",
+        ],
+    ]
 
 
 def _flat_row(title: str, tenths: list[dict[str, float]]) -> list[str]:

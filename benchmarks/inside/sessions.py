@@ -1,4 +1,4 @@
-"""Many sessions and long logs in one SQLite store: what a restart, an idle session and the millionth event cost."""
+"""Many sessions and long logs in one store: what a restart, an idle session and the millionth event cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.inside.durable import BODY
 from holdfast.sessions import Session
 from holdfast.sessions.manifest import Manifest, encode_manifest
-from holdfast.stores import Commit, NewEntry, NewSession, SqliteStore
+from holdfast.stores import Commit, NewEntry, NewSession, PostgresStore, SqliteStore
 
 # An entry that a session reads as a message.
 MESSAGE = BODY.replace(b'"type":', b'"said":')
@@ -155,18 +155,28 @@ async def _idle(path, sessions):
     return {"fresh_bytes": (fresh - before - own) / sessions, "used_bytes": (used - before - own) / sessions}
 
 
+def _store(place):
+    """Return the store at a path, or at the address of a server."""
+    return PostgresStore(place) if place.startswith("postgres") else SqliteStore(place, durability="fast")
+
+
 async def _waiting(path, sessions, lease):
-    async with SqliteStore(path, durability="fast") as store:
-        opened = [await _opened(store, f"s{n}", lease=lease) for n in range(sessions)]
+    async with _store(path) as store:
+        opened = []
+        for some in _batched([f"s{n}" for n in range(sessions)]):
+            opened += await asyncio.gather(*(_opened(store, name, lease=lease) for name in some))
         await asyncio.sleep(lease / 3)
         cpu, began = time.process_time(), time.perf_counter()
         await asyncio.sleep(lease)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - began
-        now, lost = time.time(), 0
-        for session in opened:
-            record = await store.session(session.id)
-            lost += record.owner is None or record.lease_until < now or session.state == "error"
-            await session.__aexit__(None, None, None)
+        lost = 0
+        for some in _batched(opened):
+            records = await asyncio.gather(*(store.session(session.id) for session in some))
+            lost += sum(
+                record.owner is None or not record.lease_left or session.state == "error"
+                for record, session in zip(records, some, strict=True)
+            )
+            await asyncio.gather(*(session.__aexit__(None, None, None) for session in some))
     return {"core": cpu / wall, "lost": lost}
 
 
@@ -177,7 +187,7 @@ async def _by_address(path, sessions, *, shared):
 
     began = time.perf_counter()
     if shared:
-        async with SqliteStore(path) as store:
+        async with PostgresStore(path) if path.startswith("postgres") else SqliteStore(path) as store:
             await asyncio.gather(*(work(f"s{n}", store) for n in range(sessions)))
     else:
         await asyncio.gather(*(work(f"s{n}", path) for n in range(sessions)))
