@@ -168,8 +168,8 @@ async def psycopg(folder, url, writers):
 
 
 CONTENDERS = {"holdfast": holdfast, "step": step, "langgraph": langgraph, "dbos": dbos, "psycopg": psycopg}
-RAW = {"raw": 1, "raw batched": BATCH}
-"""How many rows a transaction has."""
+RAW = {"raw": (1, 1), "raw batched": (BATCH, 1), "raw spread": (BATCH, BATCH)}
+"""How many rows a transaction has, and to how many sessions they belong."""
 
 
 class Bench:
@@ -180,7 +180,7 @@ class Bench:
         """Write for so many seconds; return events, wall and processor seconds."""
         with tempfile.TemporaryDirectory(dir=folder) as own:
             if self._name in RAW:
-                return _raw(Path(own), RAW[self._name], seconds)
+                return _raw(Path(own), *RAW[self._name], seconds)
             return asyncio.run(self._write(Path(own), url, writers, seconds))
 
     async def _write(self, folder, url, writers, seconds):
@@ -205,23 +205,24 @@ def _reached(numbers):
     return numbers.__reduce__()[1][0]
 
 
-def _raw(folder, batch, seconds):
+def _raw(folder, batch, sessions, seconds):
     with closing(sqlite3.connect(folder / "raw.db", isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(_TABLE)
-        _rows(connection, 0, batch, seconds / 10)
+        _rows(connection, 0, batch, sessions, seconds / 10)
         began, cpu = time.perf_counter(), time.process_time()
-        events = _rows(connection, 1, batch, seconds)
+        events = _rows(connection, sessions, batch, sessions, seconds)
         return {"events": events, "wall": time.perf_counter() - began, "cpu": time.process_time() - cpu}
 
 
-def _rows(connection, session, batch, seconds):
-    pos, end = 0, time.perf_counter() + seconds
+def _rows(connection, first, batch, sessions, seconds):
+    written, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
         connection.execute("BEGIN IMMEDIATE")
         for _ in range(batch):
+            session, pos = first + written % sessions, written // sessions
             connection.execute(_INSERT, (session, pos, f"{session}-{pos}", time.time(), BODY))
-            pos += 1
+            written += 1
         connection.execute("COMMIT")
-    return pos
+    return written

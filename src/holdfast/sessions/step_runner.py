@@ -73,6 +73,10 @@ SESSION_FAILURES = frozenset({"SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS
 """Failures of the session itself. They are not the outcome of one item, because every other step would fail too."""
 
 
+_PLAIN = frozenset({str, int, float, bool, bytes, dict, list, tuple, type(None)})
+"""Types of results that nobody awaits."""
+
+
 class _Call(NamedTuple):
     """A call of `step`."""
 
@@ -313,7 +317,7 @@ class StepRunner:
         try:
             with keyed(step.key), self._journal.recorder.inside(self.turn, step.name, step.key):
                 result = await self._in_thread(step) if self._threads else call.fn(*call.args, **call.kwargs)
-                if inspect.isawaitable(result):
+                if type(result) not in _PLAIN and inspect.isawaitable(result):
                     result = await result
                 # A function that recovers by itself has checked it in each attempt.
                 if call.contract is not None and not _recovers(call):

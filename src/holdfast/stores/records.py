@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
@@ -42,8 +43,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")
 
 def check_name(path: str, name: Any) -> None:
     """Raise `InvalidError` if `name` is not a valid id. Ids are used in SQL, paths, logs and pages."""
-    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+    if not isinstance(name, str) or not _is_name(name):
         raise InvalidError.at(path, "1 to 128 letters, digits or _.:@- with a letter or digit first", name)
+
+
+@lru_cache(maxsize=4_096)
+def _is_name(name: str) -> bool:
+    # A session's name is checked with each of its commits.
+    return _NAME.fullmatch(name) is not None
 
 
 class SessionState(StrEnum):
