@@ -8,8 +8,8 @@
     @answer.fallback
     async def by_openai(question: str) -> str: ...
 
-`fault_of(error)` classifies any failure. `Session` saves work, so that it survives a crash of the process. SDK clients
-recover with `holdfast.anthropic.recovering` and `holdfast.openai.recovering`.
+`fault_of(error)` classifies any failure. `Session` saves work, so that it survives a crash of the process. `Supervisor` restarts
+actors and coroutines that fail. SDK clients recover with `holdfast.anthropic.recovering` and `holdfast.openai.recovering`.
 
 A name is imported when it is first used, so `import holdfast` is cheap.
 """
@@ -23,6 +23,11 @@ from holdfast._version import __version__
 # take most of the time of `import holdfast`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from holdfast.actors.actor import Actor
+    from holdfast.actors.child import Child
+    from holdfast.actors.errors import GaveUpError
+    from holdfast.actors.ref import Ref
+    from holdfast.actors.supervisor import Supervisor
     from holdfast.faults import (
         CODES,
         Attempt,
@@ -66,18 +71,21 @@ __all__ = [
     "INTERACTIVE",
     "NOT_HAPPENED",
     "PATIENT",
+    "Actor",
     "Attempt",
     "Backoff",
     "Budget",
     "BudgetError",
     "Category",
     "Changed",
+    "Child",
     "Circuit",
     "CircuitOpenError",
     "Code",
     "DeadlineError",
     "Err",
     "Fault",
+    "GaveUpError",
     "Happened",
     "Hedge",
     "HoldfastError",
@@ -93,11 +101,13 @@ __all__ = [
     "Policy",
     "Quota",
     "RecoveryWarning",
+    "Ref",
     "Runtime",
     "Scope",
     "Session",
     "Severity",
     "StreamCutError",
+    "Supervisor",
     "Target",
     "Tries",
     "Verdict",
@@ -116,6 +126,11 @@ _HOMES = (
         "holdfast.policies",
     )
     | {
+        "Actor": "holdfast.actors.actor",
+        "Child": "holdfast.actors.child",
+        "GaveUpError": "holdfast.actors.errors",
+        "Ref": "holdfast.actors.ref",
+        "Supervisor": "holdfast.actors.supervisor",
         "Budget": "holdfast.runtime.budget",
         "Changed": "holdfast.policies.repair",
         "RecoveryWarning": "holdfast.runtime.recovery_warnings",

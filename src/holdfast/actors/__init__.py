@@ -9,11 +9,12 @@ health    `Health`: pings that notice an actor that hangs
 host      the seam: a `Host` runs one child, incarnation after incarnation
 mailbox   what waits for an actor: bounded, with priorities
 messages  actors that take messages and return Responses, and their supervisor
-pool      `Pool`: partitions by key; and a map with a child for each item
+pool      `Pool`: partitions by key
 process   actors in processes of their own; `worker` is such a process
 ref       `Ref`: `ask`, `outcome` and `tell`
 task      the host of coroutine functions
-supervisor  `Supervisor`: starts children, restarts and stops them; loop: the task that performs it; errors: what it raises
+supervisor  `Supervisor`: starts children, restarts and stops them; loop: the task that performs it; errors: what it raises;
+            supervised_map: a child for each item
 virtual   virtual actors: addressed by a key, with their state in a store
 """
 

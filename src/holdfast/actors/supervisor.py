@@ -15,6 +15,7 @@ from holdfast import options
 from holdfast.actors.child import Child
 from holdfast.actors.errors import ChildNotFoundError, ChildStoppedError
 from holdfast.actors.loop import Loop
+from holdfast.actors.supervised_map import supervised_map
 from holdfast.events import ChildExited, ChildLeaked, ChildRestarting, ChildStarted, ChildStopped, GaveUp
 from holdfast.faults import InvalidError
 from holdfast.runtime.bus import EventStream
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
     from holdfast.actors.actor import Actor
     from holdfast.actors.host import Place
-    from holdfast.actors.pool import OnTimeout
     from holdfast.actors.ref import Ref
+    from holdfast.actors.supervised_map import OnTimeout
     from holdfast.actors.task import Handle
     from holdfast.events import Event
     from holdfast.faults import Outcome
@@ -300,8 +301,6 @@ class Supervisor:
         An item that takes longer than `timeout` seconds is cancelled: `on_timeout="kill"` puts an `Err` in its place, and `"raise"` ends
         the map with `TimeoutError`. If the loop ends early, the items that run are cancelled; use `contextlib.aclosing` to wait for that.
         """
-        from holdfast.actors.pool import supervised_map  # noqa: PLC0415 - a pool is a supervisor too
-
         return supervised_map(self, fn, items, concurrency=concurrency, seconds=timeout, on_timeout=on_timeout)
 
     async def terminate_child(self, id: str) -> None:  # noqa: A002 - the word that supervisors use
