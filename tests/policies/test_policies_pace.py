@@ -45,7 +45,7 @@ def play(bucket: Bucket, seconds: float, pace: Pace | None = None) -> tuple[int,
 
 
 @pytest.mark.parametrize("per_second", [0.2, 1.0, 5.0, 40.0])
-@pytest.mark.parametrize(("burst", "share"), [(3.0, 0.9), (10.0, 0.9)])
+@pytest.mark.parametrize(("burst", "share"), [(1.0, 0.9), (3.0, 0.9), (10.0, 0.9)])
 def test_a_limit_that_nobody_names_is_found_and_kept(per_second: float, burst: float, share: float) -> None:
     seconds = max(600.0, 300 / per_second)
     accepted, rejected = play(Bucket(per_second, burst), seconds)

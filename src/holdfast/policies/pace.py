@@ -41,6 +41,14 @@ LEVEL = 8
 """Calls from a cut until the pace is what was accepted before it."""
 FREE = 48
 """Calls without a rejection after which the limit is gone: the pace is then 11 times what was accepted."""
+EVEN_CUT = 0.96
+EVEN_LEVEL = 16
+"""The same for a limit that saves nothing for later: one call too soon is rejected, and what was not used is lost. So the pace
+stays nearer to the limit and rises more slowly."""
+RECENT = 32
+"""Starts of calls that are remembered."""
+EXACT = 1.02
+"""Times may be inexact by so much."""
 SLOWEST_PER_S = 1 / 60
 """The pace never falls below this."""
 FIRST_PAUSE_S = 1.0
@@ -177,15 +185,18 @@ class Pace:
     """The learned pace of one target. It is not thread-safe: its owner holds a lock around each call."""
 
     __slots__ = (
+        "_closest",
         "_cut_at",
         "_is_measured",
         "_named_until",
         "_next",
         "_open_per_s",
         "_pause",
+        "_recent",
         "_starts",
         "_top",
         "_trials",
+        "_widest",
         "places",
     )
 
@@ -201,6 +212,12 @@ class Pace:
         self._trials = 0
         """Calls since the last cut that took a guessed place before the pace would have let them start."""
         self._cut_at = float("-inf")
+        self._recent: list[float] = []
+        """When the latest calls started, without those that were rejected."""
+        self._closest = float("inf")
+        """The shortest time between two calls that were accepted."""
+        self._widest = 0.0
+        """The longest time between a call and the one after it that was rejected."""
         self._next = float("-inf")
         """When the next call may start."""
         self._named_until = float("-inf")
@@ -219,15 +236,21 @@ class Pace:
             return 1.0 / self._pause
         if not self._is_measured:
             return self._top * SEARCH_GROWTH ** min(self._starts, FREE)
-        rise = (min(self._starts, FREE) / LEVEL - 1.0) ** 3
-        return max(SLOWEST_PER_S, self._top * (1.0 + (1.0 - CUT) * rise))
+        level, cut = (EVEN_LEVEL, EVEN_CUT) if self._is_even else (LEVEL, CUT)
+        rise = (min(self._starts / level, FREE / LEVEL) - 1.0) ** 3
+        return max(SLOWEST_PER_S, self._top * (1.0 + (1.0 - cut) * rise))
+
+    @property
+    def _is_even(self) -> bool:
+        """Whether the limit saves nothing for later: calls were accepted only if they were further apart than rejected ones."""
+        return 0.0 < self._widest < EXACT * self._closest < float("inf")
 
     @property
     def is_over(self) -> bool:
         """Whether so many calls were accepted in a row that there is no limit to keep to."""
         if self.places.is_known:
             return self.places.is_over
-        return self._starts >= FREE and not self._open_per_s
+        return self._starts >= (FREE * EVEN_LEVEL // LEVEL if self._is_even else FREE) and not self._open_per_s
 
     def wait(self, now: float, ahead: int = 0) -> float:
         """Return the seconds until a call may start, if `ahead` calls go before it; 0: now."""
@@ -243,6 +266,7 @@ class Pace:
         """A call starts."""
         if self._open_per_s and self._next > now + (BURST - 1.5) / self._open_per_s:
             self._open_per_s += OPEN_GROWTH
+        self._recent = [*self._recent[1 - RECENT :], now]
         takes_guessed_place = self.places.is_guessed and now < self._next
         self._next = max(now, self._next) + 1.0 / self.per_second
         if takes_guessed_place:
@@ -255,6 +279,8 @@ class Pace:
     def accepted(self, started: float, now: float) -> None:
         """A call that began at `started` was answered, so not every call is rejected."""
         self._pause = 0.0
+        if (gap := self._gap_before(started)) is not None:
+            self._closest = min(self._closest, gap)
         self.places.freed()
         self.places.answered(started, now)
 
@@ -279,10 +305,20 @@ class Pace:
         if self._open_per_s:
             self._open_per_s, self._starts = 0.0, 0
         self._starts = max(0, self._starts - 1)
+        if (gap := self._gap_before(started)) is not None:
+            self._widest = max(self._widest, gap)
+        if started in self._recent:
+            self._recent.remove(started)
         if not began_before:
             self._cut(now)
         pause = 1.0 / self.per_second if requested is None else _trusted(requested)
         self._next = max(self._next, now + pause) if began_before else now + pause
+
+    def _gap_before(self, started: float) -> float | None:
+        """Return the seconds from the start of the call before, if that is known."""
+        # Of several calls that started at once, one is the first. The others have a call before them.
+        before = [start for start in self._recent if start <= started]
+        return started - before[-2] if len(before) > 1 and before[-1] == started else None
 
     def _cut(self, now: float) -> None:
         accepted, took = self._starts, now - self._cut_at
@@ -299,6 +335,9 @@ class Pace:
             measured = max(SLOWEST_PER_S, accepted / took)
             self._top = (self._top + measured) / 2 if self._is_measured else measured
             self._is_measured = True
+        if self._is_even and self._is_measured:
+            # It accepted calls that were no further apart.
+            self._top = 1.0 / self._closest
         self._starts = self._trials = 0
         self._cut_at = now
 
