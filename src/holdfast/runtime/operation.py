@@ -245,8 +245,7 @@ class Operation:
         if self.attempts == 1 and plan.rationed:
             plan.state.called(now)
         charge_attempt(self)
-        if plan.watched:
-            reports.attempt_started(self)
+        reports.attempt_started(self)
 
     def _request_other_permits(self, now: float) -> None:
         """Request permits from the circuits besides the main one. If one rejects, the permits of the others go back."""
@@ -313,8 +312,7 @@ class Operation:
         if self.hangs is not None and not self.is_stream:
             self.hangs.ended("answer", now - self.attempt_started)
         charge_answer(self, value)
-        if plan.watched:
-            reports.attempt_ended(self, now, None)
+        reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
             if plan.rationed:
                 plan.state.return_retries(now, len(self.history))
@@ -398,8 +396,7 @@ class Operation:
         now = self.plan.monotonic()
         self._settle(Verdict.IGNORED, now)
         charge_answer(self, None)
-        if self.plan.watched:
-            reports.attempt_ended(self, now, None)
+        reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
             reports.recovered(self, now)
 
@@ -536,8 +533,7 @@ class Operation:
         self.eventful = True
         self._add_attempt(fault, now)
         charge_answer(self, None)
-        if self.plan.watched:
-            reports.attempt_ended(self, now, fault)
+        reports.attempt_ended(self, now, fault)
 
     def _add_attempt(self, fault: Fault, now: float) -> None:
         self.history = (*self.history, reports.attempt_of(self, fault, now))
@@ -687,8 +683,7 @@ class Operation:
         self.attempts += 1
         self.waited = 0.0
         charge_attempt(self)
-        if self.plan.watched:
-            reports.attempt_started(self)
+        reports.attempt_started(self)
 
     def step_answered(self, value: object) -> None:
         """The fallback just called returned a good answer."""
@@ -697,16 +692,14 @@ class Operation:
         if self.first_failure is None:
             # A circuit rejected the primary call, so no attempt failed. The recovery time counts from the beginning.
             self.first_failure = self.started
-        if self.plan.watched:
-            reports.attempt_ended(self, now, None)
+        reports.attempt_ended(self, now, None)
         reports.recovered(self, now)
 
     def step_failed(self, fault: Fault, *, remember: bool) -> None:
         """The fallback just called failed; a defect in its code is not remembered as an attempt."""
         now = self.plan.monotonic()
         charge_answer(self, None)
-        if self.plan.watched:
-            reports.attempt_ended(self, now, fault)
+        reports.attempt_ended(self, now, fault)
         if remember:
             self._add_attempt(fault, now)
 

@@ -97,13 +97,13 @@ _OUR_WHY: dict[Code, str] = {
 
 def attempt_started(op: Operation) -> None:
     bus = op.plan.runtime.bus
-    if bus.wants(AttemptStarted):
+    if op.plan.watched and bus.wants(AttemptStarted):
         bus.emit(AttemptStarted(at=_now(op), run=op.run, operation=op.plan.name, attempt=op.attempts, via=op.via))
 
 
 def attempt_ended(op: Operation, now: float, fault: Fault | None) -> None:
     bus = op.plan.runtime.bus
-    if bus.wants(AttemptEnded):
+    if op.plan.watched and bus.wants(AttemptEnded):
         bus.emit(
             AttemptEnded(
                 at=_now(op),
