@@ -236,6 +236,19 @@ def test_FU8_a_fork_at_an_earlier_turn_has_the_context_of_then(tmp_path):
     assert again(path, turns, session="all", count=1) == {"turns": 4}
 
 
+def test_FU8_the_offsets_of_show_are_places_to_fork_at(path):
+    first, second = document(path, "show", "release")["history"]["turns"]
+    assert (first["first"] < first["steps"][0]["offset"] < first["last"] < second["first"], second["last"]) == (
+        True,
+        None,
+    )
+    assert verb(path, "fork", "release", "before", "--at", str(second["first"] - 1)).exit_code == 0
+    assert [turn["outcome"] for turn in document(path, "show", "before")["history"]["turns"]] == ["ok"]
+    assert verb(path, "fork", "release", "paid", "--at", str(second["steps"][0]["offset"])).exit_code == 0
+    (_, turn) = document(path, "show", "paid")["history"]["turns"]
+    assert [step["call"] for step in turn["steps"]] == ["pay(4)"]
+
+
 def test_FU8_fork_begins_a_new_session_with_the_work_of_another(path):
     assert document(path, "fork", "release", "second", "--turn", "2")["from"] == "release"
     found = document(path, "show", "second")

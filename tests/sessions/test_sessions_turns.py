@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sessions_kit import Crash, code_of, killed
+from sessions_kit import Crash, code_of, killed, square
 
 from holdfast import OutcomeUnknownError, tool
 from holdfast.faults import HoldfastError, InvalidError
@@ -354,5 +354,26 @@ def test_steps_of_a_turn_run_again_inside_of_it() -> None:
                     raise Boom
             with pytest.raises(HoldfastError, match='unfinished="retry"'):
                 await session.rerun(key.replace("/1/", "/2/"))
+
+    run(main())
+
+
+def test_FU8_a_program_forks_its_session() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            for n in (1, 2):
+                async with session.turn(n):
+                    assert await session.step(square, n) == n * n
+            await session.fork("all")
+            await session.fork("one", turn=2)
+            with pytest.raises(InvalidError, match="either at or turn"):
+                await session.fork("none", at=1, turn=1)
+            with pytest.raises(HoldfastError) as raised:
+                await session.fork("all")
+            assert code_of(raised.value) == "SESS_ILLEGAL_TRANSITION"
+        for name, turns in (("all", 2), ("one", 1)):
+            async with Session.open(name, store=store) as session, session.turn("next") as turn:
+                assert turn.number == turns + 1
 
     run(main())

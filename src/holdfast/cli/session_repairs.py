@@ -99,25 +99,10 @@ async def sessions_fork(
 ) -> Exit:
     """Make a new session from another one: all of it, up to an offset, or up to the beginning of a turn."""
     session = await find(store, given)
-    if turn is not None:
-        if at is not None:
-            raise InvalidError.saying("fork", "either --at or --turn", "both")
-        at = await _before_turn(store, session, turn)
-    top = await fork_session(store, session, new, at=at)
+    top = await fork_session(store, session, new, at=at, turn=turn)
     if as_json:
         show_json({"schema": "holdfast.sessions.fork/1", "session": new, "from": session, "at": at, "entries": top})
     else:
         narrate(f"made {new} from {session}, with {top} entries of its log")
         narrate(f"open it in a program with Session.open({new!r}); look at it with `{command(url, 'show', new)}`")
     return Exit.OK
-
-
-async def _before_turn(store: Store, session: str, turn: int) -> int:
-    """Return the offset of the last entry before a turn began."""
-    after = (await store.session(session)).oldest - 1
-    while page := await store.read(session, after=after):
-        for entry in page:
-            if entry.type == "turn_started" and msgspec.json.decode(entry.body).get("turn") == turn:
-                return entry.offset - 1
-        after = page[-1].offset
-    raise InvalidError.at("--turn", f"a turn that the log of {session} still has", turn)

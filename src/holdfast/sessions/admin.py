@@ -25,6 +25,7 @@ from holdfast.sessions.log import (
     StepEntry,
     StepStarted,
     TurnEnded,
+    TurnStarted,
     new_entry,
     read_entry,
 )
@@ -223,20 +224,24 @@ async def retry_turn(store: Store, session: str) -> tuple[int, tuple[str, ...]]:
     return memory.turn, tuple(key_of(session, suffix(memory.turn, name)) for name in kept)
 
 
-async def fork_session(store: Store, session: str, new: str, *, at: int | None = None) -> int:
+async def fork_session(store: Store, session: str, new: str, *, at: int | None = None, turn: int | None = None) -> int:
     """Make a new session with the log of another up to an offset; return the offset of its last entry.
 
         await fork_session(store, "release-42", "release-42-again", at=17)
 
-    Steps that are in the log up to `at` (by default all of it) are done in the new session too, and the others run. The original stays
+    Steps that are in the log up to `at`, or before `turn` began (by default all of it), are done in the new session too, and the others run. The original stays
     as it is, also if it is closed. The keys of steps that run in the new session are its own. The context is what it was at
     `at`; in a log of an older version, what it is at the last checkpoint.
 
-    Raises `InvalidError` if the log does not reach back or forward to `at`, SESS_ILLEGAL_TRANSITION if the new id is taken, and
+    Raises `InvalidError` if the log does not reach back or forward to `at` or `turn`, SESS_ILLEGAL_TRANSITION if the new id is taken, and
     SESS_NOT_FOUND for an unknown session.
     """
     check_name("session", new)
     record = await store.session(session)
+    if turn is not None:
+        if at is not None:
+            raise InvalidError.saying("fork", "either at or turn", "both")
+        at = await _before_turn(store, record, turn)
     end = record.top if at is None else at
     checkpoint = await store.checkpoint(session)
     begun = checkpoint is not None and checkpoint.offset <= end
@@ -260,6 +265,15 @@ async def fork_session(store: Store, session: str, new: str, *, at: int | None =
         audit=(origin,),
     )
     return (await store.commit(commit)).top
+
+
+async def _before_turn(store: Store, record: SessionRecord, turn: int) -> int:
+    """Return the offset of the last entry before a turn began."""
+    async for entry in entries_of(store, record.id, record.oldest - 1):
+        body = read_entry(record.id, entry)
+        if isinstance(body, TurnStarted) and body.turn == turn:
+            return entry.offset - 1
+    raise InvalidError.at("fork.turn", f"a turn that the log of {record.id} still has", turn)
 
 
 async def _log_until(

@@ -30,7 +30,7 @@ from holdfast.stores.verification import records_of
 
 if TYPE_CHECKING:
     from holdfast.sessions.log import EntryBody
-    from holdfast.stores import AuditRecord, Store
+    from holdfast.stores import AuditRecord, Entry, Store
 
 __all__ = ["History", "QuestionHistory", "StepHistory", "StepState", "TurnHistory", "history_of"]
 
@@ -55,6 +55,8 @@ class StepHistory(msgspec.Struct, kw_only=True):
     """How often the step was begun."""
     retries: int = 0
     """How many retries of `recover` there were inside of it."""
+    offset: int | None = None
+    """The place of its last entry in the log: `fork_session(…, at=offset)` includes the step. None if that part of the log was dropped."""
     began_at: float | None = None
     """Only for steps that write a start."""
     ended_at: float | None = None
@@ -71,6 +73,10 @@ class TurnHistory(msgspec.Struct, kw_only=True):
 
     number: int
     input: str = ""
+    first: int | None = None
+    """The place of its start in the log. `fork_session(…, at=first - 1)` is the session before the turn."""
+    last: int | None = None
+    """The place of its end in the log."""
     began_at: float | None = None
     ended_at: float | None = None
     outcome: str = "in flight"
@@ -84,6 +90,8 @@ class QuestionHistory(msgspec.Struct, kw_only=True):
     id: str
     turn: int
     prompt: str
+    offset: int
+    """The place of the question in the log."""
     raised_at: float
     outcome: str = "open"
     by: str = ""
@@ -119,7 +127,7 @@ async def history_of(store: Store, session: str) -> History:
     async for entry in entries_of(store, session, record.oldest - 1):
         body = read_entry(session, entry)
         if body is not None:
-            reader.take(body, entry.at)
+            reader.take(body, entry)
     memory = await memory_of(store, session)
     # Steps of a part of the log that was dropped are in the checkpoint only.
     for name, kept in memory.session_steps.items():
@@ -143,27 +151,31 @@ class _Reader:
         self._questions: dict[str, QuestionHistory] = {}
         self._mask = Mask(process_redactor())
 
-    def take(self, body: EntryBody, at: float) -> None:
+    def take(self, body: EntryBody, entry: Entry) -> None:
+        at = entry.at
         match body:
             case TurnStarted():
                 turn = self._turn(body.turn)
+                turn.first = entry.offset
                 turn.began_at, turn.input = at, "" if body.input is None else self._text(body.input)
             case TurnEnded():
                 turn = self._turn(body.turn)
+                turn.last = entry.offset
                 turn.ended_at, turn.outcome, turn.reason = at, body.outcome, body.reason
             case StepStarted():
                 step = self._step(body)
+                step.offset = entry.offset
                 step.runs, step.began_at, step.ended_at = step.runs + 1, at, None
                 step.effect, step.state, step.result = body.effect, "unknown", ""
             case StepEnded():
-                self._ended(body, at)
+                self._ended(body, entry)
             case StepsForgotten():
                 for name in body.steps:
                     if (forgotten := self.steps.get(suffix(body.turn, name))) is not None:
                         forgotten.state = "forgotten"
             case QuestionRaised():
                 prompt = str(body.payload.get("prompt", ""))
-                raised = QuestionHistory(id=body.id, turn=body.turn, prompt=prompt, raised_at=at)
+                raised = QuestionHistory(id=body.id, turn=body.turn, prompt=prompt, offset=entry.offset, raised_at=at)
                 self._questions[body.id] = raised
                 self.history.questions.append(raised)
             case Answered() if (question := self._questions.get(body.id)) is not None:
@@ -189,7 +201,7 @@ class _Reader:
         elif record.kind == "Approval":
             step.resolved = True
 
-    def _ended(self, body: StepEnded, at: float | None) -> None:
+    def _ended(self, body: StepEnded, entry: Entry | None) -> None:
         known = self.steps.get(suffix(body.turn, body.step))
         if body.resolution is not None and known is not None and known.state != "unknown":
             # Somebody else was faster. The first resolution counts.
@@ -197,7 +209,7 @@ class _Reader:
         step = self._step(body)
         if body.resolution is not None:
             step.resolved, step.resolved_by = True, body.resolution.by
-        step.ended_at = at
+        step.ended_at, step.offset = (None, None) if entry is None else (entry.at, entry.offset)
         # A step that is safe to repeat writes no start, so its end is what shows that it ran.
         if step.effect is None:
             step.runs += 1

@@ -16,7 +16,7 @@ from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
 from holdfast.sessions import codec, machine
-from holdfast.sessions.admin import check_repeated
+from holdfast.sessions.admin import check_repeated, fork_session
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take
 from holdfast.sessions.log import Message, StateChanged, StepAccepted
@@ -590,6 +590,19 @@ class Session:
         """
         remedies = Remedies(self, self._questions, await self._turns.steps())
         return await remedies.step_or_ask(fn, args, kwargs)
+
+    async def fork(self, new: str, *, at: int | None = None, turn: int | None = None) -> int:
+        """Make a new session that begins with the work of this one; return the offset of its last entry.
+
+            await session.fork("release-42-b", turn=3)          # everything before turn 3
+            async with Session.open("release-42-b") as other: ...
+
+        Steps that are stored here up to the offset `at`, or before `turn` began (by default all), are done in the new session too; the
+        other steps run there, with keys of their own. This session stays as it is. Context that is not saved yet is not in it: see
+        `checkpoint`. `holdfast.sessions.admin.fork_session` does the same from another process, and lists the errors.
+        """
+        await self._journal.catch_up()
+        return await fork_session(self._store, self.id, new, at=at, turn=turn)
 
     async def close(self, reason: str = "closed") -> None:
         """Close the session for good: it cannot be opened again. A turn in flight is abandoned.
