@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sessions_kit import Crash, code_of, killed, square
 
-from holdfast import OutcomeUnknownError, tool
+from holdfast import OutcomeUnknownError, Policy, recover, tool
 from holdfast.faults import HoldfastError, InvalidError
-from holdfast.sessions import Session
+from holdfast.sessions import Answer, Session
 from holdfast.sessions.log import TurnEnded, read_entry
 from holdfast.stores import MemoryStore
 from holdfast.testing import run
@@ -375,5 +375,196 @@ def test_FU8_a_program_forks_its_session() -> None:
         for name, turns in (("all", 2), ("one", 1)):
             async with Session.open(name, store=store) as session, session.turn("next") as turn:
                 assert turn.number == turns + 1
+
+    run(main())
+
+
+# --- a program of several turns that is run from its start again ---
+
+
+@tool(effect="unsafe")
+async def charge(what: str) -> str:
+    DONE.append(what)
+    return f"charged {what}"
+
+
+async def fixed_program(session: Session, *names: str | None, die_in: int = 0, **options: Any) -> list[tuple[int, str]]:
+    """Make one turn for each name. Die in one of them, after its first step."""
+    got = []
+    for place, name in enumerate(names, 1):
+        async with session.turn(name, **options) as turn:
+            got.append((turn.number, await session.step(charge, f"{place}a")))
+            session.context["last"] = place
+            if place == die_in:
+                raise Crash
+            got.append((turn.number, await session.step(charge, f"{place}b")))
+    return got
+
+
+PROGRAMS = [("plan", "build", "ship"), (None, None, None), ("same", "same", "same")]
+
+
+@pytest.mark.parametrize("names", PROGRAMS)
+def test_a_program_of_fixed_turns_goes_on_where_it_was_cut(names: tuple[str | None, ...]) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        # Killed in the second turn, then in the third, then it ends.
+        for die_in in (2, 3):
+            await killed(store, lambda session, die_in=die_in: fixed_program(session, *names, die_in=die_in))
+        async with Session.open("s", store=store) as session:
+            got = await fixed_program(session, *names)
+            assert session.context == {"last": 3}
+        assert got == [(n, f"charged {n}{part}") for n in (1, 2, 3) for part in "ab"]
+        assert DONE == ["1a", "1b", "2a", "2b", "3a", "3b"]
+        assert await outcomes(store) == ["ok", "ok", "ok"]
+        # It has ended: the next run makes turns of its own, and a cut in it repeats those and not the first ones.
+        DONE.clear()
+        await killed(store, lambda session: fixed_program(session, *names, die_in=2))
+        async with Session.open("s", store=store) as session:
+            assert [number for number, _ in await fixed_program(session, *names)] == [4, 4, 5, 5, 6, 6]
+        assert DONE == ["1a", "1b", "2a", "2b", "3a", "3b"]
+
+    run(main())
+
+
+def test_a_turn_that_is_repeated_says_so_and_changes_nothing() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: fixed_program(session, "plan", "build", die_in=2))
+        async with Session.open("s", store=store) as session:
+            top = (await store.session("s")).top
+            async with session.turn("plan") as turn:
+                assert (turn.number, turn.input, turn.replayed) == (1, "plan", True)
+                session.context["last"] = "changed"
+            assert session.context == {"last": 1}
+            assert (await store.session("s")).top == top
+            async with session.turn("build") as turn:
+                assert (turn.number, turn.replayed) == (2, False)
+
+    run(main())
+    assert DONE == ["1a", "1b", "2a"]
+
+
+def test_a_turn_that_is_repeated_runs_no_step_that_it_did_not_have() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: fixed_program(session, "plan", "build", die_in=2))
+        async with Session.open("s", store=store) as session:
+            for fn in (charge, square):
+                with pytest.raises(HoldfastError, match=r"turn 1 .* has ended.*unfinished=") as raised:
+                    async with session.turn("plan"):
+                        await session.step(fn, 9)  # type: ignore[arg-type]
+                assert code_of(raised.value) == "SESS_STEP_DRIFT"
+            # What failed was the repetition. It can be made again, and the cut turn is as it was.
+            assert [number for number, _ in await fixed_program(session, "plan", "build")] == [1, 1, 2, 2]
+
+    run(main())
+    assert DONE == ["1a", "1b", "2a", "2b"]
+
+
+def test_a_turn_that_failed_in_the_last_run_is_not_repeated() -> None:
+    async def program(session: Session, *, fail: bool) -> list[int]:
+        numbers = []
+        for attempt in (1, 2):
+            try:
+                async with session.turn("plan") as turn:
+                    numbers.append(turn.number)
+                    if fail and attempt == 1:
+                        raise Boom
+                    await session.step(charge, "plan")
+                    break
+            except Boom:
+                continue
+        async with session.turn("build") as turn:
+            numbers.append(turn.number)
+            await session.step(charge, "build")
+            if fail:
+                raise Crash
+        return numbers
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: program(session, fail=True))
+        async with Session.open("s", store=store) as session:
+            assert await program(session, fail=False) == [2, 3]
+
+    run(main())
+    assert DONE == ["plan", "build"]
+
+
+def test_questions_and_failed_steps_of_a_repeated_turn_have_the_same_outcome() -> None:
+    calls: list[str] = []
+
+    @tool(effect="read")
+    async def flaky() -> int:
+        calls.append("flaky")
+        raise Boom
+
+    async def program(session: Session, *, die: bool) -> str:
+        async with session.turn("plan"):
+            where = await session.ask("Where?")
+            with pytest.raises(Boom):
+                await session.step(flaky)
+        async with session.turn("build"):
+            await session.step(charge, where)
+            if die:
+                raise Crash
+        return where
+
+    class Person:
+        name = "ann"
+
+        async def ask(self, question: Any) -> Answer:
+            calls.append(question.prompt)
+            return Answer("there")
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: program(session, die=True), interactors=[Person()])
+        async with Session.open("s", store=store, interactors=[Person()]) as session:
+            assert await program(session, die=False) == "there"
+
+    run(main())
+    assert DONE == ["there"]
+    # A failed step runs again: it has no result that it could return.
+    assert calls == ["Where?", "flaky", "flaky"]
+
+
+def test_recover_around_a_repeated_turn_repeats_it_again() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: fixed_program(session, "plan", "build", die_in=2))
+        attempts = []
+
+        @recover("plan", Policy(attempts=3))
+        async def plan(session: Session) -> int:
+            async with session.turn("plan") as turn:
+                attempts.append(turn.number)
+                if len(attempts) < 3:
+                    raise ConnectionError("reset")
+                await session.step(charge, "1a")
+                return turn.number
+
+        async with Session.open("s", store=store) as session:
+            assert await plan(session) == 1
+        assert attempts == [1, 1, 1]
+
+    run(main())
+    assert DONE == ["1a", "1b", "2a"]
+
+
+def test_another_input_than_that_of_the_next_turn_continues_the_cut_one_or_raises() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: fixed_program(session, "plan", "test", "build", die_in=3))
+        async with Session.open("s", store=store) as session:
+            # "test" was the second turn. The program does not begin from its start, so it is not repeated.
+            with pytest.raises(HoldfastError) as raised:
+                async with session.turn("test"):
+                    pass
+            assert code_of(raised.value) == "SESS_TURN_CONCURRENT"
+            async with session.turn() as turn:
+                assert (turn.number, turn.input, turn.replayed) == (3, "build", False)
+        assert await outcomes(store) == ["ok", "ok", "ok"]
 
     run(main())

@@ -34,7 +34,17 @@ from holdfast.runtime.shield import ignore_ours, shielded
 from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.work import WORK, Work, work_in_force
 from holdfast.sessions import codec
-from holdfast.sessions.log import ContextSaved, EntryBody, SessionMemory, difference, new_entry
+from holdfast.sessions.log import (
+    ContextSaved,
+    EntryBody,
+    SessionMemory,
+    StepEnded,
+    TurnEnded,
+    TurnStarted,
+    difference,
+    new_entry,
+    read_entry,
+)
 from holdfast.sinks.audit_records import audit_of
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
 from holdfast.stores.chain import session_chain
@@ -58,6 +68,7 @@ __all__ = [
     "Recorder",
     "audit",
     "entries_of",
+    "finished_turns",
     "fresh_id",
     "memory_of",
     "read_memory",
@@ -151,6 +162,32 @@ async def read_memory(store: Store, session: str) -> Read:
     if seen < top:
         raise damaged(session, f"its log ends at entry {seen}, and had {top}")
     return Read(memory, seen, 0 if checkpoint is None else len(bytes(checkpoint.snapshot)), log)
+
+
+async def finished_turns(journal: Journal, first: int, before: int) -> list[SessionMemory]:
+    """Return the turns from `first` to the one before `before` that ended well, each as the memory when it ended.
+
+    A turn whose beginning was dropped from the log is left out.
+    """
+    if first >= before:
+        return []
+    memory, started = SessionMemory(version=VERSION), set[int]()
+    finished: dict[int, SessionMemory] = {}
+    oldest = (await journal.store.session(journal.session)).oldest
+    async for entry in entries_of(journal.store, journal.session, oldest - 1):
+        match body := read_entry(journal.session, entry):
+            case TurnStarted(turn=turn):
+                started.add(turn)
+            case TurnEnded(turn=turn, outcome="ok") if turn in started and first <= turn < before:
+                # The end of a turn makes new dicts, so this shallow copy keeps the turn's own.
+                finished[turn] = msgspec.structs.replace(memory)
+            case StepEnded(turn=turn) if turn in finished:
+                # Somebody resolved it after its turn had ended.
+                finished[turn].apply(body, entry.id)
+            case _:
+                pass
+        memory.take(journal.session, entry)
+    return list(finished.values())
 
 
 async def _find_session_steps(store: Store, session: str, memory: SessionMemory, oldest: int, last: int) -> None:

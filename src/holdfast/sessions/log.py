@@ -62,6 +62,9 @@ class TurnStarted(EntryBody, frozen=True, tag="turn_started"):
     input: Any = None
     given: str = ""
     """The hash of the input, to compare inputs. Version 1 masked secrets in the stored input."""
+    run: int = 0
+    """The number of the first turn of the same run of the program. If the program is run from its start again, it repeats the turns
+    from there on. Earlier versions did not write it."""
     own: bool = False
     """Only in logs of version 1: a turn that held the steps outside of any `turn` block. They are the session's own steps now."""
 
@@ -250,6 +253,8 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The turn's input."""
     given: str = ""
     """The hash of the input."""
+    run: int = 0
+    """The number of the first turn of the run of the program that began that turn; 0 if it is not known."""
     own: bool = False
     """Whether that turn is one of version 1 that held the steps outside of turns. It is never in flight."""
     steps: dict[str, StepStarted | StepEnded] = msgspec.field(default_factory=dict)
@@ -338,7 +343,7 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
             case TurnStarted():
                 self._end_turn()
                 self.turn, self.in_flight, self.own = body.turn, not body.own, body.own
-                self.input, self.given = body.input, body.given
+                self.input, self.given, self.run = body.input, body.given, body.run
             case TurnEnded(outcome=outcome):
                 self._end_turn(outcome)
             case StepStarted() | StepEnded():
@@ -406,7 +411,7 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
         doubts = {f"{self.turn}/{name}": entry for name, entry in self.steps.items() if is_doubtful(entry)}
         # Make new dicts instead of changing them: a checkpoint that is being written has a shallow copy with the old dicts.
         self.doubts = self.doubts | doubts
-        self.in_flight, self.input, self.given, self.own = False, None, "", False
+        self.in_flight, self.input, self.given, self.run, self.own = False, None, "", 0, False
         kept = {raised.id for raised in self.session_questions.values()}
         self.answers = {question: answer for question, answer in self.answers.items() if question in kept}
         self.steps = self.questions = _NONE

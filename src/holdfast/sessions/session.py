@@ -426,6 +426,11 @@ class Session:
         - `"abandon"` gives it up and starts a new turn.
         - None: a turn that failed in this process has `failed`, and a new turn starts. One that was cut off earlier is continued.
 
+        A program of several turns can be run from its start again after a later turn was cut off. The turns of that run that ended
+        well are repeated first, in their order and by their inputs: their steps and questions return what they returned, and nothing
+        is written (`Turn.replayed`). Then the turn that was cut off is continued. A step that such a turn did not have raises
+        SESS_STEP_DRIFT and does not run.
+
         Raises SESS_TURN_CONCURRENT inside another turn of the session, and if a turn that is to be continued had another input.
         """
         return self._turns.turn(given, unfinished)
@@ -638,7 +643,7 @@ class Session:
         self.drift = await compare(self._journal, was, self._manifest(), self._on_drift)
         # Read the log only after the comparison. A session that may not be resumed has raised before.
         await self._journal.load()
-        self._turns.restore_context()
+        self._turns.load()
         if record.state is SessionState.ACTIVE:
             await self._crashed()
         if self._state is not SessionState.CREATED:

@@ -59,10 +59,11 @@ if TYPE_CHECKING:
     from holdfast.runtime.suppress import Suppression
     from holdfast.runtime.tool import ToolContract, Verdict
     from holdfast.sessions.journal import Journal
+    from holdfast.sessions.log import SessionMemory
     from holdfast.sessions.steps import Attempts, StepDecision, Use
     from holdfast.stores import NewAudit
 
-__all__ = ["SESSION_FAILURES", "StepRunner", "attempts_around", "name_of"]
+__all__ = ["SESSION_FAILURES", "FinishedSteps", "StepRunner", "attempts_around", "name_of"]
 
 T = TypeVar("T")
 
@@ -117,8 +118,8 @@ class StepRunner:
         self._left: dict[str, asyncio.Task[None]] = {}
         """Steps whose caller was cancelled and whose thread still runs, by name. A thread cannot be stopped."""
         self._journal = journal
-        self._uses = Uses(journal.memory.steps_of(turn))
-        self._questions = Uses(journal.memory.questions_of(turn))
+        self._uses = Uses(self._memory.steps_of(turn))
+        self._questions = Uses(self._memory.questions_of(turn))
         self._calls = 0
         """How many calls were made in this run of the program."""
 
@@ -166,6 +167,11 @@ class StepRunner:
         except Exception as error:  # noqa: BLE001 - any failure of an item is its outcome
             return Err(self._journal.fault_of(error), error)
 
+    @property
+    def _memory(self) -> SessionMemory:
+        """What is known about the steps."""
+        return self._journal.memory
+
     def fault_of(self, error: Exception) -> Fault:
         """Return the fault of a step's exception, by the rules of the session's runtime."""
         return self._journal.fault_of(error)
@@ -176,7 +182,7 @@ class StepRunner:
 
     def may_have_happened(self, name: str) -> bool:
         """Whether a step may have happened and must not be repeated automatically."""
-        known = self._journal.memory.steps_of(self.turn).get(name)
+        known = self._memory.steps_of(self.turn).get(name)
         return known is not None and is_doubtful(known)
 
     def key(self, name: str) -> str:
@@ -185,7 +191,7 @@ class StepRunner:
 
     def call_text(self, key: str) -> str:
         """Return a step of unknown outcome as a person knows it: `deploy("version 2")`."""
-        return call_text(self._journal.memory.unknown()[key.removeprefix(f"{self._journal.session}/")])
+        return call_text(self._memory.unknown()[key.removeprefix(f"{self._journal.session}/")])
 
     def running(self) -> set[str]:
         """Return the steps that run now, as in `SessionMemory.unknown`."""
@@ -234,14 +240,14 @@ class StepRunner:
                 return await self._run(step, repeats=isinstance(decision, Repeat) and decision.unknown)
 
     def _decide_safe(self, call: _Call, name: str) -> StepDecision:
-        known = self._journal.memory.steps_of(self.turn).get(name)
+        known = self._memory.steps_of(self.turn).get(name)
         if known is not None:
             _check_function(call, known)
         return decide_step(known, call.effect)
 
     async def _decide(self, call: _Call, name: str) -> StepDecision:
         """Decide about a step that is unsafe."""
-        known = self._journal.memory.steps_of(self.turn).get(name)
+        known = self._memory.steps_of(self.turn).get(name)
         if known is not None:
             _check_function(call, known)
         else:
@@ -261,11 +267,11 @@ class StepRunner:
         return decision
 
     def _decide_unsafe(self, call: _Call, name: str) -> StepDecision:
-        steps = self._journal.memory.steps_of(self.turn)
+        steps = self._memory.steps_of(self.turn)
         attempts = attempts_around()
         others = self._uses.not_replayed(call.identity.fn, attempts) if not call.identity.key else []
         decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in others if other in steps))
-        accepted = self._journal.memory.accepted if isinstance(decision, Drifted) else ()
+        accepted = self._memory.accepted if isinstance(decision, Drifted) else ()
         for other in others:
             if other in steps and suffix(self.turn, other) in accepted:
                 # Somebody said that this stored step stands for the call.
@@ -278,9 +284,9 @@ class StepRunner:
 
     async def forget(self, key: str) -> list[str]:
         """Forget a step and those recorded after it, except unsafe ones that happened or may have; return those that stay."""
-        names = list(self._journal.memory.steps_of(self.turn))
+        names = list(self._memory.steps_of(self.turn))
         later = names[names.index(name_in(key, self._journal.session, self.turn)) :]
-        steps = self._journal.memory.steps_of(self.turn)
+        steps = self._memory.steps_of(self.turn)
         gone = [name for name in later if not is_bound(steps[name])]
         record = audit("Turn", self._journal.session, turn=self.turn, event="rerun", forgotten=len(gone), begin=key)
         await self._journal.write(StepsForgotten(turn=self.turn, steps=gone), audit=(record,))
@@ -289,7 +295,7 @@ class StepRunner:
 
     async def _settle_elsewhere(self, call: _Call, name: str) -> None:
         """Raise if the same step of an earlier turn may have happened. If somebody resolved that one, take its result."""
-        memory = self._journal.memory
+        memory = self._memory
         if any(identity_of(entry) == call.identity for entry in memory.doubts.values()):
             await self._journal.catch_up()
         for after, entry in memory.doubts.items():
@@ -418,7 +424,7 @@ class StepRunner:
         if call.contract is None or call.contract.verify is None:
             return CANNOT_TELL
         # A function that recovers by itself sends the key of its first call inside the step.
-        known = self._journal.memory.steps_of(self.turn).get(self._name(step))
+        known = self._memory.steps_of(self.turn).get(self._name(step))
         began_with = step.key if known is None or not known.key else known.key
         key = f"{began_with}/1" if _recovers(call) else began_with
         reading = recover(effect="read", runtime=self._journal.runtime)
@@ -472,7 +478,7 @@ class StepRunner:
         return name_in(step.key, self._journal.session, self.turn)
 
     def _step_of(self, call: _Call, name: str) -> _Step:
-        known = self._journal.memory.steps_of(self.turn).get(name)
+        known = self._memory.steps_of(self.turn).get(name)
         # A step that version 1 began keeps the turn and the name that it began with.
         turn, own_name = (self.turn, name) if known is None else (known.turn, known.step)
         return _Step(call, self.key(name), turn, own_name)
@@ -481,14 +487,84 @@ class StepRunner:
         """Raise if the turn is over. A task that runs longer than its turn must not write into the next turn."""
         if self._journal.failed is not None:
             raise HoldfastError(self._journal.failed)
-        if not self._journal.memory.is_open(self.turn):
+        if not self._memory.is_open(self.turn):
             message = f"Session '{self._journal.session}' takes no step: its turn {self.turn} is over"
             context = {"session_id": self._journal.session, "turn": self.turn}
             raise HoldfastError(Fault.of("SESS_TURN_CONCURRENT", message, context=context))
 
     def _unknown(self, name: str) -> OutcomeUnknownError:
-        known = self._journal.memory.steps_of(self.turn)[name]
+        known = self._memory.steps_of(self.turn)[name]
         return unknown_error(self._journal.session, suffix(self.turn, name), known)
+
+
+class FinishedSteps(StepRunner):
+    """The steps of a turn that has ended well, for a program that runs from its start again: they return what they returned.
+
+    Nothing is written, and no step runs that may have had an effect.
+    """
+
+    def __init__(self, journal: Journal, memory: SessionMemory, scope: Scope, *, threads: bool) -> None:
+        self.finished = memory
+        """What was known when the turn ended."""
+        super().__init__(journal, memory.turn, scope, threads=threads)
+
+    @property
+    def _memory(self) -> SessionMemory:
+        return self.finished
+
+    async def question(self, kind: str, args: str, ask: Callable[[str], Awaitable[T]]) -> T:
+        """Return the answer that the question got."""
+        del ask
+        use = self._questions.take(Identity(f"?{kind}", args), attempts_around())
+        raised = self._memory.questions.get(use.name)
+        answered = None if raised is None else self._memory.answers.get(raised.id)
+        if answered is None:
+            raise self._not_stored(f"the question {use.name}")
+        # The answers of a turn are what `ask` returns: see `QuestionBroker`.
+        found: Any = (answered, answered.value)
+        return await self._in_use(use, partial(_returned, found))
+
+    async def _once(self, call: _Call, name: str) -> Any:
+        known = self._memory.steps.get(name)
+        if known is not None:
+            _check_function(call, known)
+        match decide_step(known, call.effect):
+            case Return(result):
+                return codec.decode(bytes(result), call.returns, call.name)
+            case Unknown():
+                raise self._unknown(name)
+            case Repeat() if call.effect != "unsafe":
+                # It failed then. It has no result, so the program has to see it fail once more, or go another way.
+                step = self._step_of(call, name)
+                with keyed(step.key), self._journal.recorder.inside(self.turn, step.name, step.key):
+                    return await self._unstored(call)
+            case _:
+                raise self._not_stored(f"{call.name}{shown(call.args, call.kwargs)}")
+
+    async def _unstored(self, call: _Call) -> Any:
+        """Call the function of a step, and store nothing."""
+        in_thread = self._threads and not is_async(call.fn)
+        called = asyncio.to_thread if in_thread else _called
+        result = await called(call.fn, *call.args, **call.kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    def _not_stored(self, what: str) -> HoldfastError:
+        session, cut = self._journal.session, self._journal.memory.turn
+        message = (
+            f"{what} does not run: turn {self.turn} of session '{session}' has ended without it, and the program repeats that turn "
+            f"because turn {cut} is not finished. If the program was changed or means turn {cut}: "
+            f'`session.turn(…, unfinished="continue")`. If it means a new turn: `unfinished="abandon"` gives up turn {cut}'
+        )
+        context = {"session_id": session, "turn": self.turn}
+        return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
+
+
+async def _returned(value: T) -> T:
+    return value
+
+
+async def _called(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return fn(*args, **kwargs)
 
 
 def attempts_around() -> Attempts:

@@ -7,6 +7,7 @@ and can be continued.
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -18,16 +19,17 @@ from holdfast import options
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec
-from holdfast.sessions.journal import IdleLock, audit
+from holdfast.sessions.journal import IdleLock, audit, finished_turns
 from holdfast.sessions.log import TurnEnded, TurnOutcome, TurnStarted
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.step_runner import StepRunner, attempts_around
+from holdfast.sessions.step_runner import FinishedSteps, StepRunner, attempts_around
 from holdfast.sessions.steps import anew, is_later, stored_step
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from holdfast.sessions.journal import Journal
+    from holdfast.sessions.log import SessionMemory
     from holdfast.sessions.steps import Attempts
 
 __all__ = ["Turn", "TurnRunner", "Unfinished"]
@@ -46,15 +48,20 @@ class Turn:
         print(turn.number)
     """
 
-    def __init__(self, journal: Journal, number: int, scope: Scope, *, threads: bool = False) -> None:
-        self.number = number
+    def __init__(self, steps: StepRunner, given: Any) -> None:
+        self.number = steps.turn
         """1, 2, 3 … in the session."""
-        self.input = journal.memory.input
+        self.input = given
         """What the turn was started with, also if it is continued with `session.turn()`."""
-        self.scope = scope
+        self.scope = steps.scope
         """The scope that cancels the turn. Use it as the parent of your own scopes."""
-        self.steps = StepRunner(journal, number, scope, threads=threads)
+        self.steps = steps
         """Runs its steps. Use `Session.step` instead."""
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the turn ended before this run of the program, and its steps only return what they returned."""
+        return isinstance(self.steps, FinishedSteps)
 
     def cancel(self) -> bool:
         """Cancel the turn; the session goes on. Return whether the turn was running.
@@ -69,11 +76,14 @@ class TurnRunner:
 
     __slots__ = (
         "_activate",
+        "_cut",
+        "_finished",
         "_journal",
         "_left_alone",
         "_left_in",
         "_outside",
         "_queue",
+        "_run",
         "_scope",
         "_threads",
         "_turn",
@@ -108,6 +118,18 @@ class TurnRunner:
         """The number of a turn that began here and has not ended, although its block is not running."""
         self._left_in: Attempts | None = None
         """The attempts of recoveries around that turn."""
+        self._run = 0
+        """The number of the first turn of this run of the program, or of the run that it continues; 0 before the first turn."""
+        self._cut: int | None = None
+        """The number of the turn that an earlier run left unfinished, until this run comes to it."""
+        self._finished: deque[SessionMemory] | None = None
+        """The turns of that run which ended well and were not repeated yet, each as it ended. They are read when they are needed."""
+
+    def load(self) -> None:
+        """Take over what the session's log holds, after it was read."""
+        self.restore_context()
+        self._cut = self.in_flight
+        self._run = self._journal.memory.run or self._cut or 0
 
     @property
     def in_flight(self) -> int | None:
@@ -136,11 +158,11 @@ class TurnRunner:
                     with self._journal.recorder.inside(turn.number):
                         yield turn
             except BaseException:
-                self._left_in = attempts
+                self._left_in = None if turn.replayed else attempts
                 await self._turn_failed(turn)
                 raise
             else:
-                await self.in_order(partial(self.end, "ok"))
+                await self._turn_done(turn)
             finally:
                 self._turn = None
                 _TURN.reset(token)
@@ -189,6 +211,8 @@ class TurnRunner:
         memory = self._journal.memory
         stored = codec.plain(given, "turn.given")
         known_by = _hash_of(stored)
+        if unfinished is None and (replayed := await self._replay(known_by)) is not None:
+            return replayed
         if unfinished == "abandon":
             await self.end("abandoned", "another turn took its place")
         elif unfinished is None:
@@ -204,9 +228,31 @@ class TurnRunner:
         elif unfinished == "retry":
             await self._begin_anew()
         self.resumed = False
+        self._cut = self._finished = None
         # The caller may have been cancelled while the turn began. Until it has the turn, the turn counts as left alone.
         self._left_alone = memory.turn
-        return Turn(self._journal, memory.turn, Scope("turn", parent=self._scope), threads=self._threads)
+        scope = Scope("turn", parent=self._scope)
+        return Turn(StepRunner(self._journal, memory.turn, scope, threads=self._threads), memory.input)
+
+    async def _replay(self, known_by: str) -> Turn | None:
+        """Return the next turn of the run that was cut, if the program begins from its start and has come to that turn."""
+        if self._cut is None or self._cut != self.in_flight:
+            return None
+        if self._finished is None:
+            self._finished = deque(await finished_turns(self._journal, self._run, self._cut))
+        if not self._finished or self._finished[0].given != known_by:
+            return None
+        self.resumed = False
+        memory = self._finished.popleft()
+        steps = FinishedSteps(self._journal, memory, Scope("turn", parent=self._scope), threads=self._threads)
+        return Turn(steps, memory.input)
+
+    async def _turn_done(self, turn: Turn) -> None:
+        if turn.replayed:
+            # The context is already what the turn, and those after it, made of it.
+            self.restore_context()
+        else:
+            await self.in_order(partial(self.end, "ok"))
 
     async def _begin_anew(self) -> None:
         """Forget what the turn in flight has done. Unsafe steps that happened, or may have, stay done."""
@@ -215,7 +261,9 @@ class TurnRunner:
         self.restore_context()
 
     async def _start_turn(self, given: Any, known_by: str) -> None:
-        started = TurnStarted(turn=self._journal.memory.turn + 1, input=given, given=known_by)
+        number = self._journal.memory.turn + 1
+        self._run = self._run or number
+        started = TurnStarted(turn=number, input=given, given=known_by, run=self._run)
         record = audit("Turn", self._journal.session, turn=started.turn, event="started")
         await self._activate()
         # What was set before the turn is saved with its start: it stays even if the turn fails.
@@ -248,6 +296,10 @@ class TurnRunner:
 
     async def _turn_failed(self, turn: Turn) -> None:
         """End a turn that was cancelled. A turn that failed ends when the next turn begins, or stays in flight."""
+        if isinstance(turn.steps, FinishedSteps) and self._finished is not None:
+            # The program may make the turn once more, for example in the next attempt of a recovery.
+            self._finished.appendleft(turn.steps.finished)
+            self.restore_context()
         # Nothing can be written any more, or the turn was abandoned inside its own block.
         if self._journal.failed is not None or self.in_flight != turn.number:
             return
