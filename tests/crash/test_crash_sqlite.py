@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from crash_check import check
 from crash_server import Server, serving
-from crash_work import WAYS, Note, Plan, read_journal
+from crash_work import WAYS, Journal, Note, Plan, read_journal
 
 from holdfast.testing import run
 
@@ -124,6 +124,17 @@ def test_another_process_at_the_same_file_goes_on(server: Server, tmp_path: Path
 @pytest.mark.parametrize("seed", range(8))
 def test_B97_a_kill_at_any_time(server: Server, tmp_path: Path, seed: int) -> None:
     killed_at_any_time(server, tmp_path, seed)
+
+
+def test_FD13_a_line_that_the_kill_cut_is_no_note(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = Journal(str(path))
+    for op in ("a.1", "a.2"):
+        journal.note("ack", op, "append")
+    whole = path.read_bytes()
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        assert [note.op for note in read_journal(path)] == ["a.1", "a.2"][: whole[:size].count(b"\n")]
 
 
 def test_one_file_killed_again_and_again(server: Server, tmp_path: Path) -> None:

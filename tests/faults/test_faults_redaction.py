@@ -275,6 +275,24 @@ def test_names_are_looked_for_at_every_depth():
     assert REDACTOR.value(nested) == {"request": [{"headers": {"Authorization": MASK, "accept": "json"}}]}
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "npm_AbCd1234EfGh5678IjKl9012MnOp3456",
+        "DefaultEndpointsProtocol=https;AccountName=x;AccountKey=abcdef123456==",
+        {"api_key": ["hunter2hunter2"]},
+        {"api_key": {"value": "hunter2hunter2"}},
+        {"outer": [{"inner": {"password": 73_911_234}}]},
+        '{"outer": {"api_key": ["hunter2hunter2"]}}',
+    ],
+)
+def test_FD4_secrets_that_used_to_pass_are_masked(value):
+    shown = repr(REDACTOR.value({"value": value}))
+    assert MASK in shown
+    for secret in ("AbCd1234", "abcdef123456", "hunter2", "73911234"):
+        assert secret not in shown
+
+
 def test_a_secret_that_is_a_name_is_masked_too():
     assert REDACTOR.value({"sk-ant-api03-AbCd1234": 1}) == {MASK: 1}
 

@@ -40,6 +40,16 @@ def test_S0_33_the_error_rate_is_strict(failed, operations, level):
     assert machine.level("error_rate") == level
 
 
+def test_B109_one_error_after_no_traffic_is_no_alarm():
+    machine = AlertMachine(Alerts())
+    assert machine.level("error_rate") == "ok"
+    assert levels(machine.operation(3_600.0, failed=True)) == []
+    # The rate is 100 %, but of one operation.
+    assert (machine.value("error_rate", 3_600.0), machine.level("error_rate")) == (1.0, "ok")
+    for second in range(30):
+        assert levels(machine.operation(3_601.0 + second, failed=False)) == []
+
+
 def test_a_few_operations_are_no_rate():
     machine = AlertMachine(Alerts(min_operations=20))
     assert [levels(machine.operation(0.0, failed=True)) for _ in range(19)] == [[]] * 19

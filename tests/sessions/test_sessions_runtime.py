@@ -40,7 +40,7 @@ async def raised(session: Session) -> Question:
     return session.pending[0]
 
 
-def test_the_manifest_is_dated_by_the_sessions_runtime(runtime):
+def test_FD13_the_manifest_is_dated_by_the_sessions_runtime(runtime):
     async def main():
         async with MemoryStore() as store:
             async with Session.open("s", store=store, runtime=runtime):
@@ -77,7 +77,7 @@ def test_the_machines_own_clock_leaves_a_store_its_own():
     assert session._store._wall is open_store("memory:")._wall
 
 
-def test_questions_expire_by_the_sessions_clock(runtime, clock):
+def test_FD13_questions_expire_by_the_sessions_clock(runtime, clock):
     async def main():
         async with MemoryStore() as store, Session.open("s", store=store, runtime=runtime) as session:
             asking = asyncio.ensure_future(session.approve("Deploy?", expires=60))
@@ -116,7 +116,7 @@ def test_a_question_nobody_answers_expires_when_that_clock_says_so(runtime, cloc
     assert asyncio.run(main()) == "SESS_INTERACTION_EXPIRED"
 
 
-def test_a_lease_in_doubt_ends_by_the_sessions_clock(runtime, clock):
+def test_FD13_a_lease_in_doubt_ends_by_the_sessions_clock(runtime, clock):
     """While the store fails, a lease is lost only when its time is over by the runtime's clock."""
 
     class Unreachable(MemoryStore):

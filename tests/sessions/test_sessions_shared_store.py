@@ -174,3 +174,15 @@ def test_FD8_a_session_that_another_owns_still_says_so(tmp_path):
             assert await session.step(square, 3) == 9
 
     asyncio.run(main())
+
+
+def test_FD13_one_who_never_had_the_lease_is_not_said_to_have_lost_it(tmp_path):
+    async def main():
+        async with Session.open("s", store=tmp_path / "s.db"):
+            with pytest.raises(HoldfastError) as raised:
+                await Session.open("s", store=tmp_path / "s.db").__aenter__()
+        return raised.value.fault
+
+    fault = asyncio.run(main())
+    assert fault.message.startswith("Session 's' is owned by ")
+    assert "lost" not in f"{fault.message} {fault.for_user()}".lower()
