@@ -385,3 +385,47 @@ def test_messages_of_other_agents_and_services_are_read(message: Any, code: str)
 def test_an_error_of_a_stream_that_no_rule_knows_is_a_cut_stream():
     assert from_stream('data: {"error": "blorp"}\n\n').code == "PROVIDER_STREAM_CUT"
     assert from_stream('data: {"error": "the blorp must be blue"}\n\n').code != "PROVIDER_STREAM_CUT"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "code"),
+    [
+        ("make: *** [deploy] Error 503", "TOOL_EXECUTION_FAILED"),
+        ("the server sent Error 503", "PROVIDER_UNAVAILABLE"),
+        ("exit status 429", "TOOL_EXECUTION_FAILED"),
+        ("status 429", "PROVIDER_RATE_LIMITED"),
+    ],
+)
+def test_the_exit_code_of_a_program_is_no_status(stderr: str, code: str):
+    assert from_process(1, stderr).code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "code"),
+    [
+        ("UsageError", "No such option: --timeout", "PROVIDER_BAD_REQUEST"),
+        ("SettingsError", "error parsing value for field ports", "PROVIDER_BAD_REQUEST"),
+        ("QueueFull", "", "TOOL_RESOURCE_BUSY"),
+        ("IndexError_", "Error in add: Error: 'd == this->d' failed", "TOOL_EXECUTION_FAILED"),
+        ("WebhookError", "signature verification failed", "AUTH_FAILED"),
+        ("ThreadError", "The thread was archived", "TOOL_FILE_NOT_FOUND"),
+        ("WorkerError", "No heartbeat from the worker for 60 s", "PROVIDER_TIMEOUT"),
+        ("QueueError", "Capacity reached, you are number 12", "PROVIDER_OVERLOADED"),
+    ],
+)
+def test_an_option_or_a_setting_is_named_like_a_failure(name: str, message: str, code: str):
+    assert recorded(name, message).code == code
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "image input is not supported",
+        "duplicate key value violates unique constraint",
+        "dimension mismatch: expected 768",
+        "json: cannot unmarshal string into Go value",
+    ],
+)
+def test_a_500_for_what_this_request_asks_is_not_retried(message: str):
+    assert not from_http(500, body={"error": {"message": message}}).retryable
+    assert from_http(503, body={"error": {"message": message}}).retryable

@@ -259,7 +259,7 @@ _STALLED = late_phrases("""
     request expired | task expired | job expired | query expired | operation expired
     did not finish in | did not complete in | did not complete within | time budget | ran out of time | wait time | waited
     not finish within | slow to respond | did not start | did not become ready | not become ready | not ready after
-    not ready within | failed to become ready
+    not ready within | failed to become ready | no heartbeat | heartbeat timeout | missed heartbeat
 """)
 _NOT_IN_TIME = late_phrases("""
     did not become ready | not become ready | not ready after | not ready within | failed to become ready | did not start within
@@ -286,7 +286,7 @@ _ABSENT = late_phrases("""
     not registered | no route matches | no collection | named | can't load | cannot load | could not load | unable to load
     isn't registered
     unknown collection | manifest unknown | is missing | no results | could not resolve to | not installed | no module named
-    cannot locate | no file | unknown topic | unknown table | unknown column | unknown database | unknown queue | unknown index
+    was deleted | been deleted | was archived | been archived | cannot locate | no file | unknown topic | unknown table | unknown column | unknown database | unknown queue | unknown index
 """)
 # What a parser of JSON prints in Go, Rust, Python, JavaScript, Java and .NET. The text that it read came from the other side.
 _PARSERS = late_phrases("""

@@ -98,7 +98,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         load vertex credentials | load credentials | credentials are required | getting credentials | login was refused
         access_refused | login denied | logon denied | acquire token | acquire a token
         obtain a token | retrieve a token | improper token | aadsts | host key verification failed | auth token found
-        in the keychain | keychain item | password is required | no password supplied | no password was | fe_sendauth
+        in the keychain | keychain item | password is required | signature verification failed | invalid signature | signature mismatch | no password supplied | no password was | fe_sendauth
         username-password pair | 无效的令牌 | 令牌无效 | 未授权 | 鉴权失败 | 身份验证
     """),
     ),

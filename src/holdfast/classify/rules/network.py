@@ -307,7 +307,7 @@ def by_words(evidence: Evidence) -> Verdict | None:
     if code == "CONN_RESET" and evidence.raised is None and turned_away(evidence):
         # The connection was not made, because of who asked for it.
         return None
-    if code == "PROVIDER_TIMEOUT" and (evidence.matches(SETTING_OF_TIME) or NOT_STARTED.search(evidence.text)):
+    if code == "PROVIDER_TIMEOUT" and (evidence.matches(SETTING_OF_TIME | _USAGE) or NOT_STARTED.search(evidence.text)):
         return None
     # A wrapper's "connection error" is less exact than its cause.
     vague = code in ("CONN_RESET", "PROVIDER_TIMEOUT") and evidence.raised is not None
@@ -323,6 +323,13 @@ def in_stderr(evidence: Evidence) -> Verdict | None:
         return None
     code = _unless_other(evidence, evidence.first_match(_IN_STDERR))
     return None if code is None else _placed(code)
+
+
+_USAGE = phrases("""
+    no such option | unknown option | unrecognized option | unknown parameter | unexpected keyword | invalid option | unknown field
+    unknown argument
+""")
+"""An option that does not exist may be called timeout."""
 
 
 # Package managers and compilers "resolve" names too, but not those of hosts.

@@ -257,7 +257,7 @@ def explained(evidence: Evidence) -> Verdict | None:
     """
     if evidence.raised is None or evidence.source not in _WRITTEN or len(evidence.text.split(maxsplit=2)) <= 2:
         return None
-    return Verdict(code="TOOL_EXECUTION_FAILED", weak=True) if find_late(evidence.text) & _DENIES else None
+    return Verdict(code="TOOL_EXECUTION_FAILED", weak=True) if find_late(evidence.text) & (_DENIES | _FAILED) else None
 
 
 _ANSWERED_NO = re.compile(r"['\"]ok['\"]: ?false\b")

@@ -197,7 +197,19 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("TOOL_RESOURCE_BUSY", ("locked", "busy", "deadlock", "notready", "serializationfail")),
     ("SYS_CANCELLED", ("cancelled", "canceled", "aborterror")),
     # These stand last: they say least.
-    ("PROVIDER_BAD_REQUEST", ("invalid", "misconfigur", "configurationerror", "mismatch", "malformed")),
+    (
+        "PROVIDER_BAD_REQUEST",
+        (
+            "invalid",
+            "misconfigur",
+            "configurationerror",
+            "configerror",
+            "settingserror",
+            "usageerror",
+            "mismatch",
+            "malformed",
+        ),
+    ),
 )
 """Words in the names of classes that no table lists. Most libraries use similar names for similar failures."""
 _INNER = re.compile(r"\braised (\w{3,80})>")
@@ -244,7 +256,7 @@ _OS_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         IsADirectoryError NotADirectoryError FileExistsError ChildProcessError ProcessLookupError
     """),
     ),
-    ("TOOL_RESOURCE_BUSY", class_names("BlockingIOError InterruptedError")),
+    ("TOOL_RESOURCE_BUSY", class_names("BlockingIOError InterruptedError QueueFull QueueEmpty")),
 )
 _TIMEOUTS = class_names("TimeoutError TooSlowError FunctionTimedOut TimeLimitExceeded SoftTimeLimitExceeded")
 _DATABASE = class_names("DatabaseError OperationalError IntegrityError ProgrammingError InterfaceError DataError")

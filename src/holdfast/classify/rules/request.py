@@ -183,7 +183,8 @@ def missing_capability(evidence: Evidence) -> Verdict | None:
     if evidence.exit_code is not None and evidence.status is None and "model" not in evidence.text:
         # An option or an engine that a tool does not support is not a capability of a model.
         return None
-    rejected = evidence.status is None or 400 <= evidence.status < 500 or evidence.status == 501
+    # Local runtimes send 500 for what they do not support.
+    rejected = evidence.status is None or 400 <= evidence.status <= 501
     return Verdict(code="PROVIDER_CAPABILITY_MISSING") if rejected and evidence.raised is None else None
 
 
@@ -205,7 +206,10 @@ _REJECTED_PART = phrases("""
 _SERVER_DEFECT = phrases("""
     object is not subscriptable | object has no attribute | unsupported operand type | object is not iterable
     object is not callable | cannot read properties of | is not a function | value is not callable
-    raise_exception
+    raise_exception | notimplementederror | unable to generate parser | failed to parse input | invalid file magic
+    cannot unmarshal | dimension mismatch | wrong dimension | vector dimension | violates unique | violates foreign
+    violates not-null | violates check | duplicate key | invalid input syntax | unknown column | no such table | no such column
+    requires --jinja | mmproj
 """)
 # The server's own statement names something that its database lacks.
 _SCHEMA_LACKS = re.compile(
