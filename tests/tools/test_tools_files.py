@@ -6,12 +6,13 @@ import asyncio
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import CircuitOpenError, Fault, HoldfastError, InvalidError, Runtime, Scope
 from holdfast.policies.circuit import BRIDGE
-from holdfast.tools import Toolbox, bash, edit_file, read_file, search
+from holdfast.tools import Toolbox, bash, edit_file, process_tool, read_file, search
 from holdfast.tools import files as files_module
 
 
@@ -271,3 +272,16 @@ def test_S0_27_a_file_system_that_fails_five_times_has_its_circuit_opened_for_al
         finish(box.call("search", {"pattern": "x"}))
     assert raised.value.circuit == "service:file-system"
     assert runtime.registry.get("service:file-system").circuit == BRIDGE
+
+
+def test_S0_27_agents_of_one_service_share_its_circuit():
+    def agent(name: str) -> Any:
+        return process_tool(
+            name, ["bash", "-c", "echo 'fetch failed' >&2; exit 1"], effect="unsafe", service="agent-sdk"
+        )
+
+    box = Toolbox([agent("coder"), agent("reviewer")], runtime=Runtime())
+    codes = [finish(box.outcome(name)).fault.code for name in ("coder", "reviewer", "coder", "reviewer", "coder")]
+    assert set(codes) == {"TOOL_OUTCOME_UNKNOWN"}
+    ended = finish(box.outcome("reviewer"))
+    assert (ended.fault.code, ended.fault.context["circuit"]) == ("CIRCUIT_OPEN", "service:agent-sdk")

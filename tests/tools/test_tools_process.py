@@ -300,7 +300,7 @@ def test_the_budget_around_stops_the_program_before_its_time_is_over(token):
             began = time.monotonic()
             with pytest.raises(ProcessTimeoutError) as raised:
                 await run(["bash", "-c", "echo part; sleep 30"])
-            assert time.monotonic() - began <= 1.0
+            assert time.monotonic() - began < 3
         return raised.value
 
     error = finish(main())
@@ -470,6 +470,7 @@ def test_arguments_that_are_too_long_are_named():
         ("kill -SEGV $$", "TOOL_CRASHED", True),
         ("echo 'fatal: Out of memory, malloc failed' >&2; exit 128", "TOOL_OUT_OF_MEMORY", True),
         ("echo 'connect: Connection refused' >&2; exit 7", "CONN_REFUSED", True),
+        ("echo 'connect: Connection timed out' >&2; exit 28", "CONN_TIMEOUT", True),
         ("echo 'permission denied' >&2; exit 1", "TOOL_FORBIDDEN", False),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import subprocess
@@ -46,7 +45,7 @@ import asyncio
 from holdfast import Session, OutcomeUnknownError
 from holdfast.tools import bash
 
-shell = bash({str(tmp_path)!r})
+shell = bash({str(tmp_path)!r}, guarded=True)
 
 async def main():
     async with Session.open("work", store="sqlite:{tmp_path}/work.db") as session:
@@ -67,8 +66,27 @@ asyncio.run(main())
     again = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert again.stdout == "unknown TOOL_OUTCOME_UNKNOWN\n"
     assert (tmp_path / "calls").read_text() == "x\n"
-    for line in living(token):  # nobody ended what the killed process had started
-        os.kill(int(line.split()[0]), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV], ids=["killed", "crashed"])
+def test_a_guarded_program_ends_with_the_process_that_started_it_however_that_dies(token, how):
+    program = (
+        "import asyncio\nfrom holdfast.tools import run\n"
+        "async def main():\n"
+        "    async with run(['bash', '-c', 'setsid sleep 60 & sleep 60 & echo up; wait'], guarded=True) as process:\n"
+        "        async for line in process.lines(): print(line, flush=True)\n"
+        "asyncio.run(main())"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout.readline() == "up\n"
+    assert len(living(token)) >= 3
+    parent.send_signal(how)
+    parent.wait()
+    parent.stdout.close()
+    until = time.monotonic() + 10
+    while living(token) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert living(token) == []
 
 
 # --- budgets, recoveries, blocks ---

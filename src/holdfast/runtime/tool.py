@@ -146,6 +146,7 @@ def tool(
     input: Any = None,  # noqa: A002 - the word of every tool API
     output: Any = None,
     output_cap: int | None = None,
+    service: str = "",
     verify: Callable[..., Verdict | Awaitable[Verdict]] | None = None,
     check: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
@@ -163,6 +164,7 @@ def tool(
     codes: which failures are retried, such as `{"TOOL_RESOURCE_BUSY": True, "TOOL_TIMEOUT": False}`; others as their code says.
     name, description, input, output, output_cap: what a `Toolbox` shows to a model, where the function's own name, docstring
         and signature do not say it; and how many bytes of a result the model gets.
+    service: what it depends on, such as `agent-sdk`; that has a circuit of its own in a `Toolbox`.
     verify: for unsafe tools: a function that finds out whether a call happened, after a crash or a failure that leaves it open. It
         gets the call's `call_key()` and its arguments, and returns `Happened(result)`, `NOT_HAPPENED` or `CANNOT_TELL`. It is retried
         like a read; if it fails, the outcome stays unknown.
@@ -188,6 +190,7 @@ def tool(
         input=input,
         output=output,
         output_cap=output_cap,
+        service=service,
         verify=verify,
         check=check,
         checks_arguments=takes_arguments(check),

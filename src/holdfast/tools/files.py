@@ -208,8 +208,7 @@ def search(root: str | os.PathLike[str] = ".", *, timeout: float | None = None) 
         asked = {"pattern": pattern, "inside": inside, "glob": glob, "limit": limit, "ignore_case": ignore_case}
         finished = await run_for_tool(
             [sys.executable, "-I", "-S", _WORKER],
-            "read",
-            timeout,
+            contract,
             {
                 "input": msgspec.json.encode(asked),
                 "cwd": confined.path,

@@ -33,6 +33,7 @@ from holdfast._platform import need_posix, need_selector_loop
 from holdfast.faults import InvalidError
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.tools.environment import filtered_environment
+from holdfast.tools.guard import guarded_mark
 from holdfast.tools.output import Chunk, KeptOutput, LineSplitter
 from holdfast.tools.process_error import Finished, ProcessError, StopReason, failure_of, not_started
 from holdfast.tools.process_tree import MARK, ProcessTree, new_mark
@@ -81,6 +82,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     output_cap: int | None = 67_108_864
     check: bool = True
     leftovers: Leftovers = "kill"
+    guarded: bool = False
 
     @classmethod
     def of(cls, command: Sequence[str | os.PathLike[str]], given: RunOptions) -> Command:
@@ -116,6 +118,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         options.count("run.output_cap", self.output_cap, optional=True)
         options.one_of("run.stdin", self.stdin, ("closed", "pipe", "inherit"))
         options.one_of("run.leftovers", self.leftovers, ("kill", "leave"))
+        options.flag("run.guarded", self.guarded)
         if self.input is not None and self.stdin != "closed":
             raise InvalidError.saying("run.input", 'stdin="closed" beside it', f'stdin="{self.stdin}"')
 
@@ -137,6 +140,7 @@ class RunOptions(TypedDict, total=False):
     output_cap: int | None
     check: bool
     leftovers: Leftovers
+    guarded: bool
 
 
 def run(command: Sequence[str | os.PathLike[str]], **given: Unpack[RunOptions]) -> Run:
@@ -165,6 +169,7 @@ def run(command: Sequence[str | os.PathLike[str]], **given: Unpack[RunOptions]) 
     check: raise if the exit code is not 0 (True).
     leftovers: what happens to processes that the program leaves running when it ends. They are killed, or with `"leave"` left
         and listed in `Finished.leftovers`.
+    guarded: end the program also if this process is killed. A small shell waits for that (Linux only).
 
     Raises `ProcessError`, which holds a classified fault and all output so far, if the program cannot be started, fails, or is
     stopped; after a limit it is a `TimeoutError` too. Wrong options raise `InvalidError`. If the caller is cancelled, or leaves
@@ -227,7 +232,7 @@ class Process:
         need_selector_loop("running a program", loop)
         self.command = command
         self._began = loop.time()
-        self._mark = new_mark()
+        self._mark = new_mark(guarded_mark() if command.guarded else "")
         self._popen = self._spawn()
         self.pid = self._popen.pid
         self._tree = ProcessTree(self.pid, self._mark)

@@ -40,10 +40,10 @@ class Member(msgspec.Struct, frozen=True):
     zombie: bool = False
 
 
-def new_mark() -> str:
+def new_mark(prefix: str = "") -> str:
     """Return a mark for a new tree. It holds the marks of the trees that this process is part of itself."""
     outer = os.environ.get(MARK, "")
-    own = os.urandom(8).hex()
+    own = f"{prefix}.{os.urandom(8).hex()}" if prefix else os.urandom(8).hex()
     return f"{outer}/{own}" if outer else own
 
 

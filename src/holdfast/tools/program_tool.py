@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.faults import InvalidError
+from holdfast.faults import InvalidError, Kind, Scope
 from holdfast.policies.decide import is_repeatable
 from holdfast.runtime.callables import name_of
 from holdfast.runtime.tool import ToolContract, call_key, takes_arguments
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from holdfast.faults import Code
+    from holdfast.faults import Code, Fault
     from holdfast.policies import Effect, Tries
     from holdfast.tools.process import RunOptions
     from holdfast.tools.process_error import Finished
@@ -53,6 +53,8 @@ def process_tool(
     check: Callable[..., Any] | None = None,
     output_cap: int | None = None,
     grace: float = 5.0,
+    guarded: bool = False,
+    service: str = "",
 ) -> Tool:
     """Return a tool that runs a program, and whose result is what the program prints to stdout.
 
@@ -65,7 +67,9 @@ def process_tool(
         typed parameters that returns the command. There is no shell, so an argument cannot become a second command.
     effect, retry, codes, verify, check, output_cap: as for `@tool`. With `effect="keyed"` the program finds the key of the call
         in HOLDFAST_CALL_KEY.
-    timeout, idle, grace, cwd, env, pass_secrets: as for `run`.
+    timeout, idle, grace, guarded, cwd, env, pass_secrets: as for `run`.
+    service: what the program depends on, such as `agent-sdk`. It has a circuit of its own, `service:agent-sdk`, which opens for a minute
+        after five failures in a row, and all tools with this service share it.
 
     A failed call raises `ProcessError` with all output so far. Wrong options raise `InvalidError`.
     """
@@ -82,12 +86,19 @@ def process_tool(
         check=check,
         checks_arguments=takes_arguments(check),
         output_cap=output_cap,
+        service=service,
     )
+    given: RunOptions = {
+        "cwd": cwd,
+        "env": env,
+        "pass_secrets": pass_secrets,
+        "idle": idle,
+        "grace": grace,
+        "guarded": guarded,
+    }
 
     async def call(**arguments: Any) -> str:
-        options: RunOptions = {"cwd": cwd, "env": env, "pass_secrets": pass_secrets, "idle": idle, "grace": grace}
-        finished = await run_for_tool(build(**arguments), effect, timeout, options)
-        return finished.stdout
+        return (await run_for_tool(build(**arguments), contract, given)).stdout
 
     call.__name__ = call.__qualname__ = name
     # The schema is that of the function that builds the command.
@@ -95,23 +106,27 @@ def process_tool(
     return Tool(call, contract, ends_itself=grace + 3.0)
 
 
-async def run_for_tool(argv: Sequence[str], effect: Effect, limit: float | None, options: RunOptions) -> Finished:
+async def run_for_tool(argv: Sequence[str], contract: ToolContract, options: RunOptions) -> Finished:
     """Run a program for a call of a tool. Its time limit is that of the call."""
     env = {**(options.get("env") or {}), **({CALL_KEY: key} if (key := call_key()) else {})}
-    command = Command.of(argv, {**options, "env": env, "timeout": TIME_LIMIT.get() or limit})
+    command = Command.of(argv, {**options, "env": env, "timeout": TIME_LIMIT.get() or contract.timeout})
     try:
         return await Run(command)
     except ProcessError as error:
-        raise _final(error, effect) from error.__cause__
+        error.fault = _final(error, contract)
+        raise
 
 
-def _final(error: ProcessError, effect: Effect) -> ProcessError:
-    """Return the error of a program. If it ended by itself and must not run twice, it is not retried."""
+def _final(error: ProcessError, contract: ToolContract) -> Fault:
+    """Return the fault of a program. If it ended by itself and must not run twice, it is not retried."""
     fault = error.fault
+    if contract.service and fault.kind is Kind.TRANSIENT:
+        # The circuit of the service counts it, not the one of this tool alone.
+        fault = msgspec.structs.replace(fault, scope=Scope.CONNECTION)
     ended_itself = error.finished is not None and "limit" not in fault.context
-    if ended_itself and fault.retryable and not fault.maybe_executed and not is_repeatable(effect):
-        error.fault = msgspec.structs.replace(fault, retryable=False)
-    return error
+    if ended_itself and fault.retryable and not fault.maybe_executed and not is_repeatable(contract.effect):
+        fault = msgspec.structs.replace(fault, retryable=False)
+    return fault
 
 
 def _template(name: str, command: Sequence[str]) -> tuple[Callable[..., list[str]], dict[str, Any]]:

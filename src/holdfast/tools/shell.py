@@ -39,6 +39,7 @@ def bash(
     timeout: float | None = None,
     idle: float | None = None,
     grace: float = 5.0,
+    guarded: bool = False,
 ) -> Tool:
     """Return the tool `bash`: it runs a command in a shell that starts in `root`. It is unsafe: Holdfast never repeats it.
 
@@ -53,7 +54,7 @@ def bash(
     allow: names of the only programs that may be started. Then there is no shell: pipes, redirections, variables and wildcards are
         rejected, because each could start another program. A listed program may still start others (`git`, `find`, `make` can).
     env, pass_secrets: variables to add, and variables with secrets to pass on. All others that hold secrets are left out.
-    timeout, idle, grace: as for `run`. By default a call may take 300 s. Background jobs end with the command.
+    timeout, idle, grace, guarded: as for `run`. By default a call may take 300 s. Background jobs end with the command.
     """
     confined = Root(root)
     listed = None if allow is None else frozenset(allow)
@@ -70,8 +71,9 @@ def bash(
             "pass_secrets": pass_secrets,
             "idle": idle,
             "grace": grace,
+            "guarded": guarded,
         }
-        finished = await run_for_tool(argv, "unsafe", timeout, given)
+        finished = await run_for_tool(argv, contract, given)
         return finished.stdout + (f"\n[stderr]\n{finished.stderr}" if finished.stderr.strip() else "")
 
     described = "Run a command in a shell. Background jobs end with the command."
