@@ -45,7 +45,7 @@ PEERS = (
     *("litellm", "openai", "anthropic", "msgspec", "opentelemetry-sdk"),
     *("tenacity", "stamina", "backoff", "pyresilience", "nopanic", "redress", "hyx"),
     *("pybreaker", "aiobreaker", "circuitbreaker"),
-    *("langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres", "dbos"),
+    *("pykka", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres", "dbos"),
 )
 
 
