@@ -251,6 +251,25 @@ def test_misuse_is_rejected():
             VirtualActors(MemoryStore(), **options)
 
 
+def test_a_class_in_a_function_knows_its_state_and_an_annotation_nobody_can_read_is_rejected():
+    class Local(VirtualActor):
+        state: dict[str, int]
+
+        async def put(self, name: str) -> int:
+            self.state[name] = 1
+            return len(self.state)
+
+    class Unreadable(VirtualActor):
+        state: NoSuchName  # noqa: F821
+
+    async def main(rooms, *_):
+        with pytest.raises(InvalidError, match=r"Unreadable\.state"):
+            rooms.get(Unreadable, "a")
+        return await rooms.get(Local, "a").ask(Local.put, "x")
+
+    assert on_stage(main) == 1
+
+
 # --- real stores and real processes ---
 
 

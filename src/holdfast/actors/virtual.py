@@ -21,10 +21,12 @@ memory equals what is stored, or is dropped.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
+import sys
 from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
 import msgspec
 
@@ -98,6 +100,18 @@ class VirtualActor(Actor):
 
     state: Any = None
     key: str = ""
+    __holdfast_state__: ClassVar[Any] = None
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        annotation = inspect.get_annotations(cls).get("state")
+        if isinstance(annotation, str):
+            # Read now, because only here the names around a class in a function are known.
+            frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the names around
+            with suppress(Exception):
+                annotation = eval(annotation, frame.f_globals, frame.f_locals)  # noqa: S307 - the class's own annotation
+        if annotation is not None:
+            cls.__holdfast_state__ = annotation
 
     async def save(self) -> None:
         """Store the state now, in the middle of a message. What fails later in this message does not undo it.
@@ -224,6 +238,21 @@ def _check_address(kind: Any, key: Any) -> None:
         raise InvalidError.at("get", "a class derived from VirtualActor", kind)
     if not isinstance(key, str) or not key:
         raise InvalidError.at("get", "a key that is a text", key)
+    _state_type(kind)
+
+
+def _state_type(kind: type[VirtualActor]) -> Any:
+    """Return what the annotation of `state` says; Any if there is none."""
+    declared = kind.__holdfast_state__
+    if isinstance(declared, str):
+        # A name that was defined after the class. Any is the annotation of the base class.
+        later = hints(kind).get("state", Any)
+        declared = declared if later is Any else later
+    if isinstance(declared, str):
+        raise InvalidError.saying(
+            f"{kind.__name__}.state", "an annotation that can be read while the program runs", declared
+        )
+    return Any if declared is None else declared
 
 
 def _check_method(kind: type, method: Any) -> None:
@@ -445,7 +474,7 @@ class _Activation:
             capacity=given.mailbox,
             timeout=given.timeout,
         )
-        self._type: Any = hints(kind).get("state", Any)
+        self._type: Any = _state_type(kind)
         self._stored = _Stored()
         self._instance: Any = None
         self._is_lost = False
