@@ -210,7 +210,10 @@ def _addresses(worker: Worker, place: Callable[[str], str]) -> dict[str, float]:
     took: dict[str, list[float]] = {"address": [], "shared": []}
     for turn, (name, seconds) in itertools.product(range(3), took.items()):
         path = place(f"{name}{turn}")
-        seconds.append(worker.ask("by_address", path=path, sessions=BY_ADDRESS, shared=name == "shared")["wall"])
+        answer = worker.ask("by_address", path=path, sessions=BY_ADDRESS, shared=name == "shared")
+        if not answer:
+            raise SystemExit(f"sessions by address could not be measured: {worker.broken}")
+        seconds.append(answer["wall"])
     return {name: min(seconds) for name, seconds in took.items()}
 
 

@@ -66,6 +66,38 @@ def test_B103_what_a_newer_holdfast_or_another_program_wrote_is_rejected_untouch
     assert (run_sql(postgres, tables, schema), run_sql(postgres, content)) == before
 
 
+@pytest.mark.parametrize("releases", [True, False])
+def test_a_connection_is_waited_for_as_long_as_others_are_given_back(postgres, releases):
+    busy = 0.4
+
+    async def scene():
+        async with PostgresStore(postgres.url, schema=new_schema(), connections=1, busy=busy) as store:
+            engine, began = store._engine, asyncio.Event()
+
+            async def hold(seconds):
+                async with engine.connection():
+                    began.set()
+                    await asyncio.sleep(seconds)
+
+            # Four jobs of three quarters of the time, or one that never ends.
+            others = [asyncio.ensure_future(hold(busy * 0.75)) for _ in range(4)] if releases else []
+            forever = [] if releases else [asyncio.ensure_future(hold(600))]
+            await began.wait()
+            try:
+                await store.commit(CREATE)
+            finally:
+                for task in forever:
+                    task.cancel()
+                await asyncio.gather(*others, *forever, return_exceptions=True)
+            return await asyncio.gather(*others)
+
+    if releases:
+        assert asyncio.run(scene()) == [None] * 4
+    else:
+        with pytest.raises(HoldfastError, match="no connection became free in time"):
+            asyncio.run(scene())
+
+
 def test_a_wrong_schema_name_is_rejected():
     for schema in ("", "a b", 'a"b', "x" * 51):
         with pytest.raises(InvalidError):

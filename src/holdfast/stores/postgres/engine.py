@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, pq, sql
 from psycopg.rows import tuple_row
+from psycopg_pool import PoolTimeout
 
 from holdfast.faults import HoldfastError
 from holdfast.stores.failpoints import FAILPOINTS
@@ -126,6 +127,8 @@ class Engine:
         self._own: AsyncConnection[Any] | None = None
         """The connection for groups. A pool of the user's own lends one for each group instead."""
         self._lanes = Lanes(self._perform)
+        self._given_back = 0
+        """How many connections were given back that still work."""
         self._slots: WeakKeyDictionary[AsyncConnection[Any], Slot] = WeakKeyDictionary()
         slot = sql.Identifier(schema, "slot")
         path = sql.Identifier(schema).as_string()
@@ -266,7 +269,7 @@ class Engine:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
         """Lend a connection whose transactions are started by hand. It returns to the pool unchanged, or closed."""
-        connection = await self.pool.getconn(timeout=self._busy)
+        connection = await self._lent()
         own = connection.autocommit
         try:
             if not own:
@@ -282,7 +285,18 @@ class Engine:
                 # The state of the connection is not known, so nobody else may get it.
                 await connection.close()
             finally:
+                self._given_back += not connection.closed
                 await self.pool.putconn(connection)
+
+    async def _lent(self) -> AsyncConnection[Any]:
+        """Wait for a connection, as long as now and then one is given back: then it is our own jobs that are before us."""
+        while True:
+            before = self._given_back
+            try:
+                return await self.pool.getconn(timeout=self._busy)
+            except PoolTimeout:
+                if self._given_back == before:
+                    raise
 
     async def _transact(self, jobs: list[Job]) -> None:
         async with self.connection() as connection:
