@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from sessions_kit import Crash, code_of, killed, square
 from holdfast import OutcomeUnknownError, Policy, recover, tool
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.sessions import Answer, Session
+from holdfast.sessions.admin import fork_session
 from holdfast.sessions.log import TurnEnded, read_entry
+from holdfast.sessions.transfer import export_lines, import_lines
 from holdfast.stores import MemoryStore
 from holdfast.testing import run
 
@@ -568,3 +571,71 @@ def test_another_input_than_that_of_the_next_turn_continues_the_cut_one_or_raise
         assert await outcomes(store) == ["ok", "ok", "ok"]
 
     run(main())
+
+
+@pytest.mark.parametrize("way", ["on_crash", "unfinished"])
+def test_a_run_that_was_given_up_is_not_repeated_later(way: str) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: fixed_program(session, "plan", "build", die_in=2))
+        if way == "on_crash":
+            await killed(store, lambda session: fixed_program(session, "plan", "build", die_in=2), on_crash="abandon")
+        else:
+            async with Session.open("s", store=store) as session:
+                await session.abandon()
+            await killed(store, lambda session: fixed_program(session, "plan", "build", die_in=2))
+        async with Session.open("s", store=store) as session:
+            # Turns 1 and 2 belong to the run that was given up.
+            assert [number for number, _ in await fixed_program(session, "plan", "build")] == [3, 3, 4, 4]
+
+    run(main())
+    assert DONE == ["1a", "1b", "2a", "1a", "1b", "2a", "2b"]
+
+
+@pytest.mark.parametrize("copy", ["fork", "import", "checkpoint"])
+def test_a_copy_of_a_cut_session_repeats_its_turns_too(copy: str) -> None:
+    async def main() -> None:
+        store, name = MemoryStore(), "s"
+        work = partial(fixed_program, die_in=2) if copy != "checkpoint" else saving_program
+        await killed(store, lambda session: work(session, "plan", "build"))
+        if copy == "fork":
+            name = "other"
+            await fork_session(store, "s", name)
+        elif copy == "import":
+            lines = [line async for line in export_lines(store, "s", exact=True)]
+            store = MemoryStore()
+            await import_lines(store, lines)
+        async with Session.open(name, store=store) as session:
+            assert [number for number, _ in await fixed_program(session, "plan", "build")] == [1, 1, 2, 2]
+
+    run(main())
+    assert DONE == ["1a", "1b", "2a", "2b"]
+
+
+async def saving_program(session: Session, *names: str) -> None:
+    """As `fixed_program`, and a checkpoint holds the cut turn."""
+    try:
+        await fixed_program(session, *names, die_in=2)
+    except Crash:
+        session.context["saved"] = True
+        await session.checkpoint()
+        assert await session._store.checkpoint("s") is not None
+        raise
+
+
+def test_turns_that_were_dropped_from_the_log_are_not_repeated() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: saving_program(session, "plan", "build"))
+        checkpoint = await store.checkpoint("s")
+        assert checkpoint is not None
+        await store.compact("s", checkpoint.offset)
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(HoldfastError) as raised:
+                await fixed_program(session, "plan", "build")
+            assert code_of(raised.value) == "SESS_TURN_CONCURRENT"
+            async with session.turn("build") as turn:
+                assert (turn.number, await session.step(charge, "2a")) == (2, "charged 2a")
+
+    run(main())
+    assert DONE == ["1a", "1b", "2a"]

@@ -186,7 +186,9 @@ async def finished_turns(journal: Journal, first: int, before: int) -> list[Sess
                 finished[turn].apply(body, entry.id)
             case _:
                 pass
-        memory.take(journal.session, entry)
+        # The context is not needed, and its changes do not fit a log whose beginning was dropped.
+        if body is not None and not isinstance(body, ContextSaved):
+            memory.apply(body, entry.id)
     return list(finished.values())
 
 

@@ -77,6 +77,7 @@ class TurnRunner:
     __slots__ = (
         "_activate",
         "_cut",
+        "_cut_run",
         "_finished",
         "_journal",
         "_left_alone",
@@ -122,6 +123,8 @@ class TurnRunner:
         """The number of the first turn of this run of the program, or of the run that it continues; 0 before the first turn."""
         self._cut: int | None = None
         """The number of the turn that an earlier run left unfinished, until this run comes to it."""
+        self._cut_run = 0
+        """The number of the first turn of that earlier run."""
         self._finished: deque[SessionMemory] | None = None
         """The turns of that run which ended well and were not repeated yet, each as it ended. They are read when they are needed."""
 
@@ -129,7 +132,8 @@ class TurnRunner:
         """Take over what the session's log holds, after it was read."""
         self.restore_context()
         self._cut = self.in_flight
-        self._run = self._journal.memory.run or self._cut or 0
+        # Earlier versions did not store which turns belong to one run. Such a turn is a run of its own.
+        self._cut_run = self._journal.memory.run or self._cut or 0
 
     @property
     def in_flight(self) -> int | None:
@@ -227,6 +231,9 @@ class TurnRunner:
             )
         elif unfinished == "retry":
             await self._begin_anew()
+        if self._cut == memory.turn:
+            # This run continues the earlier one. If that turn was given up, another run begins with this turn.
+            self._run = self._cut_run
         self.resumed = False
         self._cut = self._finished = None
         # The caller may have been cancelled while the turn began. Until it has the turn, the turn counts as left alone.
@@ -239,10 +246,10 @@ class TurnRunner:
         if self._cut is None or self._cut != self.in_flight:
             return None
         if self._finished is None:
-            self._finished = deque(await finished_turns(self._journal, self._run, self._cut))
+            self._finished = deque(await finished_turns(self._journal, self._cut_run, self._cut))
         if not self._finished or self._finished[0].given != known_by:
             return None
-        self.resumed = False
+        self.resumed, self._run = False, self._cut_run
         memory = self._finished.popleft()
         steps = FinishedSteps(self._journal, memory, Scope("turn", parent=self._scope), threads=self._threads)
         return Turn(steps, memory.input)
