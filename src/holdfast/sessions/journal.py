@@ -38,12 +38,8 @@ from holdfast.sessions.log import (
     ContextSaved,
     EntryBody,
     SessionMemory,
-    StepEnded,
-    TurnEnded,
-    TurnStarted,
     difference,
     new_entry,
-    read_entry,
 )
 from holdfast.sinks.audit_records import audit_of
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
@@ -68,7 +64,6 @@ __all__ = [
     "Recorder",
     "audit",
     "entries_of",
-    "finished_turns",
     "fresh_id",
     "memory_of",
     "read_memory",
@@ -162,34 +157,6 @@ async def read_memory(store: Store, session: str) -> Read:
     if seen < top:
         raise damaged(session, f"its log ends at entry {seen}, and had {top}")
     return Read(memory, seen, 0 if checkpoint is None else len(bytes(checkpoint.snapshot)), log)
-
-
-async def finished_turns(journal: Journal, first: int, before: int) -> list[SessionMemory]:
-    """Return the turns from `first` to the one before `before` that ended well, each as the memory when it ended.
-
-    A turn whose beginning was dropped from the log is left out.
-    """
-    if first >= before:
-        return []
-    memory, started = SessionMemory(version=VERSION), set[int]()
-    finished: dict[int, SessionMemory] = {}
-    oldest = (await journal.store.session(journal.session)).oldest
-    async for entry in entries_of(journal.store, journal.session, oldest - 1):
-        match body := read_entry(journal.session, entry):
-            case TurnStarted(turn=turn):
-                started.add(turn)
-            case TurnEnded(turn=turn, outcome="ok") if turn in started and first <= turn < before:
-                # The end of a turn makes new dicts, so this shallow copy keeps the turn's own.
-                finished[turn] = msgspec.structs.replace(memory)
-            case StepEnded(turn=turn) if turn in finished:
-                # Somebody resolved it after its turn had ended.
-                finished[turn].apply(body, entry.id)
-            case _:
-                pass
-        # The context is not needed, and its changes do not fit a log whose beginning was dropped.
-        if body is not None and not isinstance(body, ContextSaved):
-            memory.apply(body, entry.id)
-    return list(finished.values())
 
 
 async def _find_session_steps(store: Store, session: str, memory: SessionMemory, oldest: int, last: int) -> None:

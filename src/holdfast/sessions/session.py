@@ -132,16 +132,7 @@ class Session:
         runtime: Runtime | None,
         interactors: Iterable[Interactor],
     ) -> None:
-        options.one_of("session.on_drift", on_drift, ("warn", "refuse", "accept"))
-        options.one_of("session.on_crash", on_crash, ("resume", "abandon"))
-        if started_with["mode"] == "allowlist":
-            # It would approve only the tools of a list. Sessions approve no tools, so it would silently be `ask`.
-            raise InvalidError.saying(
-                "session.mode", "ask or yolo, because there is no list of allowed tools yet", "allowlist"
-            )
-        options.one_of("session.mode", started_with["mode"], ("ask", "yolo"))
-        options.seconds("session.lease", lease)
-        options.flag("session.threads", threads)
+        _check_options(started_with["mode"], on_drift, on_crash, lease, threads=threads)
         self.id = session
         """The session's id, as it was given to `Session.open`."""
         self.sign_in: Callable[[Fault], Awaitable[DeviceCode]] | None = None
@@ -735,6 +726,19 @@ class Session:
         """Stop working: another process owns the session now."""
         self._journal.failed = fault
         self._scope.cancel("cap")
+
+
+def _check_options(mode: str, on_drift: str, on_crash: str, lease: float, *, threads: bool) -> None:
+    options.one_of("session.on_drift", on_drift, ("warn", "refuse", "accept"))
+    options.one_of("session.on_crash", on_crash, ("resume", "abandon"))
+    if mode == "allowlist":
+        # It would approve only the tools of a list. Sessions approve no tools, so it would silently be `ask`.
+        raise InvalidError.saying(
+            "session.mode", "ask or yolo, because there is no list of allowed tools yet", "allowlist"
+        )
+    options.one_of("session.mode", mode, ("ask", "yolo"))
+    options.seconds("session.lease", lease)
+    options.flag("session.threads", threads)
 
 
 def _store_clock(runtime: Runtime | None) -> Clock | None:

@@ -166,18 +166,7 @@ async def export_lines(store: Store, session: str, *, exact: bool = False, plain
     _check_plain(store, plain=plain)
     record = await store.session(session)
     mask = None if exact else Mask(process_redactor())
-    head = _Head(
-        schema=SCHEMA,
-        session=session,
-        state=record.state,
-        epoch=record.epoch,
-        oldest=record.oldest,
-        top=record.top,
-        created_at=record.created_at,
-        last_at=record.last_at,
-        manifest=decode_manifest(session, bytes(record.manifest)),
-    )
-    yield msgspec.json.encode(_Line(head=head))
+    yield msgspec.json.encode(_Line(head=_head_of(record)))
     checkpoint = await store.checkpoint(session)
     # Skip a checkpoint that was written after the head was read, because it covers entries that are not exported.
     if checkpoint is not None and checkpoint.offset <= record.top:
@@ -204,6 +193,20 @@ async def export_lines(store: Store, session: str, *, exact: bool = False, plain
             kept_record = msgspec.structs.replace(kept_record, decrypted=True)
         yield msgspec.json.encode(_Line(audit=_masked(kept_record, "payload", mask)))
     yield msgspec.json.encode(_Line(end=_End(entries=entries, audit=records, claims=claims)))
+
+
+def _head_of(record: SessionRecord) -> _Head:
+    return _Head(
+        schema=SCHEMA,
+        session=record.id,
+        state=record.state,
+        epoch=record.epoch,
+        oldest=record.oldest,
+        top=record.top,
+        created_at=record.created_at,
+        last_at=record.last_at,
+        manifest=decode_manifest(record.id, bytes(record.manifest)),
+    )
 
 
 def _check_plain(store: Store, *, plain: bool) -> None:
@@ -294,6 +297,8 @@ class _SessionFile:
         elif part.entry is not None:
             self._entry(part.entry, number)
         elif part.claim is not None:
+            if not _digest(part.claim.body_hash):
+                raise _invalid(number, f"claim {part.claim.id!r} has no hash of its message")
             self._claims.append(part.claim)
         elif part.audit is not None:
             self._audit.append(part.audit)
@@ -357,7 +362,7 @@ class _SessionFile:
             state=state,
             entries=tuple(NewEntry(type=entry.type, id=entry.id, body=bytes(entry.body)) for entry in self._entries),
             checkpoint=self._new_checkpoint(head),
-            claims=tuple(_new_claim(claim, head, number) for number, claim in enumerate(self._claims, 1)),
+            claims=tuple(_new_claim(claim, head) for claim in self._claims),
             audit=(*map(_resealed, self._audit), arrival),
         )
 
@@ -446,15 +451,12 @@ def _digest(text: str) -> bytes:
         return b""
 
 
-def _new_claim(claim: _Claim, head: _Head, number: int) -> StoredClaim:
+def _new_claim(claim: _Claim, head: _Head) -> StoredClaim:
     moved = head.oldest - 1
-    digest = _digest(claim.body_hash)
-    if not digest:
-        raise _invalid(number, f"claim {claim.id!r} has no hash of its message")
     return StoredClaim(
         client=claim.client,
         id=claim.id,
-        body_hash=digest,
+        body_hash=_digest(claim.body_hash),
         at=claim.at,
         # The log is numbered from 1 again. The entry of an old claim may have been compacted away.
         first=max(0, claim.first - moved),

@@ -19,8 +19,16 @@ from holdfast import options
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec
-from holdfast.sessions.journal import IdleLock, audit, finished_turns
-from holdfast.sessions.log import TurnEnded, TurnOutcome, TurnStarted
+from holdfast.sessions.journal import VERSION, IdleLock, audit, entries_of
+from holdfast.sessions.log import (
+    ContextSaved,
+    SessionMemory,
+    StepEnded,
+    TurnEnded,
+    TurnOutcome,
+    TurnStarted,
+    read_entry,
+)
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.step_runner import FinishedSteps, StepRunner, attempts_around
 from holdfast.sessions.steps import anew, is_later, stored_step
@@ -29,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from holdfast.sessions.journal import Journal
-    from holdfast.sessions.log import SessionMemory
     from holdfast.sessions.steps import Attempts
 
 __all__ = ["Turn", "TurnRunner", "Unfinished"]
@@ -246,7 +253,7 @@ class TurnRunner:
         if self._cut is None or self._cut != self.in_flight:
             return None
         if self._finished is None:
-            self._finished = deque(await finished_turns(self._journal, self._cut_run, self._cut))
+            self._finished = deque(await _finished_turns(self._journal, self._cut_run, self._cut))
         if not self._finished or self._finished[0].given != known_by:
             return None
         self.resumed, self._run = False, self._cut_run
@@ -329,6 +336,34 @@ class TurnRunner:
         session = self._journal.session
         message = f"Session '{session}' cannot start a turn: {why}"
         return HoldfastError(Fault.of("SESS_TURN_CONCURRENT", message, context={"session_id": session}))
+
+
+async def _finished_turns(journal: Journal, first: int, before: int) -> list[SessionMemory]:
+    """Return the turns from `first` to the one before `before` that ended well, each as the memory when it ended.
+
+    A turn whose beginning was dropped from the log is left out.
+    """
+    if first >= before:
+        return []
+    memory, started = SessionMemory(version=VERSION), set[int]()
+    finished: dict[int, SessionMemory] = {}
+    oldest = (await journal.store.session(journal.session)).oldest
+    async for entry in entries_of(journal.store, journal.session, oldest - 1):
+        match body := read_entry(journal.session, entry):
+            case TurnStarted(turn=turn):
+                started.add(turn)
+            case TurnEnded(turn=turn, outcome="ok") if turn in started and first <= turn < before:
+                # The end of a turn makes new dicts, so this shallow copy keeps the turn's own.
+                finished[turn] = msgspec.structs.replace(memory)
+            case StepEnded(turn=turn) if turn in finished:
+                # Somebody resolved it after its turn had ended.
+                finished[turn].apply(body, entry.id)
+            case _:
+                pass
+        # The context is not needed, and its changes do not fit a log whose beginning was dropped.
+        if body is not None and not isinstance(body, ContextSaved):
+            memory.apply(body, entry.id)
+    return list(finished.values())
 
 
 def _hash_of(given: Any) -> str:
