@@ -15,7 +15,7 @@ is alive.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Required, TypedDict, cast
 
 import msgspec
 
@@ -194,7 +194,8 @@ class BashStream:
     async def _events(self) -> AsyncIterator[StreamEvent]:
         process, command = self._process, self._command
         if process is None or not isinstance(command, tuple):
-            yield self._event("error", {"response": command, "error": command["error"]})  # type: ignore[call-overload]
+            rejected: Any = command
+            yield self._event("error", {"response": rejected, "error": rejected["error"]})
             return
         try:
             async for chunk in process:
@@ -202,7 +203,7 @@ class BashStream:
             finished = await process.finished()
         except ProcessError as error:
             response = _failed(error, command[0], stream=True)
-            yield self._event("error", {"response": response, "error": response["error"]})
+            yield self._event("error", {"response": response, "error": response.get("error")})
         else:
             yield self._event("result", {"response": {"success": True, "data": _data(finished)}})
 
@@ -216,7 +217,7 @@ class BashStream:
 
 
 def _rejected(code: Any) -> Response:
-    return view.write(Fault.of(code), literal=True)  # type: ignore[return-value]
+    return cast("Response", view.write(Fault.of(code), literal=True))
 
 
 def _failed(error: ProcessError, command: str, *, stream: bool = False) -> Response:
@@ -232,7 +233,7 @@ def _failed(error: ProcessError, command: str, *, stream: bool = False) -> Respo
     if finished is not None:
         fault = msgspec.structs.replace(fault, partial=Partial(payload=_data(finished)))
     metadata = {"durationMs": _ms(finished)} if finished is not None else None
-    return view.write(fault, literal=True, metadata=metadata)  # type: ignore[return-value]
+    return cast("Response", view.write(fault, literal=True, metadata=metadata))
 
 
 def _data(finished: Finished) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -90,7 +90,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """From the worker: a method, or the start, raised."""
 
     fault: Fault
-    then: str
+    then: Literal["resume", "restart", "stop", "escalate"]
     """The directive."""
     kind: str
     """The class of the exception, such as `builtins:TimeoutError`."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Required, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Required, TypeAlias, TypedDict, cast
 
 import msgspec
 
@@ -280,9 +280,9 @@ class MessageSupervisor:
         await self.stop()
 
     async def _pass_on(self, name: str, child: _Child, message: Message) -> Response:
-        actor, began = child.actor, time.perf_counter()
+        actor, began, limit = child.actor, time.perf_counter(), asyncio.timeout(self._timeout)
         try:
-            async with asyncio.timeout(self._timeout) as limit:
+            async with limit:
                 answer = await actor.receive(message)
             return _with_duration(_response(answer), (time.perf_counter() - began) * 1000)
         except KeyboardInterrupt:
@@ -376,11 +376,11 @@ def _response(value: Any) -> Response:
     """Return what a handler returned as a Response."""
     match value:
         case {"success": bool()}:
-            return value  # type: ignore[no-any-return]
+            return cast("Response", value)
         case ActorError():
-            return view.failed(value)  # type: ignore[return-value]
+            return cast("Response", view.failed(value))
         case ValidationError(field=field, message=message):
-            return view.failed(Errors.validation("VALIDATION_ERROR", message, {"field": field}))  # type: ignore[return-value]
+            return cast("Response", view.failed(Errors.validation("VALIDATION_ERROR", message, {"field": field})))
         case Err():
             return _failed(value.fault)
         case Ok():
@@ -394,7 +394,7 @@ def _crash(name: str, reason: str, count: int) -> Response:
 
 
 def _failed(fault: Fault) -> Response:
-    return view.write(fault, literal=fault.code != "PROTO_UNKNOWN_TYPE")  # type: ignore[return-value]
+    return cast("Response", view.write(fault, literal=fault.code != "PROTO_UNKNOWN_TYPE"))
 
 
 def _with_duration(response: Response, milliseconds: float) -> Response:

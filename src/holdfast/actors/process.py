@@ -138,8 +138,8 @@ class _Run:
         self._requested: Exit | None = None
         self._how: Exit | None = None
         """How it ends, as the worker has said."""
-        self._answer: asyncio.Future[Answer | Failed] | None = None
-        self._first: asyncio.Future[Started | Ignored | Failed] = loop.create_future()
+        self._answer: asyncio.Future[Any] | None = None
+        self._first: asyncio.Future[Any] = loop.create_future()
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._mark = new_mark()
@@ -231,9 +231,9 @@ class _Run:
             while True:
                 frame = await read_frame(reader)
                 if not self._first.done():
-                    self._first.set_result(frame)  # type: ignore[arg-type]
+                    self._first.set_result(frame)
                 elif self._answer is not None and not self._answer.done():
-                    self._answer.set_result(frame)  # type: ignore[arg-type]
+                    self._answer.set_result(frame)
 
     async def _work(self) -> None:
         """Send one message after the other, and wait for each answer."""
@@ -280,7 +280,7 @@ class _Run:
             if frame.then == "resume":
                 letter.fail(error)
                 return True
-            self._how = Error(error, frame.then)  # type: ignore[arg-type]
+            self._how = Error(error, frame.then)
             letter.fail(self._crash(letter, f"{frame.kind.partition(':')[2]}: {frame.fault.message}", error))
             return False
         if frame.state is not None:

@@ -26,7 +26,7 @@ import re
 import sys
 from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 import msgspec
 
@@ -194,13 +194,12 @@ class VirtualRef(Generic[A]):
             count = await lobby.ask(Room.join, "ann")
         """
         _check_method(self._kind, method)
-        if self._idempotency is not None:
-            kwargs = {**kwargs, _KEY: self._idempotency}  # type: ignore[assignment]
+        named: Any = kwargs if self._idempotency is None else {**kwargs, _KEY: self._idempotency}
         for attempt in range(_TRIES):
             activation = await self._system._active(self._kind, self.key)  # noqa: SLF001 - one system
-            ref: Ref[A] = Ref(activation.cell, timeout=self._timeout, priority=self._priority)
+            ref: Any = Ref(activation.cell, timeout=self._timeout, priority=self._priority)
             try:
-                return await ref.ask(method, *args, **kwargs)
+                return cast("T", await ref.ask(method, *args, **named))
             except HoldfastError as error:
                 # The activation ended before the message had its turn: it is sent to the next one.
                 if error.fault.code != "ACTOR_STOPPED" or error.fault.maybe_executed or attempt == _TRIES - 1:
@@ -302,11 +301,12 @@ class VirtualActors:
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
-        if self._given is None or isinstance(self._given, str) or hasattr(self._given, "__fspath__"):
-            self._opened = open_store(self._given)  # type: ignore[arg-type]
+        given: Any = self._given
+        if given is None or isinstance(given, str) or hasattr(given, "__fspath__"):
+            self._opened = open_store(given)
             self._store = await self._opened.__aenter__()
         else:
-            self._store = self._given
+            self._store = given
         return self
 
     async def __aexit__(self, *_: object) -> None:

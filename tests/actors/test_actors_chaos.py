@@ -1,0 +1,97 @@
+"""Actors in processes that are killed at random: no orphan, no lost reply, restarts within the budget."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from actors_in_processes import Remembering, Worker
+
+from holdfast import Runtime
+from holdfast.actors import Supervisor
+from holdfast.events import ChildExited, GaveUp
+
+
+def workers() -> set[int]:
+    """Return the processes of actors that this process has started."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        found |= {int(pid) for pid in (task / "children").read_text().split()}
+    return found
+
+
+def chaos(count: int, seconds: float, *, askers: int, seed: int = 13) -> dict[str, int]:
+    """Run actors in processes, ask them all the time, and kill one of them every few milliseconds."""
+    chance = random.Random(seed)
+    runtime = Runtime()
+    exits: list[ChildExited] = []
+    runtime.on(exits.append, ChildExited)
+    gave_up: list[GaveUp] = []
+    runtime.on(gave_up.append, GaveUp)
+    counts = {"asked": 0, "ok": 0, "err": 0, "killed": 0}
+
+    async def main() -> None:
+        async with Supervisor("chaos", max_restarts=10_000, window=600, runtime=runtime) as team:
+            starting = asyncio.Semaphore(8)
+
+            async def start(n: int):
+                async with starting:
+                    return await team.start(Remembering, id=f"w{n}", start_timeout=120)
+
+            refs = await asyncio.gather(*(start(n) for n in range(count)))
+            ends = time.monotonic() + seconds
+
+            async def ask() -> None:
+                while time.monotonic() < ends:
+                    ref = chance.choice(refs)
+                    counts["asked"] += 1
+                    outcome = await ref.outcome(Worker.add, 1)
+                    counts["ok" if outcome.ok else "err"] += 1
+                    if not outcome.ok:
+                        assert outcome.fault.code in ("ACTOR_CRASHED", "SYS_TIMEOUT"), outcome.fault
+
+            async def kill() -> None:
+                while time.monotonic() < ends:
+                    await asyncio.sleep(max(0.02, seconds / (count * 3)))
+                    pids = sorted(workers())
+                    if pids:
+                        os.kill(chance.choice(pids), signal.SIGKILL)
+                        counts["killed"] += 1
+
+            await asyncio.gather(kill(), *(ask() for _ in range(askers)))
+            # Every actor answers again, and none has lost more than the message that it was killed over.
+            again = await asyncio.gather(*(ref.using(timeout=120).ask(Worker.add, 0) for ref in refs))
+            counts["kept"] = sum(again)
+            counts["restarts"] = sum(ref.restarts for ref in refs)
+
+    before = workers()
+    asyncio.run(main())
+    assert workers() <= before, "orphans"
+    assert not gave_up
+    counts["exits"] = len([event for event in exits if "killed by signal" in event.reason])
+    return counts
+
+
+def check(counts: dict[str, int]) -> None:
+    # Each ask ended in Ok or Err.
+    assert counts["ok"] + counts["err"] == counts["asked"]
+    assert counts["ok"] > 0
+    assert counts["killed"] > 0
+    # A process that was killed is restarted once. Several signals may hit a process before it is gone.
+    assert counts["restarts"] <= counts["killed"]
+    # What was answered is in a snapshot, which survives the kill. A message that ended in Err may be in it, too.
+    assert counts["ok"] <= counts["kept"] <= counts["ok"] + counts["err"]
+
+
+def test_a_few_process_actors_that_are_killed_at_random_answer_every_ask_and_leave_no_orphan():
+    check(chaos(3, 2.0, askers=4))
+
+
+@pytest.mark.soak
+def test_200_process_actors_that_are_killed_at_random_for_two_minutes():
+    check(chaos(200, 120.0, askers=50))
