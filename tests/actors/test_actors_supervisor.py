@@ -1072,3 +1072,69 @@ def test_a_reader_that_raises_changes_nothing():
                 assert await incarnations(supervisor) == {"a": 2}
 
     run(main())
+
+
+# Calls that would never end
+
+
+def test_a_child_that_calls_its_supervisor_while_it_starts_gets_an_error_soon():
+    async def main():
+        async def early():
+            await supervisor.which_children()
+            ready()
+
+        async with Supervisor("s") as supervisor:
+            with pytest.raises(StartError, match="while early starts"):
+                await supervisor.start(early, ready=True)
+            assert asyncio.get_running_loop().time() == pytest.approx(1)
+
+    run(main())
+
+
+def test_a_child_of_a_nested_supervisor_that_calls_the_root_while_the_tree_starts_gets_an_error_too():
+    async def main():
+        async def early():
+            await root.which_children()
+            ready()
+
+        inner = Supervisor("inner", children=[Child(early, ready=True)])
+        async with Supervisor("root") as root:
+            with pytest.raises(StartError, match="while inner starts"):
+                await root.start(inner)
+
+    run(main())
+
+
+def test_a_child_may_call_its_supervisor_once_it_has_started():
+    async def main():
+        seen = []
+
+        async def later():
+            ready()
+            await asyncio.sleep(0)
+            seen.append(await states(supervisor))
+            await asyncio.Event().wait()
+
+        async with Supervisor("s", children=[Child(later, ready=True)]) as supervisor:
+            await settled()
+        assert seen == [{"later": "running"}]
+
+    run(main())
+
+
+def test_a_call_from_another_loop_is_rejected_and_a_thread_can_hand_it_over():
+    stage = Stage()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with Supervisor("s", children=[stage.child("a")]) as supervisor:
+
+            def elsewhere():
+                with pytest.raises(InvalidError, match="run_coroutine_threadsafe"):
+                    asyncio.run(supervisor.terminate_child("a"))
+                asyncio.run_coroutine_threadsafe(supervisor.terminate_child("a"), loop).result(timeout=10)
+
+            await asyncio.to_thread(elsewhere)
+            assert await states(supervisor) == {"a": "stopped"}
+
+    asyncio.run(main())

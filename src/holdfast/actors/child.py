@@ -6,15 +6,17 @@ Invariant: a child holds a factory and its arguments, never an instance. An inst
 from __future__ import annotations
 
 from math import inf
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.supervision.directive import check_on
 from holdfast.supervision.spec import ChildSpec
+from holdfast.tools.process import Run, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from holdfast.actors.host import Host, Place
     from holdfast.policies import Backoff
@@ -45,7 +47,8 @@ class Child:
 
         tree = Supervisor("team", children=[Child(poll, "inbox"), Child(Coder, "haiku", restart="transient")])
 
-    factory: a coroutine function, an `Actor` class, or `Supervisor` (for a nested one, with its arguments).
+    factory: a coroutine function, an `Actor` class, a `Supervisor`, or a command: `["redis-server"]`, or `run([…], cwd=…)` of
+        `holdfast.tools`, which is run anew each time.
     id: the child's name in its supervisor. By default the factory's name, with a number if that is taken.
     restart: `permanent` (always), `transient` (after a failure) or `temporary` (never).
     shutdown: seconds that it may take to stop, `math.inf`, or `"brutal"`. By default 5; for a supervisor `math.inf`.
@@ -64,12 +67,12 @@ class Child:
         "start_timeout",
     )  # fmt: skip
 
-    factory: Callable[..., Any]
+    factory: Any
     args: tuple[Any, ...]
 
     def __init__(
         self,
-        factory: Callable[..., Any],
+        factory: Callable[..., Any] | Run | Sequence[str],
         *args: Any,
         id: str | None = None,  # noqa: A002 - the word that supervisors use
         restart: Restart = "permanent",
@@ -82,9 +85,14 @@ class Child:
         start_timeout: float | None = 30.0,
         host: Callable[[Child, Place], Host] | None = None,
     ) -> None:
-        if not callable(factory) and not hasattr(factory, "__holdfast_host__"):
+        if isinstance(factory, (list, tuple)):
+            # A program that runs for days may print any amount.
+            factory = run(factory, output_cap=None)
+        if not (callable(factory) or isinstance(factory, Run) or hasattr(factory, "__holdfast_host__")):
             raise InvalidError.at(
-                "child.factory", "a coroutine function, an Actor class or Supervisor, never an instance", factory
+                "child.factory",
+                "a coroutine function, an Actor class, a Supervisor or a command, never an instance",
+                factory,
             )
         options.flag("child.ready", ready)
         options.seconds("child.start_timeout", start_timeout, optional=True)
@@ -125,6 +133,8 @@ class Child:
         """The child's id, or the name of its factory."""
         if self.id is not None:
             return self.id
+        if isinstance(self.factory, Run):
+            return PurePath(self.factory.command.argv[0]).name
         factory = getattr(self.factory, "func", self.factory)  # functools.partial
         # A supervisor names itself.
         return getattr(factory, "__name__", None) or getattr(factory, "name", None) or type(factory).__name__
@@ -137,7 +147,7 @@ class Child:
 
     def spec(self, id: str) -> ChildSpec:  # noqa: A002 - the word that supervisors use
         """Return the terms of this child under the name `id`."""
-        shutdown = self.shutdown if self.shutdown is not None else (inf if self.is_supervisor else _WORKER_SHUTDOWN_S)
+        shutdown = self.shutdown if self.shutdown is not None else self._usual_shutdown()
         return ChildSpec(
             id=id,
             restart=self.restart,
@@ -147,6 +157,14 @@ class Child:
             reset_after=self.reset_after,
             supervisor=self.is_supervisor,
         )
+
+    def _usual_shutdown(self) -> float:
+        if self.is_supervisor:
+            return inf
+        if isinstance(self.factory, Run):
+            # Its processes are first requested to end and then killed; both must fit in.
+            return self.factory.command.grace + _WORKER_SHUTDOWN_S
+        return _WORKER_SHUTDOWN_S
 
     def replace(self, *args: Any, **changes: Any) -> Child:
         """Return a copy with other options, and with `args` after its own: `template.replace("url", restart="temporary")`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import ContextVar
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +17,7 @@ from holdfast.actors.errors import ChildStoppedError, GaveUpError, StartError
 from holdfast.actors.host import Place, host_for
 from holdfast.actors.task import abandon
 from holdfast.events import ChildExited, ChildLeaked, ChildRestarting, ChildStarted, ChildStopped, Event, GaveUp
-from holdfast.faults import Fault
+from holdfast.faults import Fault, InvalidError
 from holdfast.supervision import decision as do
 from holdfast.supervision.exits import Error, Exit, Killed, Shutdown
 from holdfast.supervision.machine import Machine
@@ -36,6 +37,9 @@ T = TypeVar("T")
 _KILL_WAIT_S = 0.5
 """How long a killed child may take to be gone. What is not gone by then is reported as leaked."""
 
+_START_WAIT_S = 1.0
+"""How long a child that starts may wait for its own supervisor."""
+
 
 class Seat:
     """A child, the host that runs it, and its present incarnation."""
@@ -50,6 +54,20 @@ class Seat:
         self.running: Running | None = None
         self.incarnation = 0
         self.is_closed = False
+
+
+class _Start:
+    """A start that is under way. What a child does while it starts runs in a context that names this."""
+
+    __slots__ = ("around", "id")
+
+    def __init__(self, id: str, around: _Start | None) -> None:  # noqa: A002 - the word that supervisors use
+        self.id = id
+        self.around = around
+        """The start of the supervisor itself, if it is a child that starts."""
+
+
+_START: ContextVar[_Start | None] = ContextVar("holdfast_start", default=None)
 
 
 class Loop:
@@ -71,6 +89,7 @@ class Loop:
         self._is_stopping = False
         self._is_hurried = False
         self._start_limit: asyncio.Timeout | None = None
+        self._present_start: _Start | None = None
         self._timers: set[asyncio.TimerHandle] = set()
         self._calls: set[asyncio.Future[Any]] = set()
         self._task = self._loop.create_task(self._main(), name=f"supervisor {path}")
@@ -127,12 +146,40 @@ class Loop:
 
         If the caller is cancelled before it has the result, `undo` runs.
         """
+        self._check_caller()
         if self.ended.done() or self._is_stopping:
             raise self._stopped()
         reply: asyncio.Future[T] = self._loop.create_future()
         self._calls.add(reply)
         self._post(partial(self._answer, work, reply, undo))
+        await self._check_deadlock(reply)
         return await reply
+
+    def _check_caller(self) -> None:
+        """Raise if the caller runs in another event loop, whose futures cannot be waited for here."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise InvalidError.saying(
+                f"supervisor {self.path}",
+                "a call in its own event loop; from elsewhere use asyncio.run_coroutine_threadsafe",
+                "a call in another loop",
+            )
+
+    async def _check_deadlock(self, reply: asyncio.Future[Any]) -> None:
+        """Raise if the caller is a child that this supervisor is starting: each would wait for the other."""
+        start = _START.get()
+        while start is not None and start is not self._present_start:
+            start = start.around
+        if start is None:
+            return
+        # A child that has just started may call before the supervisor has noticed.
+        await asyncio.wait({reply}, timeout=_START_WAIT_S)
+        if start is self._present_start and not reply.done():
+            reply.cancel()
+            raise InvalidError.saying(
+                f"supervisor {self.path}",
+                f"a call after {start.id} has started",
+                f"one while {start.id} starts, and each would wait for the other",
+            )
 
     # The task
 
@@ -272,6 +319,8 @@ class Loop:
         """Start a child. Returns None if it runs, `Shutdown` if it is not needed, `Error` if it did not start."""
         seat = self.seats[step.id]
         limit = asyncio.timeout(seat.child.start_timeout)
+        self._present_start = start = _Start(step.id, _START.get())
+        token = _START.set(start)
         try:
             async with limit:
                 # `stop` ends a start that is under way through this limit.
@@ -285,7 +334,8 @@ class Loop:
         except BaseException as error:  # noqa: BLE001 - a child never takes its supervisor with it
             return Error(self._too_slow(seat) if limit.expired() else error)
         finally:
-            self._start_limit = None
+            self._start_limit = self._present_start = None
+            _START.reset(token)
         if running is None:
             return Shutdown("not needed")
         seat.running, seat.incarnation, seat.is_closed = running, step.incarnation, False

@@ -151,10 +151,18 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         owner, self._owner = self._owner, None
-        how = await self._loop.stop()
-        if self._has_cancelled and owner is not None and owner.uncancel() > 0:
+        run = self._loop
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        try:
+            how = await run.stop()
+        except asyncio.CancelledError:
+            # Our own cancellation arrives here if the block ended at the moment when the supervisor gave up.
+            if not (self._has_cancelled and run.ended.done()):
+                raise
+            is_cancelled, how = True, run.ended.result()
+        if self._has_cancelled and owner is not None and owner.uncancel() > 0 and is_cancelled:
             # Somebody else cancelled this task as well, and that comes first.
-            return
+            raise asyncio.CancelledError
         if isinstance(how, Error):
             raise how.error
 
@@ -258,7 +266,7 @@ class Supervisor:
         start_timeout: float | None = ...,
         **options: Any,
     ) -> Any: ...
-    async def start(self, factory: Any, *args: Any, **options: Any) -> Any:
+    async def start(self, factory: Any, *args: Any, **options: Any) -> Any:  # type: ignore[misc] # mypy does not match `*args: *Ts` with Any
         """Start a child after the others, and return what it is reached by once it has started.
 
         That is a `Ref` for an actor class, a `Handle` for a coroutine function, and the supervisor itself for a `Supervisor`. The

@@ -1,4 +1,4 @@
-"""Children that run as asyncio tasks: the host of coroutine functions.
+"""Children that run as asyncio tasks: the host of coroutine functions and commands.
 
 Invariants: nothing that a child raises leaves its task, not even `SystemExit`. A cancellation counts as requested only if `stop` or
 `kill` was called before it.
@@ -15,6 +15,7 @@ from holdfast.actors.errors import StartError
 from holdfast.events import ChildLeaked
 from holdfast.faults import InvalidError
 from holdfast.supervision.exits import Error, Exit, Killed, Normal, Shutdown
+from holdfast.tools.process import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -190,7 +191,9 @@ class TaskHost:
 
     async def _main(self, started: asyncio.Future[None]) -> Any:
         _READY.set(lambda: None if started.done() else started.set_result(None))
-        main = self._child.factory(*self._child.args)
+        factory = self._child.factory
+        # A command is awaited as it is: each time it runs anew.
+        main = factory if isinstance(factory, Run) else factory(*self._child.args)
         if not inspect.isawaitable(main):
             raise InvalidError.at(f"child {self._place.path}", "a factory that returns a coroutine", main)
         return await main

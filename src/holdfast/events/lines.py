@@ -278,19 +278,16 @@ def _child_started(event: ChildStarted) -> str:
 
 
 def _child_exited(event: ChildExited) -> str:
-    return f"{event.supervisor}/{event.child} {event.reason}{_because(event.fault and event.fault.code)}"
+    return f"{event.supervisor}/{event.child} {event.reason}{_because_of(event.fault)}"
 
 
 def _child_restarting(event: ChildRestarting) -> str:
     when = f" in {event.delay:.1f} s" if event.delay else ""
-    return (
-        f"{event.supervisor} restarts {event.child}{when}, attempt {event.attempt}"
-        f"{_because(event.fault and event.fault.code)}"
-    )
+    return f"{event.supervisor} restarts {event.child}{when}, attempt {event.attempt}{_because_of(event.fault)}"
 
 
 def _child_stopped(event: ChildStopped) -> str:
-    return f"{event.supervisor}/{event.child} stopped{_because(event.fault and event.fault.code)}"
+    return f"{event.supervisor}/{event.child} stopped{_because_of(event.fault)}"
 
 
 def _child_leaked(event: ChildLeaked) -> str:
@@ -298,7 +295,7 @@ def _child_leaked(event: ChildLeaked) -> str:
 
 
 def _gave_up(event: GaveUp) -> str:
-    code = _because(event.fault and event.fault.code)
+    code = _because_of(event.fault)
     restarts = f"{event.restarts} restart{'' if event.restarts == 1 else 's'} in {event.window:g} s"
     if event.child_only:
         return f"{event.supervisor} gave {event.child} up after {restarts}{code}"
@@ -327,6 +324,10 @@ def _after(fault: Fault | None) -> str:
 
 def _because(code: str | None) -> str:
     return "" if code is None else f" ({code})"
+
+
+def _because_of(fault: Fault | None) -> str:
+    return "" if fault is None else _because(fault.code)
 
 
 def _counted(failures: _Failures | None) -> str:

@@ -9,6 +9,7 @@ from collections import deque
 from typing import Literal, TypeAlias, get_args
 
 from holdfast import options
+from holdfast.faults import InvalidError
 
 __all__ = ["AutoShutdown", "BudgetScope", "OnExhausted", "Rules", "Strategy", "Window"]
 
@@ -46,7 +47,7 @@ class Rules(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
             options.one_of("supervisor.on_exhausted", self.on_exhausted, get_args(OnExhausted))
         options.one_of("supervisor.auto_shutdown", self.auto_shutdown, get_args(AutoShutdown))
         if self.is_dynamic and self.auto_shutdown != "never":
-            raise options.InvalidError.at(
+            raise InvalidError.at(
                 "supervisor.auto_shutdown", "never with the strategy simple_one_for_one", self.auto_shutdown
             )
 
