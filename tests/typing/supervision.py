@@ -43,7 +43,6 @@ async def team() -> None:
         assert_type(inner, Supervisor)
         async for outcome in team.map(summarise, ["a"], concurrency=2, timeout=5):
             assert_type(outcome, Outcome[str])
-        await team.start(poll, "inbox", 1.0, restart="often")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
     async with Pool("pool", Coder, "haiku", size=4) as pool:
         ref: Ref[Coder] = pool.partition("key")
         assert_type(ref, Ref[Coder])
