@@ -17,7 +17,7 @@ from holdfast import Budget, InvalidError, Kind, Policy, fault_of, recover
 from holdfast.runtime import secrets
 from holdfast.testing import VirtualClock
 from holdfast.testing import run as run_virtual
-from holdfast.tools import Chunk, Finished, ProcessError, ProcessTimeoutError, run
+from holdfast.tools import Chunk, Finished, ProcessError, ProcessTimeoutError, process_tree, run
 from holdfast.tools import process as process_module
 from holdfast.views import response, wire
 
@@ -101,6 +101,54 @@ def test_a_conversation_over_pipes():
     assert finish(main()) == ["one", "two", "x" * 300_000]
 
 
+def test_several_writers_wait_and_none_is_forgotten():
+    async def main():
+        async with run(["bash", "-c", "sleep 0.3; cat | wc -c"], stdin="pipe") as process:
+            writers = [asyncio.create_task(process.write("x" * 200_000)) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            writers[0].cancel()
+            await asyncio.gather(*writers[1:])
+            process.close_input()
+            return (await process.finished()).stdout
+
+    assert finish(main()).strip() == "600000"
+
+
+def test_input_that_is_closed_while_it_is_written_still_arrives():
+    async def main():
+        async with run(["bash", "-c", "sleep 0.2; wc -c"], stdin="pipe") as process:
+            writing = asyncio.create_task(process.write("x" * 300_000))
+            await asyncio.sleep(0.05)
+            process.close_input()
+            await writing
+            return (await process.finished()).stdout
+
+    assert finish(main()).strip() == "300000"
+
+
+def test_a_writer_does_not_wait_for_a_program_that_has_ended():
+    async def main():
+        async with run(["sleep", "0.2"], stdin="pipe") as process:
+            await process.write("x" * 300_000)
+            await process.finished()
+            await process.write("more")
+
+    finish(main())
+
+
+def test_a_second_reader_is_told_so():
+    async def main():
+        async with run(["sleep", "5"]) as process:
+            first = asyncio.create_task(anext(process))
+            await asyncio.sleep(0.05)
+            with pytest.raises(InvalidError, match="one reader"):
+                await anext(process)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+
+    finish(main())
+
+
 def test_it_runs_in_the_given_directory(tmp_path: Path):
     assert finish(_awaited(run(["pwd"], cwd=tmp_path))).stdout.strip() == str(tmp_path)
 
@@ -176,6 +224,14 @@ def test_a_daemon_with_an_empty_environment_is_found_by_its_parent(token):
 
 def _command_lines() -> list[Path]:
     return [path for entry in Path("/proc").iterdir() if entry.name.isdigit() and (path := entry / "cmdline").exists()]
+
+
+def test_where_the_kernel_does_not_tell_the_last_id_all_processes_are_looked_at(monkeypatch, token):
+    monkeypatch.setattr(process_tree, "_last_pid", lambda: 0)
+    assert finish(_awaited(run(["echo", "hi"]))).stdout == "hi\n"
+    finished = finish(_awaited(run(["bash", "-c", "setsid sleep 30 >/dev/null 2>&1 & sleep 0.1"])))
+    assert len(finished.leftovers) == 1
+    assert living(token) == []
 
 
 def test_processes_left_on_purpose_are_listed(token):

@@ -245,6 +245,8 @@ class Process:
         self._is_paused = False
         self._reader: asyncio.Future[None] | None = None
         self._unwritten = bytearray()
+        self._input_ends = command.input is not None
+        """Nothing more is written after what is waiting now."""
         self._drained: asyncio.Future[None] | None = None
         self._exit_code: int | None = None
         self._exited: asyncio.Future[None] = loop.create_future()
@@ -327,6 +329,8 @@ class Process:
             if self._done.done():
                 self._raise_failure()
                 raise StopAsyncIteration
+            if self._reader is not None:
+                raise InvalidError.saying("process", "one reader of its output", "a second one at the same time")
             self._reader = self._loop.create_future()
             try:
                 await self._reader
@@ -478,14 +482,17 @@ class Process:
             raise InvalidError.saying("process.write", 'a process that was started with stdin="pipe"', "one without")
         self._send(data.encode() if isinstance(data, str) else data)
         if self._unwritten:
-            self._drained = self._loop.create_future()
-            await self._drained
+            if self._drained is None or self._drained.done():
+                self._drained = self._loop.create_future()
+            # Shielded: several writers wait for the same moment, and one of them may be cancelled.
+            await asyncio.shield(self._drained)
 
     def close_input(self) -> None:
         """End the program's standard input, once everything was written.
 
         process.close_input()
         """
+        self._input_ends = True
         if not self._unwritten:
             self._close_stdin()
 
@@ -513,7 +520,7 @@ class Process:
             # The program does not read any more.
             self._unwritten.clear()
         self._loop.remove_writer(pipe.fileno())
-        if self.command.input is not None:
+        if self._input_ends:
             self._close_stdin()
         self._wrote()
 
@@ -523,6 +530,7 @@ class Process:
 
     def _close_stdin(self) -> None:
         pipe = self._popen.stdin
+        self._unwritten.clear()
         if pipe is not None and not pipe.closed:
             self._loop.remove_writer(pipe.fileno())
             with suppress(OSError):

@@ -66,7 +66,9 @@ class Arguments:
         known = self.schema.get("properties", {})
         strange = [name for name in document if known and name not in known]
         if strange and "unknown field" in str(error):
-            return self._invalid(strange[0], options.suggestion(strange[0], tuple(known)), "an unknown argument")
+            expected = ", ".join(known)
+            reason = f"unknown argument `{strange[0]}`; {options.suggestion(strange[0], tuple(known))}"
+            return self._invalid(strange[0], f"one of {expected}", strange[0], reason)
         context = InvalidError.from_msgspec(error).fault.context
         return self._invalid(
             context["path"].removeprefix("$").removeprefix("."), context["expected"], context["received"]
