@@ -236,9 +236,10 @@ def _may_hold_a_secret(text: str, spaced: str) -> bool:
     if "\\" in text or ("@" in text and "://" in text):
         # In a repr, an escape for a line end or a tab may stand directly before a word.
         return True
-    for piece in _SECRET_PIECES:
-        if piece in spaced:
-            return True
+    # How longer names of secrets end: `anthropic_api_key`, `accesskey`, `db_password`. "pass" covers several names, and a loop
+    # over the pieces takes twice as long. The later search for the secret itself is exact.
+    if "key " in spaced or "token " in spaced or "pass" in spaced or "secret " in spaced or "pwd " in spaced:
+        return True
     return begins_a_key(text)
 
 
@@ -283,6 +284,3 @@ for _word in names("""
 """):
     # A secret often follows these words. They are indexed as they are, without endings.
     _add(_word, _word, "", SECRETS)
-_SECRET_PIECES = ("key ", "token ", "secret ", "pwd ", "pass")
-"""How longer names of secrets end: `anthropic_api_key`, `accesskey`, `db_password`. The last ending covers several
-names, because one test is faster than three. The later search for the secret itself is exact."""
