@@ -429,3 +429,29 @@ def test_an_option_or_a_setting_is_named_like_a_failure(name: str, message: str,
 def test_a_500_for_what_this_request_asks_is_not_retried(message: str):
     assert not from_http(500, body={"error": {"message": message}}).retryable
     assert from_http(503, body={"error": {"message": message}}).retryable
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("ContextOverflow", "PROVIDER_CONTEXT_OVERFLOW"),
+        ("InsufficientBalanceError", "PROVIDER_BILLING"),
+        ("LicenseError", "PROVIDER_ENTITLEMENT_MISSING"),
+        ("AccountLocked", "AUTH_ACCOUNT_DISABLED"),
+        ("RowLocked", "TOOL_RESOURCE_BUSY"),
+        ("CaptchaRequired", "AUTH_REQUIRED"),
+        ("SafetyRefusal", "PROVIDER_CONTENT_POLICY"),
+        ("PoolExhausted", "PROVIDER_POOL_TIMEOUT"),
+        ("MaintenanceMode", "PROVIDER_UNAVAILABLE"),
+        ("ToolArgumentsError", "PROVIDER_OUTPUT_INVALID"),
+        ("ChecksumError", "TOOL_EXECUTION_FAILED"),
+        ("GripperError", "SYS_UNKNOWN"),
+    ],
+)
+def test_the_words_in_the_name_of_a_class_count(name: str, code: str):
+    assert recorded(name, "the request was refused").code == code
+
+
+def test_tokens_of_a_prompt_are_no_login():
+    assert from_text("prompt needs 9000 tokens, window is 8192").category.value != "auth"
+    assert from_text("your token is stale").category.value == "auth"

@@ -16,7 +16,7 @@ import pytest
 from holdfast.classify import from_record, read_record
 
 HERE = Path(__file__).parent / "met"
-FLOORS = {"blind_seventh.jsonl": (0.81, 6)}
+FLOORS = {"blind_seventh.jsonl": (0.83, 5)}
 """The share that is right, and how many lines are retried against their label, at most."""
 
 

@@ -96,7 +96,9 @@ _IDENTITY = late_phrases("""
     passphrase | authenticate | authentication | authorization | account | identity | mfa | multi-factor | two-factor | 2fa
     otp
     auth | keychain | keyring | api access | device code | verification code | member | this key | your key
-    credentials file | directory role | organization | organisation | workspace | certificate authority | token | principal
+    credentials file | directory role | organization | organisation | workspace | certificate authority | principal
+    token is | token has | token was | token expired | token invalid | token rejected | token not | token could | token does
+    token must | token missing | token verification | token refresh
 """)
 _PERMISSION = late_phrases("""
     permission | permissions | privilege | privileges | scope | scopes | role | roles | access | authorized | administrator

@@ -111,7 +111,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         row-level security | not authorised | lacks permission | authentication is currently not allowed | has not been used in project
         is disabled. enable it | not permitted to | must be a member | ip address is not | ip not allowed
         allowlist | whitelist | only authorized for use with | just a moment... | enable javascript and cookies
-        attention required | sorry, you have been blocked | must accept the | gated repo | access to model
+        attention required | sorry, you have been blocked | must accept the | gated repo | gated model | access to model
         cannot be used for other | key not authorized | not able to access | key_model_access_denied
         not allowed to call | can only access models | fair use | unauthorised | not eligible | ineligible
         insufficient privilege | e403 | error code: 1020 | error 1020 | error code: 1010

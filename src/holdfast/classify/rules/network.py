@@ -126,7 +126,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "CONN_REFUSED",
         phrases("""
-        connection refused | econnrefused | actively refused | verbindung verweigert | connect call failed | was refused
+        connection refused | econnrefused | actively refused | verbindung verweigert | connect call failed | connection was refused | connect was refused
         connect enoent | dial unix | err_connection_refused | refused the connection | refused to connect
         failed to connect to ollama
     """),

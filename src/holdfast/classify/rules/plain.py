@@ -99,7 +99,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_EXECUTION_FAILED",
         phrases("""
         no kernel image | compiled with cuda | no nvidia driver | driver version is insufficient | no cuda gpus
-        shared libraries | missing dependencies to run
+        shared libraries | missing dependencies to run | library not loaded | is corrupt | is corrupted | are corrupted
     """),
     ),
     # A page that moves on while a program drives it stands still a moment later.

@@ -12,7 +12,7 @@ _FULL = phrases("""
     server is busy | servers are busy | system is busy | too busy
     is busy | peak load | high load | heavy load | high traffic | server overload | request limit reached (
     capacity constraints | resource exhausted. please try again later | currently experiencing | out of capacity
-    capacity reached | capacity has been reached | capacity limit | engine is currently overloaded | temporarily at capacity | queue is full | queue full
+    no gpu available | no gpus available | gpu is not available | capacity reached | capacity has been reached | capacity limit | engine is currently overloaded | temporarily at capacity | queue is full | queue full
     sufficient capacity | insufficient instance capacity | degraded function cannot be invoked | 负载 | 繁忙 | 过载
 """)
 _BUSY_HERE = phrases("target is busy", "device is busy", "resource is busy", "disk is busy", "port is busy")
