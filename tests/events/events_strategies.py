@@ -80,6 +80,7 @@ _fields: dict[str, st.SearchStrategy] = {
     "restarts": _counts,
     "window": _seconds,
     "child_only": st.booleans(),
+    "server": _texts,
 }
 
 

@@ -28,6 +28,9 @@ from holdfast.events import (
     Fallback,
     GaveUp,
     MailboxPressure,
+    MCPReconnectAttempt,
+    MCPServerDisconnected,
+    MCPServerReconnected,
     MessageDropped,
     Recovered,
     RecoveryEvent,
@@ -112,6 +115,18 @@ WRITTEN = [
     (
         MessageDropped(at=1.0, actor="team/coder", message="Coder.review", reason="stopped"),
         {"type": "message-dropped", "actor": "team/coder", "message": "Coder.review", "reason": "stopped"},
+    ),
+    (
+        MCPServerDisconnected(at=1.0, server="git", fault=OVERLOADED),
+        {"type": "mcp-server-disconnected", "server": "git", "fault": FAULT},
+    ),
+    (
+        MCPReconnectAttempt(at=1.0, server="git", attempt=2, max_attempts=5, delay=0.25),
+        {"type": "mcp-reconnect-attempt", "server": "git", "attempt": 2, "max_attempts": 5, "delay": 0.25},
+    ),
+    (
+        MCPServerReconnected(at=1.0, server="git", attempts=2, after=0.3),
+        {"type": "mcp-server-reconnected", "server": "git", "attempts": 2, "after": 0.3},
     ),
     (
         ChildStarted(at=1.0, supervisor="team", child="coder", incarnation=2),

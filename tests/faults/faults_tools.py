@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import Fault, tool
+from holdfast import Fault, HoldfastError, tool
+from holdfast.mcp import Servers
 from holdfast.runtime import fault_of
 from holdfast.tools import ProcessError, Toolbox, run
 
@@ -28,3 +29,11 @@ def program_is_stopped() -> Fault:
         raise AssertionError
 
     return asyncio.run(main())
+
+
+def server_is_not_registered() -> Fault:
+    try:
+        Servers()["github"]
+    except HoldfastError as error:
+        return fault_of(error)
+    raise AssertionError

@@ -320,6 +320,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TOOL_OUTPUT_TOO_LARGE", line_is_too_long),
     ("TOOL_OUTPUT_MALFORMED", faults_tools.answer_has_another_shape),
     ("TOOL_CANCELLED", faults_tools.program_is_stopped),
+    ("TOOL_SERVER_NOT_REGISTERED", faults_tools.server_is_not_registered),
     ("TOOL_FORBIDDEN", file_may_not_be_run),
     ("TOOL_FORBIDDEN", lambda: fault_of(ended("sh", "-c", "exec /etc/passwd"))),
     ("TOOL_APPROVAL_DENIED", lambda: tool_result("The user rejected this tool call.")),

@@ -14,7 +14,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 from holdfast import InvalidError, OutcomeUnknownError, Policy, fault_of, recover
-from holdfast.events import AttemptStarted, Failed, Recovered
+from holdfast.events import AttemptStarted, Failed, Recovered, decode, encode
 from holdfast.mcp import ToolResultError, recovering, tool_fault
 from holdfast.testing import no_waiting
 
@@ -105,6 +105,7 @@ def test_FI11_one_that_nothing_helps_is_returned_or_raised_and_counted(tool_fail
         result = caught.value.result
     assert "known are Oslo and Bergen" in result.content[0].text
     assert len(heard.of(Failed)) == 1
+    assert decode(encode(heard.of(Failed)[0])) == heard.of(Failed)[0]  # the result in its fault is plain data
 
 
 def test_FI11_after_the_servers_death_the_next_attempt_has_a_new_session():

@@ -34,6 +34,9 @@ from holdfast.events.records import (
     Fallback,
     GaveUp,
     MailboxPressure,
+    MCPReconnectAttempt,
+    MCPServerDisconnected,
+    MCPServerReconnected,
     MessageDropped,
     Recovered,
     Repaired,
@@ -141,6 +144,9 @@ class LogLines:
             ChildStopped: (levels.attempt, _child_stopped),
             ChildLeaked: (levels.warned, _child_leaked),
             GaveUp: (levels.failed, _gave_up),
+            MCPServerDisconnected: (levels.warned, _server_disconnected),
+            MCPReconnectAttempt: (levels.step, _server_attempt),
+            MCPServerReconnected: (levels.recovered, _server_reconnected),
         }
 
     def of(self, event: Event) -> tuple[int | None, str]:
@@ -292,6 +298,20 @@ def _child_stopped(event: ChildStopped) -> str:
 
 def _child_leaked(event: ChildLeaked) -> str:
     return f"{event.supervisor}/{event.child} ignored its cancellation and was left running"
+
+
+def _server_disconnected(event: MCPServerDisconnected) -> str:
+    return f"MCP server {event.server} is gone{_because(event.fault and event.fault.code)}"
+
+
+def _server_attempt(event: MCPReconnectAttempt) -> str:
+    when = f" in {event.delay:.2f} s" if event.delay else ""
+    of = "" if event.max_attempts is None else f" of {event.max_attempts}"
+    return f"connecting to MCP server {event.server} again{when}, attempt {event.attempt}{of}"
+
+
+def _server_reconnected(event: MCPServerReconnected) -> str:
+    return f"MCP server {event.server} is connected again after {event.after:.1f} s"
 
 
 def _gave_up(event: GaveUp) -> str:

@@ -35,6 +35,9 @@ __all__ = [
     "Failed",
     "Fallback",
     "GaveUp",
+    "MCPReconnectAttempt",
+    "MCPServerDisconnected",
+    "MCPServerReconnected",
     "MailboxPressure",
     "MessageDropped",
     "Recovered",
@@ -357,6 +360,34 @@ class GaveUp(_Record, frozen=True, kw_only=True, tag="gave-up"):
     """Whether the supervisor goes on without the child."""
 
 
+class MCPServerDisconnected(_Record, frozen=True, kw_only=True, tag="mcp-server-disconnected"):
+    """The connection to an MCP server was lost. It is made again when the server is needed next."""
+
+    server: str
+    fault: Fault | None = None
+    """How it was noticed; None: the server ended while no call was open."""
+
+
+class MCPReconnectAttempt(_Record, frozen=True, kw_only=True, tag="mcp-reconnect-attempt"):
+    """A lost MCP server is connected again after `delay`."""
+
+    server: str
+    attempt: int
+    max_attempts: int | None
+    """Attempts in all. None: any number."""
+    delay: float
+    """Seconds until this attempt."""
+
+
+class MCPServerReconnected(_Record, frozen=True, kw_only=True, tag="mcp-server-reconnected"):
+    """A lost MCP server is connected again."""
+
+    server: str
+    attempts: int
+    after: float
+    """Seconds that connecting again took."""
+
+
 # Not part of `Event`: nothing in this version creates one.
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """A record that a newer writer wrote. It is kept whole, so that copying a log loses nothing."""
@@ -397,6 +428,9 @@ Event: TypeAlias = (
     | ChildStopped
     | ChildLeaked
     | GaveUp
+    | MCPServerDisconnected
+    | MCPReconnectAttempt
+    | MCPServerReconnected
 )
 """Every event that this version writes. A log may also contain `Unknown` records."""
 
