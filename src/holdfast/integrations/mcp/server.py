@@ -1,0 +1,218 @@
+"""`serve`: a `Toolbox` as an MCP server over standard input and output, on the official SDK.
+
+Invariant: a failed tool is a result that the model can read, never a protocol error. When the client goes, cancels a call or ends this
+process with a signal, the calls under way are cancelled, and their processes end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import threading
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+from mcp import types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+
+from holdfast._version import __version__
+from holdfast.faults import InvalidError, Partial
+from holdfast.integrations.mcp.wire import line_of, message_of
+from holdfast.policies.decide import is_repeatable
+from holdfast.tools import Toolbox
+from holdfast.tools.output import LineSplitter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from holdfast.tools import Answer, Tool
+
+__all__ = ["serve"]
+
+_READ_BYTES = 65_536
+_INVALID_PARAMS = -32602
+
+
+async def serve(
+    toolbox: Toolbox, *, name: str = "holdfast", version: str = __version__, instructions: str | None = None
+) -> None:
+    """Serve the tools to one MCP client over standard input and output, until the client has gone.
+
+        import asyncio
+        from holdfast.mcp import serve
+        from holdfast.tools import Toolbox, read_file, search
+
+        asyncio.run(serve(Toolbox([read_file("."), search(".")]), name="project"))
+
+    name, version, instructions: what the client is told about the server.
+
+    Each call goes through the toolbox: arguments are checked, time limits and retries are those of the tool. A failure is a result with
+    `isError` and the typed shape of the fault. An unknown tool is a protocol error, as MCP has it. While it serves, `print` writes to
+    standard error. SIGTERM and SIGINT end it. Raises `InvalidError` for anything but a toolbox.
+    """
+    if not isinstance(toolbox, Toolbox):
+        raise InvalidError.at("serve.toolbox", "a Toolbox", toolbox)
+    server = _server(toolbox, name, version, instructions)
+    with _ended_by_signals():
+        async with _streams() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+def _server(toolbox: Toolbox, name: str, version: str, instructions: str | None) -> Server[Any]:
+    async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_listed(tool, shown) for tool, shown in _schemas(toolbox).items()])
+
+    async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        if params.name not in toolbox:
+            known = ", ".join(tool.name for tool in toolbox)
+            raise MCPError(_INVALID_PARAMS, f"Unknown tool: {params.name}. Known tools: {known}")
+        answer = await toolbox.answer(params.name, params.arguments)
+        return _result(answer, structured="outputSchema" in _schemas(toolbox)[toolbox[params.name]])
+
+    return Server(name, version=version, instructions=instructions, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+def _schemas(toolbox: Toolbox) -> dict[Tool, dict[str, Any]]:
+    return dict(zip(toolbox, toolbox.schemas("mcp"), strict=True))
+
+
+def _listed(tool: Tool, shown: dict[str, Any]) -> types.Tool:
+    effect = tool.contract.effect
+    hints = {"readOnlyHint": effect == "read", "idempotentHint": is_repeatable(effect)}
+    return types.Tool.model_validate({**shown, "annotations": hints})
+
+
+def _result(answer: Answer, *, structured: bool) -> types.CallToolResult:
+    value = answer.value.payload if isinstance(answer.value, Partial) else answer.value
+    return types.CallToolResult(
+        content=[types.TextContent(text=answer.content)],
+        # A tool with a schema of its results must return one of that shape, unless it failed.
+        structured_content=msgspec.to_builtins(value) if structured and not answer.is_error else None,
+        is_error=answer.is_error,
+    )
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGINT end the block as if the client had gone. By default they would leave the tools' processes behind."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    came: list[int] = []
+
+    def end(number: int) -> None:
+        came.append(number)
+        task.cancel()
+
+    numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    for number in numbers:
+        loop.add_signal_handler(number, end, number)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not came or task.uncancel() > 0:
+            raise
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+@asynccontextmanager
+async def _streams() -> AsyncIterator[tuple[Any, Any]]:
+    """Connect the server to standard input and output.
+
+    The SDK's own transport reads in a thread, which a signal cannot end: the process would hang until its input ends. It is used only
+    where input cannot be waited for in the event loop.
+    """
+    if os.name != "posix" or stat.S_ISREG(os.fstat(0).st_mode):
+        async with stdio_server() as streams:
+            yield streams
+        return
+    to_server, incoming = anyio.create_memory_object_stream[Any](0)
+    outgoing, from_server = anyio.create_memory_object_stream[Any](0)
+    with _own_output() as descriptor:
+        reader = asyncio.create_task(_read(to_server))
+        writer = asyncio.create_task(_write(descriptor, from_server))
+        try:
+            yield incoming, outgoing
+        finally:
+            for task in (reader, writer):
+                task.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+            for stream in (to_server, incoming, outgoing, from_server):
+                stream.close()
+
+
+@contextmanager
+def _own_output() -> Iterator[int]:
+    """Give the protocol standard output for itself: what a tool prints goes to standard error."""
+    descriptor = os.dup(1)
+    was_blocking = os.get_blocking(descriptor)
+    os.dup2(2, 1)
+    os.set_blocking(descriptor, False)
+    try:
+        yield descriptor
+    finally:
+        os.set_blocking(descriptor, was_blocking)
+        os.dup2(descriptor, 1)
+        os.close(descriptor)
+
+
+async def _read(to_server: Any) -> None:
+    splitter = LineSplitter()
+    try:
+        while data := await _input():
+            for line in splitter.feed(data):
+                if line.strip():
+                    await to_server.send(message_of(line))
+    except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+        return
+    finally:
+        to_server.close()
+
+
+async def _input() -> bytes:
+    """Wait for input; return it, or nothing at its end."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(0, _settle, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(0)
+    with suppress(OSError):
+        return os.read(0, _READ_BYTES)
+    return b""
+
+
+async def _write(descriptor: int, from_server: Any) -> None:
+    async for message in from_server:
+        view = memoryview(line_of(message))
+        while view:
+            try:
+                view = view[os.write(descriptor, view) :]
+            except BlockingIOError:
+                await _writable(descriptor)
+            except OSError:
+                # The client does not read any more. Its input ends soon, too.
+                break
+
+
+async def _writable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_writer(descriptor, _settle, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_writer(descriptor)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

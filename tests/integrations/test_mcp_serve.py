@@ -1,0 +1,171 @@
+"""Our tools as an MCP server in a real process, with the official client: results, failures, cancellation, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+from mcp import ClientSession, MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from test_mcp_servers import living, run, token  # noqa: F401 - a fixture
+
+from holdfast import InvalidError
+from holdfast.mcp import recovering, serve, stdio
+
+SERVER = """
+import asyncio
+from holdfast import tool
+from holdfast.mcp import serve
+from holdfast.tools import Toolbox, process_tool, run
+
+@tool(effect="read")
+async def search(query: str, limit: int = 3) -> str:
+    "Search the atlas."
+    print("this goes to stderr")
+    return f"found {query} {limit}"
+
+@tool(effect="idempotent")
+def price(city: str) -> dict[str, int]:
+    return {city: 3}
+
+@tool(effect="unsafe")
+async def fail() -> str:
+    raise ValueError("no such city; the key is sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv")
+
+@tool(effect="unsafe", timeout=0.3)
+async def slow() -> str:
+    return (await run(["sleep", "600"])).stdout
+
+@tool(effect="unsafe", timeout=600)
+async def wait() -> str:
+    return (await run(["sleep", "601"])).stdout
+
+asyncio.run(serve(Toolbox([search, price, fail, slow, wait]), name="atlas", instructions="Ask for cities."))
+"""
+COMMAND = [sys.executable, "-c", SERVER]
+PATIENCE_S = 60
+"""The SDK takes a second to import, and a busy machine makes ten of it."""
+
+
+@asynccontextmanager
+async def client():
+    env = {name: os.environ[name] for name in ("PYTHONPATH", "HOLDFAST_LEAK_CHECK") if name in os.environ}
+    parameters = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=env)
+    with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230, PTH123 - opened at once
+        async with stdio_client(parameters, nowhere) as streams, ClientSession(*streams) as session:
+            await session.initialize()
+            yield session
+
+
+def sleeping(word: str, seconds: str) -> list[str]:
+    return [each for each in living(word) if f"sleep\\x00{seconds}" in each]
+
+
+async def until(condition):
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)  # real processes start and end
+
+
+def test_the_official_client_gets_schemas_results_and_failures_that_a_model_can_read(token):  # noqa: F811
+    async def work():
+        async with client() as session:
+            listed = (await session.list_tools()).tools
+            found = await session.call_tool("search", {"query": "fjords"})
+            structured = await session.call_tool("price", {"city": "Oslo"})
+            failed = await session.call_tool("fail", {})
+            wrong = await session.call_tool("search", {"query": "x", "limit": "many"})
+            late = await session.call_tool("slow", {})
+            with pytest.raises(MCPError) as unknown:
+                await session.call_tool("serch", {})
+            return listed, found, structured, failed, wrong, late, unknown.value, sleeping(token, "600")
+
+    listed, found, structured, failed, wrong, late, unknown, left = asyncio.run(work())
+    tools = {tool.name: tool for tool in listed}
+    assert tools["search"].description == "Search the atlas."
+    assert tools["search"].input_schema["required"] == ["query"]
+    assert (tools["search"].annotations.read_only_hint, tools["fail"].annotations.read_only_hint) == (True, False)
+    assert (found.is_error, found.content[0].text) == (False, "found fjords 3")
+    assert json.loads(structured.content[0].text) == structured.structured_content == {"Oslo": 3}
+    assert failed.is_error
+    assert "sk-ant" not in failed.content[0].text
+    assert (wrong.is_error, "limit" in wrong.content[0].text) == (True, True)
+    assert (late.is_error, "TIME" in late.content[0].text.upper()) == (True, True)
+    assert (unknown.error.code, "search" in unknown.error.message) == (-32602, True)
+    assert left == []
+
+
+def test_a_call_that_the_client_cancels_ends_with_its_processes_and_the_server_goes_on(token):  # noqa: F811
+    async def work():
+        async with client() as session:
+            call = asyncio.create_task(session.call_tool("wait", {}))
+            await until(lambda: sleeping(token, "601"))
+            call.cancel()
+            await asyncio.wait([call])
+            await until(lambda: not sleeping(token, "601"))
+            return await session.call_tool("search", {"query": "fjords"})
+
+    assert asyncio.run(work()).content[0].text == "found fjords 3"
+
+
+@pytest.mark.parametrize("how", ["input ends", "SIGTERM"])
+def test_nothing_is_left_when_the_client_goes_in_the_middle_of_a_call(token, how):  # noqa: F811
+    requests = [
+        {
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "c", "version": "1"},
+            },
+        },
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "wait", "arguments": {}}},
+    ]
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        for request in requests:
+            server.stdin.write(json.dumps({"jsonrpc": "2.0", **request}).encode() + b"\n")
+            server.stdin.flush()
+        end = time.monotonic() + PATIENCE_S
+        while not sleeping(token, "601") and time.monotonic() < end:
+            time.sleep(0.02)  # a real process starts
+        assert sleeping(token, "601")
+        if how == "SIGTERM":
+            server.send_signal(signal.SIGTERM)
+        else:
+            server.stdin.close()
+        assert server.wait(PATIENCE_S) == 0
+    assert sleeping(token, "601") == []
+
+
+def test_a_server_of_ours_that_is_killed_in_the_middle_leaves_nothing_and_is_started_again(token):  # noqa: F811
+    """Both ends are ours: the tool's process is part of the server's tree, so it dies with it."""
+
+    async def work():
+        async with recovering(stdio(COMMAND), name="atlas", effects={"search": "read"}) as atlas:
+            toolbox = await atlas.toolbox()
+            call = asyncio.create_task(toolbox.outcome("wait"))
+            await until(lambda: sleeping(token, "601"))
+            (server,) = [int(each.split()[0]) for each in living(token) if "sleep" not in each.split("\\x00")[0]]
+            os.kill(server, signal.SIGKILL)
+            ended = await call
+            await until(lambda: not sleeping(token, "601"))
+            return ended, await toolbox.call("search", {"query": "fjords"})
+
+    (ended, found), _ = run(work())
+    assert ended.fault.code == "TOOL_OUTCOME_UNKNOWN"
+    assert found == "found fjords 3"
+
+
+def test_only_a_toolbox_is_served():
+    with pytest.raises(InvalidError, match=r"serve\.toolbox"):
+        asyncio.run(serve([print]))
