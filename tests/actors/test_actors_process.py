@@ -170,7 +170,7 @@ def test_a_process_that_is_busy_ignores_the_stop_and_is_killed_with_what_it_star
 
     ended, code, pid, sleeper = asyncio.run(main())
     assert isinstance(ended, Shutdown)
-    assert code == "ACTOR_CRASHED"
+    assert code == "ACTOR_STOPPED"
     assert not lives(pid)
     assert not lives(sleeper)
 

@@ -39,6 +39,8 @@ async def team_work() -> None:
         await coder.ask(Coder.review, 3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
         await coder.ask(Room.join, "x")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
         await coder.ask(Coder.review)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+        actor: Ref[Actor] = coder  # a ref of a subclass is a ref of its base
+        del actor
         group: Group[Coder] = Group("coders")
         group.join(coder)
         assert_type(await group.ask_all(Coder.review, "diff"), list[Ok[Notes] | Err])

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 import msgspec
 
 from holdfast import options
-from holdfast.actors.cell import Cell
+from holdfast.actors.cell import Cell, stopped_midway
 from holdfast.actors.errors import StartError
 from holdfast.actors.health import Health, HealthMonitor
 from holdfast.actors.mailbox import Letter
@@ -425,7 +425,7 @@ class ActorRun:
         """A message failed: answer its sender, and return how the instance ends; None: it goes on."""
         cell = self.cell
         if self._requested is not None and isinstance(error, asyncio.CancelledError):
-            letter.fail(_stopped_midway(cell.name, self._requested))
+            letter.fail(stopped_midway(cell.name, self._requested))
             return self._requested
         fault = cell.runtime.fault_of(error)
         then: Directive = directive_for(fault, error, self._child.on)
@@ -505,9 +505,3 @@ def _crash(name: str, letter: Letter, error: BaseException, restarts: int) -> Ho
     crash = HoldfastError(Fault.of("ACTOR_CRASHED", maybe_executed=True, context=context))
     crash.__cause__ = error
     return crash
-
-
-def _stopped_midway(name: str, how: Exit) -> HoldfastError:
-    context = {"actor": name, "exit": str(how)}
-    text = f"Actor {name} was stopped while it worked on this message"
-    return HoldfastError(Fault.of("ACTOR_STOPPED", text, maybe_executed=True, context=context))

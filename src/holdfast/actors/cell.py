@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.supervision import Exit
 
-__all__ = ["AskTimeoutError", "Cell", "stopped_error"]
+__all__ = ["AskTimeoutError", "Cell", "stopped_error", "stopped_midway"]
 
 
 class AskTimeoutError(HoldfastError, TimeoutError):
@@ -222,6 +222,13 @@ def stopped_error(name: str, exit: Exit) -> HoldfastError:  # noqa: A002 - the w
     return HoldfastError(
         Fault.of("ACTOR_STOPPED", f"Actor {name} has stopped: it {exit}", context={"actor": name, "exit": str(exit)})
     )
+
+
+def stopped_midway(name: str, how: Exit) -> HoldfastError:
+    """Return the error for a message that an actor worked on when it was stopped."""
+    context = {"actor": name, "exit": str(how)}
+    text = f"Actor {name} was stopped while it worked on this message"
+    return HoldfastError(Fault.of("ACTOR_STOPPED", text, maybe_executed=True, context=context))
 
 
 def _cannot_be_asked(kind: type, method: Any, handlers: Mapping[Any, Any]) -> InvalidError:

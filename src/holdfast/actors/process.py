@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._platform import need_posix
-from holdfast.actors.cell import Cell
+from holdfast.actors.cell import Cell, stopped_midway
 from holdfast.actors.errors import StartError
 from holdfast.actors.frames import Answer, Begin, Call, Failed, Ignored, Started, Stop, Values, pack, read_frame
 from holdfast.actors.health import HealthMonitor
@@ -323,7 +323,10 @@ class _Run:
         mailbox = self._cell.mailbox
         letter = mailbox.current
         if letter is not None and mailbox.begun is letter and not letter.withdrawn:
-            letter.fail(self._crash(letter, f"its process {_shown(code)}", None))
+            if isinstance(how, Shutdown):
+                letter.fail(stopped_midway(self._cell.name, how))
+            else:
+                letter.fail(self._crash(letter, f"its process {_shown(code)}", None))
         mailbox.put_back()
         if not isinstance(how, Shutdown):
             self._cell.failed()

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Ref"]
 
-A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Ref(Generic[A]):
+class Ref(Generic[A_co]):
     """The address of an actor. `Supervisor.start` returns it; it may be passed around, also to other threads.
 
     coder = await team.start(Coder, "haiku")
@@ -85,7 +85,7 @@ class Ref(Generic[A]):
         """Wait until the pressure is not high any more: `await coder.relieved()` before the next message slows a sender down."""
         await self._cell.mailbox.relieved()
 
-    def using(self, *, timeout: float | None = None, priority: int | None = None) -> Ref[A]:
+    def using(self, *, timeout: float | None = None, priority: int | None = None) -> Ref[A_co]:
         """Return a ref to the same actor with other options. Wrong options raise `InvalidError`.
 
         timeout: seconds that an `ask` waits. priority: 10 and above is urgent, 5 and above normal (the default is 5).
@@ -100,7 +100,9 @@ class Ref(Generic[A]):
             priority=self._priority if priority is None else priority,
         )
 
-    async def ask(self, method: Callable[Concatenate[A, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def ask(
+        self, method: Callable[Concatenate[A_co, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run a method of the actor, after the messages that came before, and return its result.
 
         Raises what the method raises; `HoldfastError` with ACTOR_CRASHED if the actor crashed over it (the error is its
@@ -137,7 +139,7 @@ class Ref(Generic[A]):
         return await reply
 
     async def outcome(
-        self, method: Callable[Concatenate[A, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+        self, method: Callable[Concatenate[A_co, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Outcome[T]:
         """Like `ask`, but return `Ok` or `Err`. It raises only `CancelledError`, and `InvalidError` for a wrong `method`.
 
@@ -153,7 +155,7 @@ class Ref(Generic[A]):
         return value if isinstance(value, Err) else Ok(value=value)
 
     def tell(
-        self, method: Callable[Concatenate[A, P], Awaitable[object]], /, *args: P.args, **kwargs: P.kwargs
+        self, method: Callable[Concatenate[A_co, P], Awaitable[object]], /, *args: P.args, **kwargs: P.kwargs
     ) -> None:
         """Have a method run, and do not wait. An error in it is reported as an event, and acted on as for `ask`.
 
