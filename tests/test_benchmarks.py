@@ -208,7 +208,8 @@ def test_what_is_played_can_be_chosen(bench: Any):
     ours = options(only="holdfast", tune=True, seeds=2).jobs()
     assert ours == [bench.driver.Job("holdfast", kind, seed) for kind in kinds for seed in (1, 2)]
     assert options(only="PATIENT", kinds="40 %,blips").chosen() == ["brownout 40 %", "blips of 3 s each half minute"]
-    assert {job.seed for job in options(only="Router").jobs()} == {101, 102}
+    assert {job.seed for job in options(only="Router").jobs()} == {*range(101, 111)}, "as all peers"
+    assert {job.seed for job in options(only="PATIENT").jobs()} == {101, 102, 103}
     with pytest.raises(SystemExit, match="no contender contains holdfats"):
         options(only="holdfats").contenders()
     with pytest.raises(SystemExit, match="no kind contains nothing"):
