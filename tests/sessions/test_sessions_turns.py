@@ -404,11 +404,9 @@ async def fixed_program(session: Session, *names: str | None, die_in: int = 0, *
     return got
 
 
-PROGRAMS = [("plan", "build", "ship"), (None, None, None), ("same", "same", "same")]
+def test_a_program_of_fixed_turns_goes_on_where_it_was_cut() -> None:
+    names = ("plan", "build", "ship")
 
-
-@pytest.mark.parametrize("names", PROGRAMS)
-def test_a_program_of_fixed_turns_goes_on_where_it_was_cut(names: tuple[str | None, ...]) -> None:
     async def main() -> None:
         store = MemoryStore()
         # Killed in the second turn, then in the third, then it ends.
@@ -428,6 +426,30 @@ def test_a_program_of_fixed_turns_goes_on_where_it_was_cut(names: tuple[str | No
         assert DONE == ["1a", "1b", "2a", "2b", "3a", "3b"]
 
     run(main())
+
+
+@pytest.mark.parametrize("given", [None, "tick"])
+def test_a_loop_that_keeps_its_place_in_the_context_continues_the_cut_turn(given: str | None) -> None:
+    async def loop(session: Session, die_in: int = 0) -> list[int]:
+        numbers = []
+        while (place := session.context.get("place", 0)) < 3:
+            async with session.turn(given) as turn:
+                numbers.append(turn.number)
+                await session.step(charge, str(place))
+                if place == die_in - 1:
+                    raise Crash
+                session.context["place"] = place + 1
+        return numbers
+
+    async def main() -> None:
+        store = MemoryStore()
+        for die_in in (2, 3):
+            await killed(store, lambda session, die_in=die_in: loop(session, die_in))
+        async with Session.open("s", store=store) as session:
+            assert await loop(session) == [3]
+
+    run(main())
+    assert DONE == ["0", "1", "2"]
 
 
 def test_a_turn_that_is_repeated_says_so_and_changes_nothing() -> None:

@@ -417,8 +417,8 @@ class Session:
         - `"abandon"` gives it up and starts a new turn.
         - None: a turn that failed in this process has `failed`, and a new turn starts. One that was cut off earlier is continued.
 
-        A program of several turns can be run from its start again after a later turn was cut off. The turns of that run that ended
-        well are repeated first, in their order and by their inputs: their steps and questions return what they returned, and nothing
+        A program of several turns can be run from its start again after a later turn was cut off, if the turns have different inputs.
+        The turns of that run that ended well are repeated first, in their order and by their inputs: their steps and questions return what they returned, and nothing
         is written (`Turn.replayed`). Then the turn that was cut off is continued. A step that such a turn did not have raises
         SESS_STEP_DRIFT and does not run.
 

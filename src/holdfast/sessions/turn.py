@@ -250,7 +250,8 @@ class TurnRunner:
 
     async def _replay(self, known_by: str) -> Turn | None:
         """Return the next turn of the run that was cut, if the program begins from its start and has come to that turn."""
-        if self._cut is None or self._cut != self.in_flight:
+        if self._cut is None or self._cut != self.in_flight or known_by == self._journal.memory.given:
+            # A turn with the input of the cut one is the cut one: a loop that keeps its place in the context goes on there.
             return None
         if self._finished is None:
             self._finished = deque(await _finished_turns(self._journal, self._cut_run, self._cut))
