@@ -37,6 +37,7 @@ from holdfast import (
     tool,
 )
 from holdfast.events import Retry
+from holdfast.runtime import secrets
 from holdfast.runtime.runtime import default_runtime
 from holdfast.testing import Capture, VirtualClock
 from holdfast.testing import run as run_virtual
@@ -269,6 +270,20 @@ def test_the_model_gets_text_and_no_more_than_the_cap():
     assert answer.content.endswith("z")
     assert "bytes cut" in answer.content
     assert len(answer.value) == 5_001
+
+
+def test_a_result_hides_our_secrets_and_nothing_else(monkeypatch):
+    monkeypatch.setenv("BILLING_API_KEY", "our-own-key-of-this-process")
+    secrets.process_redactor.cache_clear()
+
+    @tool(effect="read", output_cap=200_000)
+    def read() -> str:
+        return 'password = "hunter2hunter2"\nkey = "our-own-key-of-this-process"\n' + "x" * 100_000
+
+    answer = finish(Toolbox([read]).answer("read"))
+    secrets.process_redactor.cache_clear()
+    assert answer.content.startswith('password = "hunter2hunter2"\nkey = "[redacted]"\n')
+    assert len(answer.content) > 100_000
 
 
 def test_S2_11_a_failure_reaches_the_model_as_a_typed_shape_without_a_stack():

@@ -61,9 +61,9 @@ class KeptOutput:
 
     def text(self) -> str:
         """Return the stream as text, with a mark where it was cut."""
-        head = _decoded_head(bytes(self._head)) if self.truncated else ""
-        if not head:
+        if not self.truncated:
             return bytes(self._head + self._tail).decode("utf-8", "replace")
+        head = _decoded_head(bytes(self._head))
         tail = bytes(self._tail[-self._half :])
         cut = self.total - len(self._head) - len(tail)
         return f"{head}\n…[{cut} bytes cut]…\n{_decoded_tail(tail)}"

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, ItemError, Ok, Outcome, Partial
+from holdfast.faults.redaction import MASK
 from holdfast.policies import INTERACTIVE, Policy
 from holdfast.policies.circuit import BRIDGE
 from holdfast.policies.policy import DEFAULT_CIRCUIT
@@ -228,8 +229,9 @@ class Toolbox:
 
     def _answered(self, tool: Tool, value: Any) -> Answer:
         shown = {"result": value.payload, "errors": value.errors} if isinstance(value, Partial) else value
-        text = cut_text(_text(shown), tool.contract.output_cap or _OUTPUT_CAP)
-        return Answer(content=process_redactor().text(text), value=value)
+        # Masked before it is cut: half a secret would not be recognised.
+        text = cut_text(_without_our_secrets(_text(shown)), tool.contract.output_cap or _OUTPUT_CAP)
+        return Answer(content=text, value=value)
 
     def tool_error(self, fault: Fault, *, tool: str, tool_call_id: str = "") -> dict[str, Any]:
         """Return the message that tells a remote client about a failed call: type `tool_error`, as the bridge sends it.
@@ -325,6 +327,16 @@ def _shown(tool: Tool, style: SchemaStyle) -> dict[str, Any]:
             output = tool.result.schema
             # MCP knows only objects as structured results.
             return {**shown, "outputSchema": output} if output and output.get("type") == "object" else shown
+
+
+def _without_our_secrets(text: str) -> str:
+    """Return a result without the secrets of this process.
+
+    What only looks like a secret stays: a model that edits a file must see what is in it.
+    """
+    for secret in process_redactor().secrets:
+        text = text.replace(secret, MASK)
+    return text
 
 
 def _failed(fault: Fault) -> Answer:

@@ -257,7 +257,7 @@ class _Service:
         self, name: str, url: str, method: str, headers: Any, *, limit: float | None, cap: int, takes_type: bool
     ) -> None:
         self.url, self.method = url, method
-        self._headers = headers
+        self._headers: Any = headers
         self._limit, self._cap = limit, cap
         self._takes_type = takes_type
         """The arguments come as one value of the declared type."""
@@ -270,10 +270,8 @@ class _Service:
 
     async def call(self, **arguments: Any) -> Any:
         given = msgspec.to_builtins(arguments["arguments"], enc_hook=_dumped) if self._takes_type else arguments
-        own = self._headers() if callable(self._headers) else self._headers or {}
-        request = _request(
-            self.url, self.method, fields=self._fields, given=given, headers=dict(own), effect=self.effect
-        )
+        own: Any = self._headers() if callable(self._headers) else self._headers or {}
+        request = _request(self.url, self.method, fields=self._fields, given=given, headers={**own}, effect=self.effect)
         limit = TIME_LIMIT.get() or self._limit or _WEB_FETCH_S
         return _result(await send(msgspec.structs.replace(request, timeout=limit, cap=self._cap)))
 
