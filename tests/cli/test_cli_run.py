@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -372,6 +375,52 @@ def test_a_signal_that_is_ignored_stays_ignored_as_under_nohup():
         process.send_signal(signal.SIGHUP)
         assert process.communicate(b"on\n", timeout=15)[0] == b"on\n"
         assert process.returncode == 0
+
+
+def on_terminal(text: str, *steps: tuple[bytes, Callable[[int, int], object]]) -> tuple[bytes, int]:
+    """Run the command on a terminal; each step does `act(process, terminal)` when its marker was printed."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execve(SCRIPT, started(text), environment())
+    shown, left = b"", list(steps)
+    with suppress(OSError):  # the terminal is gone when the process is
+        while data := os.read(terminal, 65_536):
+            shown += data
+            if left and left[0][0] in shown:
+                left.pop(0)[1](process, terminal)
+    os.close(terminal)
+    return shown, os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def test_on_a_terminal_input_and_ctrl_c_reach_the_command():
+    shown, status = on_terminal(
+        "echo up; read line; echo got $line; sleep 100",
+        (b"up", lambda _, terminal: os.write(terminal, b"hi\n")),
+        (b"got hi", lambda _, terminal: os.write(terminal, b"\x03")),
+    )
+    assert (shown.endswith(b"got hi\r\n^C"), status) == (True, 130)
+
+
+def test_a_command_is_suspended_and_continued_with_us():
+    states = []
+
+    def suspend(process: int, _terminal: int) -> None:
+        os.kill(process, signal.SIGTSTP)
+        until = time.monotonic() + 10
+        while len(states) < 2 and time.monotonic() < until:
+            # Both are stopped: the command, which is our child, and we.
+            children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+            states[:] = [pid for pid in (str(process), *children) if _state(pid) == "T"]
+            time.sleep(0.02)  # stopping takes a moment
+        os.kill(process, signal.SIGCONT)
+
+    shown, status = on_terminal("echo up; sleep 0.5; echo end", (b"up", suspend))
+    assert (len(states), status) == (2, 0)
+    assert shown.endswith(b"end\r\n")
+
+
+def _state(pid: str) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 # --- records ---
