@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from holdfast.policies import Policy
+    from holdfast.runtime.runtime import Runtime
 
 __all__ = ["Servers"]
 
@@ -67,14 +68,19 @@ class Servers:
             raise HoldfastError(Fault.of("TOOL_SERVER_NOT_REGISTERED", message, context=context))
         return found
 
-    async def toolbox(self, *, policy: Policy | None = None) -> Toolbox:
+    async def toolbox(self, *, policy: Policy | None = None, runtime: Runtime | None = None) -> Toolbox:
         """Return the tools of all servers. Their names begin with the server's: `git__status`.
+
+            toolbox = await servers.toolbox()
+            answer = await toolbox.answer("git__status")
+
+        policy, runtime: those of the toolbox; by default the configured policy and the default runtime.
 
         Raises what connecting or listing raises, if a server does not answer.
         """
         sessions = self._sessions.values()
         listed = await asyncio.gather(*(session.tools(prefix=f"{session.name}__") for session in sessions))
-        return Toolbox([tool for tools in listed for tool in tools], policy=policy)
+        return Toolbox([tool for tools in listed for tool in tools], policy=policy, runtime=runtime)
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Any] | None = None) -> Any:
         """Call a tool of one server.
