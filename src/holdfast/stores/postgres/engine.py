@@ -293,10 +293,12 @@ class Engine:
         while True:
             before = self._given_back
             try:
-                return await self.pool.getconn(timeout=self._busy)
+                connection: AsyncConnection[Any] = await self.pool.getconn(timeout=self._busy)
             except PoolTimeout:
                 if self._given_back == before:
                     raise
+            else:
+                return connection
 
     async def _transact(self, jobs: list[Job]) -> None:
         async with self.connection() as connection:
