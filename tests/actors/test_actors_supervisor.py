@@ -1007,6 +1007,7 @@ def test_a_handle_says_how_a_child_ended_for_good():
     run(main())
 
 
+@pytest.mark.usefixtures("leaves_tasks")
 def test_the_event_loop_may_end_around_a_supervisor():
     stage = Stage()
 

@@ -120,7 +120,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(rules, st.lists(specs, min_size=1, max_size=5), actions)
 def test_whatever_happens_the_decisions_keep_the_rules(rules, wanted, actions):
     world = World(rules, wanted)
@@ -157,7 +157,7 @@ def test_whatever_happens_the_decisions_keep_the_rules(rules, wanted, actions):
     assert world.machine.exited(world.order[0], 1, CRASH, world.now, CHANCE) == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 4), st.lists(st.floats(0, 30), max_size=40))
 def test_never_more_restarts_in_a_window_than_allowed_and_never_fewer(limit, gaps):
     rules = Rules(max_restarts=limit, window=10)
