@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,17 @@ def chaos(count: int, seconds: float, *, askers: int, seed: int = 13) -> dict[st
     counts = {"asked": 0, "ok": 0, "err": 0, "killed": 0}
 
     async def main() -> None:
-        async with Supervisor("chaos", max_restarts=10_000, window=600, runtime=runtime) as team:
-            starting = asyncio.Semaphore(8)
+        async with AsyncExitStack() as stack:
+            # A supervisor starts one child after the other, so there are several of them.
+            teams = [
+                await stack.enter_async_context(
+                    Supervisor(f"chaos-{n}", max_restarts=10_000, window=600, runtime=runtime)
+                )
+                for n in range(max(1, count // 10))
+            ]
 
             async def start(n: int):
-                async with starting:
-                    return await team.start(Remembering, id=f"w{n}", start_timeout=120)
+                return await teams[n % len(teams)].start(Remembering, id=f"w{n}", start_timeout=120)
 
             refs = await asyncio.gather(*(start(n) for n in range(count)))
             ends = time.monotonic() + seconds
@@ -57,7 +63,7 @@ def chaos(count: int, seconds: float, *, askers: int, seed: int = 13) -> dict[st
 
             async def kill() -> None:
                 while time.monotonic() < ends:
-                    await asyncio.sleep(max(0.02, seconds / (count * 3)))
+                    await asyncio.sleep(max(0.02, seconds / (count * 1.5)))
                     pids = sorted(workers())
                     if pids:
                         os.kill(chance.choice(pids), signal.SIGKILL)
