@@ -175,11 +175,7 @@ def tool(
 
     The function itself is returned, unchanged. Wrong options, or `@tool` without parentheses, raise `InvalidError`.
     """
-    # `@tool` without parentheses passes the function here. Python's own TypeError would not say what to write instead.
-    if bare or effect is _MISSING:
-        raise InvalidError.saying(
-            "tool", "@tool(effect=…) with read, idempotent, keyed or unsafe", "@tool without an effect"
-        )
+    _need_effect(bare, effect)
     contract = ToolContract(
         effect=effect,
         timeout=timeout,
@@ -197,6 +193,14 @@ def tool(
     )
 
     return _declaring(contract)
+
+
+def _need_effect(bare: tuple[Any, ...], effect: Effect) -> None:
+    # `@tool` without parentheses passes the function itself. Python's own TypeError would not say what to write instead.
+    if bare or effect is _MISSING:
+        raise InvalidError.saying(
+            "tool", "@tool(effect=…) with read, idempotent, keyed or unsafe", "@tool without an effect"
+        )
 
 
 def _declaring(contract: ToolContract) -> Callable[[F], F]:

@@ -88,22 +88,20 @@ def process_tool(
         output_cap=output_cap,
         service=service,
     )
-    given: RunOptions = {
-        "cwd": cwd,
-        "env": env,
-        "pass_secrets": pass_secrets,
-        "idle": idle,
-        "grace": grace,
-        "guarded": guarded,
-    }
+    limits: RunOptions = {"idle": idle, "grace": grace, "guarded": guarded}
+    return _tool(build, contract, {"cwd": cwd, "env": env, "pass_secrets": pass_secrets, **limits})
+
+
+def _tool(build: Callable[..., Sequence[str]], contract: ToolContract, given: RunOptions) -> Tool:
+    """Return the tool that runs the commands that `build` returns."""
 
     async def call(**arguments: Any) -> str:
         return (await run_for_tool(build(**arguments), contract, given)).stdout
 
-    call.__name__ = call.__qualname__ = name
+    call.__name__ = call.__qualname__ = contract.name
     # The schema is that of the function that builds the command.
     functools.update_wrapper(call, build, assigned=(), updated=())
-    return Tool(call, contract, ends_itself=grace + 3.0)
+    return Tool(call, contract, ends_itself=given["grace"] + 3.0)
 
 
 async def run_for_tool(argv: Sequence[str], contract: ToolContract, options: RunOptions) -> Finished:
