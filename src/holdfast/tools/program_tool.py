@@ -101,7 +101,7 @@ def _tool(build: Callable[..., Sequence[str]], contract: ToolContract, given: Ru
     call.__name__ = call.__qualname__ = contract.name
     # The schema is that of the function that builds the command.
     functools.update_wrapper(call, build, assigned=(), updated=())
-    return Tool(call, contract, ends_itself=given["grace"] + 3.0)
+    return Tool(call, contract, ends_itself=given.get("grace", 5.0) + 3.0)
 
 
 async def run_for_tool(argv: Sequence[str], contract: ToolContract, options: RunOptions) -> Finished:
