@@ -175,12 +175,12 @@ class LogLines:
 
     def _repaired(self, event: Repaired) -> str:
         self._remember(event, event.fault.code)
-        return f"{_name(event)} retries after {event.action}{_after(event.fault)}"
+        return f"{_name(event)} retries after {event.action}{_because_of(event.fault)}"
 
     def _fallback(self, event: Fallback | AgentFallback) -> str:
         if event.fault is not None:
             self._remember(event, event.fault.code)
-        return f"{_name(event)} falls back from {event.from_} to {event.to}{_after(event.fault)}"
+        return f"{_name(event)} falls back from {event.from_} to {event.to}{_because_of(event.fault)}"
 
     def _recovered(self, event: Recovered) -> str:
         failures = self._failures.take(event.run)
@@ -204,7 +204,7 @@ class LogLines:
     def _degraded(self, event: Degraded) -> str:
         self._failures.take(event.run)
         # The reason is the failure's own text, which is not for logs.
-        return f"{_name(event)} gave a lesser answer: {event.via}{_after(event.fault)}"
+        return f"{_name(event)} gave a lesser answer: {event.via}{_because_of(event.fault)}"
 
     def _cancelled(self, event: Cancelled) -> str:
         self._failures.take(event.run)
@@ -301,7 +301,7 @@ def _child_leaked(event: ChildLeaked) -> str:
 
 
 def _server_disconnected(event: MCPServerDisconnected) -> str:
-    return f"MCP server {event.server} is gone{_because(event.fault and event.fault.code)}"
+    return f"MCP server {event.server} is gone{_because_of(event.fault)}"
 
 
 def _server_attempt(event: MCPReconnectAttempt) -> str:
@@ -336,10 +336,6 @@ def _via(via: str) -> str:
 
 def _calls(attempts: int) -> str:
     return f"{attempts} attempt{'' if attempts == 1 else 's'}"
-
-
-def _after(fault: Fault | None) -> str:
-    return "" if fault is None else _because(fault.code)
 
 
 def _because(code: str | None) -> str:
