@@ -29,7 +29,7 @@ QUESTION = "What holds an anchor fast when the wind turns and the tide runs out?
 class Bench:
     def __init__(self, name: str) -> None:
         # The log lines of a contender are not part of the measurement. The Router formats two tracebacks for the log of each
-        # failure, and searches them for secrets: half of its time, and nothing that it does next depends on the text.
+        # failure, and searches them for secrets: about two fifths of its time, and nothing that it does next depends on the text.
         logging.disable()
         traceback.format_exc = _no_text
         traceback.format_tb = _no_lines

@@ -129,7 +129,10 @@ def test_nothing_found_is_reported_and_prints_no_table(path):
     ("arguments", "message"),
     [
         (("query", "--since", "tea time"), "--since: expected a date and time"),
-        (("query", "--class", "Rumour"), "--class: expected a class of audit records (use one of Alert, Approval"),
+        (
+            ("query", "--class", "Rumour"),
+            "--class: expected a class of audit records (use one of Actor, Alert, Approval",
+        ),
         (("query", "--json", "--jsonl"), "--json: expected --jsonl with nothing beside it"),
         (("tail", "--json", "--follow"), "--json: expected --jsonl with --follow"),
         (("tail", "--store", "mysql://me:hunter2hunter2@host/db"), "store: expected memory:, sqlite:PATH"),
