@@ -25,6 +25,7 @@ from holdfast.faults import (
     StreamCutError,
     resolve,
 )
+from holdfast.tools import ProcessError
 
 LEAVES = {
     CircuitOpenError: ("CIRCUIT_OPEN", ()),
@@ -40,6 +41,7 @@ LEAVES = {
     ChildStoppedError: ("ACTOR_STOPPED", ()),
     GaveUpError: ("ACTOR_MAX_RESTARTS", ()),
     StartError: ("ACTOR_START_FAILED", ()),
+    ProcessError: ("TOOL_EXECUTION_FAILED", ()),
 }
 KEY = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"
 

@@ -672,3 +672,30 @@ def test_a_toolbox_is_a_collection():
     assert (len(box), "search" in box, [each.name for each in box]) == (1, True, ["search"])
     assert repr(box["search"]) == "<tool search (read)>"
     assert isinstance(finish(box.outcome("search", {"pattern": "x"})), Ok)
+
+
+class NoSuchCityError(Exception):
+    """An exception as the author of a tool may write one."""
+
+
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError, LookupError, NoSuchCityError])
+def test_FI7_a_tools_own_words_reach_the_model(kind):
+    @tool(effect="read")
+    async def forecast(city: str) -> str:
+        raise kind(f"unknown city {city}; known are Oslo and Bergen")
+
+    answer = finish(Toolbox([forecast]).answer("forecast", {"city": "Atlantis"}))
+    shown = json.loads(answer.content)["context"]
+    assert answer.is_error
+    assert shown["fault"] == "TOOL_EXECUTION_FAILED"
+    assert "known are Oslo and Bergen" in shown["message"]
+
+
+def test_FI7_a_defect_of_a_tool_is_not_shown_to_the_model():
+    @tool(effect="read")
+    async def forecast(city: str) -> str:
+        return {"Oslo": "rain"}[city]
+
+    answer = finish(Toolbox([forecast]).answer("forecast", {"city": "Atlantis"}))
+    assert answer.fault.code == "SYS_PROGRAMMING_ERROR"
+    assert "Atlantis" not in answer.content

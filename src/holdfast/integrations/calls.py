@@ -7,18 +7,15 @@ failure. It surfaces as the same object; no retry, no circuit, no fallback and n
 from __future__ import annotations
 
 import copy
-import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.faults import InvalidError
 from holdfast.runtime.adapter import Adapter
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.fallback import Chain, drive_chain, drive_chain_async
-from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import PLAN_ATTRIBUTE, Plan
-from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
 
 if TYPE_CHECKING:
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.stream import AfterFirst, Dialect
 
-__all__ = ["Calls", "check_after_first", "fault_of_tool"]
 
 T = TypeVar("T")
 
@@ -190,42 +186,3 @@ def check_after_first(path: str, after_first: Any, allowed: tuple[str, ...], res
             'a function if after_first="continue", else None',
             f"after_first={after_first!r} and {'a function' if resume is not None else 'none'}",
         )
-
-
-_DEFECTS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    IndexError,
-    KeyError,
-    NameError,
-    SyntaxError,
-    TypeError,
-)
-"""Exceptions that Python raises for a mistake in the tool's code. Their texts are not for the model."""
-_OWN_WORDS = frozenset({"SYS_PROGRAMMING_ERROR", "SYS_UNKNOWN", "TOOL_EXECUTION_FAILED"})
-"""Codes of a failure whose text the tool's author has written."""
-_PATH = re.compile(
-    r"(?<![\w:/.])(?:[A-Za-z]:)?(?:[\w.~-]*[/\\])+[\w.-]*\.[A-Za-z]\w{0,4}\b|(?<![\w:/.])[/~][\w.~/-]{2,}"
-)
-"""A path of a file: it ends in a file's name, or it begins at the root or at home."""
-_FOR_THE_MODEL = frozenset({"ToolException", "ToolError"})
-"""Exceptions whose text is always meant for the model: those of LangChain and of MCP."""
-
-
-def fault_of_tool(error: Exception) -> Fault:
-    """Return the fault of a tool's exception, with the tool's own words for the model where its author wrote them.
-
-    `raise ValueError("unknown city; known are Oslo and Bergen")` is an answer to the model, and not a defect. The texts of
-    failures that are known by themselves, such as those of connections, may name hosts, so they are not shown. Secrets and
-    the paths of files are masked.
-    """
-    fault = fault_of(error)
-    text = _PATH.sub("[path]", str(error).strip())
-    is_written = any(cls.__name__ in _FOR_THE_MODEL for cls in type(error).__mro__)
-    is_own = fault.code in _OWN_WORDS and not isinstance(error, (HoldfastError, *_DEFECTS))
-    if not text or not (is_written or is_own):
-        return fault
-    shown = Fault.of("TOOL_EXECUTION_FAILED", context={"reason": text}, cause=fault.cause)
-    return shown.with_attempts(fault.attempts).masked(process_redactor())

@@ -28,12 +28,13 @@ from openai import AsyncOpenAI
 
 from holdfast import options
 from holdfast.faults import Fault, InvalidError
-from holdfast.integrations.calls import Calls, fault_of_tool
+from holdfast.integrations.calls import Calls
 from holdfast.integrations.clients.client import checked_client
 from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.recovery_warnings import RECOVERS, RecoveryWarning, warn, warn_of_transport
 from holdfast.policies.target import Target
 from holdfast.runtime.secrets import credential_of
+from holdfast.runtime.tool_fault import fault_of_tool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -29,6 +29,7 @@ from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.tool import ToolContract, contract_of, declare, takes_arguments
+from holdfast.runtime.tool_fault import fault_of_tool
 from holdfast.tools.output import cut_text
 from holdfast.tools.schema import arguments_of, description_of, result_of
 from holdfast.tools.threads import call_in_thread
@@ -223,8 +224,8 @@ class Toolbox:
         match await self.outcome(name, arguments):
             case Ok(value=value):
                 return self._answered(self._tools[name], value)
-            case Err(fault=fault):
-                return _failed(fault)
+            case Err(fault=fault, error=error):
+                return _failed(fault_of_tool(error) if isinstance(error, Exception) else fault)
         raise AssertionError
 
     def _answered(self, tool: Tool, value: Any) -> Answer:

@@ -25,7 +25,7 @@ from langchain_core.messages import ToolMessage
 
 from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.integrations.calls import Calls, fault_of_tool
+from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.chat_models import target_of_model, used_by_message
 from holdfast.integrations.langchain.graph import PASSING, GivenUp
 from holdfast.integrations.langchain.retries import without_retries
@@ -33,6 +33,7 @@ from holdfast.integrations.recovery_warnings import warn
 from holdfast.policies.decide import EFFECTS
 from holdfast.policies.target import Target
 from holdfast.runtime.tool import contract_of
+from holdfast.runtime.tool_fault import fault_of_tool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

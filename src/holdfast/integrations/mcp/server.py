@@ -50,7 +50,7 @@ async def serve(
 
         asyncio.run(serve(Toolbox([read_file("."), search(".")]), name="project"))
 
-    name, version, instructions: what the client is told about the server.
+    name, version, instructions: what the client learns about the server.
 
     Each call goes through the toolbox: arguments are checked, time limits and retries are those of the tool. A failure is a result with
     `isError` and the typed shape of the fault. An unknown tool is a protocol error, as MCP has it. While it serves, `print` writes to

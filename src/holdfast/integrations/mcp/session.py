@@ -213,7 +213,7 @@ class RecoveringSession:
             reply = client.messages.create(…, tools=toolbox.schemas())
             answer = await toolbox.answer(call.name, call.input)
 
-        prefix: before each tool's name, so that tools of several servers can be told apart. Raises what listing the tools raises.
+        prefix: before each tool's name, so that tools of several servers have different names. Raises what listing the tools raises.
         """
         tools = await self.tools(prefix=prefix)
         # The server's name is part of the circuits: two servers may have tools of one name.

@@ -1,0 +1,54 @@
+"""The fault of a tool's exception, for the model that called the tool.
+
+Invariant: only text that the tool's author wrote for its callers is shown. It has no secrets and no paths of files.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.secrets import process_redactor
+
+__all__ = ["fault_of_tool"]
+
+_DEFECTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    IndexError,
+    KeyError,
+    NameError,
+    SyntaxError,
+    TypeError,
+)
+"""Exceptions that Python raises for a mistake in the tool's code. Their texts are not for the model."""
+_OWN_WORDS = frozenset({"SYS_PROGRAMMING_ERROR", "SYS_UNKNOWN", "TOOL_EXECUTION_FAILED"})
+"""Codes of a failure whose text the tool's author has written."""
+_PATH = re.compile(
+    r"(?<![\w:/.])(?:[A-Za-z]:)?(?:[\w.~-]*[/\\])+[\w.-]*\.[A-Za-z]\w{0,4}\b|(?<![\w:/.])[/~][\w.~/-]{2,}"
+)
+"""A path of a file: it ends in a file's name, or it begins at the root or at home."""
+_FOR_THE_MODEL = frozenset({"ToolException", "ToolError"})
+"""Exceptions whose text is always meant for the model: those of LangChain and of MCP."""
+
+
+def fault_of_tool(error: Exception) -> Fault:
+    """Return the fault of a tool's exception, with the tool's own words for the model where its author wrote them.
+
+    `raise ValueError("unknown city; known are Oslo and Bergen")` is an answer to the model, and not a defect. The texts of
+    failures that are known by themselves, such as those of connections, may name hosts, so they are not shown. Secrets and
+    the paths of files are masked.
+    """
+    fault = fault_of(error)
+    text = _PATH.sub("[path]", str(error).strip())
+    is_written = any(cls.__name__ in _FOR_THE_MODEL for cls in type(error).__mro__)
+    # The name of an exception such as NoSuchCityError says that a thing is missing. The tool itself was found: it raised this.
+    is_own = fault.code in _OWN_WORDS or (fault.code == "TOOL_NOT_FOUND" and fault.rule == "python.by_name")
+    is_own = is_own and not isinstance(error, (HoldfastError, *_DEFECTS))
+    if not text or not (is_written or is_own):
+        return fault
+    shown = Fault.of("TOOL_EXECUTION_FAILED", context={"reason": text}, cause=fault.cause)
+    return shown.with_attempts(fault.attempts).masked(process_redactor())
