@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from living_processes import living
 
 from holdfast.testing import forget_targets
 
@@ -22,21 +23,6 @@ def _descriptors() -> set[str]:
         except OSError:
             continue  # the descriptor of the listing itself
     return open_files
-
-
-def living(token: str) -> list[str]:
-    """The command lines of living processes that inherited this token, and of zombies that are our children."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-            if (state == "Z" and int(parent) == os.getpid()) or token.encode() in (entry / "environ").read_bytes():
-                found.append(f"{entry.name} {state} {(entry / 'cmdline').read_bytes()!r}")
-        except OSError:
-            continue
-    return found
 
 
 @pytest.fixture

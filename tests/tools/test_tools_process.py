@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conftest import living
+from living_processes import living
 
 from holdfast import Budget, InvalidError, Kind, Policy, fault_of, recover
 from holdfast.runtime import secrets

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import living
+from living_processes import living
 
 from holdfast import Budget, OutcomeUnknownError, Session, fault_of, recover, tool
 from holdfast.tools import ProcessError, Toolbox, bash, process_tool, read_file, run

@@ -684,7 +684,7 @@ def test_FI7_a_tools_own_words_reach_the_model(kind):
     async def forecast(city: str) -> str:
         raise kind(f"unknown city {city}; known are Oslo and Bergen")
 
-    answer = finish(Toolbox([forecast]).answer("forecast", {"city": "Atlantis"}))
+    answer = finish(Toolbox([forecast], policy=Policy(attempts=1)).answer("forecast", {"city": "Atlantis"}))
     shown = json.loads(answer.content)["context"]
     assert answer.is_error
     assert shown["fault"] == "TOOL_EXECUTION_FAILED"
@@ -696,6 +696,6 @@ def test_FI7_a_defect_of_a_tool_is_not_shown_to_the_model():
     async def forecast(city: str) -> str:
         return {"Oslo": "rain"}[city]
 
-    answer = finish(Toolbox([forecast]).answer("forecast", {"city": "Atlantis"}))
+    answer = finish(Toolbox([forecast], policy=Policy(attempts=1)).answer("forecast", {"city": "Atlantis"}))
     assert answer.fault.code == "SYS_PROGRAMMING_ERROR"
     assert "Atlantis" not in answer.content
