@@ -18,6 +18,7 @@ WORKERS ?= auto
 run: $(RUN)/.ready  ## the fullest demonstration there is
 	@$(RUN)/bin/holdfast demo
 	@$(RUN)/bin/python examples/durable_session.py
+	@$(RUN)/bin/python examples/team.py
 
 test: check postgres erlang $(LITELLM)/.ready  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"

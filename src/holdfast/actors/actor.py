@@ -16,7 +16,6 @@ the next instance. Nothing that a method raises leaves the actor's task.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -24,11 +23,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 import msgspec
 
 from holdfast import options
-from holdfast.actors.cell import Cell, stopped_midway
+from holdfast.actors.cell import Cell, handlers_of, stopped_midway
 from holdfast.actors.errors import StartError
 from holdfast.actors.health import Health, HealthMonitor
 from holdfast.actors.mailbox import Letter
+from holdfast.actors.process import ProcessHost
 from holdfast.actors.ref import Ref
+from holdfast.actors.supervisor import Supervisor
 from holdfast.actors.task import IgnoreStart
 from holdfast.events import SuppressedError
 from holdfast.faults import Fault, HoldfastError, InvalidError
@@ -36,15 +37,14 @@ from holdfast.runtime.ambient import AMBIENT
 from holdfast.supervision import Error, Killed, Shutdown, directive_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Self
 
     from holdfast.actors.child import Child
     from holdfast.actors.host import Host, Place
-    from holdfast.actors.supervisor import Supervisor
     from holdfast.supervision import Directive, Exit
 
-__all__ = ["Actor", "ActorHost", "ActorOptions", "ActorRun", "handlers_of"]
+__all__ = ["Actor", "ActorHost", "ActorOptions", "ActorRun"]
 
 B = TypeVar("B")
 
@@ -135,11 +135,7 @@ class Actor:
     def __holdfast_host__(child: Child, place: Place) -> Host:
         kind: Any = getattr(child.factory, "func", child.factory)  # functools.partial
         given: ActorOptions = kind.__holdfast_options__
-        if given.host == "task":
-            return ActorHost(child, place)
-        from holdfast.actors.process import ProcessHost  # noqa: PLC0415 - most programs have no actors in processes
-
-        return ProcessHost(child, place)
+        return ActorHost(child, place) if given.host == "task" else ProcessHost(child, place)
 
     @property
     def ref(self) -> Ref[Self]:
@@ -203,24 +199,8 @@ class Actor:
         return self._holdfast_run
 
 
-_HOOKS = frozenset({"started", "stopping", "crashed", "down", "snapshot", "restore", "children"})
 _RESERVED = ("children", "ref", "stop", "watch")
 _BIRTH: ContextVar[ActorRun | None] = ContextVar("holdfast_birth", default=None)
-
-_handlers: dict[type, Mapping[Any, Any]] = {}
-
-
-def handlers_of(kind: type) -> Mapping[Any, Any]:
-    """Return what an actor class can be asked: its public async methods."""
-    found = _handlers.get(kind)
-    if found is None:
-        found = _handlers[kind] = {
-            method: method
-            for name in dir(kind)
-            if not name.startswith("_") and name not in _HOOKS
-            if inspect.iscoroutinefunction(method := getattr(kind, name, None))
-        }
-    return found
 
 
 class ActorHost:
@@ -451,8 +431,6 @@ class ActorRun:
 
     async def children(self, rules: dict[str, Any]) -> Supervisor:
         """Return the supervisor of this actor's own children, open."""
-        from holdfast.actors.supervisor import Supervisor  # noqa: PLC0415 - few actors have children
-
         team = self.cell.team
         if team is None:
             team = self.cell.team = Supervisor(self.cell.name.rpartition("/")[2], **rules)

@@ -8,6 +8,7 @@ Invariant: a cell belongs to one event loop. After `end` every letter that waits
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,26 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.supervision import Exit
 
-__all__ = ["AskTimeoutError", "Cell", "stopped_error", "stopped_midway"]
+__all__ = ["AskTimeoutError", "Cell", "handlers_of", "stopped_error", "stopped_midway"]
+
+
+_HOOKS = frozenset({"started", "stopping", "crashed", "down", "snapshot", "restore", "children"})
+"""Methods of every actor that cannot be asked."""
+
+_handlers: dict[type, Mapping[Any, Any]] = {}
+
+
+def handlers_of(kind: type) -> Mapping[Any, Any]:
+    """Return what an actor class can be asked: its public async methods."""
+    found = _handlers.get(kind)
+    if found is None:
+        found = _handlers[kind] = {
+            method: method
+            for name in dir(kind)
+            if not name.startswith("_") and name not in _HOOKS
+            if inspect.iscoroutinefunction(method := getattr(kind, name, None))
+        }
+    return found
 
 
 class AskTimeoutError(HoldfastError, TimeoutError):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._platform import need_posix
-from holdfast.actors.cell import Cell, stopped_midway
+from holdfast.actors.cell import Cell, handlers_of, stopped_midway
 from holdfast.actors.errors import StartError
 from holdfast.actors.frames import Answer, Begin, Call, Failed, Ignored, Started, Stop, Values, pack, read_frame
 from holdfast.actors.health import HealthMonitor
@@ -66,13 +66,11 @@ class ProcessHost:
 
     def __init__(self, child: Child, place: Place) -> None:
         need_posix("an actor in a process")
-        from holdfast.actors.actor import Actor, handlers_of  # noqa: PLC0415 - actor.py names this host
-
         self.child = child
         factory: Any = child.factory
         kind: Any = getattr(factory, "func", factory)  # functools.partial
         self.kind: type = kind
-        self.health, self.ping = kind.__holdfast_options__.health, Actor._ping  # noqa: SLF001 - one room
+        self.health, self.ping = kind.__holdfast_options__.health, kind._ping  # noqa: SLF001 - one room
         given = kind.__holdfast_options__
         self.cell = Cell(
             place.path,

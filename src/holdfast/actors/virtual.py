@@ -31,10 +31,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec
 import msgspec
 
 from holdfast import options
-from holdfast.actors.actor import Actor, ActorRun, handlers_of
-from holdfast.actors.cell import Cell
+from holdfast.actors.actor import Actor, ActorRun
+from holdfast.actors.cell import Cell, handlers_of
 from holdfast.actors.child import Child
 from holdfast.actors.ref import Ref
+from holdfast.events import SuppressedError
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
@@ -443,8 +444,6 @@ class VirtualActors:
     async def _reported(self, work: Any, name: str) -> None:
         outcome = await work
         if isinstance(outcome, Err):
-            from holdfast.events import SuppressedError  # noqa: PLC0415 - only a failed `tell` needs it
-
             reason = f"a message to {name} failed, and nobody waits for its answer"
             self.runtime.bus.emit(SuppressedError.of(outcome.fault, reason, at=self.runtime.clock.wall()))
 
