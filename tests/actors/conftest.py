@@ -30,7 +30,7 @@ def tasks() -> list[asyncio.Task[object]]:
     return [task for task in list(known) if not task.done() and not task.get_loop().is_running()]
 
 
-SUPERVISION = ("supervisor", "hostile_children", "pool", "commands", "task")
+SUPERVISION = ("supervisor", "hostile_children", "pool", "commands", "task", "control")
 
 
 @pytest.fixture

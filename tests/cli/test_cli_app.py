@@ -132,6 +132,7 @@ def test_UX_help_exit_codes_in_both_forms():
         ("codes", "no-such-word"),
         ("classify", "--status", "429"),
         ("doctor",),
+        ("actors", "tree"),
         ("help", "exit-codes"),
     ],
     ids=" ".join,

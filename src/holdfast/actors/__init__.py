@@ -3,6 +3,7 @@
 actor     `Actor`: a class whose public async methods can be asked, and its host
 cell      what stays of an actor while its instances come and go
 child     `Child`: a factory, its arguments, and how to supervise what it makes
+control_socket  `control`: lets `holdfast actors tree` look at a running process; tree: what it shows
 frames    what an actor's process and its host say to each other
 group     `Group`: several actors under one name
 health    `Health`: pings that notice an actor that hangs
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.actors.actor import Actor
     from holdfast.actors.cell import AskTimeoutError
     from holdfast.actors.child import Child
+    from holdfast.actors.control_socket import control
     from holdfast.actors.errors import ChildNotFoundError, ChildStoppedError, GaveUpError, StartError
     from holdfast.actors.group import Group
     from holdfast.actors.health import Health
@@ -70,6 +72,7 @@ __all__ = [
     "VirtualActor",
     "VirtualActors",
     "VirtualRef",
+    "control",
     "ready",
 ]
 
@@ -89,6 +92,7 @@ _HOMES = (
         "Pool": "holdfast.actors.pool",
         "Ref": "holdfast.actors.ref",
         "RemoteError": "holdfast.actors.process",
+        "control": "holdfast.actors.control_socket",
     }
 )
 

@@ -90,6 +90,8 @@ class Loop:
         self._is_hurried = False
         self._start_limit: asyncio.Timeout | None = None
         self._present_start: _Start | None = None
+        self.since = self._loop.time()
+        """When it was opened."""
         self._timers: set[asyncio.TimerHandle] = set()
         self._calls: set[asyncio.Future[Any]] = set()
         self._task = self._loop.create_task(self._main(), name=f"supervisor {path}")
@@ -122,6 +124,11 @@ class Loop:
         self._wake.set()
         if self._start_limit is not None:
             self._start_limit.reschedule(self._loop.time())
+
+    @property
+    def starts(self) -> str | None:
+        """The id of the child that it is starting."""
+        return None if self._present_start is None else self._present_start.id
 
     async def _until_ended(self) -> Exit:
         try:

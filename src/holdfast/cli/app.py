@@ -314,6 +314,23 @@ def config_schema() -> None:
     perform(lambda: _show(json_schema()))
 
 
+actors = typer.Typer(cls=Group, help="Look at the actors of running programs.", no_args_is_help=True)
+app.add_typer(actors, name="actors")
+
+
+@actors.command("tree")
+def actors_tree(
+    pid: Annotated[
+        int | None, typer.Option(min=1, help="Only this process; by default, all of yours that have a control socket.")
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Show the supervisors and actors of running programs: state, restarts, mailbox, last failure."""
+    from holdfast.cli.actors import actors_tree as verb
+
+    perform(lambda: verb(pid, as_json=as_json))
+
+
 # The commands are added here and not at the top, because --help lists them in this order.
 app.add_typer(audit, name="audit")
 app.add_typer(sessions, name="sessions")

@@ -85,5 +85,11 @@ class Window:
         while self._times and self._times[0] < now - rules.window:
             self._times.popleft()
 
+    def left(self, now: float, rules: Rules) -> int | None:
+        """Return how many restarts are still allowed at `now`; None: any number."""
+        if rules.max_restarts is None:
+            return None
+        return rules.max_restarts - sum(at >= now - rules.window for at in self._times)
+
     def __len__(self) -> int:
         return len(self._times)

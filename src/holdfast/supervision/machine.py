@@ -188,6 +188,11 @@ class Machine:
             return slot.state
         return [self._remove(slot, slot.last or Shutdown())]
 
+    def restarts_left(self, now: float, slot: Slot | None = None) -> int | None:
+        """Return how many restarts the budget still allows, of all children or of one; None: any number."""
+        window = self._window if slot is None else self._window_of(slot)
+        return window.left(now, self.rules)
+
     # How it decides
 
     def _count(self, slot: Slot, now: float) -> bool:
