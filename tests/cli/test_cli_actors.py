@@ -113,6 +113,8 @@ def test_a_killed_program_is_not_shown_and_its_socket_is_removed(sockets):
 @pytest.mark.parametrize(
     ("pid", "says"),
     [(str(os.getpid()), f"process {os.getpid()} offers no control socket"), ("4194305", "there is no process 4194305")],
+    # The workers of a parallel run must collect equal names.
+    ids=["our own", "none of this number"],
 )
 def test_a_process_without_a_socket(sockets, pid, says):
     result = holdfast("actors", "tree", "--pid", pid)
