@@ -392,6 +392,7 @@ def on_terminal(text: str, *steps: tuple[bytes, Callable[[int, int], object]]) -
     return shown, os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
+@pytest.mark.soak  # seen once on a busy machine: the exit code was 0 instead of 130. To be found out before it comes back
 def test_on_a_terminal_input_and_ctrl_c_reach_the_command():
     shown, status = on_terminal(
         "echo up; read line; echo got $line; sleep 100",

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from holdfast.actors import AskTimeoutError, ChildNotFoundError, ChildStoppedError, GaveUpError, StartError
+from holdfast.actors.process import RemoteError
+from holdfast.actors.virtual import SaveError
 from holdfast.extras import MissingExtraError
 from holdfast.faults import (
     AbortedError,
@@ -42,6 +44,8 @@ LEAVES = {
     GaveUpError: ("ACTOR_MAX_RESTARTS", ()),
     StartError: ("ACTOR_START_FAILED", ()),
     ProcessError: ("TOOL_EXECUTION_FAILED", ()),
+    RemoteError: ("ACTOR_ERROR", ()),
+    SaveError: ("SESS_STORE_UNAVAILABLE", ()),
 }
 KEY = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"
 
