@@ -94,6 +94,9 @@ class Pickled(Worker, pickle=True):
     async def odd_result(self) -> object:
         return {OddError}
 
+    async def unpicklable(self) -> object:
+        return lambda: None
+
 
 class FailsToStart(Worker):
     async def started(self) -> None:

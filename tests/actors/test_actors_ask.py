@@ -8,8 +8,8 @@ import threading
 import pytest
 from actors_kit import Stage
 
-from holdfast import Budget, Err, Ok
-from holdfast.actors import Actor, AskTimeoutError
+from holdfast import Budget, Err, Ok, recover
+from holdfast.actors import Actor, AskTimeoutError, Ref, Supervisor
 from holdfast.events import SuppressedError
 from holdfast.faults import DeadlineError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.ambient import AMBIENT
@@ -399,3 +399,100 @@ def test_a_crash_without_a_supervisor_ends_the_ask_with_what_happened():
     assert error.fault.maybe_executed
     assert not error.fault.retryable
     assert isinstance(error.__cause__, KeyError)
+
+
+# --- limits of the sender ---
+
+
+class Slow(Actor, timeout=60):
+    """Calls something that takes a second, within whatever budget there is."""
+
+    async def fetch(self) -> str:
+        @recover("tool:slow")
+        async def slow() -> str:
+            await asyncio.sleep(1)
+            return "fetched"
+
+        return await slow()
+
+    async def ask_myself(self) -> str:
+        return await self.ref.ask(Slow.fetch)
+
+
+def in_a_team(main, *kinds):
+    stage = Stage()
+
+    async def play():
+        async with Supervisor("team", runtime=stage.runtime) as team:
+            return await main(team, *[await team.start(kind) for kind in kinds])
+
+    return stage.run(play())
+
+
+def test_a_budget_of_the_sender_that_ends_does_not_end_the_team():
+    async def main(_, slow):
+        with Budget(seconds=0.4), pytest.raises(DeadlineError):
+            await slow.ask(Slow.fetch)
+        await asyncio.sleep(2)
+        return await slow.ask(Slow.fetch), slow.restarts
+
+    assert in_a_team(main, Slow) == ("fetched", 0)
+
+
+def test_wrong_arguments_leave_no_budget_on_the_actor():
+    async def main(_, slow, counter):
+        with Budget(seconds=0.4), pytest.raises(TypeError):
+            await counter.ask(Counter.add)
+        with Budget(seconds=0.4):
+            with pytest.raises(TypeError):
+                await slow.ask(Slow.fetch, "too many")
+            return await asyncio.gather(without_budget(counter.ask, Counter.budget))
+
+    assert in_a_team(main, Slow, Counter) == [None]
+
+
+async def without_budget(ask, method):
+    AMBIENT.set(None)
+    return await ask(method)
+
+
+def test_an_actor_that_asks_itself_learns_it_at_once():
+    async def main(_, slow):
+        before = asyncio.get_running_loop().time()
+        with pytest.raises(HoldfastError, match="to itself"):
+            await slow.ask(Slow.ask_myself)
+        return asyncio.get_running_loop().time() - before
+
+    assert in_a_team(main, Slow) < 1
+
+
+class Watcher(Actor, mailbox=1):
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    async def observe(self, other: Ref) -> None:
+        self.watch(other)
+
+    async def wait(self) -> None:
+        await asyncio.sleep(1)
+
+    async def down(self, other, exit) -> None:  # noqa: A002
+        self.ended.append(other.name)
+
+    async def log(self) -> list[str]:
+        return self.ended
+
+
+def test_A65_a_full_mailbox_does_not_hide_that_somebody_ended():
+    async def main(team, watcher):
+        other = await team.start(Counter, id="other", restart="temporary")
+        await watcher.ask(Watcher.observe, other)
+        watcher.tell(Watcher.wait)
+        await asyncio.sleep(0.1)
+        watcher.tell(Watcher.wait)
+        assert watcher.waiting == 1
+        await team.terminate_child("other")
+        await asyncio.sleep(3)
+        return await watcher.ask(Watcher.log)
+
+    assert in_a_team(main, Watcher) == ["team/other"]

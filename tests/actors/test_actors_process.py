@@ -264,3 +264,14 @@ def test_a_worker_dies_with_its_parent_even_while_it_is_busy(tmp_path):
             break
         time.sleep(0.05)
     assert not lives(pid)
+
+
+def test_a_value_that_cannot_be_pickled_fails_its_ask_and_the_actor_goes_on():
+    async def main():
+        async with actor(Pickled) as (host, _):
+            sent = await host.ref.outcome(Pickled.review, [lambda: None])
+            got = await host.ref.outcome(Pickled.unpicklable)
+            kept = await host.ref.outcome(Pickled.add, 2)
+            return sent.ok, got.ok, kept, host.ref.restarts
+
+    assert asyncio.run(main()) == (False, False, Ok(value=2), 0)

@@ -336,3 +336,33 @@ def test_A69_processes_that_are_killed_at_random_lose_no_answered_message_and_re
     assert len(set(answered)) == len(answered)
     assert max(answered) <= len(members) <= max(answered) + 1
     assert len(members) - len(answered) <= 3
+
+
+def test_an_actor_that_was_just_activated_stays_until_it_has_had_its_message():
+    async def main(rooms, *_):
+        slow = asyncio.ensure_future(rooms.get(Room, "slow").ask(Room.wait, 5))
+        await asyncio.sleep(1)
+        return await rooms.get(Room, "quick").ask(Room.join, "ann"), await slow
+
+    assert on_stage(main, most_active=1) == (1, "slow")
+
+
+def test_two_classes_of_one_name_do_not_share_their_state():
+    other = type("Room", (VirtualActor,), {"__module__": "another", "__qualname__": Room.__qualname__})
+
+    async def main(rooms, *_):
+        await rooms.get(Room, "lobby").ask(Room.join, "ann")
+        with pytest.raises(InvalidError, match=r"another\.Room.*actors_rooms\.Room"):
+            rooms.get(other, "lobby")
+
+    on_stage(main)
+
+
+def test_long_names_of_classes_stay_different():
+    ends = "x" * 60
+    kinds = [type(first + ends, (VirtualActor,), {"__qualname__": first + ends}) for first in ("A", "B")]
+
+    async def main(rooms, *_):
+        return [rooms.get(kind, "k").key for kind in kinds]
+
+    assert on_stage(main) == ["k", "k"]

@@ -392,14 +392,14 @@ def on_terminal(text: str, *steps: tuple[bytes, Callable[[int, int], object]]) -
     return shown, os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-@pytest.mark.soak  # seen once on a busy machine: the exit code was 0 instead of 130. To be found out before it comes back
 def test_on_a_terminal_input_and_ctrl_c_reach_the_command():
+    # A trap: between two commands bash may miss a signal, and then the end of the first one is what it reports.
     shown, status = on_terminal(
-        "echo up; read line; echo got $line; sleep 100",
+        "trap 'exit 42' INT; echo up; read line; echo got $line; sleep 100 & wait",
         (b"up", lambda _, terminal: os.write(terminal, b"hi\n")),
         (b"got hi", lambda _, terminal: os.write(terminal, b"\x03")),
     )
-    assert (shown.endswith(b"got hi\r\n^C"), status) == (True, 130)
+    assert (shown.endswith(b"got hi\r\n^C"), status) == (True, 42)
 
 
 def test_a_command_is_suspended_and_continued_with_us():

@@ -285,3 +285,14 @@ def test_S0_27_agents_of_one_service_share_its_circuit():
     assert set(codes) == {"TOOL_OUTCOME_UNKNOWN"}
     ended = finish(box.outcome("reviewer"))
     assert (ended.fault.code, ended.fault.context["circuit"]) == ("CIRCUIT_OPEN", "service:agent-sdk")
+
+
+def test_edits_of_one_file_at_the_same_time_are_all_in_it(box, project):
+    (project / "settings").write_text("".join(f"k{n}=old\n" for n in range(8)))
+
+    async def main():
+        edits = ({"path": "settings", "old": f"k{n}=old", "new": f"k{n}=new"} for n in range(8))
+        return await asyncio.gather(*(box.outcome("edit_file", edit) for edit in edits))
+
+    assert all(outcome.ok for outcome in finish(main()))
+    assert (project / "settings").read_text() == "".join(f"k{n}=new\n" for n in range(8))

@@ -223,6 +223,41 @@ def test_a_cancelled_fetch_closes_its_connection(site):
     assert gone.wait(5)
 
 
+def test_a_cancelled_fetch_does_not_stay_in_a_handshake():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        async def main():
+            url = f"https://127.0.0.1:{server.getsockname()[1]}/"
+            task = asyncio.create_task(Toolbox([web_fetch(["127.0.0.1"])]).call("web_fetch", {"url": url}))
+            connection, _ = await asyncio.to_thread(server.accept)
+            with connection:
+                connection.settimeout(5)
+                assert await asyncio.to_thread(connection.recv, 65_536)  # its hello, which nobody answers
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert await asyncio.to_thread(connection.recv, 1) == b""
+
+        finish(main())
+
+
+def test_letters_beyond_ascii_in_an_address_are_quoted(site):
+    site.answers["/K%C3%B6ln"] = (200, {"Content-Type": "text/plain"}, b"found")
+    box = Toolbox([web_fetch(["127.0.0.1"])])
+    assert finish(box.call("web_fetch", {"url": site.url("/Köln?q=ü%20x")})) == "found"
+    assert site.asked[0][1] == "/K%C3%B6ln?q=%C3%BC%20x"
+
+
+def test_an_answer_that_is_shorter_than_announced_is_a_failure(site):
+    def cut(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1000\r\n\r\nshort")
+        handler.close_connection = True
+
+    site.answers["/cut"] = cut
+    box = Toolbox([web_fetch(["127.0.0.1"])], policy=Policy(attempts=1))
+    assert finish(box.outcome("web_fetch", {"url": site.url("/cut")})).fault.code == "CONN_RESET"
+
+
 # --- http_tool ---
 
 

@@ -259,6 +259,7 @@ class ActorRun:
         self._monitor: HealthMonitor | None = None
         self._task = cell.loop.create_task(self._live(), name=f"{cell.name}#{incarnation}", context=context)
         self._task.add_done_callback(self._done)
+        cell.task = self._task
 
     # --- what its supervisor does ---
 
@@ -326,7 +327,8 @@ class ActorRun:
             return
         letter = Letter(type(self.instance).down, (other, how), {}, None)
         try:
-            self.cell.mailbox.put(letter)
+            # A full mailbox must not hide that somebody ended: there is one such letter for each actor that is watched.
+            self.cell.mailbox.put(letter, is_bounded=False)
         except HoldfastError as error:
             self.cell.drop(letter, "rejected", error)
 
@@ -387,6 +389,7 @@ class ActorRun:
                 # Wrong arguments are the sender's mistake. Nothing of the method has run, so the actor is unharmed.
                 if not letter.fail(error):
                     self._report(letter, self.cell.runtime.fault_of(error))
+                AMBIENT.set(None)
                 continue
             try:
                 value = await call

@@ -82,6 +82,7 @@ class Cell:
         "now",
         "restarts",
         "runtime",
+        "task",
         "team",
         "timeout",
     )
@@ -117,6 +118,8 @@ class Cell:
         """How it ended; None while it lives."""
         self.team: Any = None
         """The supervisor of the actor's own children, if it has any."""
+        self.task: asyncio.Task[None] | None = None
+        """The task that works on the messages, if it is one of this loop."""
         self.health: HealthState = "healthy"
         self._watchers: list[Callable[[Exit], None]] | None = None
 
@@ -156,8 +159,8 @@ class Cell:
         for letter in self.mailbox.close(error):
             self.drop(letter, "stopped", error)
         watchers, self._watchers = self._watchers, None
-        for told in watchers or ():
-            told(exit)
+        for notify in watchers or ():
+            notify(exit)
 
     def drop(self, letter: Letter, why: str, error: HoldfastError) -> None:
         """Fail a letter that nobody will work on. If nobody waits for its answer, report it instead."""
@@ -165,19 +168,25 @@ class Cell:
             at = self.runtime.clock.wall()
             self.runtime.bus.emit(MessageDropped(at=at, actor=self.name, message=letter.name, reason=why))
 
-    def watch(self, told: Callable[[Exit], None]) -> Callable[[], None]:
-        """Call `told` once when the actor has ended for good, at once if it has already. Return what undoes it."""
+    def watch(self, notify: Callable[[Exit], None]) -> Callable[[], None]:
+        """Call `notify` once when the actor has ended for good, at once if it has already. Return what undoes it."""
         if self.exit is not None:
-            told(self.exit)
+            notify(self.exit)
             return _nothing
         watchers = self._watchers = self._watchers or []
-        watchers.append(told)
+        watchers.append(notify)
 
         def unwatch() -> None:
-            if told in watchers:
-                watchers.remove(told)
+            if notify in watchers:
+                watchers.remove(notify)
 
         return unwatch
+
+    def check_deadlock(self) -> None:
+        """Raise `InvalidError` if the actor asks itself: it would wait for the end of the message that it works on."""
+        if self.task is not None and self.task is asyncio.current_task():
+            expected = "another actor, `await self.method(…)`, or `tell`"
+            raise InvalidError.saying(f"ask of {self.name}", expected, "a question of the actor to itself")
 
     # --- the time that senders wait. The letters know their ends, so one timer for each actor is enough, and an answer that comes in
     # time costs nothing. ---

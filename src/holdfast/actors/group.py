@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Group(Generic[A]):
-    """A set of actors that can be told or asked together, or one after the other.
+    """A set of actors that get the same message together, or one after the other.
 
         reviewers: Group[Reviewer] = Group("reviewers")
         for model in ("haiku", "opus"):

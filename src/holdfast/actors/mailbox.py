@@ -130,7 +130,7 @@ class Mailbox:
         self.on_pressure: Callable[[Mailbox], None] | None = None
         """Called when the pressure changes."""
 
-    def put(self, letter: Letter, priority: int = NORMAL) -> None:
+    def put(self, letter: Letter, priority: int = NORMAL, *, is_bounded: bool = True) -> None:
         """Add a letter. Raises `HoldfastError` with ACTOR_STOPPED or ACTOR_MAILBOX_FULL."""
         if self.closed is not None:
             raise self._rejection()
@@ -143,7 +143,7 @@ class Mailbox:
                 reader.set_result(letter)
                 return
         size = self.size + 1
-        if size > self._limit:
+        if size > self._limit and is_bounded:
             context = {"actor": self.name, "size": self.size, "restarting": self.is_restarting}
             raise HoldfastError(Fault.of("ACTOR_MAILBOX_FULL", context=context))
         if priority == NORMAL:

@@ -207,6 +207,7 @@ class _Run:
         self._send(self._begin)
         reading = loop.create_task(self._read(reader))
         working = loop.create_task(self._work())
+        working.add_done_callback(self._worked)
         try:
             ends: set[asyncio.Future[Any]] = {reading, self._gone}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -257,11 +258,17 @@ class _Run:
             if not self._settle(letter, await self._answer):
                 return
 
+    def _worked(self, working: asyncio.Task[None]) -> None:
+        """End the process if a defect has ended the work: nobody would send it messages any more."""
+        if not working.cancelled() and (error := working.exception()) is not None:
+            self._how = Error(error)
+            self._tree.send(signal.SIGKILL)
+
     def _call(self, letter: Letter) -> Call | None:
-        """Return the frame of a message; None if its arguments cannot be sent, which its sender is told."""
+        """Return the frame of a message; None if its arguments cannot be sent: then its sender has the error."""
         try:
             args = self._host.values.pack_call(letter.handler, letter.args, letter.kwargs)
-        except InvalidError as error:
+        except Exception as error:  # noqa: BLE001 - pickle raises whatever the value's own code raises
             letter.fail(error)
             return None
         seconds = None
@@ -285,7 +292,7 @@ class _Run:
             self._host.state = frame.state
         try:
             value = self._host.values.unpack(frame.value, letter.handler)
-        except InvalidError as error:
+        except Exception as error:  # noqa: BLE001 - as for the arguments
             letter.fail(error)
         else:
             if letter.reply is not None and not letter.reply.done():

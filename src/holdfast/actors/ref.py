@@ -133,6 +133,7 @@ class Ref(Generic[A_co]):
             mailbox.reader, mailbox.current = None, letter
             reader.set_result(letter)
         else:
+            cell.check_deadlock()
             mailbox.put(letter, self._priority)
         if ends < cell.due:
             cell.set_timer(ends)

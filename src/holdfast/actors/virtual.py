@@ -64,6 +64,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+_LONGEST_NAME = 50
 _MOST_KEYS = 1000
 """How many idempotency keys an actor remembers, the latest ones."""
 _TRIES = 10
@@ -298,6 +299,8 @@ class VirtualActors:
         self._activations: dict[str, asyncio.Future[_Activation]] = {}
         """By the name of their session, the one that was used longest ago first."""
         self._ending: dict[str, asyncio.Task[None]] = {}
+        self._kinds: dict[str, type] = {}
+        """The class of each name that was used. The name is part of what is stored."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -329,6 +332,14 @@ class VirtualActors:
         lobby = rooms.get(Room, "lobby")
         """
         _check_address(kind, key)
+        known = self._kinds.setdefault(_stored_name(kind), kind)
+        if known is not kind and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+            # They would share the state of each key.
+            raise InvalidError.saying(
+                f"VirtualActors.get of {kind.__module__}.{kind.__qualname__}",
+                "a class whose name no other actor in this store has",
+                f"the name of {known.__module__}.{known.__qualname__}",
+            )
         return VirtualRef(self, kind, key)
 
     @property
@@ -420,7 +431,7 @@ class VirtualActors:
 
     def _evict_oldest(self) -> None:
         for name, activating in tuple(self._activations.items()):
-            if activating.done() and not activating.result().busy:
+            if activating.done() and not (activating.result().is_new or activating.result().busy):
                 self._evict(name)
                 return
 
@@ -488,12 +499,17 @@ class _Activation:
         current = self.cell.mailbox.current
         return self.cell.mailbox.size > 0 or (current is not None and not current.withdrawn)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it has had no message yet. Somebody is about to send one: that is why it was activated."""
+        return self.cell.mailbox.current is None and self.cell.mailbox.begun is None
+
     async def start(self) -> None:
         """Load the state and make the instance."""
         checkpoint = await self._store.checkpoint(self._name)
         if checkpoint is not None:
             self._stored = msgspec.json.decode(checkpoint.snapshot, type=_Stored)
-        # A failed save must reach the sender as it is. The activation has been told to end by then.
+        # A failed save must reach the sender as it is. The activation is ending by then.
         child = Child(self._make, on={SaveError: "resume"}, id=self._key[:64])
         self.run = ActorRun(self.cell, child, 1)
         await self.run.wait_started()
@@ -591,7 +607,15 @@ class _Activation:
 def _session_name(kind: type, key: str) -> str:
     """Return the name of an actor's session. A key that a name cannot hold is replaced by its hash."""
     shown = key if _PLAIN_KEY.fullmatch(key) else f"=.{sha256(key.encode()).hexdigest()[:32]}".lstrip("=")
-    return f"actor:{kind.__qualname__.replace('<locals>', '')[-50:].lstrip('.')}:k{shown}"
+    return f"actor:{_stored_name(kind)}:k{shown}"
+
+
+def _stored_name(kind: type) -> str:
+    """Return the name of an actor's class as it is stored. The module is not part of it, so that a class can be moved."""
+    name = kind.__qualname__.replace("<locals>", "")
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[-33:].lstrip('.')}.{sha256(name.encode()).hexdigest()[:16]}"
 
 
 def _held_elsewhere(kind: type, key: str, error: HoldfastError) -> HoldfastError:

@@ -76,7 +76,7 @@ class Worker:
         except IgnoreStart:
             await self._send(Ignored())
             return False
-        except BaseException as error:  # noqa: BLE001 - the host is told whatever it was
+        except BaseException as error:  # noqa: BLE001 - the host gets whatever it was
             await self._send(_failure(error, self._on))
             return False
         await self._send(Started())
@@ -114,9 +114,9 @@ class Worker:
             return failure.then == "resume"
         try:
             packed, state = self._values.pack(value, handler), self._snapshot()
-        except InvalidError as error:
+        except Exception as error:  # noqa: BLE001 - pickle, and the hook `snapshot`, raise whatever they like
             # The method has done its work, so the actor is well. Only its result cannot be sent.
-            await self._send(_failure(error, {"CONFIG_OPTION_INVALID": "resume"}))
+            await self._send(msgspec.structs.replace(_failure(error, self._on), then="resume"))
         else:
             await self._send(Answer(value=packed, state=state, leaving=self._leaving is not None))
         return True

@@ -118,7 +118,7 @@ class Types:
     def add_member(self, cls: Any) -> None:
         if cls in self._names:
             return
-        # Two classes of the same name can be told apart only by their modules.
+        # Two classes of the same name differ only in their modules.
         name = cls.__qualname__ if cls.__qualname__ not in self._by_name else ".".join(_place(cls))
         self._by_name[name] = cls
         self._names[cls] = name

@@ -28,6 +28,9 @@ On: TypeAlias = "Mapping[str | type[BaseException], Directive]"
 DEFAULT: On = {
     # Nobody recognised the failure, so the actor's state may be damaged.
     "SYS_UNKNOWN": "restart",
+    # A limit of the sender, or of one call, was reached. The actor itself is well.
+    "SYS_DEADLINE_EXCEEDED": "resume",
+    "SYS_BUDGET_EXHAUSTED": "resume",
     "recoverable": "resume",
     "transient": "resume",
     "fatal": "restart",

@@ -1,4 +1,4 @@
-"""The restart decisions of one supervisor: `Machine`. It is told what happened and when, and returns what to do.
+"""The restart decisions of one supervisor: `Machine`. It takes what happened and when, and returns what to do.
 
 Invariants: it reports no decision about an incarnation that is not the present one. A group restart counts once. Children start in the
 order they were added and stop in the reverse order. It behaves as Erlang/OTP's `supervisor`, with two exceptions: a supervisor that

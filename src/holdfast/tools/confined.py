@@ -46,7 +46,7 @@ class Place:
 
     def open(self, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
         """Open the file and return its descriptor. Raises `HoldfastError` if it is missing or no regular file."""
-        with told(self.shown):
+        with file_faults(self.shown):
             descriptor = os.open(self.name, flags | _FILE, mode, dir_fd=self.directory)
             kind = os.fstat(descriptor).st_mode
             if stat.S_ISREG(kind):
@@ -77,7 +77,7 @@ class Root:
             raise _error("TOOL_INPUT_INVALID", f"the path {path!r} is not valid", str(path))
         opened: list[int] = []
         try:
-            with told(path):
+            with file_faults(path):
                 opened.append(os.open(self.path, _DIRECTORY))
                 inside = self._walk(path, opened)
             yield Place(opened[-1], inside, path)
@@ -152,7 +152,7 @@ _CODES: dict[int, Code] = {
 
 
 @contextmanager
-def told(path: str) -> Iterator[None]:
+def file_faults(path: str) -> Iterator[None]:
     """Raise the failures of the file system in this block as faults that name the path."""
     try:
         yield

@@ -14,9 +14,14 @@ import msgspec
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, ToolContract
-from holdfast.tools.confined import Root, told
+from holdfast.tools.confined import Root, file_faults
 from holdfast.tools.program_tool import run_for_tool
 from holdfast.tools.toolbox import Tool
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows has no flock; the file tools need Linux or macOS
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from holdfast.runtime.tool import Verdict
@@ -52,7 +57,7 @@ def read_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = Non
         """Read a text file, whole or some of its lines."""
         with confined.place(path) as place:
             descriptor = place.open()
-        with told(path), os.fdopen(descriptor, "rb") as file:
+        with file_faults(path), os.fdopen(descriptor, "rb") as file:
             return _lines(file, path, offset, limit)
 
     return Tool(read, ToolContract(effect="read", name="read_file", timeout=timeout, service=_SERVICE))
@@ -102,6 +107,9 @@ def edit_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = Non
         with confined.place(path) as place:
             if not old:
                 return _create(place, path, new)
+            # Models send several edits at once. Until the block ends, no other edit in this directory reads the old content.
+            if fcntl is not None:
+                fcntl.flock(place.directory, fcntl.LOCK_EX)
             before, mode = _content(place)
             after, count = _replaced(before, path, old, new, replace_all=replace_all)
             _write(place, after, mode)
@@ -125,7 +133,7 @@ def edit_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = Non
 
 
 def _content(place: Any) -> tuple[bytes, int]:
-    with told(place.shown), os.fdopen(place.open(), "rb") as file:
+    with file_faults(place.shown), os.fdopen(place.open(), "rb") as file:
         status = os.fstat(file.fileno())
         if status.st_size > _EDIT_BYTES:
             raise _invalid("path", f"{place.shown} has {status.st_size} bytes; at most {_EDIT_BYTES} can be edited")
@@ -146,7 +154,7 @@ def _replaced(before: bytes, path: str, old: str, new: str, *, replace_all: bool
 
 
 def _create(place: Any, path: str, new: str) -> str:
-    with told(path):
+    with file_faults(path):
         try:
             descriptor = place.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         except HoldfastError as error:
@@ -163,7 +171,7 @@ def _create(place: Any, path: str, new: str) -> str:
 def _write(place: Any, content: bytes, mode: int) -> None:
     """Put the content in the place of the file, at once."""
     beside = f".{place.name}.{os.urandom(4).hex()}.tmp"
-    with told(place.shown):
+    with file_faults(place.shown):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(beside, flags, 0o600, dir_fd=place.directory)
         try:

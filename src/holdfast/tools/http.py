@@ -15,7 +15,7 @@ import ssl
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -33,6 +33,7 @@ __all__ = ["HTTPRequest", "HTTPResponse", "fault_of_response", "send"]
 
 _READ_BYTES = 65_536
 _PORTS = {"http": 80, "https": 443}
+_ASCII = "".join(chr(sign) for sign in range(33, 127))
 
 
 class HTTPRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +93,8 @@ class _Exchange:
         self._closed = True
         if self._socket is not None:
             with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+                # Not the method of a TLS socket, which changes what the thread is using.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def perform(self) -> HTTPResponse:
         request = self._request
@@ -135,7 +137,12 @@ class _Exchange:
                 opened.connect(address)
                 if scheme == "https":
                     # The name is checked against the certificate, although the connection goes to the address.
-                    return ssl.create_default_context().wrap_socket(opened, server_hostname=host)
+                    secured = ssl.create_default_context().wrap_socket(
+                        opened, server_hostname=host, do_handshake_on_connect=False
+                    )
+                    # Known before the handshake, which may hang: a cancellation closes it.
+                    self._socket = opened = secured
+                    secured.do_handshake()
             except OSError as failure:
                 opened.close()
                 error = failure
@@ -154,6 +161,9 @@ class _Exchange:
             if time.monotonic() > until:
                 # A server that sends a byte now and then would keep every single read within its limit.
                 raise TimeoutError(f"the answer did not end within {self._request.timeout:g} s")
+        if answer.length:
+            # The connection ended before the length that the answer announced: `read1` does not report that.
+            raise http.client.IncompleteRead(bytes(body), answer.length)
         return bytes(body), False
 
 
@@ -171,7 +181,8 @@ def parts_of(url: str) -> tuple[str, str, int, str]:
     if any(sign.isspace() or ord(sign) < 32 for sign in url):
         raise _invalid("a URL with a space", "a space or a control character")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return parts.scheme, host, port or _PORTS[parts.scheme], path
+    # People and redirects write /Köln; on the wire it is ASCII. What is quoted already stays as it is.
+    return parts.scheme, host, port or _PORTS[parts.scheme], quote(path, safe=_ASCII)
 
 
 def _invalid(url: str, received: str) -> InvalidError:

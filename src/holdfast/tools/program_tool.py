@@ -1,6 +1,6 @@
 """`process_tool`: a program as a tool, and the end of a process as the end of a call.
 
-Invariant: a program that ended by itself has told how. If it must not run twice, its failure is not retried, whatever its code is.
+Invariant: a program that ended by itself has an exit code. If it must not run twice, its failure is not retried, whatever its code is.
 """
 
 from __future__ import annotations

@@ -287,7 +287,7 @@ def _policy_for(target: Target, profile: ProfileName, runtime: Runtime) -> Polic
     configured = runtime.policy_for(target)
     if configured is not INTERACTIVE:
         return configured
-    # A model can do something else meanwhile, so it is told at once that a circuit is open.
+    # A model can do something else meanwhile, so it learns at once that a circuit is open.
     return Policy(profile="stud" if profile == "holdfast" else profile, wait_for_circuit=False)
 
 
