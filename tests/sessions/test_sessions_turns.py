@@ -452,6 +452,52 @@ def test_a_loop_that_keeps_its_place_in_the_context_continues_the_cut_turn(given
     assert DONE == ["0", "1", "2"]
 
 
+@pytest.mark.parametrize("name", [None, "same"])
+def test_FD1_no_unsafe_step_happens_twice_if_turns_of_a_program_have_equal_inputs(name: str | None) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: fixed_program(session, name, name, die_in=2))
+        assert DONE == ["1a", "1b", "2a"]
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=store) as session:
+                await fixed_program(session, name, name)
+        assert code_of(raised.value) == "SESS_STEP_DRIFT"
+        assert "turn 1 of session 's' has done it" in str(raised.value)
+        assert DONE == ["1a", "1b", "2a"]
+        # The turn is still there: a program that means it goes on in it.
+        async with Session.open("s", store=store) as session, session.turn(name) as turn:
+            assert turn.number == 2
+            assert await session.step(charge, "2a") == "charged 2a"
+            assert await session.step(charge, "2b") == "charged 2b"
+        assert await outcomes(store) == ["ok", "ok"]
+
+    run(main())
+    assert DONE == ["1a", "1b", "2a", "2b"]
+
+
+@pytest.mark.parametrize("unfinished", [None, "continue"])
+def test_a_loop_of_equal_turns_that_does_the_same_each_time_says_that_it_continues(unfinished: Any) -> None:
+    async def tick(session: Session, times: int, die: bool = False) -> None:
+        for place in range(times):
+            async with session.turn(unfinished=unfinished):
+                if die and place == times - 1:
+                    raise Crash
+                await session.step(charge, "rent")
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: tick(session, 2, die=True))
+        async with Session.open("s", store=store) as session:
+            if unfinished is None:
+                with pytest.raises(HoldfastError, match="does not run"):
+                    await tick(session, 1)
+            else:
+                await tick(session, 1)
+
+    run(main())
+    assert len(DONE) == (1 if unfinished is None else 2)
+
+
 def test_a_turn_that_is_repeated_says_so_and_changes_nothing() -> None:
     async def main() -> None:
         store = MemoryStore()

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.steps import Attempts, StepDecision, Use
     from holdfast.stores import NewAudit
 
-__all__ = ["SESSION_FAILURES", "FinishedSteps", "StepRunner", "attempts_around", "name_of"]
+__all__ = ["SESSION_FAILURES", "EqualTurnSteps", "FinishedSteps", "StepRunner", "attempts_around", "name_of"]
 
 T = TypeVar("T")
 
@@ -495,6 +495,37 @@ class StepRunner:
     def _unknown(self, name: str) -> OutcomeUnknownError:
         known = self._memory.steps_of(self.turn)[name]
         return unknown_error(self._journal.session, suffix(self.turn, name), known)
+
+
+class EqualTurnSteps(StepRunner):
+    """The steps of a turn that was cut, while earlier turns of that run had the same input.
+
+    A program that runs from its start again may mean the first of those turns. An unsafe step that they did must not happen again
+    unless the program says which turn it means.
+    """
+
+    def __init__(
+        self, journal: Journal, turn: int, scope: Scope, earlier: Iterable[SessionMemory], *, threads: bool
+    ) -> None:
+        super().__init__(journal, turn, scope, threads=threads)
+        self._done = {
+            identity_of(entry): memory.turn for memory in earlier for entry in memory.steps.values() if is_bound(entry)
+        }
+
+    async def _decide(self, call: _Call, name: str) -> StepDecision:
+        if self._memory.steps_of(self.turn).get(name) is None and call.identity in self._done:
+            raise self._perhaps_repeated(call, self._done[call.identity])
+        return await super()._decide(call, name)
+
+    def _perhaps_repeated(self, call: _Call, turn: int) -> HoldfastError:
+        session = self._journal.session
+        message = (
+            f"{call.name}{shown(call.args, call.kwargs)} does not run: turn {turn} of session '{session}' has done it, and turn {self.turn}, "
+            f"which is not finished, had the same input. So the program may be repeating turn {turn}. Give turns inputs of their own. If "
+            f'it means turn {self.turn}: `session.turn(…, unfinished="continue")`'
+        )
+        context = {"session_id": session, "turn": self.turn, "done_in": turn}
+        return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
 
 
 class FinishedSteps(StepRunner):

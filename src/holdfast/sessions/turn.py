@@ -30,7 +30,7 @@ from holdfast.sessions.log import (
     read_entry,
 )
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.step_runner import FinishedSteps, StepRunner, attempts_around
+from holdfast.sessions.step_runner import EqualTurnSteps, FinishedSteps, StepRunner, attempts_around
 from holdfast.sessions.steps import anew, is_later, stored_step
 
 if TYPE_CHECKING:
@@ -238,6 +238,9 @@ class TurnRunner:
             )
         elif unfinished == "retry":
             await self._begin_anew()
+        scope = Scope("turn", parent=self._scope)
+        # With `unfinished` the program says that it means this turn.
+        steps = await self._steps_of_cut(known_by if unfinished is None else "", scope)
         if self._cut == memory.turn:
             # This run continues the earlier one. If that turn was given up, another run begins with this turn.
             self._run = self._cut_run
@@ -245,22 +248,34 @@ class TurnRunner:
         self._cut = self._finished = None
         # The caller may have been cancelled while the turn began. Until it has the turn, the turn counts as left alone.
         self._left_alone = memory.turn
-        scope = Scope("turn", parent=self._scope)
-        return Turn(StepRunner(self._journal, memory.turn, scope, threads=self._threads), memory.input)
+        return Turn(steps, memory.input)
 
     async def _replay(self, known_by: str) -> Turn | None:
         """Return the next turn of the run that was cut, if the program begins from its start and has come to that turn."""
-        if self._cut is None or self._cut != self.in_flight or known_by == self._journal.memory.given:
+        if known_by == self._journal.memory.given or not await self._is_next_finished(known_by):
             # A turn with the input of the cut one is the cut one: a loop that keeps its place in the context goes on there.
             return None
-        if self._finished is None:
-            self._finished = deque(await _finished_turns(self._journal, self._cut_run, self._cut))
-        if not self._finished or self._finished[0].given != known_by:
-            return None
+        assert self._finished
         self.resumed, self._run = False, self._cut_run
         memory = self._finished.popleft()
         steps = FinishedSteps(self._journal, memory, Scope("turn", parent=self._scope), threads=self._threads)
         return Turn(steps, memory.input)
+
+    async def _is_next_finished(self, known_by: str) -> bool:
+        """Whether the next turn to repeat has this input."""
+        if self._cut is None or self._cut != self.in_flight:
+            return False
+        if self._finished is None:
+            self._finished = deque(await _finished_turns(self._journal, self._cut_run, self._cut))
+        return bool(self._finished) and self._finished[0].given == known_by
+
+    async def _steps_of_cut(self, given: str, scope: Scope) -> StepRunner:
+        """Return the steps of the turn in flight, for a program that may mean an earlier turn with the same input."""
+        number = self._journal.memory.turn
+        if not given or not await self._is_next_finished(given):
+            return StepRunner(self._journal, number, scope, threads=self._threads)
+        turns = [memory for memory in self._finished or () if memory.given == given]
+        return EqualTurnSteps(self._journal, number, scope, turns, threads=self._threads)
 
     async def _turn_done(self, turn: Turn) -> None:
         if turn.replayed:
