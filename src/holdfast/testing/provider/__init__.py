@@ -19,7 +19,7 @@ from __future__ import annotations
 from holdfast.testing.provider.core import Counters
 from holdfast.testing.provider.http import Request
 from holdfast.testing.provider.limits import Limit, Limits, read_limit
-from holdfast.testing.provider.replies import Turn
+from holdfast.testing.provider.replies import ToolCall, Turn
 from holdfast.testing.provider.script import Rule, Script, read_file, read_script
 from holdfast.testing.provider.server import FaultProvider, serve_in_thread
 
@@ -31,6 +31,7 @@ __all__ = [
     "Request",
     "Rule",
     "Script",
+    "ToolCall",
     "Turn",
     "read_file",
     "read_limit",

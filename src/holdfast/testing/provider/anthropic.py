@@ -6,10 +6,8 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, event_frame, text_of
-from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, only
+from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, WrittenCall, only
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
@@ -120,36 +118,49 @@ def _message(reply: Reply, request: Request, number: int) -> dict[str, Any]:
 
 
 def _stop_reason(reply: Reply) -> str:
-    return "tool_use" if reply.tool else "end_turn"
+    return "tool_use" if reply.calls else "end_turn"
 
 
 def _whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
-    block = _opening_block(reply, number)
-    block |= {"input": msgspec.Raw(reply.arguments.encode())} if reply.tool else {"text": reply.text}
+    content: list[dict[str, Any]] = [{"type": "text", "text": reply.text}] if reply.has_text else []
+    content += [_opening_call(call, number) | {"input": call.json} for call in reply.calls]
     usage = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
     return _message(reply, request, number) | {
-        "content": [block],
+        "content": content,
         "stop_reason": _stop_reason(reply),
         "usage": usage,
     }
 
 
-def _opening_block(reply: Reply, number: int) -> dict[str, Any]:
-    if reply.tool:
-        return {"type": "tool_use", "id": f"toolu_{number:024d}", "name": reply.tool, "input": {}}
-    # A block starts empty, and its content follows in deltas.
-    return {"type": "text", "text": ""}
+def _opening_call(call: WrittenCall, number: int) -> dict[str, Any]:
+    return {"type": "tool_use", "id": f"toolu_{number:024d}{call.suffix}", "name": call.name, "input": {}}
+
+
+def _blocks(reply: Reply, number: int) -> list[tuple[dict[str, Any], Part, list[dict[str, Any]]]]:
+    """Return the blocks of an answer: how each begins, and its deltas. A block starts empty, and its content follows in deltas."""
+    texts = [{"type": "text_delta", "text": piece} for piece in reply.pieces]
+    blocks = [({"type": "text", "text": ""}, Part.TEXT, texts)] if reply.has_text else []
+    for call in reply.calls:
+        fragments = [{"type": "input_json_delta", "partial_json": piece} for piece in call.pieces]
+        blocks.append((_opening_call(call, number), Part.TOOL, fragments))
+    return blocks
 
 
 def _frames(reply: Reply, request: Request, number: int) -> list[Frame]:
-    opening: list[dict[str, Any]] = [
-        {"type": "message_start", "message": _message(reply, request, number)},
-        {"type": "content_block_start", "index": 0, "content_block": _opening_block(reply, number)},
-        # Real streams contain pings, and clients must skip them.
-        {"type": "ping"},
-    ]
+    start = {"type": "message_start", "message": _message(reply, request, number)}
+    frames = [Frame(Part.OPENING, event_frame(start))]
+    blocks = _blocks(reply, number)
+    for index, (block, part, deltas) in enumerate(blocks):
+        began = {"type": "content_block_start", "index": index, "content_block": block}
+        frames.append(Frame(Part.BETWEEN if index else Part.OPENING, event_frame(began)))
+        if index == 0:
+            # Real streams contain pings, and clients must skip them.
+            frames.append(Frame(Part.OPENING, event_frame({"type": "ping"})))
+        frames += [Frame(part, _delta_event(index, delta)) for delta in deltas]
+        last = index == len(blocks) - 1
+        ended = event_frame({"type": "content_block_stop", "index": index})
+        frames.append(Frame(Part.CLOSING if last else Part.BETWEEN, ended))
     closing: list[dict[str, Any]] = [
-        {"type": "content_block_stop", "index": 0},
         {
             "type": "message_delta",
             "delta": {"stop_reason": _stop_reason(reply), "stop_sequence": None},
@@ -157,21 +168,11 @@ def _frames(reply: Reply, request: Request, number: int) -> list[Frame]:
         },
         {"type": "message_stop"},
     ]
-    return [
-        *(Frame(Part.OPENING, event_frame(event)) for event in opening),
-        *(_delta(reply, piece) for piece in reply.pieces),
-        *(Frame(Part.CLOSING, event_frame(event)) for event in closing),
-    ]
+    return [*frames, *(Frame(Part.CLOSING, event_frame(event)) for event in closing)]
 
 
-def _delta(reply: Reply, piece: str) -> Frame:
-    if reply.tool:
-        return Frame(Part.TOOL, _delta_event({"type": "input_json_delta", "partial_json": piece}))
-    return Frame(Part.TEXT, _delta_event({"type": "text_delta", "text": piece}))
-
-
-def _delta_event(delta: dict[str, Any]) -> bytes:
-    return event_frame({"type": "content_block_delta", "index": 0, "delta": delta})
+def _delta_event(index: int, delta: dict[str, Any]) -> bytes:
+    return event_frame({"type": "content_block_delta", "index": index, "delta": delta})
 
 
 def _error(error: ErrorReply) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.testing.provider.anthropic import ANTHROPIC
 from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, as_json, no_limits, text_of
-from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, only
+from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, WrittenCall, only
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
@@ -174,16 +174,18 @@ def _usage(reply: Reply) -> dict[str, int]:
 
 
 def _stop_reason(reply: Reply) -> str:
-    return "tool_use" if reply.tool else "end_turn"
+    return "tool_use" if reply.calls else "end_turn"
+
+
+def _call_start(call: WrittenCall, number: int) -> dict[str, Any]:
+    return {"toolUseId": f"tooluse_{number:022d}{call.suffix}", "name": call.name}
 
 
 def _whole(reply: Reply, _request: Request, number: int) -> dict[str, Any]:
-    part: dict[str, Any] = {"text": reply.text}
-    if reply.tool:
-        arguments = msgspec.Raw(reply.arguments.encode())
-        part = {"toolUse": {"toolUseId": f"tooluse_{number:022d}", "name": reply.tool, "input": arguments}}
+    content: list[dict[str, Any]] = [{"text": reply.text}] if reply.has_text else []
+    content += [{"toolUse": {**_call_start(call, number), "input": call.json}} for call in reply.calls]
     return {
-        "output": {"message": {"role": "assistant", "content": [part]}},
+        "output": {"message": {"role": "assistant", "content": content}},
         "stopReason": _stop_reason(reply),
         "usage": _usage(reply),
         "metrics": {"latencyMs": 1},
@@ -191,15 +193,18 @@ def _whole(reply: Reply, _request: Request, number: int) -> dict[str, Any]:
 
 
 def _frames(reply: Reply, _request: Request, number: int) -> list[Frame]:
-    at = {"contentBlockIndex": 0}
     frames = [Frame(Part.OPENING, _event("messageStart", {"role": "assistant"}))]
-    if reply.tool:
-        start = {"toolUse": {"toolUseId": f"tooluse_{number:022d}", "name": reply.tool}}
-        frames.append(Frame(Part.OPENING, _event("contentBlockStart", {"start": start, **at})))
-    for piece in reply.pieces:
-        delta: dict[str, Any] = {"toolUse": {"input": piece}} if reply.tool else {"text": piece}
-        part = Part.TOOL if reply.tool else Part.TEXT
-        frames.append(Frame(part, _event("contentBlockDelta", {"delta": delta, **at})))
+    at = {"contentBlockIndex": 0}
+    # Only a call announces its block; a text begins with its first delta.
+    frames += [Frame(Part.TEXT, _event("contentBlockDelta", {"delta": {"text": each}, **at})) for each in reply.pieces]
+    for index, call in enumerate(reply.calls, reply.has_text):
+        if index:
+            frames.append(Frame(Part.BETWEEN, _event("contentBlockStop", at)))
+        at = {"contentBlockIndex": index}
+        start = {"start": {"toolUse": _call_start(call, number)}, **at}
+        frames.append(Frame(Part.BETWEEN if index else Part.OPENING, _event("contentBlockStart", start)))
+        fragments = [{"delta": {"toolUse": {"input": piece}}, **at} for piece in call.pieces]
+        frames += [Frame(Part.TOOL, _event("contentBlockDelta", each)) for each in fragments]
     closing = {
         "contentBlockStop": at,
         "messageStop": {"stopReason": _stop_reason(reply)},

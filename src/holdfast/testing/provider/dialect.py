@@ -40,6 +40,8 @@ class Part(Enum):
     OPENING = "opening"
     TEXT = "text"
     TOOL = "tool"
+    BETWEEN = "between"
+    """Ends one part of the answer, or begins the next. It is no piece."""
     CLOSING = "closing"
 
 

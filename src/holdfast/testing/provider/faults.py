@@ -145,7 +145,7 @@ class Answer:
         for frame in self.frames:
             if frame.part is Part.CLOSING:
                 break
-            if frame.part is not Part.OPENING:
+            if frame.part in (Part.TEXT, Part.TOOL):
                 if pieces == 0:
                     break
                 pieces -= 1
@@ -347,7 +347,7 @@ def _content_type(answer: Answer, _: Options) -> Plan:
 
 
 def _oversize(answer: Answer, options: Options) -> Plan:
-    return send(answer.with_reply(answer.reply._replace(text="x" * options["bytes"], tool="")))
+    return send(answer.with_reply(answer.reply._replace(text="x" * options["bytes"], calls=())))
 
 
 def _empty(answer: Answer, _: Options) -> Plan:

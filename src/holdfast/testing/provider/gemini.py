@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.testing.provider.anthropic import ANTHROPIC
 from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, as_json, no_limits
-from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, only
+from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, WrittenCall, only
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
@@ -157,8 +157,8 @@ def _chunk(request: Request, number: int, parts: list[dict[str, Any]], **more: A
     return {"candidates": [candidate], **more, "modelVersion": request.model, "responseId": f"response-{number:024d}"}
 
 
-def _call_part(reply: Reply) -> dict[str, Any]:
-    return {"functionCall": {"name": reply.tool, "args": msgspec.Raw(reply.arguments.encode())}}
+def _call_part(call: WrittenCall) -> dict[str, Any]:
+    return {"functionCall": {"name": call.name, "args": call.json}}
 
 
 def _usage(reply: Reply) -> dict[str, Any]:
@@ -167,16 +167,15 @@ def _usage(reply: Reply) -> dict[str, Any]:
 
 
 def _whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
-    part = _call_part(reply) if reply.tool else {"text": reply.text}
-    return _chunk(request, number, [part], finishReason="STOP", usageMetadata=_usage(reply))
+    parts: list[dict[str, Any]] = [{"text": reply.text}] if reply.has_text else []
+    parts += [_call_part(call) for call in reply.calls]
+    return _chunk(request, number, parts, finishReason="STOP", usageMetadata=_usage(reply))
 
 
 def _chunks(reply: Reply, request: Request, number: int) -> list[tuple[Part, dict[str, Any]]]:
     """Return the chunks of a stream. A function call is never split."""
-    if reply.tool:
-        middle = [(Part.TOOL, _chunk(request, number, [_call_part(reply)]))]
-    else:
-        middle = [(Part.TEXT, _chunk(request, number, [{"text": piece}])) for piece in reply.pieces]
+    middle = [(Part.TEXT, _chunk(request, number, [{"text": piece}])) for piece in reply.pieces]
+    middle += [(Part.TOOL, _chunk(request, number, [_call_part(call)])) for call in reply.calls]
     last = _chunk(request, number, [{"text": ""}], finishReason="STOP", usageMetadata=_usage(reply))
     return [*middle, (Part.CLOSING, last)]
 

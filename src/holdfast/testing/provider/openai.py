@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, data_frame, event_frame, text_of
-from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, only
+from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, WrittenCall, only
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
@@ -229,18 +229,23 @@ def _chat_usage(reply: Reply) -> dict[str, int]:
 
 
 def _finish_reason(reply: Reply) -> str:
-    return "tool_calls" if reply.tool else "stop"
+    return "tool_calls" if reply.calls else "stop"
 
 
-def _call(reply: Reply, number: int, arguments: str) -> dict[str, Any]:
-    function = {"name": reply.tool, "arguments": arguments}
-    return {"id": f"call_{number:024d}", "type": "function", "function": function}
+def _call_id(call: WrittenCall, number: int) -> str:
+    return f"call_{number:024d}{call.suffix}"
+
+
+def _call(call: WrittenCall, number: int, arguments: str) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": _call_id(call, number), "type": "function", "function": function}
 
 
 def _chat_whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": None if reply.tool else reply.text, "refusal": None}
-    if reply.tool:
-        message["tool_calls"] = [_call(reply, number, reply.arguments)]
+    content = reply.text if reply.has_text else None
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    if reply.calls:
+        message["tool_calls"] = [_call(call, number, call.arguments) for call in reply.calls]
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(reply)}
     return {**_shell(request, number, "chat.completion"), "choices": [choice], "usage": _chat_usage(reply)}
 
@@ -252,16 +257,18 @@ def _chat_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         return Frame(part, data_frame({**shell, "choices": [choice]}))
 
-    first: dict[str, Any] = {"role": "assistant", "content": None if reply.tool else ""}
-    if reply.tool:
-        first["tool_calls"] = [{"index": 0, **_call(reply, number, "")}]
-    frames = [chunk(Part.OPENING, first)]
-    for piece in reply.pieces:
-        if reply.tool:
-            frames.append(chunk(Part.TOOL, {"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}))
+    first: dict[str, Any] = {"role": "assistant", "content": "" if reply.has_text else None}
+    frames = [chunk(Part.TEXT, {"content": piece}) for piece in reply.pieces]
+    for index, call in enumerate(reply.calls):
+        began = {"tool_calls": [{"index": index, **_call(call, number, "")}]}
+        # A call that is the first part of the answer begins in the first chunk.
+        if index == 0 and not reply.has_text:
+            first |= began
         else:
-            frames.append(chunk(Part.TEXT, {"content": piece}))
-    frames.append(chunk(Part.CLOSING, {}, _finish_reason(reply)))
+            frames.append(chunk(Part.BETWEEN, began))
+        deltas = [{"tool_calls": [{"index": index, "function": {"arguments": piece}}]} for piece in call.pieces]
+        frames += [chunk(Part.TOOL, delta) for delta in deltas]
+    frames = [chunk(Part.OPENING, first), *frames, chunk(Part.CLOSING, {}, _finish_reason(reply))]
     # OpenAI sends usage only if the request wants it.
     if _wants_usage(request):
         frames.append(Frame(Part.CLOSING, data_frame({**shell, "choices": [], "usage": _chat_usage(reply)})))
@@ -321,12 +328,29 @@ def _responses_prompt(request: Request) -> Prompt:
     return Prompt(
         text=texts[-1] if texts else "",
         result=None if result is None else text_of(result),
-        turns=sum(each.get("role") == "assistant" or each.get("type") == "function_call" for each in items),
+        turns=_turns(items),
         tools=tools,
         calls=calls,
         schema=_schema(form if isinstance(form := request.dict_of("text").get("format"), dict) else {}),
         tokens=len(request.body) // 4,
     )
+
+
+def _turns(items: list[dict[str, Any]]) -> int:
+    """Count the assistant's turns. A turn may be several items, and its calls may stand apart, each before its own result."""
+    turns, inside = 0, False
+    answers: set[str] = set()
+    for item in items:
+        is_call = item.get("type") == "function_call"
+        if is_call or item.get("role") == "assistant":
+            # The calls of one answer have one id, and a suffix that differs.
+            answer = "_".join(str(item.get("call_id")).split("_")[:2]) if is_call else ""
+            turns += not inside and answer not in answers
+            inside = True
+            answers |= {answer} if is_call else set()
+        else:
+            inside = False
+    return turns
 
 
 def _response(request: Request, number: int, status: str, **more: Any) -> dict[str, Any]:
@@ -360,15 +384,11 @@ def _part(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _item(reply: Reply, number: int, *, done: bool) -> dict[str, Any]:
+def _message_item(reply: Reply, number: int, *, done: bool) -> dict[str, Any]:
     status = "completed" if done else "in_progress"
-    if reply.tool:
-        arguments = reply.arguments if done else ""
-        ids = {"id": _item_id(reply, number), "call_id": f"call_{number:024d}"}
-        return {**ids, "type": "function_call", "status": status, "name": reply.tool, "arguments": arguments}
     content = [_part(reply.text)] if done else []
     return {
-        "id": _item_id(reply, number),
+        "id": f"msg_{number:024d}",
         "type": "message",
         "status": status,
         "role": "assistant",
@@ -376,49 +396,67 @@ def _item(reply: Reply, number: int, *, done: bool) -> dict[str, Any]:
     }
 
 
-def _item_id(reply: Reply, number: int) -> str:
-    return f"{'fc' if reply.tool else 'msg'}_{number:024d}"
+def _call_item(call: WrittenCall, number: int, *, done: bool) -> dict[str, Any]:
+    return {
+        "id": f"fc_{number:024d}{call.suffix}",
+        "call_id": _call_id(call, number),
+        "type": "function_call",
+        "status": "completed" if done else "in_progress",
+        "name": call.name,
+        "arguments": call.arguments if done else "",
+    }
+
+
+def _items(reply: Reply, number: int, *, done: bool) -> list[dict[str, Any]]:
+    message = [_message_item(reply, number, done=done)] if reply.has_text else []
+    return [*message, *(_call_item(call, number, done=done) for call in reply.calls)]
 
 
 def _responses_whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
     return _response(
-        request, number, "completed", output=[_item(reply, number, done=True)], usage=_responses_usage(reply)
+        request, number, "completed", output=_items(reply, number, done=True), usage=_responses_usage(reply)
     )
 
 
 def _responses_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
-    middle = _tool_events(reply, number) if reply.tool else _text_events(reply, number)
     # The first two events carry the same document, the response without any output.
     begun = _response(request, number, "in_progress")
     events: list[tuple[Part, dict[str, Any]]] = [
         (Part.OPENING, {"type": "response.created", "response": begun}),
         (Part.OPENING, {"type": "response.in_progress", "response": begun}),
-        (Part.OPENING, {"type": "response.output_item.added", "output_index": 0, "item": _item(reply, number, done=False)}),
-        *middle,
-        (Part.CLOSING, {"type": "response.output_item.done", "output_index": 0, "item": _item(reply, number, done=True)}),
-        (Part.CLOSING, {"type": "response.completed", "response": _responses_whole(reply, request, number)}),
-    ]  # fmt: skip
+    ]
+    items = list(zip(_items(reply, number, done=False), _items(reply, number, done=True), strict=True))
+    for at, (added, done) in enumerate(items):
+        last = Part.CLOSING if at == len(items) - 1 else Part.BETWEEN
+        middle = _call_events(done, at, last) if done["type"] == "function_call" else _text_events(done, at, last)
+        events += [
+            (Part.BETWEEN if at else Part.OPENING, {"type": "response.output_item.added", "output_index": at, "item": added}),
+            *middle,
+            (last, {"type": "response.output_item.done", "output_index": at, "item": done}),
+        ]  # fmt: skip
+    events.append((Part.CLOSING, {"type": "response.completed", "response": _responses_whole(reply, request, number)}))
     return [Frame(part, event_frame({**event, "sequence_number": at})) for at, (part, event) in enumerate(events)]
 
 
-def _tool_events(reply: Reply, number: int) -> list[tuple[Part, dict[str, Any]]]:
-    where = {"item_id": _item_id(reply, number), "output_index": 0}
+def _call_events(item: dict[str, Any], at: int, last: Part) -> list[tuple[Part, dict[str, Any]]]:
+    where = {"item_id": item["id"], "output_index": at}
     kind = "response.function_call_arguments"
-    done = {"type": f"{kind}.done", **where, "name": reply.tool, "arguments": reply.arguments}
+    call = WrittenCall(item["name"], item["arguments"], "")
     return [
-        *((Part.TOOL, {"type": f"{kind}.delta", **where, "delta": piece}) for piece in reply.pieces),
-        (Part.CLOSING, done),
+        *((Part.TOOL, {"type": f"{kind}.delta", **where, "delta": piece}) for piece in call.pieces),
+        (last, {"type": f"{kind}.done", **where, "name": call.name, "arguments": call.arguments}),
     ]
 
 
-def _text_events(reply: Reply, number: int) -> list[tuple[Part, dict[str, Any]]]:
-    where = {"item_id": _item_id(reply, number), "output_index": 0, "content_index": 0}
+def _text_events(item: dict[str, Any], at: int, last: Part) -> list[tuple[Part, dict[str, Any]]]:
+    where = {"item_id": item["id"], "output_index": at, "content_index": 0}
+    text = item["content"][0]["text"]
     delta = {"type": "response.output_text.delta", **where, "logprobs": []}
     return [
         (Part.OPENING, {"type": "response.content_part.added", **where, "part": _part("")}),
-        *((Part.TEXT, {**delta, "delta": piece}) for piece in reply.pieces),
-        (Part.CLOSING, {"type": "response.output_text.done", **where, "text": reply.text, "logprobs": []}),
-        (Part.CLOSING, {"type": "response.content_part.done", **where, "part": _part(reply.text)}),
+        *((Part.TEXT, {**delta, "delta": piece}) for piece in Reply(text, (), 0).pieces),
+        (last, {"type": "response.output_text.done", **where, "text": text, "logprobs": []}),
+        (last, {"type": "response.content_part.done", **where, "part": _part(text)}),
     ]
 
 

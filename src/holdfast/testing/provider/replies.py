@@ -1,7 +1,8 @@
 """The replies of the provider to requests without a fault.
 
 There are three modes. `echo` repeats the user's last text. `tools` calls the first tool on offer and then reports its result.
-With a list of turns, the number of the assistant's earlier turns in the conversation selects the reply.
+With a list of turns, the number of the assistant's earlier turns in the conversation selects the reply. A turn is a text, the call of
+a tool, or a text with several calls.
 
 A request that wants JSON of a schema gets it, and one that forces or forbids a tool call is obeyed. Only a list of turns is played as it
 is written.
@@ -20,7 +21,19 @@ from holdfast.testing.provider.schema import example
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["MODES", "Calls", "Prompt", "Reply", "Tool", "Turn", "call_first_tool", "only", "reply_to"]
+__all__ = [
+    "MODES",
+    "Calls",
+    "Prompt",
+    "Reply",
+    "Tool",
+    "ToolCall",
+    "Turn",
+    "WrittenCall",
+    "call_first_tool",
+    "only",
+    "reply_to",
+]
 
 Calls = Literal["may", "must", "never"]
 """Whether a reply calls a tool."""
@@ -29,15 +42,35 @@ Calls = Literal["may", "must", "never"]
 _FRAGMENT = 7
 
 
-class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A turn of a scripted conversation that calls a tool.
-
-    For example:
-        Script(replies=(Turn(tool="search", arguments={"q": "holdfast"}), "Done."))
-    """
+class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of the calls of a `Turn`."""
 
     tool: str
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] | str = {}
+    """A text is sent as it is, so that it may be broken JSON. Protocols whose calls are JSON objects send it as a string there."""
+
+
+class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A turn of a scripted conversation that calls tools: one, or several with a text before them.
+
+    For example:
+        search = Turn(tool="search", arguments={"q": "holdfast"})
+        both = Turn(text="I look at both.", calls=(ToolCall("read", {"path": "a"}), ToolCall("read", {"path": "b"})))
+        Script(replies=(search, both, "Done."))
+    """
+
+    tool: str = ""
+    """The only tool, or the first one."""
+    arguments: dict[str, Any] | str = {}
+    text: str = ""
+    """What the model says before it calls."""
+    calls: tuple[ToolCall, ...] = ()
+    """Further calls of the same turn, in this order."""
+
+    @property
+    def all_calls(self) -> tuple[ToolCall, ...]:
+        """Every call of the turn."""
+        return (ToolCall(self.tool, self.arguments), *self.calls) if self.tool else self.calls
 
 
 class Tool(NamedTuple):
@@ -70,26 +103,54 @@ class Prompt(NamedTuple):
     """The schema of the JSON that the reply must be."""
 
 
-class Reply(NamedTuple):
-    """The content of an answer: a text, or the call of a tool."""
+class WrittenCall(NamedTuple):
+    """The call of a tool, as an answer carries it."""
 
-    text: str
-    tool: str
+    name: str
     arguments: str
-    input_tokens: int
+    """JSON, or a script's broken text."""
+    suffix: str
+    """What makes its id differ from those of the other calls of the same answer."""
 
     @property
     def pieces(self) -> list[str]:
-        """The pieces in which the reply is streamed: words of the text, fragments of the arguments."""
-        if not self.tool:
-            first, *others = self.text.split(" ")
-            return [first, *(f" {word}" for word in others)]
+        """The fragments in which the arguments are streamed."""
         return [self.arguments[at : at + _FRAGMENT] for at in range(0, len(self.arguments), _FRAGMENT)]
+
+    @property
+    def json(self) -> msgspec.Raw:
+        """The arguments as a part of a JSON document. A broken text becomes a string."""
+        try:
+            msgspec.json.decode(self.arguments)
+        except msgspec.DecodeError:
+            return msgspec.Raw(msgspec.json.encode(self.arguments))
+        return msgspec.Raw(self.arguments.encode())
+
+
+class Reply(NamedTuple):
+    """The content of an answer: a text, the calls of tools, or both."""
+
+    text: str
+    calls: tuple[WrittenCall, ...]
+    input_tokens: int
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the answer has a part with text. Without calls it has one, even if it is empty."""
+        return bool(self.text) or not self.calls
+
+    @property
+    def pieces(self) -> list[str]:
+        """The pieces in which the text is streamed: its words."""
+        if not self.has_text:
+            return []
+        first, *others = self.text.split(" ")
+        return [first, *(f" {word}" for word in others)]
 
     @property
     def output_tokens(self) -> int:
         """The number of tokens: one per piece."""
-        return len(self.pieces)
+        return len(self.pieces) + sum(len(call.pieces) for call in self.calls)
 
 
 def reply_to(prompt: Prompt, mode: str | Sequence[str | Turn]) -> Reply:
@@ -98,7 +159,7 @@ def reply_to(prompt: Prompt, mode: str | Sequence[str | Turn]) -> Reply:
         return MODES[mode](prompt)
     # The last turn repeats, so that a longer conversation does not fail.
     turn = mode[min(prompt.turns, len(mode) - 1)]
-    return _say(prompt, turn) if isinstance(turn, str) else _call(prompt, turn.tool, turn.arguments)
+    return _say(prompt, turn) if isinstance(turn, str) else _call(prompt, turn.text, turn.all_calls)
 
 
 def call_first_tool(prompt: Prompt) -> Reply:
@@ -106,7 +167,7 @@ def call_first_tool(prompt: Prompt) -> Reply:
     if not prompt.tools:
         return _answer(prompt, f"You said: {prompt.text}")
     tool = prompt.tools[0]
-    return _call(prompt, tool.name, example(tool.schema))
+    return _call(prompt, "", (ToolCall(tool.name, example(tool.schema)),))
 
 
 def _echo(prompt: Prompt) -> Reply:
@@ -131,8 +192,17 @@ MODES: dict[str, Callable[[Prompt], Reply]] = {"echo": _echo, "tools": _use_tool
 
 
 def _say(prompt: Prompt, text: str) -> Reply:
-    return Reply(text=text, tool="", arguments="", input_tokens=prompt.tokens)
+    return Reply(text=text, calls=(), input_tokens=prompt.tokens)
 
 
-def _call(prompt: Prompt, tool: str, arguments: Any) -> Reply:
-    return Reply(text="", tool=tool, arguments=msgspec.json.encode(arguments).decode(), input_tokens=prompt.tokens)
+def _call(prompt: Prompt, text: str, calls: Sequence[ToolCall]) -> Reply:
+    written = tuple(
+        # The first id has no suffix: it is the id of the only call in most answers.
+        WrittenCall(call.tool, _arguments(call.arguments), f"_{at}" if at else "")
+        for at, call in enumerate(calls)
+    )
+    return Reply(text=text, calls=written, input_tokens=prompt.tokens)
+
+
+def _arguments(given: Any) -> str:
+    return given if isinstance(given, str) else msgspec.json.encode(given).decode()
