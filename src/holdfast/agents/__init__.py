@@ -2,11 +2,13 @@
 
 reply, parts   what agents return, at once or in parts
 kind           what every kind of agent can do
+models         models by name: `model_of("claude-sonnet")`
 """
 
 from __future__ import annotations
 
 from holdfast.agents.kind import AnyAgent
+from holdfast.agents.models import model_of, opened
 from holdfast.agents.parts import (
     AgentPart,
     Asking,
@@ -34,4 +36,6 @@ __all__ = [
     "Text",
     "ToolCalled",
     "ToolReturned",
+    "model_of",
+    "opened",
 ]

@@ -48,6 +48,11 @@ class ModelChain:
         self.name = " > ".join(model.name for model in self._models)
 
     @property
+    def models(self) -> tuple[Model, ...]:
+        """Its models, in the order in which they are asked."""
+        return self._models
+
+    @property
     def offers(self) -> Offers:
         """What its first model can do. Each request is checked against every model."""
         return self._models[0].offers
