@@ -19,8 +19,11 @@ from weakref import WeakKeyDictionary
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies.models.prices import LIST_PRICES
+from holdfast.providers.anthropic import anthropic_model
 from holdfast.providers.chain import ModelChain
 from holdfast.providers.offers import offers_of
+from holdfast.providers.openai import openai_model
+from holdfast.providers.xai import XAI_URL, xai_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
@@ -215,8 +218,6 @@ class _Maker(NamedTuple):
 def _anthropic(name: str, model: str, options: ModelOptions) -> tuple[Any, RecoveringModel]:
     from anthropic import AsyncAnthropic  # noqa: PLC0415 - an SDK is loaded only when it is used
 
-    from holdfast.providers.anthropic import anthropic_model  # noqa: PLC0415
-
     client = AsyncAnthropic()
     # The SDK finds credentials in more places than the variable: tokens, profiles, identities of workloads.
     if not any(getattr(client, place, None) for place in ("api_key", "auth_token", "credentials")):
@@ -227,8 +228,6 @@ def _anthropic(name: str, model: str, options: ModelOptions) -> tuple[Any, Recov
 def _openai(name: str, model: str, options: ModelOptions) -> tuple[Any, RecoveringModel]:
     from openai import AsyncOpenAI, OpenAIError  # noqa: PLC0415
 
-    from holdfast.providers.openai import openai_model  # noqa: PLC0415
-
     try:
         client = AsyncOpenAI()
     except OpenAIError as error:
@@ -238,8 +237,6 @@ def _openai(name: str, model: str, options: ModelOptions) -> tuple[Any, Recoveri
 
 def _xai(name: str, model: str, options: ModelOptions) -> tuple[Any, RecoveringModel]:
     from openai import AsyncOpenAI  # noqa: PLC0415
-
-    from holdfast.providers.xai import XAI_URL, xai_model  # noqa: PLC0415
 
     # Without a key of its own the client would send OpenAI's key to xAI.
     key = os.environ.get("XAI_API_KEY")
