@@ -19,7 +19,7 @@ from holdfast import Budget, InvalidError, Kind, Policy, fault_of, recover
 from holdfast.runtime import secrets
 from holdfast.testing import VirtualClock
 from holdfast.testing import run as run_virtual
-from holdfast.tools import Chunk, Finished, ProcessError, ProcessTimeoutError, process_tree, run
+from holdfast.tools import Chunk, Finished, ProcessError, ProcessTimeoutError, process_mark, process_tree, run
 from holdfast.tools import process as process_module
 from holdfast.views import response, wire
 
@@ -226,6 +226,67 @@ def test_a_daemon_with_an_empty_environment_is_found_by_its_parent():
     wait_for(lambda: not any(length.encode() in line for line in _command_lines()))
 
 
+def _sleeps(length: str) -> bool:
+    return f"sleep\0{length}\0".encode() in _command_lines()
+
+
+_ESCAPES = "env -i setsid sleep {length} >/dev/null 2>&1 &"
+"""A background job with a session of its own, an empty environment and, when its shell ends, no parent."""
+
+
+def test_a_daemon_that_left_the_group_its_environment_and_its_parent_is_ended_too():
+    length = f"30.{random.randrange(10**9):09}"
+    finished = finish(_awaited(run(["bash", "-c", f"{_ESCAPES.format(length=length)} sleep 0.2"])))
+    assert len(finished.leftovers) == 1
+    assert not _sleeps(length)
+
+
+def test_a_daemon_that_escapes_from_a_command_that_is_stopped_is_ended_too():
+    length = f"30.{random.randrange(10**9):09}"
+    error = failed(["bash", "-c", f"({_ESCAPES.format(length=length)}) ; exec sleep 30"], timeout=0.5)
+    assert error.fault.code == "TOOL_TIMEOUT"
+    assert not _sleeps(length)
+
+
+def test_a_daemon_that_escapes_from_a_command_inside_a_command_is_ended_with_the_outer_one():
+    length = f"30.{random.randrange(10**9):09}"
+    inner = (
+        "import asyncio\nfrom holdfast.tools import run\n"
+        f"command = ['bash', '-c', '({_ESCAPES.format(length=length)}) ; exec sleep 30']\n"
+        "async def main():\n    async with run(command) as p: await asyncio.sleep(30)\n"
+        "asyncio.run(main())"
+    )
+
+    async def main():
+        async with run([sys.executable, "-c", inner], grace=0) as process:
+            await _until(lambda: _sleeps(length))
+            # Without SIGTERM, so that the inner program cannot clean up.
+            await process.stop(grace=0)
+
+    finish(main())
+    assert not _sleeps(length)
+
+
+def test_two_commands_at_once_are_told_apart_by_their_marks():
+    lengths = [f"30.{random.randrange(10**9):09}" for _ in range(2)]
+
+    async def main():
+        first, second = (run(["bash", "-c", f"({_ESCAPES.format(length=one)}) ; exec sleep 30"]) for one in lengths)
+        async with first as one, second:
+            await _until(lambda: all(_sleeps(length) for length in lengths))
+            await one.stop()
+            return [_sleeps(length) for length in lengths]
+
+    assert finish(main()) == [False, True]
+    assert not _sleeps(lengths[1])
+
+
+async def _until(condition):
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - another program does it
+            await asyncio.sleep(0.05)
+
+
 def _command_lines() -> list[bytes]:
     found = []
     for entry in Path("/proc").iterdir():
@@ -236,7 +297,8 @@ def _command_lines() -> list[bytes]:
 
 
 def test_where_the_kernel_does_not_tell_the_last_id_all_processes_are_looked_at(monkeypatch, token):
-    monkeypatch.setattr(process_tree, "_last_pid", lambda: 0)
+    monkeypatch.setattr(process_tree, "last_pid", lambda: 0)
+    monkeypatch.setattr(process_mark, "last_pid", lambda: 0)
     assert finish(_awaited(run(["echo", "hi"]))).stdout == "hi\n"
     finished = finish(_awaited(run(["bash", "-c", "setsid sleep 30 >/dev/null 2>&1 & sleep 0.1"])))
     assert len(finished.leftovers) == 1

@@ -73,13 +73,14 @@ def test_a_guarded_program_ends_with_the_process_that_started_it_however_that_di
     program = (
         "import asyncio\nfrom holdfast.tools import run\n"
         "async def main():\n"
-        "    async with run(['bash', '-c', 'setsid sleep 60 & sleep 60 & echo up; wait'], guarded=True) as process:\n"
+        "    script = 'setsid sleep 60 & (env -i HOME=$HOLDFAST_LEAK_CHECK setsid sleep 60 &) ; sleep 60 & echo up; wait'\n"
+        "    async with run(['bash', '-c', script], guarded=True) as process:\n"
         "        async for line in process.lines(): print(line, flush=True)\n"
         "asyncio.run(main())"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert parent.stdout.readline() == "up\n"
-    assert len(living(token)) >= 3
+    assert len(living(token)) >= 4
     parent.send_signal(how)
     parent.wait()
     parent.stdout.close()

@@ -31,7 +31,8 @@ from holdfast.actors.health import HealthMonitor
 from holdfast.actors.ref import Ref
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.supervision import Error, Killed, Shutdown
-from holdfast.tools.process_tree import MARK, ProcessTree, new_mark
+from holdfast.tools.process_mark import MARK, new_mark
+from holdfast.tools.process_tree import ProcessTree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,7 +143,7 @@ class _Run:
         self._socket = ours
         self._mark = new_mark()
         try:
-            self._popen = _spawn(theirs, self._mark)
+            self._popen = _spawn(theirs, self._mark.text)
         except BaseException:
             ours.close()
             raise

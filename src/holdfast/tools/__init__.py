@@ -7,7 +7,8 @@
 files, shell, web   the bundled tools
 toolbox       the tools of an agent, as a model sees them and calls them
 process       run a program, stream its output, end it with all it has started
-process_tree  every process of a command        output       what is kept of what it prints
+process_tree  every process of a command, found by its mark (process_mark)
+output        what is kept of what it prints
 """
 
 from __future__ import annotations

@@ -33,10 +33,11 @@ from holdfast._platform import need_posix, need_selector_loop
 from holdfast.faults import InvalidError
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.tools.environment import filtered_environment
-from holdfast.tools.guard import guarded_mark
+from holdfast.tools.guard import guarded_owner
 from holdfast.tools.output import Chunk, KeptOutput, LineSplitter
 from holdfast.tools.process_error import Finished, ProcessError, StopReason, failure_of, not_started
-from holdfast.tools.process_tree import MARK, ProcessTree, new_mark
+from holdfast.tools.process_mark import MARK, new_mark
+from holdfast.tools.process_tree import ProcessTree
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Generator, Mapping, Sequence
@@ -232,7 +233,7 @@ class Process:
         need_selector_loop("running a program", loop)
         self.command = command
         self._began = loop.time()
-        self._mark = new_mark(guarded_mark() if command.guarded else "")
+        self._mark = new_mark(guarded_owner() if command.guarded else None)
         self._popen = self._spawn()
         self.pid = self._popen.pid
         self._tree = ProcessTree(self.pid, self._mark)
@@ -274,7 +275,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=command.cwd,
-                env={**command.env, MARK: self._mark},
+                env={**command.env, MARK: self._mark.text},
                 # A session of its own: the group can be ended as a whole, and Ctrl-C in the terminal reaches only us.
                 start_new_session=True,
             )

@@ -1,8 +1,8 @@
 """Every process that a command has started, so that all of them can be ended.
 
 A command runs in a session and a group of its own, and most of its processes stay there. Others leave: a daemon calls `setsid`, and
-its parent exits. On Linux these are found in `/proc`, by their parent or by a mark in their environment, which a child inherits.
-Elsewhere only the group is known. A process that leaves the group, clears its environment and loses its parent is not found.
+its parent exits. On Linux these are found in `/proc`, by their parent or by the mark of the command (`process_mark`), which a child
+inherits. Elsewhere only the group is known.
 
 Invariant: a signal never reaches a process that is not part of the tree, even if the system uses a process id a second time.
 """
@@ -13,14 +13,16 @@ import os
 import signal
 import time
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
-__all__ = ["MARK", "Member", "ProcessTree", "new_mark"]
+from holdfast.tools.process_mark import last_pid, limit_of
 
-MARK: Final = "HOLDFAST_PROCESS"
-"""The environment variable with the mark. A command inside a command has both marks, so the outer one still finds it."""
+if TYPE_CHECKING:
+    from holdfast.tools.process_mark import Mark
+
+__all__ = ["Member", "ProcessTree"]
 
 _FULL_SEARCH_S = 10.0
 """After so many seconds process ids may have begun again at low numbers. Before, a descendant has a higher id than its root."""
@@ -40,21 +42,18 @@ class Member(msgspec.Struct, frozen=True):
     zombie: bool = False
 
 
-def new_mark(prefix: str = "") -> str:
-    """Return a mark for a new tree. It holds the marks of the trees that this process is part of itself."""
-    outer = os.environ.get(MARK, "")
-    own = f"{prefix}.{os.urandom(8).hex()}" if prefix else os.urandom(8).hex()
-    return f"{outer}/{own}" if outer else own
-
-
 class ProcessTree:
     """A command's main process, which leads a session and a group, and everything that it has started."""
 
-    def __init__(self, root: int, mark: str) -> None:
+    def __init__(self, root: int, mark: Mark) -> None:
+        """Take a process that was just started with the mark in its environment."""
         self.root = root
-        self._mark = f"{MARK}=".encode(), mark.rpartition("/")[2].encode()
-        self._born = time.monotonic()
+        self._mark = mark
+        self._numbers = {mark.number}
+        """The numbers that tell a member: our own, and those of commands that members have started with marks of their own."""
+        mark.put_on(root)
         self._walks = os.path.exists("/proc/self/stat")  # noqa: PTH110 - hot path
+        self._born = time.monotonic()
 
     @property
     def sees_all(self) -> bool:
@@ -63,7 +62,7 @@ class ProcessTree:
 
     def others(self) -> list[Member]:
         """Return the living processes of the tree besides the root. Where `sees_all` is False, an empty list means nothing."""
-        if not self._walks or _last_pid() == self.root:
+        if not self._walks or last_pid() == self.root:
             # No process was started since the root was, so it has no children. That is so for nearly every command.
             return []
         found = self._members()
@@ -91,15 +90,24 @@ class ProcessTree:
             _send(member, number)
 
     def _members(self) -> list[Member]:
-        floor = self.root if time.monotonic() - self._born < _FULL_SEARCH_S and _last_pid() >= self.root else 0
-        own = os.getpid()
+        root, own = self.root, os.getpid()
+        floor = root if time.monotonic() - self._born < _FULL_SEARCH_S and last_pid() >= root else 0
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - three times as fast
-        seen = [member for pid in pids if pid > floor and pid not in (self.root, own) and (member := _read(pid))]
-        root = self.root
+        seen = [member for pid in pids if pid > floor and pid not in (root, own) and (member := _read(pid))]
+        if not floor and (first := _read(root)):
+            # A descendant started after the root. The others need not be looked at closely.
+            seen = [member for member in seen if member.started >= first.started]
         found = [member for member in seen if root in (member.session, member.group, member.parent)]
         rest = [member for member in seen if root not in (member.session, member.group, member.parent)]
+        self._learn_numbers([root, *(member.pid for member in found)])
         marked = [member for member in rest if not member.zombie and self._is_marked(member.pid)]
         return self._with_children([*found, *marked], rest)
+
+    def _learn_numbers(self, pids: list[int]) -> None:
+        """Take over the marks of commands that members have started themselves: their processes are members, too."""
+        # Our own process may have a mark itself, of the command that it is a part of. That one tells nothing here.
+        ours = limit_of("self")
+        self._numbers |= {number for pid in pids if (number := limit_of(pid)) not in (0, ours)}
 
     def _with_children(self, found: list[Member], rest: list[Member]) -> list[Member]:
         """Return the members with all their descendants."""
@@ -110,26 +118,7 @@ class ProcessTree:
         return found
 
     def _is_marked(self, pid: int) -> bool:
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - hot path
-                environment = file.read()
-        except OSError:
-            # It has ended, or it belongs to another user.
-            return False
-        variable, mark = self._mark
-        return mark in environment and any(
-            entry.startswith(variable) and mark in entry for entry in environment.split(b"\0")
-        )
-
-
-def _last_pid() -> int:
-    """Return the id of the process or thread that was started last in this namespace; 0 if the kernel does not tell."""
-    # Not from /proc/loadavg: in some containers that file is emulated, and is seconds old.
-    try:
-        with open("/proc/sys/kernel/ns_last_pid", "rb") as file:  # noqa: PTH123 - hot path
-            return int(file.read())
-    except (OSError, ValueError):
-        return 0
+        return limit_of(pid) in self._numbers or self._mark.is_in_environment(pid)
 
 
 def _read(pid: int) -> Member | None:
