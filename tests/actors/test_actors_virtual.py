@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -171,7 +172,10 @@ def test_A71_a_stale_activation_is_rejected_by_the_store_and_dropped():
 
     rejected, taken, stale, later, members = stage.run(main())
     assert rejected.fault.code == "SESS_LEASE_LOST"
-    assert rejected.fault.message.startswith("Room/lobby is active in another process (")
+    assert rejected.fault.message == (
+        f"Room/lobby is active in another VirtualActors of this process ({os.getpid()} on {socket.gethostname()}). "
+        "Nothing was done: send the message there, or again when it has left memory (idle, or that process has ended)"
+    )
     assert rejected.fault.retryable
     assert not rejected.fault.maybe_executed
     assert taken == 2
@@ -206,6 +210,37 @@ def test_an_idle_actor_leaves_memory_and_comes_back_with_its_state():
         return evicted, await lobby.ask(Room.join, "bob"), Room.activated
 
     assert on_stage(main, idle=10) == (0, 2, 2)
+
+
+class Broken(VirtualActor):
+    async def started(self) -> None:
+        raise ValueError("no such room")
+
+    async def enter(self) -> None: ...
+
+
+class Late(VirtualActor):
+    turns = 0
+
+    async def started(self) -> None:
+        for _ in range(self.turns):
+            await asyncio.sleep(0)
+
+    async def enter(self) -> None: ...
+
+
+def test_an_activation_that_fails_at_the_moment_when_another_is_evicted_disturbs_nobody():
+    reported = []
+
+    async def main(rooms, *_):
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        for Late.turns in range(40):
+            late, broken = rooms.get(Late, "l").outcome(Late.enter), rooms.get(Broken, "b").outcome(Broken.enter)
+            outcomes = await asyncio.gather(late, broken)
+            assert [outcome.ok for outcome in outcomes] == [True, False]
+
+    on_stage(main, most_active=1)
+    assert reported == []
 
 
 def test_the_ones_that_were_idle_longest_leave_first_and_one_at_work_stays():
@@ -308,6 +343,7 @@ def test_A69_the_state_of_a_killed_process_comes_back_here_and_its_key_is_free_a
     # While the other process lives, it is named.
     assert rejected.fault.code == "SESS_LEASE_LOST"
     assert f"/{process.pid}/" in rejected.fault.context["owner"]
+    assert f"active in process {process.pid} on {socket.gethostname()}." in rejected.fault.message
     assert members == Ok(value=["holder-0", "holder-1", "holder-2"])
 
 

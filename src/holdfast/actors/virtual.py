@@ -40,7 +40,7 @@ from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import codec
-from holdfast.sessions.lease import keeper_for, take
+from holdfast.sessions.lease import keeper_for, take, this_process
 from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.sessions.stored_types import hints
 from holdfast.stores.address import open_store
@@ -431,7 +431,8 @@ class VirtualActors:
 
     def _evict_oldest(self) -> None:
         for name, activating in tuple(self._activations.items()):
-            if activating.done() and not (activating.result().is_new or activating.result().busy):
+            activation = _result(activating)
+            if activation is not None and not (activation.is_new or activation.busy):
                 self._evict(name)
                 return
 
@@ -443,7 +444,8 @@ class VirtualActors:
         self._timer = None
         now = asyncio.get_running_loop().time()
         for name, activating in tuple(self._activations.items()):
-            if activating.done() and not activating.result().busy and now - activating.result().used >= self.idle:
+            activation = _result(activating)
+            if activation is not None and not activation.busy and now - activation.used >= self.idle:
                 self._evict(name)
         self._set_timer()
 
@@ -618,11 +620,32 @@ def _stored_name(kind: type) -> str:
     return f"{name[-33:].lstrip('.')}.{sha256(name.encode()).hexdigest()[:16]}"
 
 
+def _result(activating: asyncio.Future[_Activation]) -> _Activation | None:
+    """Return an activation; None while it is under way, and between its failure and the callback that removes it."""
+    if not activating.done() or activating.cancelled() or activating.exception() is not None:
+        return None
+    return activating.result()
+
+
 def _held_elsewhere(kind: type, key: str, error: HoldfastError) -> HoldfastError:
-    owner = str(error.fault.context.get("owner", "another process"))
-    text = f"{kind.__name__}/{key} is active in another process ({owner}): send the message there, or wait until it is idle"
+    owner = str(error.fault.context.get("owner", ""))
+    text = (
+        f"{kind.__name__}/{key} is active in {_shown_owner(owner)}. Nothing was done: "
+        "send the message there, or again when it has left memory (idle, or that process has ended)"
+    )
     context = {"actor": f"{kind.__name__}/{key}", "owner": owner}
     return HoldfastError(Fault.of("SESS_LEASE_LOST", text, retryable=True, maybe_executed=False, context=context))
+
+
+def _shown_owner(owner: str) -> str:
+    """Return the owner of a lease as people write it: `process 4711 on web-1`."""
+    host, _, rest = owner.partition("/")
+    pid = rest.partition("/")[0]
+    if not pid.isdigit():
+        return "another process"
+    if owner.rpartition("/")[0] == this_process().rpartition("/")[0]:
+        return f"another VirtualActors of this process ({pid} on {host})"
+    return f"process {pid} on {host}"
 
 
 def _save_error(name: str, error: Exception) -> SaveError:
