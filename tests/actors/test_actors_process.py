@@ -169,7 +169,7 @@ def test_a_process_that_is_busy_ignores_the_stop_and_is_killed_with_what_it_star
             return ended, (await busy).fault.code, running.pid, sleeper
 
     ended, code, pid, sleeper = asyncio.run(main())
-    assert isinstance(ended, Shutdown)
+    assert ended == Killed(signal.SIGKILL)
     assert code == "ACTOR_STOPPED"
     assert not lives(pid)
     assert not lives(sleeper)

@@ -6,14 +6,16 @@
     running = await host.start(2, how)    # its next incarnation
     host.close(how)                       # it will not be started again
 
-A factory names its host with an attribute `__holdfast_host__`, a function of child and place. Coroutine functions run as tasks.
+A factory names its host with an attribute `__holdfast_host__`, a function of child and place. Coroutine functions run as tasks, commands as processes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.actors.command import CommandHost
 from holdfast.actors.task import TaskHost
+from holdfast.tools.process import Run
 
 if TYPE_CHECKING:
     import asyncio
@@ -82,7 +84,8 @@ class Host(Protocol):
 
 
 def host_for(child: Child, place: Place) -> Host:
-    """Return the host for a child: its own, the one that its factory names, or a task."""
+    """Return the host for a child: its own, the one that its factory names, that of commands, or a task."""
     factory = getattr(child.factory, "func", child.factory)  # functools.partial
-    make = child.host or getattr(factory, "__holdfast_host__", None) or TaskHost
+    usual = CommandHost if isinstance(factory, Run) else TaskHost
+    make = child.host or getattr(factory, "__holdfast_host__", None) or usual
     return make(child, place)

@@ -483,7 +483,7 @@ class Loop:
 
     def _give_up_error(self, step: do.GiveUp) -> BaseException:
         path = f"{self.path}/{step.id}"
-        cause = step.how.error if isinstance(step.how, Error) else None
+        cause = step.how.error if isinstance(step.how, (Error, Killed)) else None
         if step.escalated:
             reason = f"it escalated {type(cause).__name__}"
             error = GaveUpError(Fault.of("ACTOR_CRASHED", context={"actor": path, "reason": reason, "escalated": True}))
@@ -507,6 +507,8 @@ class Loop:
     def _fault(self, how: Exit) -> Fault | None:
         match how:
             case Error(error=error):
+                return self.runtime.fault_of(error)
+            case Killed(error=BaseException() as error):
                 return self.runtime.fault_of(error)
             case Killed():
                 return Fault.of("ACTOR_CRASHED", context={"reason": str(how)})

@@ -192,7 +192,7 @@ class _Run:
     def kill(self) -> None:
         """End the process and everything that it has started, at once."""
         if not self.exited.done():
-            self._requested = self._requested or Killed(signal.SIGKILL)
+            self._requested = Killed(signal.SIGKILL)
             self._tree.send(signal.SIGKILL)
 
     def _hung(self, error: HoldfastError) -> None:
@@ -326,15 +326,16 @@ class _Run:
                 self._cell.loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
         how = self._how or self._requested or _how_ended(code, self._cell.name)
+        is_stop = isinstance(how, Shutdown) or how is self._requested
         mailbox = self._cell.mailbox
         letter = mailbox.current
         if letter is not None and mailbox.begun is letter and not letter.withdrawn:
-            if isinstance(how, Shutdown):
+            if is_stop:
                 letter.fail(stopped_midway(self._cell.name, how))
             else:
                 letter.fail(self._crash(letter, f"its process {_shown(code)}", None))
         mailbox.put_back()
-        if not isinstance(how, Shutdown):
+        if not is_stop:
             self._cell.failed()
         if not self.exited.done():
             self.exited.set_result(how)

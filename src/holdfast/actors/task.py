@@ -1,4 +1,4 @@
-"""Children that run as asyncio tasks: the host of coroutine functions and commands.
+"""Children that run as asyncio tasks: the host of coroutine functions.
 
 Invariants: nothing that a child raises leaves its task, not even `SystemExit`. A cancellation counts as requested only if `stop` or
 `kill` was called before it.
@@ -15,7 +15,6 @@ from holdfast.actors.errors import StartError
 from holdfast.events import ChildLeaked
 from holdfast.faults import InvalidError
 from holdfast.supervision.exits import Error, Exit, Killed, Normal, Shutdown
-from holdfast.tools.process import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -118,9 +117,13 @@ class TaskRun:
             if isinstance(error, GeneratorExit) and self._task.get_loop().is_closed():
                 # Python throws an abandoned coroutine away; there is nobody to report to.
                 raise
-            how = Error(error)
+            how = self._failed(error)
         if not self.exited.done():
             self.exited.set_result(how)
+
+    def _failed(self, error: BaseException) -> Exit:
+        """Return how a coroutine ended that raised."""
+        return Error(error)
 
     async def stop(self, reason: Exit, grace: float | None) -> Exit | None:
         """Cancel the task and wait for its end."""
@@ -191,9 +194,7 @@ class TaskHost:
 
     async def _main(self, started: asyncio.Future[None]) -> Any:
         _READY.set(lambda: None if started.done() else started.set_result(None))
-        factory = self._child.factory
-        # A command is awaited as it is: each time it runs anew.
-        main = factory if isinstance(factory, Run) else factory(*self._child.args)
+        main = self._child.factory(*self._child.args)
         if not inspect.isawaitable(main):
             raise InvalidError.at(f"child {self._place.path}", "a factory that returns a coroutine", main)
         return await main

@@ -44,11 +44,19 @@ class Error(msgspec.Struct, frozen=True):
         return f"raised {type(self.error).__name__}"
 
 
-class Killed(msgspec.Struct, frozen=True):
+class Killed(msgspec.Struct, frozen=True, eq=False):
     """The child's process or task was ended from outside: `Killed(signal=9)`."""
 
     signal: int | None = None
     """The number of the signal; None for a task."""
+    error: BaseException | None = None
+    """What is known besides, such as the `ProcessError` with a command's output. Two ends with different ones are equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Killed) and self.signal == other.signal
+
+    def __hash__(self) -> int:
+        return hash((Killed, self.signal))
 
     def __str__(self) -> str:
         return "was killed" if self.signal is None else f"was killed by signal {self.signal}"

@@ -578,7 +578,20 @@ class Process:
                 await asyncio.wait((stopping,))
             raise
 
-    def _begin_stop(self, grace: float) -> asyncio.Task[None]:
+    def kill(self) -> None:
+        """End the program and everything that it has started with SIGKILL, at once. `wait` returns when they are gone.
+
+        process.kill()
+        """
+        if self._done.done():
+            return
+        if self._reason is None and self._exit_code is None:
+            self._reason = StopReason("stopped", None)
+        self._tree.send(signal.SIGKILL)
+        self._begin_stop(None)
+
+    def _begin_stop(self, grace: float | None) -> asyncio.Task[None]:
+        """Begin to end the tree: SIGTERM, and SIGKILL after the grace; None: SIGKILL."""
         if self._stopping is None:
             if self._is_paused:
                 self._is_read = False
@@ -586,12 +599,13 @@ class Process:
             self._stopping = self._loop.create_task(self._end_tree(grace))
         return self._stopping
 
-    async def _end_tree(self, grace: float) -> None:
+    async def _end_tree(self, grace: float | None) -> None:
         try:
-            self._tree.send(signal.SIGTERM)
-            # A stopped process handles SIGTERM only when it goes on.
-            self._tree.send(signal.SIGCONT)
-            if not await self._gone_within(grace):
+            if grace is not None:
+                self._tree.send(signal.SIGTERM)
+                # A stopped process handles SIGTERM only when it goes on.
+                self._tree.send(signal.SIGCONT)
+            if grace is None or not await self._gone_within(grace):
                 await self._kill()
         except asyncio.CancelledError:
             self._kill_now()
