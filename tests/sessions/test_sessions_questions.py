@@ -801,7 +801,7 @@ def test_FC7_signing_in_is_not_offered_for_a_file_that_may_not_be_touched():
     assert remedy_for(Fault.of("TOOL_FILE_NOT_FOUND")) == "replace"
 
 
-@pytest.mark.parametrize("mode", ["allowlist", "Ask", "", None, 5])
+@pytest.mark.parametrize("mode", ["Ask", "", None, 5])
 def test_FR21_a_mode_that_would_do_nothing_is_rejected(mode: Any) -> None:
     with pytest.raises(InvalidError, match=r"session\.mode: expected .*ask"):
         Session.open("s", store=MemoryStore(), mode=mode)

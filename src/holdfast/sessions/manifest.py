@@ -38,7 +38,7 @@ DriftPolicy: TypeAlias = Literal["warn", "refuse", "accept"]
 """What happens if a session is resumed with other settings than it was started with."""
 
 # The other fields (dates, ids, state) always differ, and do not affect the work of the session.
-_COMPARED = ("project_root", "mode", "model", "config", "tools")
+_COMPARED = ("project_root", "mode", "allowed_tools", "model", "config", "tools")
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -56,10 +56,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     updated_at: float = 0.0
     project_root: str | None = None
     mode: Literal["ask", "yolo", "allowlist"] = "ask"
-    """How questions are answered if nobody is attached. With `yolo` they get automatic answers.
-
-    `allowlist` is read from sessions of other programs and then means `ask`. `Session.open` does not take it.
+    """Which tool calls of an agent run: with `ask` a person is asked about unsafe ones, with `allowlist` only the tools of a list run,
+    with `yolo` all. With `yolo` questions get automatic answers, too, if nobody is attached.
     """
+    allowed_tools: tuple[str, ...] | None = None
+    """The names of the tools that mode `allowlist` lets run; None in the other modes."""
     model: str | None = None
     config: str | None = None
     """The hash of the settings."""

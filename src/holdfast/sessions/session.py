@@ -96,6 +96,7 @@ class Session:
     """
 
     __slots__ = (
+        "_allowed_tools",
         "_broker",
         "_interactors",
         "_journal",
@@ -155,6 +156,7 @@ class Session:
         self._scope = Scope("session", name=session)
         self._turns = TurnRunner(self._journal, self._scope, threads=threads, activate=self._activate)
         self._mode = str(started_with["mode"])
+        self._allowed_tools: tuple[str, ...] | None = started_with["allowed_tools"]
         self._interactors = tuple(interactors)
         """Those who were attached when the session was opened. The broker knows who is attached now."""
         self._broker: QuestionBroker | None = None
@@ -170,6 +172,7 @@ class Session:
         store: Store | str | Path | None = None,
         project_root: str | None = None,
         mode: str = "ask",
+        allowed_tools: Iterable[str] | None = None,
         model: str | None = None,
         config: Any = None,
         tools: dict[str, Any] | None = None,
@@ -193,10 +196,13 @@ class Session:
         they differ when the session is resumed: `"warn"`, `"refuse"` or `"accept"`. `on_crash="abandon"` gives up a turn that was
         cut off and returns to the last checkpoint; `"resume"` continues the turn. `lease` is the number of seconds after this
         process's death until another machine may take over. With `threads` plain functions run in a thread as steps, so that they
-        do not block the event loop. `interactors` answer questions. With `mode="yolo"` and nobody attached, questions get automatic
-        answers; with `"ask"` they are kept. Other modes raise `InvalidError`. With `strict` a session is only resumed and never
-        created. The clock of `runtime` (the default runtime's if you give none) dates the manifest and decides when questions and
+        do not block the event loop. `interactors` answer questions. With `strict` a session is only resumed and never created. The clock of `runtime` (the default runtime's if you give none) dates the manifest and decides when questions and
         leases expire, and its event handlers learn of failed writes. A store opened by address uses that clock too.
+
+        `mode` decides which tool calls of an agent run. With `"ask"` a person is asked about each call of an unsafe tool. With
+        `"allowlist"` only the tools in `allowed_tools` run, the others are denied without a question; the list is part of the manifest, so
+        a session that is resumed may leave it out. With `"yolo"` all run, and the audit trail has them. With `"yolo"` and nobody attached,
+        questions get automatic answers, too; in the other modes they are kept.
 
         Entering raises SESS_LEASE_LOST while another process works in the session. It raises SESS_CLOSED or SESS_NOT_RESUMABLE if
         the session cannot be resumed, SESS_MANIFEST_DRIFT if the manifest differs and `on_drift="refuse"`, SESS_RESUME_MISMATCH if
@@ -206,10 +212,11 @@ class Session:
         started_with = manifest_fields(
             project_root=project_root, mode=mode, model=model, config=config, tools=tools, agent_type=agent_type
         )
+        allowed = _allowed(mode, allowed_tools)
         return cls(
             session,
             store,
-            started_with=started_with | {"resumable": resumable},
+            started_with=started_with | {"resumable": resumable, "allowed_tools": allowed},
             strict=strict,
             on_drift=on_drift,
             on_crash=on_crash,
@@ -248,6 +255,16 @@ class Session:
     def in_flight(self) -> int | None:
         """The number of the turn that has begun and not ended, or None."""
         return self._turns.in_flight
+
+    @property
+    def mode(self) -> str:
+        """Which tool calls of an agent run: `ask`, `allowlist` or `yolo`, as `Session.open` describes them."""
+        return self._mode
+
+    @property
+    def allowed_tools(self) -> frozenset[str] | None:
+        """The tools that mode `allowlist` lets run; None in the other modes."""
+        return None if self._allowed_tools is None else frozenset(self._allowed_tools)
 
     @property
     def pending(self) -> tuple[Question, ...]:
@@ -520,6 +537,24 @@ class Session:
         """Ask for permission; return whether it was given: `if await session.approve("Deploy?", expires=3600)`."""
         return await self._questions.is_yes(await self._turns.steps(), "Approve", {"prompt": prompt}, expires)
 
+    async def approval(self, prompt: str, *, details: dict[str, Any], expires: float | None = None) -> Answered:
+        """Ask for permission to do exactly what `details` says; return the answer with its outcome, its reason and who gave it.
+
+            answer = await session.approval("Send the mail?", details={"to": to, "text": text})
+            if answer.outcome == "accepted": ...
+
+        The answer is valid only for the same prompt and details: with other ones it is another question, also after a restart.
+        """
+        payload = {"prompt": prompt, "details": codec.plain(details, "session.approval")}
+        return await self._questions.whole_answer(await self._turns.steps(), "Approve", payload, expires)
+
+    def audit(self, kind: str, **facts: Any) -> None:
+        """Add a record to the session's audit trail. It is written with the next commit, after a second at the latest.
+
+        session.audit("Approval", tool="deploy", verdict="deny")
+        """
+        self._journal.recorder.add(audit(kind, self.id, **facts))
+
     async def confirm(self, prompt: str, *, expires: float | None = None) -> bool:
         """Ask whether a fact is true: `if await session.confirm("Is the site up?")`."""
         return await self._questions.is_yes(await self._turns.steps(), "Confirm", {"prompt": prompt}, expires)
@@ -631,6 +666,7 @@ class Session:
         record = await self._store.session(self.id)
         self._state = record.state
         was = decode_manifest(self.id, bytes(record.manifest))
+        self._take_list(was)
         self.drift = await compare(self._journal, was, self._manifest(), self._on_drift)
         # Read the log only after the comparison. A session that may not be resumed has raised before.
         await self._journal.load()
@@ -639,6 +675,16 @@ class Session:
             await self._crashed()
         if self._state is not SessionState.CREATED:
             await self._resume()
+
+    def _take_list(self, was: Manifest | None) -> None:
+        """Take the list of allowed tools from the manifest, if it was not given."""
+        if self._mode != "allowlist" or self._allowed_tools is not None:
+            return
+        self._allowed_tools = None if was is None else was.allowed_tools
+        if self._allowed_tools is None:
+            raise InvalidError.saying("session.allowed_tools", 'the names of the tools for mode="allowlist"', "nothing")
+        if self._started_with is not None:
+            self._started_with["allowed_tools"] = self._allowed_tools
 
     async def _find_or_make(self) -> None:
         try:
@@ -658,6 +704,7 @@ class Session:
         return None
 
     async def _make(self) -> None:
+        self._take_list(None)
         manifest = self._manifest()
         made = audit("SessionLifecycle", self.id, state="created")
         try:
@@ -731,14 +778,23 @@ class Session:
 def _check_options(mode: str, on_drift: str, on_crash: str, lease: float, *, threads: bool) -> None:
     options.one_of("session.on_drift", on_drift, ("warn", "refuse", "accept"))
     options.one_of("session.on_crash", on_crash, ("resume", "abandon"))
-    if mode == "allowlist":
-        # It would approve only the tools of a list. Sessions approve no tools, so it would silently be `ask`.
-        raise InvalidError.saying(
-            "session.mode", "ask or yolo, because there is no list of allowed tools yet", "allowlist"
-        )
-    options.one_of("session.mode", mode, ("ask", "yolo"))
+    options.one_of("session.mode", mode, ("ask", "allowlist", "yolo"))
     options.seconds("session.lease", lease)
     options.flag("session.threads", threads)
+
+
+def _allowed(mode: str, given: Iterable[Any] | None) -> tuple[str, ...] | None:
+    """Return the list of allowed tools as the manifest has it. The order means nothing, so it must be no difference."""
+    if given is None:
+        return None
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if isinstance(given, str) or not all(isinstance(name, str) and name for name in names):
+        # Python would take a plain string as the list of its letters.
+        raise InvalidError.at("session.allowed_tools", "a list of names of tools", given)
+    if mode != "allowlist":
+        # Ignoring the list would let tools run that its author did not mean.
+        raise InvalidError.saying("session.allowed_tools", 'a list only with mode="allowlist"', f"mode={mode!r}")
+    return tuple(sorted(set(names)))
 
 
 def _store_clock(runtime: Runtime | None) -> Clock | None:

@@ -103,6 +103,13 @@ class QuestionBroker:
         answered, value = await self._ask(steps, kind, payload, expires, user_code)
         return answered.outcome == "accepted" and value is True
 
+    async def whole_answer(
+        self, steps: StepRunner, kind: str, payload: dict[str, Any], expires: float | None
+    ) -> Answered:
+        """Ask a question, and return the answer as it is stored."""
+        answered, _ = await self._ask(steps, kind, payload, expires)
+        return answered
+
     async def value(self, steps: StepRunner, kind: str, payload: dict[str, Any], expires: float | None) -> Any:
         """Ask a question, and return the value of the answer; raise TOOL_APPROVAL_DENIED if it is a no."""
         answered, value = await self._ask(steps, kind, payload, expires)

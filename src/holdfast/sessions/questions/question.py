@@ -59,6 +59,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """The code to type there. It is shown but not stored."""
     expires_at: float | None = None
     """Wall clock. A later answer raises SESS_INTERACTION_EXPIRED."""
+    details: dict[str, Any] = {}
+    """What exactly is asked about, for a program to show: `tool` and `arguments` for the call of a tool."""
 
     def __repr__(self) -> str:
         return f"Question(id={self.id!r}, kind={self.kind!r}, prompt={self.prompt!r})"
@@ -122,6 +124,7 @@ def question_of(session: str, raised: QuestionRaised, user_code: str = "") -> Qu
         url=str(payload.get("url", "")),
         user_code=user_code,
         expires_at=raised.expires_at,
+        details=details if isinstance(details := payload.get("details"), dict) else {},
     )
 
 
