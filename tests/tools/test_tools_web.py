@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,7 +32,7 @@ def finish(coroutine):
 class Site:
     """A server on loopback that answers as the test says, and remembers what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, secure: ssl.SSLContext | None = None) -> None:
         self.answers: dict[str, Any] = {}
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
         site = self
@@ -59,6 +63,8 @@ class Site:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        if secure is not None:
+            self._server.socket = secure.wrap_socket(self._server.socket, server_side=True)
         self._server.block_on_close = False
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -78,6 +84,38 @@ def site() -> Iterator[Site]:
     served = Site()
     yield served
     served.close()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for site.example, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed: no certificate can be made")
+    folder = tmp_path_factory.mktemp("tls")
+    made, key = folder / "cert.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-keyout", key, "-out", made]
+    subject = ["-subj", "/CN=site.example", "-addext", "subjectAltName=DNS:site.example"]
+    subprocess.run([*command, *subject], check=True, capture_output=True, timeout=30)
+    return made, key
+
+
+@pytest.fixture
+def both(site: Site, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Site, Site]]:
+    """The servers of http://site.example/ and https://site.example/, at their default ports."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    secure = Site(context)
+    ports = {80: site.port, 443: secure.port}
+    resolve = socket.getaddrinfo
+
+    def local(host: str, port: int, **options: Any) -> Any:
+        assert host == "site.example"
+        return resolve("127.0.0.1", ports.get(port, port), **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", local)
+    yield site, secure
+    secure.close()
 
 
 # --- where web_fetch connects to ---
@@ -149,6 +187,42 @@ def test_every_redirect_is_checked(site, target):
     ended = finish(Toolbox([web_fetch(["127.0.0.1"])]).outcome("web_fetch", {"url": site.url("/")}))
     assert ended.fault.code in ("TOOL_FORBIDDEN", "TOOL_INPUT_INVALID")
     assert len(site.asked) == 1
+
+
+def test_a_redirect_from_https_to_http_is_refused_unless_it_is_listed(both):
+    plain, secure = both
+    secure.answers["/"] = (302, {"Location": "http://site.example/plain"}, b"")
+    plain.answers["/plain"] = (200, {"Content-Type": "text/plain"}, b"there")
+    url = {"url": "https://site.example/"}
+    ended = finish(Toolbox([web_fetch(["site.example", "127.0.0.1"])]).outcome("web_fetch", url))
+    assert ended.fault.code == "TOOL_FORBIDDEN"
+    assert ended.fault.message == (
+        "https://site.example/ redirects to http://site.example/plain, which is not encrypted; "
+        "list 'http://site.example' to allow that"
+    )
+    assert plain.asked == []
+    listed = Toolbox([web_fetch(["site.example", "http://site.example", "127.0.0.1"])])
+    assert finish(listed.call("web_fetch", url)) == "there"
+    alone = Toolbox([web_fetch(["http://site.example", "127.0.0.1"])])
+    assert finish(alone.call("web_fetch", url)) == "there"
+
+
+def test_a_redirect_from_http_to_https_is_followed_and_the_host_header_has_no_default_port(both):
+    plain, secure = both
+    plain.answers["/"] = (302, {"Location": "https://site.example/"}, b"")
+    secure.answers["/"] = (200, {"Content-Type": "text/plain"}, b"there")
+    box = Toolbox([web_fetch(["site.example", "127.0.0.1"])])
+    assert finish(box.call("web_fetch", {"url": "http://site.example/"})) == "there"
+    assert [headers["Host"] for _, _, headers, _ in plain.asked + secure.asked] == ["site.example"] * 2
+    plain.answers["/port"] = (200, {"Content-Type": "text/plain"}, b"there")
+    finish(box.call("web_fetch", {"url": f"http://site.example:{plain.port}/port"}))
+    assert plain.asked[-1][2]["Host"] == f"site.example:{plain.port}"
+
+
+@pytest.mark.parametrize("host", ["https://site.example", "http://", "http://site.example/path", "http://me@x.example"])
+def test_a_host_is_a_name_or_http_and_a_name(host):
+    with pytest.raises(InvalidError, match=r"web_fetch\.hosts"):
+        web_fetch([host])
 
 
 def test_redirects_are_followed_and_do_not_go_on_for_ever(site):

@@ -103,7 +103,14 @@ class _Exchange:
         connection = http.client.HTTPConnection(host, port, timeout=request.timeout)
         try:
             self._socket = connection.sock = self._connect(scheme, host, port)
-            headers = {"Accept-Encoding": "identity", "User-Agent": "holdfast", **request.headers}
+            headers = {
+                "Host": _host_header(scheme, host, port),
+                "Accept-Encoding": "identity",
+                "User-Agent": "holdfast",
+            }
+            if any(name.lower() == "host" for name in request.headers):
+                del headers["Host"]
+            headers |= request.headers
             connection.request(request.method, path, request.body, headers)
             answer = connection.getresponse()
             body, truncated = self._read(answer, until)
@@ -165,6 +172,12 @@ class _Exchange:
             # The connection ended before the length that the answer announced: `read1` does not report that.
             raise http.client.IncompleteRead(bytes(body), answer.length)
         return bytes(body), False
+
+
+def _host_header(scheme: str, host: str, port: int) -> str:
+    # The standard library's own would name port 443, because it does not know that the connection is encrypted.
+    name = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
+    return name if port == _PORTS[scheme] else f"{name}:{port}"
 
 
 def parts_of(url: str) -> tuple[str, str, int, str]:

@@ -64,20 +64,20 @@ def web_fetch(hosts: Collection[str], *, timeout: float | None = None, cap: int 
 
     hosts: names, `*.example.org` for all names below one, `*` for every host of the public internet. Addresses of this machine and of
         private networks are rejected even if a listed name has one, unless you list the address (`127.0.0.1`), its network
-        (`10.0.0.0/8`) or `localhost`.
+        (`10.0.0.0/8`) or `localhost`. A redirect from https to http is rejected, unless the host is listed as `http://example.org`.
     cap: the most bytes that are read of a page.
 
     Names are resolved once, and the connection goes to the address that was checked. Redirects are followed five times at most. A call
     may take 30 s.
     """
-    guard = _Guard(hosts)
+    allowed = _Hosts(hosts)
 
     async def fetch(
         url: Annotated[str, msgspec.Meta(description="The address of the page, with https://")],
     ) -> str:
         """Get a page from the web, as text."""
         limit = TIME_LIMIT.get() or timeout or _WEB_FETCH_S
-        response = await _follow(url, guard, limit, cap)
+        response = await _follow(url, allowed, limit, cap)
         if (fault := fault_of_response(response, time.time())) is not None:
             raise HoldfastError(fault)
         return _readable(response)
@@ -86,28 +86,31 @@ def web_fetch(hosts: Collection[str], *, timeout: float | None = None, cap: int 
     return Tool(fetch, contract, ends_itself=1.0)
 
 
-async def _follow(url: str, guard: _Guard, limit: float, cap: int) -> HTTPResponse:
+async def _follow(url: str, allowed: _Hosts, limit: float, cap: int) -> HTTPResponse:
     until = time.monotonic() + limit
     for _ in range(_MOST_REDIRECTS + 1):
-        guard.check_name(parts_of(url)[1])
+        allowed.check_name(parts_of(url)[1])
         left = max(0.1, until - time.monotonic())
-        response = await send(HTTPRequest(url=url, timeout=left, cap=cap), guard.check_addresses)
+        response = await send(HTTPRequest(url=url, timeout=left, cap=cap), allowed.check_addresses)
         target = response.headers.get("location")
         if response.status not in _REDIRECTS or target is None:
             return response
-        url = urljoin(url, target)
+        url = allowed.redirect(url, urljoin(url, target))
     raise _forbidden(f"{url}: more than {_MOST_REDIRECTS} redirects")
 
 
-class _Guard:
+class _Hosts:
     """Which hosts and addresses may be connected to."""
 
     def __init__(self, hosts: Collection[str]) -> None:
         if isinstance(hosts, str) or not hosts or not all(hosts):
             raise InvalidError.at("web_fetch.hosts", "a list of hosts, such as ['docs.python.org'], or ['*']", hosts)
-        self._names = [host.lower() for host in hosts]
+        plain = [_plain_host(host) for host in hosts if "://" in host]
+        self._names = list(dict.fromkeys([host.lower() for host in hosts if "://" not in host] + plain))
+        self._plain = plain
+        """Hosts that a redirect from https to http may lead to."""
         self._networks: list[Any] = []
-        for host in hosts:
+        for host in self._names:
             try:
                 self._networks.append(ipaddress.ip_network(host))
             except ValueError:
@@ -118,6 +121,16 @@ class _Guard:
         if any(fnmatch.fnmatchcase(host, name) for name in self._names) or self._is_listed(host):
             return
         raise _forbidden(f"{host} is not a host that may be fetched; allowed are {', '.join(self._names)}")
+
+    def redirect(self, origin: str, target: str) -> str:
+        """Return where a redirect leads to. Raises if it gives up the encryption and that is not listed."""
+        host = parts_of(target)[1]
+        is_weaker = parts_of(origin)[0] == "https" and parts_of(target)[0] == "http"
+        if is_weaker and not any(fnmatch.fnmatchcase(host.lower(), name) for name in self._plain):
+            raise _forbidden(
+                f"{origin} redirects to {target}, which is not encrypted; list 'http://{host}' to allow that"
+            )
+        return target
 
     def check_addresses(self, host: str, addresses: list[str]) -> None:
         for address in addresses:
@@ -133,6 +146,17 @@ class _Guard:
         except ValueError:
             return False
         return any(address in network for network in self._networks if network.version == address.version)
+
+
+def _plain_host(listed: str) -> str:
+    scheme, _, host = listed.lower().partition("://")
+    if scheme != "http" or not host or set(host) & set("/?#@:"):
+        raise InvalidError.at(
+            "web_fetch.hosts",
+            "a host such as 'example.org', or 'http://example.org' for redirects to plain http",
+            listed,
+        )
+    return host
 
 
 def _is_public(text: str) -> bool:
