@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.actors.errors import GaveUpError
     from holdfast.actors.ref import Ref
     from holdfast.actors.supervisor import Supervisor
+    from holdfast.agents.agent import Agent
     from holdfast.faults import (
         CODES,
         Attempt,
@@ -72,6 +73,7 @@ __all__ = [
     "NOT_HAPPENED",
     "PATIENT",
     "Actor",
+    "Agent",
     "Attempt",
     "Backoff",
     "Budget",
@@ -127,6 +129,7 @@ _HOMES = (
     )
     | {
         "Actor": "holdfast.actors.actor",
+        "Agent": "holdfast.agents.agent",
         "Child": "holdfast.actors.child",
         "GaveUpError": "holdfast.actors.errors",
         "Ref": "holdfast.actors.ref",

@@ -1,5 +1,6 @@
 """Agents: a model with tools in a loop, command-line agents, functions, and roles with their understudies.
 
+agent          `Agent`: a model with tools in a loop; loop, decide, once: how it works and how it decides
 reply, parts   what agents return, at once or in parts
 kind           what every kind of agent can do
 models         models by name: `model_of("claude-sonnet")`
@@ -7,23 +8,31 @@ models         models by name: `model_of("claude-sonnet")`
 
 from __future__ import annotations
 
-from holdfast.agents.kind import AnyAgent
-from holdfast.agents.models import model_of, opened
-from holdfast.agents.parts import (
-    AgentPart,
-    Asking,
-    Compacted,
-    Done,
-    FellBack,
-    Parked,
-    Retrying,
-    Text,
-    ToolCalled,
-    ToolReturned,
-)
-from holdfast.agents.reply import AgentReply
+from holdfast._lazy import loader
+
+# Type checkers assume that a variable of this name is true.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.agents.agent import Agent
+    from holdfast.agents.hooks import Hooks
+    from holdfast.agents.kind import AnyAgent
+    from holdfast.agents.models import model_of, opened
+    from holdfast.agents.parts import (
+        AgentPart,
+        Asking,
+        Compacted,
+        Done,
+        FellBack,
+        Parked,
+        Retrying,
+        Text,
+        ToolCalled,
+        ToolReturned,
+    )
+    from holdfast.agents.reply import AgentReply
 
 __all__ = [
+    "Agent",
     "AgentPart",
     "AgentReply",
     "AnyAgent",
@@ -31,6 +40,7 @@ __all__ = [
     "Compacted",
     "Done",
     "FellBack",
+    "Hooks",
     "Parked",
     "Retrying",
     "Text",
@@ -39,3 +49,18 @@ __all__ = [
     "model_of",
     "opened",
 ]
+
+_HOMES = dict.fromkeys(__all__, "holdfast.agents.parts") | {
+    "Agent": "holdfast.agents.agent",
+    "AgentReply": "holdfast.agents.reply",
+    "AnyAgent": "holdfast.agents.kind",
+    "Hooks": "holdfast.agents.hooks",
+    "model_of": "holdfast.agents.models",
+    "opened": "holdfast.agents.models",
+}
+
+__getattr__ = loader(__name__, globals(), _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

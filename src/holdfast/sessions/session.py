@@ -78,6 +78,10 @@ class KeyedStep:
         """
         return await (await self._steps()).step(fn, args, kwargs, self._key)
 
+    async def is_stored(self) -> bool:
+        """Whether the result of this key is stored: `if not await session.keyed("deploy-42").is_stored(): …`."""
+        return (await self._steps()).is_stored(self._key)
+
 
 class Session:
     """Work that survives a crash of its process.
@@ -265,6 +269,16 @@ class Session:
     def allowed_tools(self) -> frozenset[str] | None:
         """The tools that mode `allowlist` lets run; None in the other modes."""
         return None if self._allowed_tools is None else frozenset(self._allowed_tools)
+
+    @property
+    def current_turn(self) -> Turn | None:
+        """The turn of this session that the running code is in, or None: `session.current_turn.number`."""
+        return self._turns.current
+
+    @property
+    def is_attended(self) -> bool:
+        """Whether somebody is attached who can answer questions."""
+        return bool(self._interactors) if self._broker is None else self._broker.is_attended
 
     @property
     def pending(self) -> tuple[Question, ...]:

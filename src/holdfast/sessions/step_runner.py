@@ -46,6 +46,7 @@ from holdfast.sessions.steps import (
     name_in,
     needs_start,
     shown,
+    step_name,
     suffix,
     unknown_error,
 )
@@ -184,6 +185,11 @@ class StepRunner:
         """Whether a step may have happened and must not be repeated automatically."""
         known = self._memory.steps_of(self.turn).get(name)
         return known is not None and is_doubtful(known)
+
+    def is_stored(self, key: str) -> bool:
+        """Whether the step with this key has a stored result."""
+        known = self._memory.steps_of(self.turn).get(step_name(Identity("", "", key), 1))
+        return isinstance(known, StepEnded) and known.ok
 
     def key(self, name: str) -> str:
         """Return the idempotency key of a step. It is the same in every attempt, also after a crash."""

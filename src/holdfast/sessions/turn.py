@@ -184,10 +184,16 @@ class TurnRunner:
             return False
         return given is None or _hash_of(given) == self._journal.memory.given
 
+    @property
+    def current(self) -> Turn | None:
+        """The turn of this session that the running code is in. It may be over, if the code is a task that outlived it."""
+        turn = _TURN.get()
+        return turn if turn is not None and turn.scope.parent is self._scope else None
+
     async def steps(self) -> StepRunner:
         """Return what runs a step that is called here: the steps of the turn around it, or the steps outside of turns."""
-        turn = _TURN.get()
-        if turn is not None and turn.scope.parent is self._scope:
+        turn = self.current
+        if turn is not None:
             # Also if that turn is over: a task that outlived its turn must not write into another turn or the session.
             return turn.steps
         self.resumed = False

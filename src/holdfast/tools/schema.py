@@ -15,7 +15,7 @@ import msgspec
 from holdfast import options
 from holdfast.faults import Fault, InvalidError, Partial
 
-__all__ = ["Arguments", "Result", "arguments_of", "description_of", "result_of"]
+__all__ = ["Arguments", "Result", "arguments_of", "check_document", "description_of", "flat_schema", "result_of"]
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
 
@@ -38,7 +38,7 @@ class Arguments:
             if hasattr(self._kind, "model_validate"):
                 return {"arguments": self._kind.model_validate(document)}
             if self._kind is None:
-                _check_schema(self.schema, document)
+                check_document(self.schema, document)
                 return document
             value = msgspec.convert(document, self._kind)
         except msgspec.ValidationError as error:
@@ -98,7 +98,7 @@ class Result:
         shown = value.payload if isinstance(value, Partial) else value
         try:
             if isinstance(self._kind, dict):
-                _check_schema(self._kind, shown)
+                check_document(self._kind, shown)
             else:
                 msgspec.convert(shown, self._kind, from_attributes=True)
         except ValueError as error:
@@ -191,6 +191,11 @@ def _schema(tool: str, kind: Any) -> dict[str, Any]:
         ) from None
 
 
+def flat_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a type. Raises TypeError for a type that JSON does not have."""
+    return _flat(msgspec.json.schema(kind))
+
+
 def _flat(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema whose top is an object and not a reference, as the SDKs take it."""
     definitions = dict(schema.get("$defs", {}))
@@ -201,7 +206,7 @@ def _flat(schema: dict[str, Any]) -> dict[str, Any]:
     return {**flat, "$defs": definitions} if definitions else flat
 
 
-def _check_schema(schema: dict[str, Any], document: Any) -> None:
+def check_document(schema: dict[str, Any], document: Any) -> None:
     """Check a document against a JSON Schema: with jsonschema if it is installed, else the required fields."""
     try:
         from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unused-ignore] # noqa: PLC0415

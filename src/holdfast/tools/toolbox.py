@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast.policies.profiles import ProfileName
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["TIME_LIMIT", "Answer", "Tool", "Toolbox", "as_tool", "collect"]
+__all__ = ["TIME_LIMIT", "Answer", "Tool", "Toolbox", "as_tool", "collect", "shown_result"]
 
 TIME_LIMIT: ContextVar[float | None] = ContextVar("holdfast_tool_limit", default=None)
 """The seconds that the call under way may take, for tools that keep their time limit themselves."""
@@ -229,10 +229,7 @@ class Toolbox:
         raise AssertionError
 
     def _answered(self, tool: Tool, value: Any) -> Answer:
-        shown = {"result": value.payload, "errors": value.errors} if isinstance(value, Partial) else value
-        # Masked before it is cut: half a secret would not be recognised.
-        text = cut_text(_without_our_secrets(_text(shown)), tool.contract.output_cap or _OUTPUT_CAP)
-        return Answer(content=text, value=value)
+        return Answer(content=shown_result(tool, value), value=value)
 
     def tool_error(self, fault: Fault, *, tool: str, tool_call_id: str = "") -> dict[str, Any]:
         """Return the message that tells a remote client about a failed call: type `tool_error`, as the bridge sends it.
@@ -245,6 +242,13 @@ class Toolbox:
         attempts = None if contract.retry is None else contract.retry.attempts
         most = None if attempts is None or not retried else attempts - 1
         return wire.tool_error(named, retryable=retried, max_retries=most, literal=True)
+
+
+def shown_result(tool: Tool, value: Any) -> str:
+    """Return a tool's result as the text that a model gets: without our secrets, and cut to the tool's limit."""
+    shown = {"result": value.payload, "errors": value.errors} if isinstance(value, Partial) else value
+    # Masked before it is cut: half a secret would not be recognised.
+    return cut_text(_without_our_secrets(_text(shown)), tool.contract.output_cap or _OUTPUT_CAP)
 
 
 async def collect(

@@ -1,0 +1,244 @@
+"""`Agent`: a model with tools in a loop. In a session every request and every tool call is a durable step."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agents.decide import Bounds
+from holdfast.agents.feed import Feed
+from holdfast.agents.hooks import hooks_of
+from holdfast.agents.loop import Loop, Setup
+from holdfast.agents.memory import remember, remembered
+from holdfast.agents.models import model_of, opened
+from holdfast.agents.once import InMemory, InSession, begin
+from holdfast.agents.output import Output
+from holdfast.agents.parts import Done
+from holdfast.agents.subagent import is_agent, tool_of
+from holdfast.faults import Err, InvalidError, Ok
+from holdfast.providers.messages import ToolSpec
+from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.shield import wait_to_end
+from holdfast.tools.toolbox import Toolbox, shown_result
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Sequence
+
+    from holdfast.agents.hooks import Hooks
+    from holdfast.agents.kind import AnyAgent
+    from holdfast.agents.loop import Compact
+    from holdfast.agents.parts import AgentPart
+    from holdfast.agents.reply import AgentReply
+    from holdfast.faults import Outcome
+    from holdfast.policies import Policy
+    from holdfast.providers.model import Model
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.session import Session
+
+__all__ = ["Agent"]
+
+
+class Agent:
+    """A model with tools. It asks the model, runs the tools that the model calls, and goes on until there is an answer.
+
+        from holdfast import Agent, Session, tool
+
+        @tool(effect="unsafe")
+        async def deploy(version: str) -> str: ...
+
+        agent = Agent("releaser", ["claude-sonnet", "gpt-5"], [deploy], instructions="You release software.")
+        reply = await agent.run("release 4.2")
+        print(reply.text, reply.usd)
+
+        async with Session.open("release-42") as session:        # survives a crash of the process
+            reply = await agent.run("release 4.2", session=session)
+
+    model: a name, a `Model`, or a list of them; if one fails, the next one answers.
+    tools: functions with `@tool(effect=…)`, other tools, and agents. An agent among them works on what the model writes to it.
+    instructions: the system prompt.
+    description: what another agent's model reads about this one, if it is among that agent's tools.
+    max_turns, max_tool_calls: answers of the model, and tool calls, in one run; then TASK_LOOP_BOUND is raised.
+    same_failure: how often the same call may fail in the same way. After that it is not run; if the model insists, TASK_HALTED is raised.
+    no_progress: how many turns in a row may bring only results that the model has already seen; None: any number.
+    output: the form of the answer: a type (msgspec, dataclass, TypedDict, pydantic) or a JSON Schema. `reply.data` is of that type.
+        An answer of another form is asked for again, `reasks` times, with what is wrong.
+    compact: what happens if the conversation is too long for the model: `"drop"` leaves older messages out, `"summarise"` lets the model
+        summarise them, a function gets the messages and returns others, None raises PROVIDER_CONTEXT_OVERFLOW.
+    alternatives: models that a person may choose from if the model lacks something that is needed, such as tool calls.
+    hooks: functions that change requests, observe the run, and deny tool calls.
+    concurrency: tool calls of one answer that run at the same time.
+    max_output: tokens that one answer may have.
+    policy: how requests recover, for models that are given by name; otherwise the configured one.
+
+    Wrong options raise `InvalidError`.
+    """
+
+    name: str
+    """Its name in messages and events, and as a tool of another agent."""
+    description: str
+    """What another agent's model reads about it."""
+
+    def __init__(
+        self,
+        name: str,
+        model: str | Model | Sequence[str | Model],
+        tools: Iterable[Any] = (),
+        *,
+        instructions: str = "",
+        description: str = "",
+        max_turns: int = 20,
+        max_tool_calls: int | None = None,
+        same_failure: int = 3,
+        no_progress: int | None = 5,
+        output: Any = None,
+        reasks: int = 2,
+        compact: Compact = "drop",
+        alternatives: Sequence[str | Model] = (),
+        hooks: Hooks | Iterable[Hooks] | None = None,
+        concurrency: int = 8,
+        max_output: int = 4096,
+        policy: Policy | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.name, self.description = name, description
+        wanted = partial(model_of, policy=policy, runtime=runtime)
+        self._setup = Setup(
+            name,
+            wanted(model),
+            tuple(wanted(one) for one in alternatives),
+            *_kit(tools, runtime),
+            instructions,
+            _bounds(max_turns, max_tool_calls, same_failure, no_progress, reasks),
+            None if output is None else Output(output),
+            compact,
+            hooks_of(hooks),
+            concurrency,
+            max_output,
+            runtime or default_runtime(),
+        )
+
+    def __repr__(self) -> str:
+        return f"<agent {self.name} ({self._setup.model.name})>"
+
+    async def run(self, prompt: str, *, session: Session | None = None) -> AgentReply:
+        """Work on the prompt and return the answer.
+
+            reply = await agent.run("fix the tests", session=session)
+
+        In a session the agent remembers its earlier runs there. Outside of a `turn` block the run is a turn of its own; a run that was
+        cut off is continued if it is started again with the same prompt, and nothing that is stored is paid for or done again.
+
+        Raises `HoldfastError` with TASK_LOOP_BOUND or TASK_HALTED if the loop ends without an answer, PROVIDER_EMPTY_RESPONSE,
+        PROVIDER_CONTENT_POLICY, PROVIDER_OUTPUT_INVALID or PROVIDER_CONTEXT_OVERFLOW if the model gives none, `BudgetError` if the
+        budget around it is spent, and the provider's own error if its requests fail for good. `fault_of(error).partial.payload` has
+        what there is: text, messages, turns, tool calls and cost.
+        """
+        return await self._start(prompt, session, None)
+
+    async def outcome(self, prompt: str, *, session: Session | None = None) -> Outcome[AgentReply]:
+        """Work on the prompt and return `Ok` or `Err`. It raises only cancellations.
+
+        match await agent.outcome("fix the tests"):
+            case Ok(value=reply): print(reply.text)
+            case Err(fault=fault): print(fault.for_user(), fault.partial)
+        """
+        return await self._outcome(prompt, session)
+
+    async def outcome_anew(self, prompt: str, *, session: Session | None = None) -> Outcome[AgentReply]:
+        """Do the same as `outcome`, without the conversation of earlier runs. Agents call other agents so."""
+        return await self._outcome(prompt, session, remembers=False)
+
+    async def _outcome(self, prompt: str, session: Session | None, *, remembers: bool = True) -> Outcome[AgentReply]:
+        try:
+            return Ok(await self._start(prompt, session, None, remembers=remembers))
+        except Exception as error:  # noqa: BLE001 - any failure is the outcome
+            return Err(self._setup.runtime.fault_of(error), error)
+
+    @asynccontextmanager
+    async def stream(self, prompt: str, *, session: Session | None = None) -> AsyncIterator[AsyncIterator[AgentPart]]:
+        """Return the work in parts. The last part is `Done`, with the answer.
+
+            async with agent.stream("fix the tests") as parts:
+                async for part in parts:
+                    match part:
+                        case Text(text=text): print(text, end="")
+                        case Retrying(line=line): print(line)
+                        case Done(reply=reply): ...
+
+        If an answer is cut after its first words, the request is made again: a `Retrying` part with `restarts_text` says that the text
+        begins anew. Reading raises what `run` raises. Leaving the block early cancels the run.
+        """
+        feed = Feed(self._setup.runtime)
+
+        async def work() -> None:
+            feed.follow()
+            await self._start(prompt, session, feed)
+
+        task = asyncio.ensure_future(work())
+        feed.read_from(task)
+        try:
+            yield feed
+        finally:
+            feed.close()
+            task.cancel()
+            # Until the turn is left and its tools have ended: the next run must not meet them.
+            await wait_to_end(_ended(task))
+
+    async def _start(
+        self, prompt: str, session: Session | None, feed: Feed | None, *, remembers: bool = True
+    ) -> AgentReply:
+        _check_prompt(prompt)
+        async with opened(self._setup.model):
+            if session is None:
+                loop = Loop(self._setup, prompt, InMemory(), feed=feed)
+                reply = await loop.run()
+            elif session.current_turn is None:
+                async with session.turn(prompt):
+                    loop, reply = await self._in_turn(prompt, session, feed, remembers=remembers)
+            else:
+                loop, reply = await self._in_turn(prompt, session, feed, remembers=remembers)
+        await loop.show_end(reply, lambda reply: Done(reply=reply))
+        return reply
+
+    async def _in_turn(
+        self, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
+    ) -> tuple[Loop, AgentReply]:
+        run = await begin(session, self.name, prompt)
+        history = remembered(session, self.name, run) if remembers else []
+        once = InSession(session, run, shown_result)
+        loop = Loop(self._setup, prompt, once, history=history, session=session, feed=feed)
+        reply = await loop.run()
+        if remembers:
+            added = loop.messages if loop.is_shortened else loop.messages[len(history) :]
+            remember(session, self.name, run, added, anew=loop.is_shortened)
+        return loop, reply
+
+
+def _kit(tools: Iterable[Any], runtime: Runtime | None) -> tuple[Toolbox, dict[str, AnyAgent], tuple[ToolSpec, ...]]:
+    """Return the tools, the agents among them, and how the model sees them."""
+    given = list(tools)
+    toolbox = Toolbox([tool_of(tool) if is_agent(tool) else tool for tool in given], runtime=runtime)
+    specs = [
+        ToolSpec(name=tool.name, description=tool.description, parameters=tool.arguments.schema) for tool in toolbox
+    ]
+    return toolbox, {tool.name: tool for tool in given if is_agent(tool)}, tuple(specs)
+
+
+def _bounds(turns: int, calls: int | None, same_failure: int, no_progress: int | None, reasks: int) -> Bounds:
+    return Bounds(
+        max_turns=turns, max_tool_calls=calls, same_failure=same_failure, no_progress=no_progress, reasks=reasks
+    )
+
+
+def _check_prompt(prompt: Any) -> None:
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise InvalidError.at("agent.prompt", "a text that is not empty", prompt)
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        # Read it: the reader has left, or has got it already.
+        task.exception()

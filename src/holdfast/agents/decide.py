@@ -1,0 +1,274 @@
+"""What an agent does next: after a reply of its model, and after the results of its tools.
+
+    reply ─▶ after_reply ─▶ Finish | RunTools | AskAgain | End        results ─▶ before_request ─▶ End | None
+
+Invariant: the same record and the same reply give the same decision, so a run that is continued after a crash goes the same way.
+Nothing here does I/O. Every reason to end a run is decided in this module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from holdfast import options
+from holdfast.faults import Fault, ItemError, Partial
+from holdfast.policies.models.prices import LIST_PRICES
+from holdfast.policies.models.usage import Usage
+from holdfast.providers.messages import ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.providers.messages import Message, Reply
+
+__all__ = [
+    "AskAgain",
+    "Bounds",
+    "Decision",
+    "End",
+    "Finish",
+    "Record",
+    "RunTools",
+    "after_invalid",
+    "after_reply",
+    "before_request",
+    "unusable",
+]
+
+_SHOWN = 300
+"""Characters of a call's arguments that a message shows."""
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of one run."""
+
+    max_turns: int = 20
+    """Answers of the model."""
+    max_tool_calls: int | None = None
+    same_failure: int = 3
+    """How often the same call may fail in the same way."""
+    no_progress: int | None = 5
+    """How many turns in a row may bring only results that the model has already seen."""
+    reasks: int = 2
+    """How often the model is asked again for an answer of the right form."""
+
+    def __post_init__(self) -> None:
+        options.count("agent.max_turns", self.max_turns)
+        options.count("agent.max_tool_calls", self.max_tool_calls, least=0, optional=True)
+        options.count("agent.same_failure", self.same_failure)
+        options.count("agent.no_progress", self.no_progress, optional=True)
+        options.count("agent.reasks", self.reasks, least=0)
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The answer is complete."""
+
+    text: str
+    data: Any = None
+
+
+class RunTools(msgspec.Struct, frozen=True):
+    """Run the calls. Those at the places in `blocked` are not run: their results are the faults there."""
+
+    calls: tuple[ToolCall, ...]
+    blocked: dict[int, Fault] = {}
+
+
+class AskAgain(msgspec.Struct, frozen=True):
+    """Ask once more, with this message after the answer."""
+
+    text: str
+
+
+class End(msgspec.Struct, frozen=True):
+    """End the run with this fault."""
+
+    fault: Fault
+
+
+Decision: TypeAlias = Finish | RunTools | AskAgain | End
+
+
+class Record:
+    """What has happened in one run so far: what it took, and what the guards compare."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.tool_calls = 0
+        self.reasks = 0
+        self.text = ""
+        """The last text of the model."""
+        self.model = ""
+        self.usage: Usage | None = Usage()
+        self.usd: float | None = 0.0
+        self._failures: dict[bytes, list[Fault]] = {}
+        """Failures in a row, by call. All faults of one list have the same code."""
+        self._warned: set[bytes] = set()
+        """Calls that were not run, and the model was told so."""
+        self._seen: set[tuple[bytes, str]] = set()
+        """Calls with their results."""
+        self._repeated = 0
+        """Turns in a row that brought nothing new."""
+        self._is_new = False
+
+    def add_reply(self, reply: Reply) -> None:
+        """Count a reply of the model."""
+        self.turns += 1
+        self.text = reply.text or self.text
+        self.model = reply.model or self.model
+        self.add_spend(reply.usage, LIST_PRICES.cost(reply.model, reply.usage))
+
+    def add_spend(self, usage: Usage | None, usd: float | None) -> None:
+        """Add what something cost. What is unknown once is unknown in the sum."""
+        self.usage = None if usage is None or self.usage is None else _sum(self.usage, usage)
+        self.usd = None if usd is None or self.usd is None else self.usd + usd
+
+    def add_result(self, call: ToolCall, text: str, fault: Fault | None, *, is_run: bool = True) -> None:
+        """Count the result of a call. A call that was not run has not failed once more."""
+        key = _key(call)
+        if is_run:
+            earlier = self._failures.pop(key, [])
+            if fault is not None:
+                same = [one for one in earlier if one.code == fault.code]
+                self._failures[key] = [*same, fault]
+        if (key, text) not in self._seen:
+            self._is_new = True
+            self._seen.add((key, text))
+
+    def end_turn(self) -> None:
+        """Note that all results of a turn are there."""
+        self._repeated = 0 if self._is_new else self._repeated + 1
+        self._is_new = False
+
+    def failures(self, call: ToolCall) -> list[Fault]:
+        """Return the failures in a row of this call, with these arguments."""
+        return self._failures.get(_key(call), [])
+
+    def is_stuck(self, turns: int | None) -> bool:
+        """Whether so many turns in a row brought nothing new."""
+        return turns is not None and self._repeated >= turns
+
+    def warn(self, call: ToolCall) -> bool:
+        """Note that the model is told that a call is not run. Return False if it was told before."""
+        key = _key(call)
+        first = key not in self._warned
+        self._warned.add(key)
+        return first
+
+    def partial(self, messages: Sequence[Message], text: str = "") -> Partial:
+        """Return what there is so far, for the fault that ends the run."""
+        return Partial(
+            payload={
+                "text": text or self.text,
+                "turns": self.turns,
+                "tool_calls": self.tool_calls,
+                "usage": None if self.usage is None else msgspec.to_builtins(self.usage),
+                "usd": self.usd,
+                "messages": msgspec.to_builtins(messages),
+            }
+        )
+
+
+def before_request(record: Record, bounds: Bounds) -> End | None:
+    """Decide whether the model may be asked again."""
+    if record.turns >= bounds.max_turns:
+        return _bound("model turns", bounds.max_turns)
+    if record.is_stuck(bounds.no_progress):
+        reason = f"{bounds.no_progress} turns in a row repeated calls whose results the model had already seen"
+        return End(Fault.of("TASK_HALTED", context={"reason": reason}))
+    return None
+
+
+def after_reply(reply: Reply, record: Record, bounds: Bounds, check: Callable[[Reply], Any] | None = None) -> Decision:
+    """Decide what follows a reply. `check` returns the answer's value, or raises `ValueError` if it has not the right form."""
+    if (fault := unusable(reply)) is not None:
+        return End(fault)
+    if reply.calls:
+        return _calls(reply.calls, record, bounds)
+    if check is None:
+        return Finish(reply.text)
+    try:
+        return Finish(reply.text, check(reply))
+    except ValueError as error:
+        return after_invalid(str(error), record, bounds)
+
+
+def unusable(reply: Reply) -> Fault | None:
+    """Return why a reply is no answer at all: it is refused, empty or cut; None if it can be used."""
+    if reply.stop == "refused":
+        context = {"reason": reply.text} if reply.text else {}
+        return Fault.of("PROVIDER_CONTENT_POLICY", "The model declined to answer", context=context)
+    if reply.calls:
+        return None
+    if not reply.text.strip() and reply.data is None:
+        return Fault.of("PROVIDER_EMPTY_RESPONSE", "The model answered with no text and no tool call")
+    if reply.stop == "length":
+        message = "The answer reached the limit of its tokens before its end; raise max_output"
+        return Fault.of("TASK_OUTPUT_EXHAUSTED", message)
+    if reply.stop == "other":
+        message = "The provider ended the answer before its end, and gave no reason that we know"
+        return Fault.of("PROVIDER_MALFORMED_RESPONSE", message, retryable=False)
+    return None
+
+
+def after_invalid(reason: str, record: Record, bounds: Bounds) -> AskAgain | End:
+    """Decide what follows an answer that has not the right form."""
+    if record.reasks >= bounds.reasks:
+        return End(Fault.of("PROVIDER_OUTPUT_INVALID", context={"reason": reason}, retryable=False))
+    return AskAgain(f"Your answer did not have the required form: {reason}. Answer again in the required form.")
+
+
+def _calls(calls: tuple[ToolCall, ...], record: Record, bounds: Bounds) -> RunTools | End:
+    # The model could not be asked again, so nobody would read the results. An effect without a reader is not wanted.
+    if record.turns >= bounds.max_turns:
+        return _bound("model turns", bounds.max_turns)
+    if bounds.max_tool_calls is not None and record.tool_calls + len(calls) > bounds.max_tool_calls:
+        return _bound("tool calls", bounds.max_tool_calls)
+    blocked: dict[int, Fault] = {}
+    for place, call in enumerate(calls):
+        failures = record.failures(call)
+        if len(failures) < bounds.same_failure:
+            continue
+        if not record.warn(call):
+            return End(_insists(call, failures))
+        blocked[place] = _not_run(call, failures)
+    return RunTools(calls, blocked)
+
+
+def _bound(unit: str, limit: int) -> End:
+    message = f"The agent used all its {limit} {unit}" if limit else f"The agent may make no {unit}"
+    return End(Fault.of("TASK_LOOP_BOUND", message, context={"limit": limit, "unit": unit}))
+
+
+def _not_run(call: ToolCall, failures: list[Fault]) -> Fault:
+    """Return the result of a call that is not run because it fails the same way each time."""
+    reason = (
+        f"not run: {call.name} with these arguments failed {len(failures)} times in the same way "
+        f"({failures[-1].code}: {failures[-1].message}). Try something else, or say what is missing"
+    )
+    return Fault.of("TOOL_EXECUTION_FAILED", context={"tool": call.name, "reason": reason}, retryable=False)
+
+
+def _insists(call: ToolCall, failures: list[Fault]) -> Fault:
+    shown = msgspec.json.encode(call.arguments).decode()
+    reason = (
+        f"{call.name}({shown[:_SHOWN]}) failed {len(failures)} times with {failures[-1].code}, "
+        "and the model calls it again after it was told so"
+    )
+    errors = [msgspec.to_builtins(ItemError.of(call.name, fault)) for fault in failures]
+    return Fault.of("TASK_HALTED", context={"tool": call.name, "reason": reason, "errors": errors})
+
+
+def _key(call: ToolCall) -> bytes:
+    return msgspec.json.encode((call.name, call.arguments), order="sorted")
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        input=one.input + other.input,
+        output=one.output + other.output,
+        cached=one.cached + other.cached,
+        written=one.written + other.written,
+    )

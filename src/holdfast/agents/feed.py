@@ -1,0 +1,115 @@
+"""`Feed`: the way of an agent's parts to the one who reads them.
+
+Invariant: a slow reader slows the agent down, and parts are neither lost nor reordered. The parts about retries and fallbacks come from
+the events that the runtime emits anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.agents.parts import Done, FellBack, Retrying, Text
+from holdfast.events import Fallback, Retry
+
+if TYPE_CHECKING:
+    from holdfast.agents.parts import AgentPart
+    from holdfast.runtime.bus import Subscription
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["Feed"]
+
+_MOST_WAITING = 256
+"""The most parts that wait for their reader before the agent waits, too."""
+
+
+class Feed:
+    """Takes the parts of one run, and yields them to one reader."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._parts: deque[AgentPart] = deque()
+        self._ready = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._runtime = runtime
+        self._subscription: Subscription | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._has_text = False
+        """Whether the request under way has brought text that its reader has."""
+
+    async def put(self, part: AgentPart) -> None:
+        """Add a part. Wait while many parts wait for their reader."""
+        self._has_text = isinstance(part, Text)
+        self._put(part)
+        if len(self._parts) >= _MOST_WAITING:
+            self._room.clear()
+            await self._room.wait()
+
+    def begin_request(self) -> None:
+        """Note that the text of another request follows."""
+        self._has_text = False
+
+    def _put(self, part: AgentPart) -> None:
+        self._parts.append(part)
+        self._ready.set()
+
+    def follow(self) -> None:
+        """Take the events of this run, from the task that calls this and those that it starts."""
+        _FEED.set(self)
+        self._subscription = self._runtime.bus.subscribe(self._on_event, (Retry, Fallback))
+
+    def _on_event(self, event: Any) -> None:
+        # The handler is called in the context of the call that reports, so it knows whose call that is.
+        if _FEED.get() is not self:
+            return
+        match event:
+            case Retry():
+                restarts, self._has_text = self._has_text, False
+                self._put(
+                    Retrying(
+                        line=event.text,
+                        attempt=event.attempt,
+                        delay=event.delay,
+                        fault=event.fault,
+                        restarts_text=restarts,
+                    )
+                )
+            case Fallback():
+                self._put(FellBack(from_=event.from_, to=event.to, fault=event.fault))
+
+    def read_from(self, task: asyncio.Task[Any]) -> None:
+        """Yield parts until this task ends."""
+        self._task = task
+        task.add_done_callback(lambda _: self._ready.set())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AgentPart:
+        assert self._task is not None
+        while not self._parts:
+            if self._task.done():
+                # Raises what the run raised.
+                self._task.result()
+                raise StopAsyncIteration
+            self._ready.clear()
+            await self._ready.wait()
+        part = self._parts.popleft()
+        if len(self._parts) < _MOST_WAITING // 2:
+            self._room.set()
+        if isinstance(part, Done):
+            # The turn and its session are saved before the reader learns that the run is over.
+            await asyncio.wait((self._task,))
+            self._task.result()
+        return part
+
+    def close(self) -> None:
+        """Take no further events."""
+        if self._subscription is not None:
+            self._subscription.cancel()
+
+
+_FEED: ContextVar[Feed | None] = ContextVar("holdfast_agent_feed", default=None)
+"""The feed that the running code belongs to."""

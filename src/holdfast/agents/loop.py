@@ -1,0 +1,479 @@
+"""The loop of an agent: compose a request, send it, run the tools that the model calls, and go on with their results.
+
+    compose ─▶ transform ─▶ send ─▶ reply ─▶ decide ─┬▶ Finish
+       ▲                                             ├▶ guard ─▶ tools ─┐
+       └─────────────────────────────────────────────┴──────────────────┘
+
+`decide.py` decides what follows; this module performs it. `once.py` makes each request and each call once.
+
+Invariant: every request that is sent has a result for each tool call, in order. Every fault that ends a run holds what there is so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from holdfast import options
+from holdfast.agents.conversation import is_valid, shorten, summary_prompt, with_summary
+from holdfast.agents.decide import (
+    AskAgain,
+    Bounds,
+    Decision,
+    End,
+    Finish,
+    Record,
+    RunTools,
+    after_invalid,
+    after_reply,
+    before_request,
+    unusable,
+)
+from holdfast.agents.hooks import Hooks
+from holdfast.agents.kind import AnyAgent
+from holdfast.agents.once import Answered, Asked, CallResult, Misread, Once, Overflowed
+from holdfast.agents.output import Output
+from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
+from holdfast.agents.reply import AgentReply
+from holdfast.agents.subagent import answer_of_agent
+from holdfast.faults import BudgetError, Category, Fault, HoldfastError, InvalidError, Scope
+from holdfast.policies.models.capabilities import able
+from holdfast.providers.messages import Message, Reply, Request, ToolResult, ToolSpec, User
+from holdfast.providers.model import Model
+from holdfast.runtime.ambient import AMBIENT, in_force
+from holdfast.runtime.fault_of import leave_fault
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.secrets import process_redactor
+from holdfast.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.agents.feed import Feed
+    from holdfast.agents.parts import AgentPart
+    from holdfast.providers.messages import ToolCall
+    from holdfast.runtime.budget import Budget
+    from holdfast.sessions.session import Session
+
+__all__ = ["Compact", "Loop", "Setup"]
+
+Compact: TypeAlias = "str | Callable[[tuple[Message, ...]], Any] | None"
+"""How a conversation that is too long is made shorter: `drop`, `summarise`, a function of the messages, or not at all."""
+
+_OVERFLOWS = frozenset({"PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
+_MISSING = frozenset({"PROVIDER_CAPABILITY_MISSING", "PROVIDER_MISSING_STREAMING", "PROVIDER_MISSING_TOOL_CALLING"})
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """What an agent is made of. It does not change."""
+
+    name: str
+    model: Model
+    alternatives: tuple[Model, ...]
+    toolbox: Toolbox
+    agents: Mapping[str, AnyAgent]
+    """The agents among the tools, by name."""
+    specs: tuple[ToolSpec, ...]
+    system: str
+    bounds: Bounds
+    output: Output | None
+    compact: Compact
+    hooks: tuple[Hooks, ...]
+    concurrency: int
+    max_output: int
+    runtime: Runtime
+
+    def __post_init__(self) -> None:
+        options.name("agent.name", self.name)
+        options.count("agent.concurrency", self.concurrency)
+        options.count("agent.max_output", self.max_output)
+        if not isinstance(self.system, str):
+            raise InvalidError.at("agent.instructions", "a text", self.system)
+        if not callable(self.compact) and self.compact is not None:
+            options.one_of("agent.compact", self.compact, ("drop", "summarise"))
+
+
+class Loop:
+    """One run of an agent."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        prompt: str,
+        once: Once,
+        *,
+        history: Sequence[Message] = (),
+        session: Session | None = None,
+        feed: Feed | None = None,
+    ) -> None:
+        self._setup = setup
+        self._once = once
+        self._session = session
+        self._feed = feed
+        self._is_watched = feed is not None or any(hooks.observer is not None for hooks in setup.hooks)
+        self._prompt = User(text=prompt)
+        self.messages: list[Message] = [*history, self._prompt]
+        self.is_shortened = False
+        """Whether the conversation is not what it was, with messages added, but was made shorter."""
+        self._record = Record()
+        self._model = setup.model
+        self._requests = 0
+        self._shortened_at = -1
+        """The number of turns when the conversation was last made shorter."""
+        self._has_asked_for_credentials = False
+        self._shown = False
+        """Whether the text of the last answer was emitted piece by piece."""
+
+    async def run(self) -> AgentReply:
+        """Run to the end, and return the answer. What it raises has a fault with what there is so far."""
+        try:
+            return await self._run()
+        except Exception as error:
+            self._leave_partial(error)
+            raise
+
+    async def _run(self) -> AgentReply:
+        bounds, record = self._setup.bounds, self._record
+        while True:
+            decision = before_request(record, bounds) or await self._turn()
+            match decision:
+                case RunTools():
+                    await self._run_tools(decision)
+                case Finish():
+                    return self._answer(decision)
+                case AskAgain(text=text):
+                    record.reasks += 1
+                    self.messages.append(User(text=text))
+                case End(fault=fault):
+                    self._close_calls()
+                    raise HoldfastError(fault)
+
+    def _answer(self, finish: Finish) -> AgentReply:
+        record = self._record
+        return AgentReply(
+            text=finish.text,
+            data=finish.data,
+            turns=record.turns,
+            tool_calls=record.tool_calls,
+            usage=record.usage,
+            usd=record.usd,
+            model=record.model,
+            session="" if self._session is None else self._session.id,
+            agent=self._setup.name,
+        )
+
+    async def _turn(self) -> Decision | None:
+        """Make one request, and return what follows; None: the conversation was made shorter."""
+        setup, record = self._setup, self._record
+        self._requests += 1
+        asked = await self._asked()
+        match asked:
+            case Answered(reply=reply):
+                record.add_reply(reply)
+                self.messages.append(reply.message)
+                if self._is_watched:
+                    await self._show_text(reply)
+                return after_reply(reply, record, setup.bounds, None if setup.output is None else setup.output.value)
+            case Misread(reason=reason):
+                record.turns += 1
+                return after_invalid(reason, record, setup.bounds)
+            case Overflowed():
+                await self._compact()
+                return None
+
+    async def _asked(self) -> Asked:
+        while True:
+            self._shown = False
+            try:
+                return await self._once.request(self._requests, self._request)
+            except Exception as error:
+                if not await self._is_remedied(self._setup.runtime.fault_of(error)):
+                    raise
+
+    # --- requests ---
+
+    async def _request(self) -> Asked:
+        """Send one request. Failures that the loop can handle by itself are returned; the others are raised."""
+        bounds, record = self._setup.bounds, self._record
+        request = await self._compose()
+        budget = _open_budget()
+        try:
+            reply = await self._send(request)
+        except Exception as error:
+            fault = self._setup.runtime.fault_of(error)
+            if fault.code in _OVERFLOWS and self._can_shorten():
+                return Overflowed()
+            if fault.code == "PROVIDER_OUTPUT_INVALID" and record.reasks < bounds.reasks:
+                return Misread(reason=str(fault.context.get("reason", fault.message)))
+            raise
+        if budget is not None:
+            # Charged after the answer: the request itself must find a turn left.
+            budget.charge(turns=1)
+        unused = unusable(reply)
+        if unused is not None:
+            # It is raised here and not stored, so that a later run asks again.
+            record.add_reply(reply)
+            self.messages.append(reply.message)
+            self._close_calls()
+            raise HoldfastError(unused)
+        return Answered(reply=reply)
+
+    async def _compose(self) -> Request:
+        setup = self._setup
+        request = Request(
+            messages=tuple(self.messages),
+            system=setup.system,
+            tools=setup.specs,
+            max_output=setup.max_output,
+            schema=None if setup.output is None else setup.output.schema,
+        )
+        for hooks in setup.hooks:
+            if hooks.transform is not None:
+                changed = hooks.transform(request)
+                request = await changed if inspect.isawaitable(changed) else changed
+                if not isinstance(request, Request):
+                    raise InvalidError.at("hooks.transform", "a function that returns a Request", request)
+        return request
+
+    async def _send(self, request: Request) -> Reply:
+        feed, model = self._feed, self._model
+        if feed is None or model.offers.streaming is False:
+            return await model.exchange(request)
+        feed.begin_request()
+        reply: Reply | None = None
+        async with model.stream(request, after_first="restart") as parts:
+            async for part in parts:
+                if isinstance(part, Reply):
+                    reply = part
+                elif part:
+                    self._shown = True
+                    await self._emit(Text(text=part))
+        if reply is None:
+            raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended without a complete answer"))
+        return reply
+
+    async def _show_text(self, reply: Reply) -> None:
+        if reply.text and not self._shown:
+            await self._emit(Text(text=reply.text))
+
+    async def _is_remedied(self, fault: Fault) -> bool:
+        """Ask a person about a request that failed, if one can help. Return whether to make it again."""
+        session = self._session
+        if session is None or not session.is_attended:
+            return False
+        if fault.category is Category.AUTH and fault.scope is not Scope.TOOL and not self._has_asked_for_credentials:
+            self._has_asked_for_credentials = True
+            prompt = f"{self._model.name} did not accept its credentials: {fault.message}. Renew them, then say yes."
+            code = None if session.sign_in is None else await session.sign_in(fault)
+            url, user_code = ("", "") if code is None else (code.url, code.user_code)
+            return await session.authenticate(process_redactor().text(prompt), url=url, user_code=user_code)
+        if fault.code in _MISSING:
+            return await self._is_replaced(fault)
+        return False
+
+    async def _is_replaced(self, fault: Fault) -> bool:
+        """Let a person choose another model, if there is one that can do what is needed."""
+        assert self._session is not None
+        others = {model.name: model for model in self._setup.alternatives if model is not self._model}
+        needs = (await self._compose()).wants(streamed=self._feed is not None)
+        choices = able(needs, {name: model.offers for name, model in others.items()})
+        if not choices:
+            return False
+        chosen = await self._session.select(f"{fault.message}. Which model instead?", choices)
+        self._model = others[chosen]
+        return True
+
+    # --- tools ---
+
+    async def _run_tools(self, decision: RunTools) -> None:
+        record = self._record
+        if self._is_watched:
+            for call in decision.calls:
+                await self._emit(ToolCalled(id=call.id, name=call.name, arguments=call.arguments))
+        record.tool_calls += len(decision.calls) - len(decision.blocked)
+        results = await self._results(decision)
+        for place, (call, result) in enumerate(zip(decision.calls, results, strict=True)):
+            self.messages.append(ToolResult(id=call.id, text=result.content, failed=result.is_error))
+            record.add_result(call, result.content, result.fault, is_run=place not in decision.blocked)
+            if result.is_agent:
+                record.add_spend(result.usage, result.usd)
+        record.end_turn()
+
+    async def _results(self, decision: RunTools) -> list[CallResult]:
+        gate = asyncio.Semaphore(self._setup.concurrency)
+
+        async def one(place: int, call: ToolCall) -> CallResult:
+            async with gate:
+                fault = decision.blocked.get(place)
+                result = _failed(fault) if fault is not None else await self._call(place, call)
+                if self._is_watched:
+                    await self._emit(
+                        ToolReturned(
+                            id=call.id,
+                            name=call.name,
+                            content=result.content,
+                            is_error=result.is_error,
+                            fault=result.fault,
+                        )
+                    )
+                return result
+
+        if len(decision.calls) == 1:
+            return [await one(0, decision.calls[0])]
+        tasks = [asyncio.ensure_future(one(place, call)) for place, call in enumerate(decision.calls)]
+        try:
+            # The first failure of the session itself ends all of them. A failed tool is a result, and raises nothing.
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _call(self, place: int, call: ToolCall) -> CallResult:
+        toolbox = self._setup.toolbox
+        tool = next((one for one in toolbox if one.name == call.name), None)
+        return await self._once.call(f"{self._requests}.{place}", call, tool, partial(self._made, call))
+
+    async def _made(self, call: ToolCall) -> CallResult:
+        """Call a tool; whatever becomes of it is a result."""
+        for hooks in self._setup.hooks:
+            if hooks.guard is not None:
+                denied = hooks.guard(call)
+                denied = await denied if inspect.isawaitable(denied) else denied
+                if denied:
+                    context = {"tool": call.name, "reason": str(denied)}
+                    return _failed(Fault.of("TOOL_APPROVAL_DENIED", context=context))
+        agent = self._setup.agents.get(call.name)
+        if agent is not None:
+            return await answer_of_agent(agent, self._setup.toolbox[call.name], call, self._session)
+        answer = await self._setup.toolbox.answer(call.name, call.arguments)
+        return CallResult(content=answer.content, is_error=answer.is_error, fault=answer.fault)
+
+    def _close_calls(self) -> None:
+        """Give each open call a result, so that what is kept of the conversation can be sent."""
+        if is_valid(self.messages):
+            return
+        last = self.messages[-1]
+        for call in getattr(last, "calls", ()):
+            self.messages.append(
+                ToolResult(id=call.id, text="The call was not run: the run ended before it.", failed=True)
+            )
+
+    # --- conversations that are too long ---
+
+    def _can_shorten(self) -> bool:
+        # If the model has not answered since the last time, making it even shorter would lose the rest.
+        if self._setup.compact is None or self._shortened_at == self._record.turns:
+            return False
+        return callable(self._setup.compact) or self._shorten() is not None
+
+    def _shorten(self) -> Any:
+        place = next((n for n, message in enumerate(self.messages) if message is self._prompt), 0)
+        return shorten(self.messages, place)
+
+    async def _compact(self) -> None:
+        before = len(self.messages)
+        compact = self._setup.compact
+        messages: Sequence[Message]
+        if callable(compact):
+            messages = await self._compact_with(compact)
+        else:
+            shortened = self._shorten()
+            messages = shortened.messages
+            if compact == "summarise" and shortened.dropped:
+                summary = await self._summary(shortened.dropped)
+                messages = with_summary(shortened, summary) if summary else messages
+        if list(messages) == self.messages:
+            # The identical request would fail in the identical way.
+            raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW", "compact returned the conversation unchanged"))
+        self.messages = list(messages)
+        self.is_shortened = True
+        self._shortened_at = self._record.turns
+        if self._is_watched:
+            await self._emit(Compacted(before=before, after=len(self.messages)))
+
+    async def _compact_with(self, compact: Callable[[tuple[Message, ...]], Any]) -> list[Message]:
+        returned = compact(tuple(self.messages))
+        given = await returned if inspect.isawaitable(returned) else returned
+        try:
+            messages = msgspec.convert(msgspec.to_builtins(list(given)), list[Message])
+        except (TypeError, msgspec.ValidationError) as error:
+            raise InvalidError.saying("agent.compact", "a function that returns messages", str(error)) from error
+        if not messages or not is_valid(messages):
+            raise InvalidError.saying(
+                "agent.compact",
+                "messages in which each tool call has its result",
+                "a conversation in which one has none",
+            )
+        return messages
+
+    async def _summary(self, dropped: Sequence[Message]) -> str:
+        """Ask the model for a summary. Without one, the messages are just left out."""
+        request = Request(messages=(User(text=summary_prompt(dropped)),), max_output=self._setup.max_output)
+
+        async def ask() -> Asked:
+            _open_budget()
+            return Answered(reply=await self._model.exchange(request))
+
+        self._requests += 1
+        try:
+            asked = await self._once.request(self._requests, ask)
+        except HoldfastError as error:
+            if error.fault.code.startswith("SESS_") or isinstance(error, BudgetError):
+                raise
+            return ""
+        except Exception:  # noqa: BLE001 - any failure of a provider: the messages are left out without a summary
+            return ""
+        assert isinstance(asked, Answered)
+        self._record.add_reply(asked.reply)
+        return asked.reply.text
+
+    # --- what others see ---
+
+    async def _emit(self, part: AgentPart) -> None:
+        for hooks in self._setup.hooks:
+            if hooks.observer is not None:
+                await self._observe(hooks.observer, part)
+        if self._feed is not None:
+            await self._feed.put(part)
+
+    async def _observe(self, observer: Callable[[Any], object], part: AgentPart) -> None:
+        try:
+            seen = observer(part)
+            if inspect.isawaitable(seen):
+                await seen
+        except Exception as error:  # noqa: BLE001 - an observer never breaks a run
+            runtime = self._setup.runtime
+            runtime.bus.hook_raised(observer, "an agent's observer", error, at=runtime.clock.wall())
+
+    async def show_end(self, reply: AgentReply, done: Callable[[AgentReply], AgentPart]) -> None:
+        """Emit the last part."""
+        if self._is_watched:
+            await self._emit(done(reply))
+
+    def _leave_partial(self, error: Exception) -> None:
+        """Leave on the error what there is so far."""
+        fault = self._setup.runtime.fault_of(error)
+        given = fault.partial.payload if fault.partial is not None and isinstance(fault.partial.payload, str) else ""
+        partial_ = self._record.partial(self.messages, given)
+        leave_fault(error, msgspec.structs.replace(fault, partial=partial_))
+
+
+def _open_budget() -> Budget | None:
+    """Return the budget around the run, if there is one. Raise `BudgetError` if it is spent."""
+    ambient = in_force(AMBIENT.get())
+    budget = None if ambient is None else ambient.budget
+    spent = None if budget is None else budget.exhausted()
+    if spent is not None:
+        raise BudgetError.because(**spent)
+    return budget
+
+
+def _failed(fault: Fault) -> CallResult:
+    shown = fault.for_model(redactor=process_redactor())
+    return CallResult(content=msgspec.json.encode(shown).decode(), is_error=True, fault=fault)

@@ -1,0 +1,64 @@
+"""What an agent remembers of a session: the messages of its earlier runs, so that the next run continues the conversation.
+
+Each run adds its own messages to the session's context, and the session stores what changed. So a long conversation is not written
+again with each turn.
+
+Invariant: a run that is repeated after a crash is remembered once. A turn that fails is not remembered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.providers.messages import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.sessions.session import Session
+
+__all__ = ["remember", "remembered"]
+
+_CONTEXT = "holdfast.agents"
+"""The name in `Session.context` under which the conversations are: by agent, then by turn and run."""
+
+
+def remembered(session: Session, agent: str, run: str) -> list[Message]:
+    """Return the messages of the agent's earlier runs in this session, without those of the run itself."""
+    runs = _runs(session, agent)
+    own, turn = _name(session, run), _turn(session)
+    messages: list[Message] = []
+    for name, entry in runs.items():
+        # A program that is run from its start again repeats earlier turns. They must not see what came after them.
+        if name != own and int(name.partition("/")[0]) <= turn:
+            messages += msgspec.convert(entry, list[Message])
+    return messages
+
+
+def remember(session: Session, agent: str, run: str, messages: Sequence[Message], *, anew: bool) -> None:
+    """Remember the messages that a run added. With `anew` they stand for the whole conversation, which was made shorter."""
+    turn = session.current_turn
+    if turn is not None and turn.replayed:
+        # The context has them already.
+        return
+    runs = session.context.setdefault(_CONTEXT, {}).setdefault(agent, {})
+    if anew:
+        runs.clear()
+    runs[_name(session, run)] = msgspec.to_builtins(messages)
+
+
+def _runs(session: Session, agent: str) -> dict[str, Any]:
+    agents = session.context.get(_CONTEXT)
+    found = agents.get(agent) if isinstance(agents, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _name(session: Session, run: str) -> str:
+    return f"{_turn(session)}/{run}"
+
+
+def _turn(session: Session) -> int:
+    turn = session.current_turn
+    return 0 if turn is None else turn.number

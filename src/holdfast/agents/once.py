@@ -1,0 +1,219 @@
+"""Each request and each tool call of a run is made once: in a session they are durable steps, without one they are just made.
+
+Invariant: what the model was told is what it is told again after a crash. An unsafe tool call begins at most once. If nobody knows whether
+it happened, the model is told so, unless the tool's `verify` or a person knows.
+"""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import msgspec
+
+from holdfast.faults import Fault, OutcomeUnknownError
+from holdfast.policies.models.usage import Usage
+from holdfast.providers.messages import Reply
+from holdfast.runtime.secrets import process_redactor
+from holdfast.runtime.tool import ToolContract, declare
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.providers.messages import ToolCall
+    from holdfast.sessions.session import Session
+    from holdfast.tools.toolbox import Tool
+
+__all__ = ["Answered", "Asked", "CallResult", "InMemory", "InSession", "Misread", "Once", "Overflowed", "begin"]
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="got"):
+    pass
+
+
+class Answered(_Asked, frozen=True, kw_only=True, tag="reply"):
+    """The model answered."""
+
+    reply: Reply
+
+
+class Overflowed(_Asked, frozen=True, kw_only=True, tag="overflow"):
+    """The conversation did not fit, and can be made shorter."""
+
+
+class Misread(_Asked, frozen=True, kw_only=True, tag="invalid"):
+    """The answer could not be read, and the model can be asked again."""
+
+    reason: str
+
+
+Asked: TypeAlias = Answered | Overflowed | Misread
+"""How a request ended, as far as the loop can go on."""
+
+
+class CallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a tool call: what the model gets, and what it cost if it was an agent."""
+
+    content: str
+    is_error: bool = False
+    fault: Fault | None = None
+    usage: Usage | None = None
+    usd: float | None = None
+    is_agent: bool = False
+
+
+_MARK = "holdfast.call"
+"""Tells a stored result from one that `verify` or a person gave."""
+_HAPPENED, _NOT_HAPPENED, _UNKNOWN = "It happened", "It did not happen", "I do not know"
+
+
+class Once(Protocol):
+    """Makes the requests and calls of one run."""
+
+    async def request(self, number: int, ask: Callable[[], Awaitable[Asked]]) -> Asked:
+        """Make the request with this number, or return how it ended before."""
+        ...
+
+    async def call(
+        self, place: str, call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]
+    ) -> CallResult:
+        """Make the tool call at this place of the run, or return its result."""
+        ...
+
+
+class InMemory:
+    """Makes everything at once, and stores nothing."""
+
+    async def request(self, number: int, ask: Callable[[], Awaitable[Asked]]) -> Asked:
+        """Make the request."""
+        del number
+        return await ask()
+
+    async def call(
+        self, place: str, call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]
+    ) -> CallResult:
+        """Make the tool call."""
+        del place, call, tool
+        return await run()
+
+
+async def begin(session: Session, agent: str, prompt: str) -> str:
+    """Return the id of a run: the same one after a crash."""
+
+    async def begin_run(agent: str, prompt: str) -> str:
+        del agent, prompt
+        return secrets.token_hex(4)
+
+    begin_run.__qualname__ = "begin_run"
+    return await session.step(begin_run, agent, prompt)
+
+
+class InSession:
+    """Makes each request and each call a step of the session. Its name is the run's id and its place, so it stays small."""
+
+    def __init__(self, session: Session, run: str, show: Callable[[Tool, Any], str]) -> None:
+        self._session = session
+        self._run = run
+        self._show = show
+        """Returns a tool's result as the text that the model gets."""
+
+    async def request(self, number: int, ask: Callable[[], Awaitable[Asked]]) -> Asked:
+        """Make the request as a step, or return what is stored about it."""
+
+        async def request() -> dict[str, Any]:
+            return msgspec.to_builtins(await ask())  # type: ignore[no-any-return] # a struct becomes a dict
+
+        request.__qualname__ = "request"
+        stored = await self._session.keyed(f"{self._run}/{number}").step(request)
+        asked: Asked = msgspec.convert(stored, Asked)
+        return asked
+
+    async def call(
+        self, place: str, call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]
+    ) -> CallResult:
+        """Make the call as a step, or return its stored result."""
+        key = f"{self._run}/{place}"
+        told = self._session.keyed(f"{key}/unknown")
+        # Once the model knows that the outcome is unknown, it acts on that. What is found out later must not change the past.
+        if tool is not None and tool.contract.effect == "unsafe" and await told.is_stored():
+            return _restored(await told.step(_told, None))
+        step = self._session.keyed(key)
+        made = _as_step(call, tool, run)
+        while True:
+            before = set(self._session.unknown)
+            try:
+                stored = await step.step(made, **call.arguments)
+                break
+            except OutcomeUnknownError as error:
+                # The error of the tool itself does not name the step. The doubt that it has left does.
+                key = next(iter({error.key, *(set(self._session.unknown) - before)} & set(self._session.unknown)), "")
+                if not await self._is_settled(key, call):
+                    return _restored(await told.step(_told, _stored(_unknown(error))))
+        return _restored(stored, str if tool is None else partial(self._show, tool))
+
+    async def _is_settled(self, key: str, call: ToolCall) -> bool:
+        """Ask a person whether an unsafe call happened, if somebody is there. Return whether the person knows."""
+        session = self._session
+        if not session.is_attended or not key:
+            return False
+        shown = process_redactor().text(msgspec.json.encode(call.arguments).decode())
+        prompt = f"{call.name}({shown[:300]}) was started and its end is not known. Did it happen?"
+        choice = await session.select(prompt, (_HAPPENED, _NOT_HAPPENED, _UNKNOWN))
+        if choice == _UNKNOWN:
+            return False
+        result = None
+        if choice == _HAPPENED:
+            result = await session.ask(f"What was the result of {call.name}? Leave it empty if it has none") or None
+        await session.resolve(key, happened=choice == _HAPPENED, result=result)
+        return True
+
+
+def _as_step(call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]) -> Callable[..., Any]:
+    """Return the call as the function of a step, under the tool's name and with its effect."""
+
+    async def made(**_: Any) -> dict[str, Any]:
+        result = await run()
+        fault = result.fault
+        if fault is not None and fault.maybe_executed and tool is not None and tool.contract.effect == "unsafe":
+            # The step must not count as done: somebody may find out what became of it.
+            raise OutcomeUnknownError(fault)
+        return _stored(result)
+
+    made.__qualname__ = made.__name__ = call.name
+    if tool is not None:
+        # The toolbox checks results itself, and so does the tool's recovery with its time limit.
+        declare(made, ToolContract(effect=tool.contract.effect, verify=_verify(tool)))
+    return made
+
+
+def _verify(tool: Tool) -> Callable[..., Any] | None:
+    verify = tool.contract.verify
+    if verify is None:
+        return None
+
+    def found(key: str, **arguments: Any) -> Any:
+        # The tool is the first call inside its step, and sends that call's key.
+        return verify(f"{key}/1", **tool.arguments.read(arguments))
+
+    return found
+
+
+async def _told(stored: dict[str, Any] | None) -> dict[str, Any] | None:
+    return stored
+
+
+def _stored(result: CallResult) -> dict[str, Any]:
+    return {_MARK: msgspec.to_builtins(result)}
+
+
+def _restored(stored: Any, show: Callable[[Any], str] = str) -> CallResult:
+    if isinstance(stored, dict) and _MARK in stored:
+        return msgspec.convert(stored[_MARK], CallResult)
+    # What the tool's `verify` found out, or a person.
+    return CallResult(content=show(stored))
+
+
+def _unknown(error: OutcomeUnknownError) -> CallResult:
+    shown = error.fault.for_model(redactor=process_redactor())
+    return CallResult(content=msgspec.json.encode(shown).decode(), is_error=True, fault=error.fault)
