@@ -693,3 +693,27 @@ def test_wait_leaves_the_output_to_its_reader_and_a_signal_reaches_the_whole_tre
             return "".join([chunk.text async for chunk in process]).split()
 
     assert {"child", "parent"} <= set(asyncio.run(signalling()))
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("exit 3", "bash exited with code 3"),
+        ("echo no such table >&2; exit 3", "bash exited with code 3: no such table"),
+        ("kill -9 $$", "bash was ended by SIGKILL"),
+        ("echo dial tcp: connection refused >&2; exit 1", "bash exited with code 1: dial tcp: connection refused"),
+    ],
+)
+def test_the_error_of_a_program_names_the_program_and_how_it_ended(script, message):
+    error = failed(["/bin/bash", "-c", script])
+    assert error.fault.message == message
+    assert message in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("idle_timeout", "idle"), ("start_timeout", "start"), ("time_out", "timeout"), ("working_dir", "cwd")],
+)
+def test_an_unknown_option_of_run_names_the_right_one(name, hint):
+    with pytest.raises(InvalidError, match=f"unknown option `{name}` of run; did you mean `{hint}`"):
+        run(["true"], **{name: 3})

@@ -170,7 +170,7 @@ def test_what_cannot_be_a_tool_is_named():
         ({"pattern": 3}, "pattern", "argument `pattern`: expected str, got int"),
         ({}, "pattern", "argument `pattern`: expected a value, got nothing"),
         ({"pattern": "x", "limits": 3}, "limits", "did you mean `limit`?"),
-        ({"pattern": "x", "kind": "prose"}, "kind", "argument `kind`"),
+        ({"pattern": "x", "kind": "prose"}, "kind", "argument `kind`: expected one of 'code', 'text', got 'prose'"),
         ("{not json", "", "malformed"),
         ([1], "", "expected an object, got list"),
     ],
@@ -699,3 +699,83 @@ def test_FI7_a_defect_of_a_tool_is_not_shown_to_the_model():
     answer = finish(Toolbox([forecast], policy=Policy(attempts=1)).answer("forecast", {"city": "Atlantis"}))
     assert answer.fault.code == "SYS_PROGRAMMING_ERROR"
     assert "Atlantis" not in answer.content
+
+
+def test_the_code_of_a_failed_tool_is_the_same_in_its_outcome_and_in_the_answer():
+    @tool(effect="read")
+    async def forecast(city: str) -> str:
+        raise ValueError(f"unknown city {city}; known are Oslo and Bergen")
+
+    box = Toolbox([forecast])
+    ended, answer = (finish(call("forecast", {"city": "Atlantis"})) for call in (box.outcome, box.answer))
+    assert ended.fault.code == answer.fault.code == "TOOL_EXECUTION_FAILED"
+    assert isinstance(ended.error, ValueError)
+
+
+@pytest.mark.parametrize(("effect", "advised"), [("unsafe", True), ("read", False), ("idempotent", False)])
+def test_an_unsafe_tool_that_raised_may_have_happened_and_the_model_learns_that(effect, advised):
+    @tool(effect=effect)
+    async def deploy(plan: str) -> str:
+        raise ValueError(f"the cluster rejected {plan} halfway")
+
+    box = Toolbox([deploy])
+    answer = finish(box.answer("deploy", {"plan": "v2"}))
+    assert finish(box.outcome("deploy", {"plan": "v2"})).fault.maybe_executed is advised
+    assert ("The effect may have happened: check before calling again." in answer.content) is advised
+    assert "the cluster rejected v2 halfway" in answer.content
+
+
+class Job(msgspec.Struct):
+    level: Literal["low", "high"]
+
+
+def test_a_value_outside_of_a_closed_list_is_answered_with_the_list_also_further_down():
+    @tool(effect="read")
+    async def plan(jobs: list[Job], number: Literal[1, 2] = 1) -> str:
+        return "done"
+
+    box = Toolbox([plan])
+    nested = finish(box.outcome("plan", {"jobs": [{"level": "low"}, {"level": "mid"}]})).fault
+    assert "expected one of 'high', 'low', got 'mid'" in nested.message
+    number = finish(box.outcome("plan", {"jobs": [], "number": 3})).fault
+    assert "expected one of 1, 2, got 3" in number.message
+
+
+def test_the_sections_of_a_docstring_describe_the_parameters():
+    @tool(effect="read")
+    async def book(
+        city: str, nights: int = 1, *, room: Annotated[str, msgspec.Meta(description="The kind of room.")] = "any"
+    ) -> str:
+        """Book a room.
+
+        In any city.
+
+        Args:
+            city: Where to stay;
+                the English name.
+            nights (int, optional): How long: one night by default.
+            room: Not this one, the annotation wins.
+            other: Nothing has this name.
+
+        Returns:
+            city: not a parameter.
+        """
+
+    @tool(effect="read")
+    async def leave(city: str, nights: int = 1) -> str:
+        """Leave a room.
+
+        :param city: Where it was.
+        :param int nights: How long
+            it was.
+        :returns: nothing
+        """
+
+    booked, left = (schema["input_schema"]["properties"] for schema in Toolbox([book, leave]).schemas())
+    assert {name: shown.get("description") for name, shown in booked.items()} == {
+        "city": "Where to stay; the English name.",
+        "nights": "How long: one night by default.",
+        "room": "The kind of room.",
+    }
+    assert [left[name]["description"] for name in ("city", "nights")] == ["Where it was.", "How long it was."]
+    assert Toolbox([book]).schemas()[0]["description"] == "Book a room."

@@ -30,7 +30,7 @@ import msgspec
 
 from holdfast import options
 from holdfast._platform import need_posix, need_selector_loop
-from holdfast.faults import InvalidError
+from holdfast.faults import Fault, InvalidError
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.tools.environment import filtered_environment
 from holdfast.tools.guard import guarded_owner
@@ -95,9 +95,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
             inherit=known.pop("inherit_env", True),
             secrets=known.pop("pass_secrets", ()),
         )
-        for name, value in known.items():
-            if name not in cls.__struct_fields__:
-                raise options.unknown(cls, name, value)
+        for name in known:
+            if name not in RunOptions.__annotations__:
+                raise _unknown(name)
         if isinstance(text := known.get("input"), str):
             known["input"] = text.encode()
         if (cwd := known.get("cwd")) is not None:
@@ -177,6 +177,17 @@ def run(command: Sequence[str | os.PathLike[str]], **given: Unpack[RunOptions]) 
     the block, the program is ended first.
     """
     return Run(Command.of(command, given))
+
+
+_OTHER_NAMES = {"idle_timeout": "idle", "start_timeout": "start", "total_timeout": "timeout", "working_dir": "cwd"}
+"""What other libraries, and a first guess, call options of `run`."""
+
+
+def _unknown(name: str) -> InvalidError:
+    known = tuple(RunOptions.__annotations__)
+    hint = f"did you mean `{_OTHER_NAMES[name]}`?" if name in _OTHER_NAMES else options.suggestion(name, known)
+    context = {"path": f"run.{name}", "expected": "an option of run", "received": name}
+    return InvalidError(Fault.of(InvalidError.code, f"unknown option `{name}` of run; {hint}", context=context))
 
 
 def _argv(command: Any) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import errno
 import os
 import shlex
 import signal
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -104,6 +105,8 @@ def failure_of(finished: Finished, reason: StopReason | None, *, check: bool) ->
         return None
     text = finished.stderr.strip() or finished.stdout
     fault = from_process(finished.exit_code, text[-_CLASSIFIED_CHARS:])
+    detail = f": {fault.message}" if text.strip() else ""
+    fault = msgspec.structs.replace(fault, message=f"{_how_ended(finished)}{detail}")
     return _error(ProcessError, finished, _with_facts(fault, finished))
 
 
@@ -126,6 +129,13 @@ def not_started(argv: Sequence[str], cwd: str | None, error: OSError) -> Process
         case _:
             code, message = "SYS_RESOURCE_EXHAUSTED", f"{name} was not started: {error.strerror or error}"
     return ProcessError(Fault.of(code, message, maybe_executed=False, context={"command": name}))
+
+
+def _how_ended(finished: Finished) -> str:
+    name = PurePath(finished.command[0]).name or finished.command[0]
+    return (
+        f"{name} was ended by {finished.signal}" if finished.signal else f"{name} exited with code {finished.exit_code}"
+    )
 
 
 def _stopped(finished: Finished, reason: StopReason) -> ProcessError:

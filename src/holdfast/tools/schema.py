@@ -6,6 +6,8 @@ Invariant: arguments that do not fit are a fault that names the field, what was 
 from __future__ import annotations
 
 import inspect
+import re
+import textwrap
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -70,9 +72,10 @@ class Arguments:
             reason = f"unknown argument `{strange[0]}`; {options.suggestion(strange[0], tuple(known))}"
             return self._invalid(strange[0], f"one of {expected}", strange[0], reason)
         context = InvalidError.from_msgspec(error).fault.context
-        return self._invalid(
-            context["path"].removeprefix("$").removeprefix("."), context["expected"], context["received"]
-        )
+        path, expected = context["path"].removeprefix("$").removeprefix("."), context["expected"]
+        if str(error).startswith("Invalid enum value") and (values := _values_at(self.schema, path)):
+            expected = f"one of {', '.join(repr(value) for value in values)}"
+        return self._invalid(path, expected, context["received"])
 
     def _invalid(self, field: str, expected: str, received: str, reason: str = "") -> InvalidError:
         place = f"argument `{field}`" if field else "the arguments"
@@ -138,6 +141,37 @@ def description_of(fn: Any) -> str:
     return (inspect.getdoc(fn) or "").partition("\n\n")[0].replace("\n", " ").strip()
 
 
+_SECTION = re.compile(r"^(?:Args|Arguments|Parameters):[ ]*\n(?P<body>(?:[ \t]+\S.*(?:\n|$)|[ \t]*\n)+)", re.MULTILINE)
+_ENTRY = re.compile(r"^(?P<name>\w+)\s*(?:\([^)]*\))?:[ ]*(?P<text>.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
+_FIELD = re.compile(r"^:param (?:[^:\n]*\s)?(?P<name>\w+):[ ]*(?P<text>.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
+
+
+def parameters_described(fn: Any) -> dict[str, str]:
+    """Return what a docstring says about each parameter, below `Args:` or after `:param name:`."""
+    text = inspect.getdoc(fn) or ""
+    found = list(_FIELD.finditer(text))
+    if section := _SECTION.search(text):
+        found += _ENTRY.finditer(textwrap.dedent(section["body"]))
+    return {each["name"]: " ".join(each["text"].split()) for each in found}
+
+
+def _values_at(schema: dict[str, Any], path: str) -> list[Any]:
+    """Return the closed list of values at a place such as `jobs[...].level`; empty if there is none."""
+    found: Any = schema
+    for part in re.findall(r"\[[^]]*\]|[^.\[]+", path):
+        found = _resolved(schema, found)
+        inner = found.get("items") or found.get("additionalProperties")
+        found = inner if part.startswith("[") else found.get("properties", {}).get(part)
+        if not isinstance(found, dict):
+            return []
+    return list(_resolved(schema, found).get("enum", ()))
+
+
+def _resolved(schema: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    name = part.get("$ref", "").rpartition("/")[2]
+    return dict(schema.get("$defs", {}).get(name, part))
+
+
 class _Unset:
     """The default of an argument whose real default the function itself has."""
 
@@ -158,7 +192,11 @@ def _from_signature(tool: str, fn: Any) -> Arguments:
         fields.append((parameter.name, hint, parameter.default) if has_default else (parameter.name, hint))
     # Required arguments stand first in a struct; by name the order does not matter.
     struct = msgspec.defstruct(tool, _with_safe_defaults(fields), kw_only=True, forbid_unknown_fields=True)
-    return Arguments(tool, _schema(tool, struct), struct)
+    schema = _schema(tool, struct)
+    for name, text in parameters_described(fn).items():
+        if text and name in schema["properties"]:
+            schema["properties"][name].setdefault("description", text)
+    return Arguments(tool, schema, struct)
 
 
 def _with_safe_defaults(fields: list[Any]) -> list[Any]:

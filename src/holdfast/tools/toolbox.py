@@ -20,6 +20,7 @@ from holdfast.faults import Err, Fault, HoldfastError, InvalidError, ItemError, 
 from holdfast.faults.redaction import MASK
 from holdfast.policies import INTERACTIVE, Policy
 from holdfast.policies.circuit import BRIDGE
+from holdfast.policies.decide import is_repeatable
 from holdfast.policies.policy import DEFAULT_CIRCUIT
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.target import Target
@@ -214,7 +215,7 @@ class Toolbox:
                 tool.result.check(ended.value)
         except HoldfastError as error:
             return Err(error.fault, error)
-        return ended
+        return _for_caller(ended, tool) if isinstance(ended, Err) else ended
 
     async def answer(self, name: str, arguments: Any = None) -> Answer:
         """Call a tool for a model: its result as text, or the typed shape of its failure. It raises only cancellations.
@@ -224,8 +225,8 @@ class Toolbox:
         match await self.outcome(name, arguments):
             case Ok(value=value):
                 return self._answered(self._tools[name], value)
-            case Err(fault=fault, error=error):
-                return _failed(fault_of_tool(error) if isinstance(error, Exception) else fault)
+            case Err(fault=fault):
+                return _failed(fault)
         raise AssertionError
 
     def _answered(self, tool: Tool, value: Any) -> Answer:
@@ -342,6 +343,18 @@ def _without_our_secrets(text: str) -> str:
     for secret in process_redactor().secrets:
         text = text.replace(secret, MASK)
     return text
+
+
+def _for_caller(ended: Err, tool: Tool) -> Err:
+    """Return the failure of a tool with the words that its author wrote."""
+    error = ended.error
+    if not isinstance(error, Exception) or isinstance(error, HoldfastError):
+        return ended
+    fault = fault_of_tool(error)
+    if not is_repeatable(tool.contract.effect):
+        # It raised, and nobody but its author knows what it had done by then.
+        fault = msgspec.structs.replace(fault, maybe_executed=True)
+    return Err(fault, error)
 
 
 def _failed(fault: Fault) -> Answer:
