@@ -23,18 +23,22 @@ from holdfast.policies.profiles import (
     PROVIDER_CHAINS,
     PROVIDERS,
     SPEC016,
+    SPEC016_ROLES,
     STUD,
     TASK,
     Profile,
 )
+from holdfast.policies.role import RoleSettings
 
 __all__ = [
     "AGENTS",
     "AGENT_CHAINS",
     "PROVIDERS",
     "PROVIDER_CHAINS",
+    "SPEC016_ROLES",
     "Phase",
     "Profile",
+    "RoleSettings",
     "actor",
     "bridge",
     "holdfast",

@@ -87,7 +87,7 @@ def test_only_a_circuit_has_the_removed_option():
     ("text", "shown"),
     [
         ("polic = 1", "polic: unknown option `polic`; did you mean `policy`?"),
-        ("x = 1", "x: unknown option `x`; use one of enabled, log, base, profile, phase, policy, targets, alerts"),
+        ("x = 1", "x: unknown option `x`; use one of enabled, log, base, profile, phase, policy, targets, roles, alerts"),
         ("enabled = 'yes'", "enabled: expected true or false, got 'yes'"),
         ("log = 'loud'", "log: expected true or false, got 'loud'"),
         ("base = 'slow'", "base: unknown base `slow`; use one of interactive, patient, batch"),

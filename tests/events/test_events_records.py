@@ -39,6 +39,7 @@ from holdfast.events import (
     RetryDenied,
     StreamResumed,
     SuppressedError,
+    UserNotified,
     decode,
     encode,
 )
@@ -165,6 +166,10 @@ WRITTEN = [
             "window": 60.0,
             "child_only": True,
         },
+    ),
+    (
+        UserNotified(at=1.0, agent="builder", tried=("builder-simple",), people=1, fault=OVERLOADED),
+        {"type": "user-notified", "agent": "builder", "tried": ["builder-simple"], "people": 1, "fault": FAULT},
     ),
 ]
 

@@ -30,6 +30,7 @@ from holdfast.events import (
     RetryDenied,
     StreamResumed,
     SuppressedError,
+    UserNotified,
 )
 from holdfast.faults import HoldfastError
 from holdfast.runtime.secrets import process_redactor
@@ -216,6 +217,8 @@ FAULT = Fault.of("PROVIDER_OVERLOADED")
         (Degraded(at=1.0, reason="529", via="cached"), "the call gave a lesser answer: cached"),
         (RetryDenied(at=1.0, attempt=1, because="SYS_BUDGET_EXHAUSTED", fault=FAULT), "the call may not retry after attempt 1: SYS_BUDGET_EXHAUSTED"),
         (AgentFallback(at=1.0, from_="opus", to="haiku", fault=FAULT), "the call falls back from opus to haiku (PROVIDER_OVERLOADED)"),
+        (UserNotified(at=1.0, agent="builder", tried=("simple", "manual"), fault=FAULT), "the user was notified: builder and its understudies simple, manual failed (PROVIDER_OVERLOADED)"),
+        (UserNotified(at=1.0, agent="builder"), "the user was notified: builder failed"),
         (Repaired(at=1.0, attempt=1, action="compact", fault=FAULT), "the call retries after compact (PROVIDER_OVERLOADED)"),
         (StreamResumed(at=1.0, how="restart", items=3, operation="claude"), "claude stream begins again after 3 items"),
         (StreamResumed(at=1.0, how="continue", items=3, operation="claude"), "claude stream goes on after 3 items"),

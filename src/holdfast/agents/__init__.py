@@ -4,6 +4,8 @@ agent          `Agent`: a model with tools in a loop; loop, decide, once: how it
 reply, parts   what agents return, at once or in parts
 kind           what every kind of agent can do
 models         models by name: `model_of("claude-sonnet")`
+function       any function as an agent
+roles          an agent with understudies, and the roles of a program by name
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from holdfast._lazy import loader
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.agents.agent import Agent
+    from holdfast.agents.function import FunctionAgent
     from holdfast.agents.hooks import Hooks
     from holdfast.agents.kind import AnyAgent
     from holdfast.agents.models import model_of, opened
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
         ToolReturned,
     )
     from holdfast.agents.reply import AgentReply
+    from holdfast.agents.roles import Role, Roles
 
 __all__ = [
     "Agent",
@@ -40,9 +44,12 @@ __all__ = [
     "Compacted",
     "Done",
     "FellBack",
+    "FunctionAgent",
     "Hooks",
     "Parked",
     "Retrying",
+    "Role",
+    "Roles",
     "Text",
     "ToolCalled",
     "ToolReturned",
@@ -54,7 +61,10 @@ _HOMES = dict.fromkeys(__all__, "holdfast.agents.parts") | {
     "Agent": "holdfast.agents.agent",
     "AgentReply": "holdfast.agents.reply",
     "AnyAgent": "holdfast.agents.kind",
+    "FunctionAgent": "holdfast.agents.function",
     "Hooks": "holdfast.agents.hooks",
+    "Role": "holdfast.agents.roles",
+    "Roles": "holdfast.agents.roles",
     "model_of": "holdfast.agents.models",
     "opened": "holdfast.agents.models",
 }

@@ -20,6 +20,7 @@ from holdfast.policies import Circuit, Policy
 from holdfast.policies.alerts import Alerts
 from holdfast.policies.policy import PHASES
 from holdfast.policies.profiles import PROFILES
+from holdfast.policies.role import RoleSettings
 
 __all__ = ["json_schema"]
 
@@ -61,6 +62,11 @@ def json_schema() -> dict[str, Any]:
             "type": "object",
             "additionalProperties": policy,
             "description": "The policy of one target: claude, tool:bash, agent:builder. It starts from [policy].",
+        },
+        "roles": {
+            "type": "object",
+            "additionalProperties": _table(RoleSettings, tables),
+            "description": "Which agents stand behind a role, by the role's name. holdfast.agents.Roles reads it.",
         },
         "alerts": {**_table(Alerts, tables), "description": "When to alert a person, and where to."},
     }

@@ -23,6 +23,7 @@ from holdfast.policies.alerts import Alerts, Threshold
 from holdfast.policies.circuit import ACTOR, BRIDGE, GRADED, PROVIDER, SPEC016
 from holdfast.policies.policy import DEFAULT_CIRCUIT, PHASES, policy_of
 from holdfast.policies.profiles import PROFILES
+from holdfast.policies.role import RoleSettings
 from holdfast.policies.target import target_of
 
 __all__ = ["BASES", "CIRCUITS", "NONE", "STARTS", "Config", "options_of", "read", "read_into"]
@@ -36,7 +37,7 @@ BASES: Mapping[str, Policy] = {"interactive": INTERACTIVE, "patient": PATIENT, "
 STARTS = ("base", "profile", "phase")
 """The options that choose what the default policy starts from. Only one of them may be given."""
 _SWITCHES = ("enabled", "log")
-_TOP = (*_SWITCHES, *STARTS, "policy", "targets", "alerts")
+_TOP = (*_SWITCHES, *STARTS, "policy", "targets", "roles", "alerts")
 
 _INVALID = object()
 _PARTS: tuple[type[msgspec.Struct], ...] = (Backoff, Circuit, Hedge, Quota, Threshold, Tries)
@@ -78,6 +79,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     """The policy of every target that has none of its own."""
     targets: Mapping[str, Policy] = {}
     """The policy of one target by its name: `claude`, `tool:bash`, `agent:builder`."""
+    roles: Mapping[str, RoleSettings] = {}
+    """Which agents stand behind a role, by the role's name; used by `holdfast.agents.Roles`."""
     alerts: Alerts = Alerts()
     """When to alert a person, and where to; used by `holdfast.sinks.raise_alerts`."""
     supervision: bool = False
@@ -93,6 +96,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
         for path, policy in {"policy": self.policy, **targets}.items():
             if not isinstance(policy, Policy):
                 raise InvalidError.at(f"config.{path}", "a Policy", policy)
+        for name, settings in self.roles.items():
+            if not isinstance(settings, RoleSettings):
+                raise InvalidError.at(f"config.roles.{name}", "a RoleSettings", settings)
         if not isinstance(self.alerts, Alerts):
             raise InvalidError.at("config.alerts", "an Alerts", self.alerts)
         # Mistyped names are reported now, not when the settings are applied.
@@ -140,10 +146,19 @@ def read_into(tables: Mapping[str, Any], source: str, problems: Problems) -> Con
     start, supervision = _start(tables, problems)
     policy = _overlay(Policy, start, tables.get("policy", {}), "policy", problems) or start
     targets = _targets(tables.get("targets", {}), policy, problems)
+    roles = _roles(tables.get("roles", {}), problems)
     alerts = _overlay(Alerts, Alerts(), tables.get("alerts", {}), "alerts", problems) or Alerts()
     if problems.found:
         return None
-    return Config(**switches, policy=policy, targets=targets, alerts=alerts, supervision=supervision, source=source)
+    return Config(
+        **switches,
+        policy=policy,
+        targets=targets,
+        roles=roles,
+        alerts=alerts,
+        supervision=supervision,
+        source=source,
+    )
 
 
 def options_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -192,6 +207,16 @@ def _targets(tables: Any, base: Policy, problems: Problems) -> dict[str, Policy]
             problems.add_text(path, "each target once", f"another name of {full}")
         policies[full] = _overlay(Policy, base, table, path, problems) or base
     return policies
+
+
+def _roles(tables: Any, problems: Problems) -> dict[str, RoleSettings]:
+    if not isinstance(tables, dict):
+        problems.add("roles", "a table of roles", tables)
+        return {}
+    found = {
+        name: _overlay(RoleSettings, RoleSettings(), table, f"roles.{name}", problems) for name, table in tables.items()
+    }
+    return {name: settings for name, settings in found.items() if settings is not None}
 
 
 def _circuit_name(target: str, path: str) -> str:

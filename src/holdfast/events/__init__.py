@@ -43,6 +43,7 @@ from holdfast.events.records import (
     StreamResumed,
     SuppressedError,
     Unknown,
+    UserNotified,
 )
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ __all__ = [
     "StreamResumed",
     "SuppressedError",
     "Unknown",
+    "UserNotified",
     "decode",
     "decode_lines",
     "encode",

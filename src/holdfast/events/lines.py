@@ -44,6 +44,7 @@ from holdfast.events.records import (
     RetryDenied,
     StreamResumed,
     SuppressedError,
+    UserNotified,
 )
 from holdfast.events.tracker import Tracker
 from holdfast.faults import InvalidError
@@ -147,6 +148,7 @@ class LogLines:
             MCPServerDisconnected: (levels.warned, _server_disconnected),
             MCPReconnectAttempt: (levels.step, _server_attempt),
             MCPServerReconnected: (levels.recovered, _server_reconnected),
+            UserNotified: (levels.failed, _notified),
         }
 
     def of(self, event: Event) -> tuple[int | None, str]:
@@ -234,6 +236,11 @@ def _commanded(event: Commanded) -> str:
 
 def _denied(event: RetryDenied) -> str:
     return f"{_name(event)} may not retry after attempt {event.attempt}: {event.because}"
+
+
+def _notified(event: UserNotified) -> str:
+    others = f" and its understudies {', '.join(event.tried)}" if event.tried else ""
+    return f"the user was notified: {event.agent}{others} failed{_because_of(event.fault)}"
 
 
 def _resumed(event: StreamResumed) -> str:

@@ -48,6 +48,7 @@ __all__ = [
     "StreamResumed",
     "SuppressedError",
     "Unknown",
+    "UserNotified",
 ]
 
 # Raise it only if an older reader would misread a record; new optional fields need no new version.
@@ -251,6 +252,20 @@ class StreamResumed(_Record, frozen=True, kw_only=True, tag="stream-resumed"):
     """Items delivered before. After a restart they come again, and the earlier ones are void."""
 
 
+# Separate from Failed: each agent of a chain may fail, and the user is notified once.
+class UserNotified(_Record, frozen=True, kw_only=True, tag="user-notified"):
+    """A role and all its understudies failed, and the user was notified. At most once per operation."""
+
+    agent: str
+    """The role."""
+    tried: tuple[str, ...] = ()
+    """Its understudies, in order."""
+    people: int = 0
+    """How many interactors showed it."""
+    fault: Fault | None = None
+    """Why the role itself failed."""
+
+
 class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"):
     """A failure was ignored on purpose, with the reason.
 
@@ -431,6 +446,7 @@ Event: TypeAlias = (
     | MCPServerDisconnected
     | MCPReconnectAttempt
     | MCPServerReconnected
+    | UserNotified
 )
 """Every event that this version writes. A log may also contain `Unknown` records."""
 

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.faults import Schedule
 from holdfast.policies import circuit
 from holdfast.policies.backoff import NEVER, Backoff, Tries
+from holdfast.policies.role import RoleSettings
 
 __all__ = [
     "ACTOR",
@@ -24,6 +25,7 @@ __all__ = [
     "PROVIDERS",
     "PROVIDER_CHAINS",
     "SPEC016",
+    "SPEC016_ROLES",
     "STUD",
     "TASK",
     "Profile",
@@ -195,6 +197,14 @@ AGENT_CHAINS: Mapping[str, tuple[str, ...]] = {
     "scout": ("scout-quick", "skip-exploration"),
 }
 """The agents that take over from an agent, in order."""
+
+SPEC016_ROLES: Mapping[str, RoleSettings] = {
+    name: RoleSettings(
+        understudies=AGENT_CHAINS.get(name, ()), timeout=SPEC016.timeout("agent-spawn"), retry=_SPEC016_TRIES
+    )
+    for name in AGENTS
+}
+"""The roles of document 001 with their understudies, as settings for `holdfast.agents.Roles`. Nothing uses them by itself."""
 
 PROVIDER_CHAINS: Mapping[str, tuple[str, ...]] = {
     "claude": ("openai", "gemini", "cached"),

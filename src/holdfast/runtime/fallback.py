@@ -79,6 +79,8 @@ class Chain:
         """The name of the call itself in events."""
         self.answers_defects = False
         """A defect of a step, such as a `KeyError`, is one more failed step. Otherwise it surfaces at once."""
+        self.asks: Callable[[str, str, Fault], Any] | None = None
+        """Asks a person for consent, instead of the runtime's `consent` function. It has no time limit of its own."""
         self.fn = fn
         self._fn_name = name or name_of(fn)
         self.steps: tuple[Step, ...] = ()
@@ -242,6 +244,8 @@ class _Call(msgspec.Struct, frozen=True):
     fn: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    is_limited: bool = True
+    """Whether the call has the time limit of an attempt. A person may take longer."""
 
 
 class _Stopped:
@@ -320,10 +324,14 @@ class _Walk:
         """Return whether the user consents. Without a `consent` function, or if it raises, the answer is no (R25)."""
         # A hanging primary has used up the deadline, and the user needs some time to answer.
         self.op.extend_deadline()
-        consent = self.op.plan.runtime.consent
+        asks = self.chain.asks
+        consent = self.op.plan.runtime.consent if asks is None else asks
         try:
-            return _is_yes((yield _Call(consent, (self.op.plan.name, step.name, self.latest), {})))
-        except Exception as failure:  # noqa: BLE001 - the callback is the user's
+            return _is_yes((yield _Call(consent, (self.op.plan.name, step.name, self.latest), {}, asks is None)))
+        except Exception as failure:
+            if self.op.passes(failure):
+                self.op.failed(failure)
+                raise
             reports.suppressed(self.op, failure, f"asking for consent to fallback {step.name} raised")
             return False
 
@@ -485,7 +493,7 @@ async def _walk_async(op: Operation, walk: Generator[_Call, Any, Any]) -> Any:
             call = next(walk)
             while True:
                 try:
-                    value = await limited(op, _awaited, (call,), {})
+                    value = await (limited(op, _awaited, (call,), {}) if call.is_limited else _awaited(call))
                 except Exception as failure:  # noqa: BLE001 - the walk decides
                     call = walk.throw(failure)
                 else:

@@ -30,6 +30,7 @@ from holdfast.events import (
     Recovered,
     Repaired,
     Retry,
+    UserNotified,
 )
 from holdfast.events.lines import Levels, LogLines
 from holdfast.faults import InvalidError
@@ -78,7 +79,7 @@ class _Changes:
 
 _LOGGED = (
     *(Retry, Repaired, Fallback, AgentFallback, Degraded, Recovered, Failed, CircuitStateChange),
-    *(ChildRestarting, ChildLeaked, GaveUp),
+    *(ChildRestarting, ChildLeaked, GaveUp, UserNotified),
 )
 """What a runtime logs by itself. None of these happens in a call that works at once, so the log costs such a call nothing."""
 

@@ -29,7 +29,7 @@ from holdfast._lazy import loader
 if TYPE_CHECKING:
     from holdfast.sessions.codec import MaskedValueWarning
     from holdfast.sessions.manifest import Drift, DriftWarning, Manifest
-    from holdfast.sessions.questions import Answer, DeviceCode, Interactor, Question, answer, pending
+    from holdfast.sessions.questions import Answer, DeviceCode, Interactor, Notice, Question, answer, pending
     from holdfast.sessions.scopes import Scope
     from holdfast.sessions.session import Session
     from holdfast.sessions.stored_types import storable
@@ -43,6 +43,7 @@ __all__ = [
     "Interactor",
     "Manifest",
     "MaskedValueWarning",
+    "Notice",
     "Question",
     "Scope",
     "Session",
@@ -53,7 +54,7 @@ __all__ = [
 ]
 
 _HOMES = dict.fromkeys(
-    ("Answer", "DeviceCode", "Interactor", "Question", "answer", "pending"), "holdfast.sessions.questions"
+    ("Answer", "DeviceCode", "Interactor", "Notice", "Question", "answer", "pending"), "holdfast.sessions.questions"
 ) | {
     "Drift": "holdfast.sessions.manifest",
     "DriftWarning": "holdfast.sessions.manifest",

@@ -23,7 +23,7 @@ from holdfast.sessions.log import Message, StateChanged, StepAccepted
 from holdfast.sessions.manifest import DriftPolicy, Manifest, compare, decode_manifest, encode_manifest, manifest_fields
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.broker import QuestionBroker
-from holdfast.sessions.questions.question import question_of
+from holdfast.sessions.questions.question import Notice, question_of
 from holdfast.sessions.questions.remedies import Remedies
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.steps import Finding, key_of, settlement, stored_step
@@ -542,6 +542,14 @@ class Session:
     def detach(self, interactor: Interactor) -> None:
         """Stop asking an interactor. A prompt that it shows is cancelled."""
         self._questions.detach(interactor)
+
+    async def notify(self, text: str, *, fault: Fault | None = None) -> int:
+        """Show a text to everybody who is attached and can show one: `await session.notify("The build is red.")`.
+
+        Returns how many interactors showed it. It is not stored, so a program that is run again shows it again; `session.step` around it
+        shows it once.
+        """
+        return await self._questions.notify(Notice(session=self.id, text=text, fault=fault))
 
     async def ask(self, prompt: str, *, expires: float | None = None) -> str:
         """Ask for a text: `name = await session.ask("Which branch?")`. A no raises TOOL_APPROVAL_DENIED."""

@@ -34,6 +34,7 @@ from holdfast.events import (
     RetryDenied,
     StreamResumed,
     SuppressedError,
+    UserNotified,
 )
 from holdfast.events.tracker import facts_of
 from holdfast.faults import Fault
@@ -57,6 +58,7 @@ CLASSES: Mapping[type[Event], AuditClass] = {
     Fallback: "Fallback",
     AgentFallback: "Fallback",
     Degraded: "Fallback",
+    UserNotified: "Fallback",
     CircuitStateChange: "Circuit",
     Cancelled: "Cancellation",
     Commanded: "Command",

@@ -29,6 +29,7 @@ from holdfast.events import (
     Retry,
     RetryDenied,
     StreamResumed,
+    UserNotified,
 )
 from holdfast.events.tracker import Tracker, tag_of
 from holdfast.extras import needs_extra
@@ -83,7 +84,7 @@ def trace_recoveries(
     return subscribe(runtime, handlers, on_cancel=tracing.stop)
 
 
-_NOTED = (Commanded, RetryDenied, StreamResumed, CircuitStateChange, BudgetWarning)
+_NOTED = (Commanded, RetryDenied, StreamResumed, CircuitStateChange, BudgetWarning, UserNotified)
 """Events that only become span events, and only while an operation's span is open."""
 
 

@@ -14,10 +14,10 @@ from holdfast._lazy import loader
 
 if TYPE_CHECKING:
     from holdfast.sessions.questions.answers import answer, pending
-    from holdfast.sessions.questions.question import Answer, Interactor, Kind, Question
+    from holdfast.sessions.questions.question import Answer, Interactor, Kind, Notice, Question
     from holdfast.sessions.questions.remedies import DeviceCode
 
-__all__ = ["Answer", "DeviceCode", "Interactor", "Kind", "Question", "answer", "pending"]
+__all__ = ["Answer", "DeviceCode", "Interactor", "Kind", "Notice", "Question", "answer", "pending"]
 
 _HOMES = dict.fromkeys(__all__, "holdfast.sessions.questions.question") | {
     "DeviceCode": "holdfast.sessions.questions.remedies",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast import options
 from holdfast.faults import AbortedError, Fault, HoldfastError
 from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.suppress import suppress
 from holdfast.sessions.journal import audit
 from holdfast.sessions.log import Answered, QuestionRaised
 from holdfast.sessions.questions import answers
@@ -32,17 +33,19 @@ from holdfast.sessions.questions.question import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.journal import Journal
-    from holdfast.sessions.questions.question import Interactor, Question
+    from holdfast.sessions.questions.question import Interactor, Notice, Question
     from holdfast.sessions.step_runner import StepRunner
 
 __all__ = ["Prompt", "QuestionBroker"]
 
 _LOOK_S = 1.0
 """How often the log is read for an answer of another process, in case no wake-up comes."""
+_SHOW_S = 10.0
+"""How long an interactor may take to show a notice. Nobody answers it, so the work does not wait longer."""
 _LEAVE_S = 1.0
 """How long an interactor may take to end after it was cancelled."""
 
@@ -90,6 +93,18 @@ class QuestionBroker:
         if interactor in self._interactors:
             self._interactors.remove(interactor)
             self._changed.set()
+
+    async def notify(self, notice: Notice) -> int:
+        """Show a notice to everybody who is attached and can show one; return how many did. Who fails is left out."""
+        shows = [show for one in self._interactors if callable(show := getattr(one, "notify", None))]
+        shown = await asyncio.gather(*(self._show_notice(show, notice) for show in shows))
+        return sum(shown)
+
+    async def _show_notice(self, show: Callable[[Notice], Awaitable[None]], notice: Notice) -> bool:
+        # A window that was closed must not fail the work that it would have shown something about.
+        with suppress(Exception, reason="an interactor did not show a notice", runtime=self.runtime) as failed:
+            await asyncio.wait_for(show(notice), _SHOW_S)
+        return failed.fault is None
 
     @property
     def is_attended(self) -> bool:

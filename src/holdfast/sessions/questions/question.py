@@ -23,6 +23,7 @@ __all__ = [
     "Answer",
     "Interactor",
     "Kind",
+    "Notice",
     "Outcome",
     "Question",
     "automatic_answer",
@@ -88,6 +89,20 @@ class Answer(msgspec.Struct, frozen=True):
         return f"Answer(outcome={self.outcome!r})"
 
 
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a person should know, as an `Interactor` with a method `notify` gets it. Nobody has to answer.
+
+    class Console:
+        async def notify(self, notice: Notice) -> None:
+            print(notice.text)
+    """
+
+    session: str
+    text: str
+    fault: Fault | None = None
+    """What happened, if it is about a failure."""
+
+
 class Interactor(Protocol):
     """Somebody who can answer: a terminal, a window, a chat.
 
@@ -95,7 +110,8 @@ class Interactor(Protocol):
             async def ask(self, question: Question) -> Answer:
                 return Answer(await read_line(question.prompt))
 
-    `ask` is cancelled if somebody else answers first. If it raises, the others are still asked.
+    `ask` is cancelled if somebody else answers first. If it raises, the others are still asked. It may also have a method
+    `async def notify(self, notice: Notice) -> None`, which shows what `Session.notify` says.
     """
 
     async def ask(self, question: Question) -> Answer:
