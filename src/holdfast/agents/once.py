@@ -172,7 +172,7 @@ class InSession:
 def _as_step(call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]) -> Callable[..., Any]:
     """Return the call as the function of a step, under the tool's name and with its effect."""
 
-    async def made(**_: Any) -> dict[str, Any]:
+    async def made(**_: Any) -> Any:
         result = await run()
         fault = result.fault
         if fault is not None and fault.maybe_executed and tool is not None and tool.contract.effect == "unsafe":

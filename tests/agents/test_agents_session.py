@@ -1,0 +1,444 @@
+"""An agent in a session: killed or cancelled anywhere it goes on, pays for nothing twice, and repeats no unsafe call."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import textwrap
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents_kit import Scripted, World
+
+from holdfast import NOT_HAPPENED, Agent, Happened, HoldfastError, Session, tool
+from holdfast.agents import Done, Text, ToolReturned
+from holdfast.providers import Reply, ToolCall
+from holdfast.sessions.questions.question import Answer
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.provider import Turn
+from holdfast.testing.provider.replies import ToolCall as Call
+
+
+class Stop(BaseException):
+    """The process ends here."""
+
+
+def results(sent: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        block
+        for message in sent["messages"]
+        if message["role"] == "user"
+        for block in message["content"]
+        if block["type"] == "tool_result"
+    ]
+
+
+def accepts(sent: dict[str, Any]) -> bool:
+    """Whether the Messages API takes this conversation: each call has one result, in order, in the next message."""
+    for message, following in zip(sent["messages"], [*sent["messages"][1:], None], strict=True):
+        called = [block["id"] for block in message["content"] if block["type"] == "tool_use"]
+        answered = [] if following is None else [
+            block["tool_use_id"] for block in following["content"] if block["type"] == "tool_result"
+        ]  # fmt: skip
+        if called != answered:
+            return False
+    return True
+
+
+class Machine:
+    """A tool whose process can be ended in the middle of a call."""
+
+    def __init__(self) -> None:
+        self.paid: list[int] = []
+        self.dies = False
+
+    async def pay(self, amount: int) -> str:
+        """Pay."""
+        self.paid.append(amount)
+        if self.dies:
+            raise Stop
+        return f"paid {amount}"
+
+    def tool(self, **more: Any) -> Any:
+        pay = self.pay
+
+        @tool(effect="unsafe", name="pay", **more)
+        async def pay_(amount: int) -> str:
+            """Pay."""
+            return await pay(amount)
+
+        return pay_
+
+
+def start(world: World, store: Any, agent: Any, prompt: str = "pay 5", **more: Any) -> Any:
+    """Run the program once: open the session, and let the agent work."""
+
+    async def main() -> Any:
+        async with world.session(store, **more) as session:
+            return await agent.run(prompt, session=session)
+
+    return world.run(main())
+
+
+def test_a_finished_turn_is_not_repeated_and_the_next_run_continues_the_conversation():
+    world, store = World("Hello Ann.", "You are Ann."), MemoryStore()
+    agent = world.agent()
+
+    async def main() -> None:
+        async with world.session(store) as session:
+            await agent.run("I am Ann.", session=session)
+        async with world.session(store) as session:
+            reply = await agent.run("Who am I?", session=session)
+            assert reply.text == "You are Ann."
+            assert reply.session == "s"
+
+    world.run(main())
+    texts = [[block["text"] for block in message["content"]] for message in world.sent[1]["messages"]]
+    assert texts == [["I am Ann."], ["Hello Ann."], ["Who am I?"]]
+
+
+def test_G1_a_call_cut_midway_has_the_typed_result_unknown_and_is_not_repeated():
+    machine, store = Machine(), MemoryStore()
+    world = World(Turn(tool="pay", arguments={"amount": 5}), "Please check whether it was paid.")
+    agent = world.agent(machine.tool())
+    machine.dies = True
+    with pytest.raises(Stop):
+        start(world, store, agent)
+    machine.dies = False
+    reply = start(world, store, agent)
+    assert reply.text == "Please check whether it was paid."
+    assert machine.paid == [5]
+    # The first answer is stored, so it is not paid for again.
+    assert world.received == 2
+    (result,) = results(world.sent[1])
+    assert result["is_error"]
+    assert "TOOL_OUTCOME_UNKNOWN" in result["content"]
+    assert all(accepts(sent) for sent in world.sent)
+
+
+def test_G1_what_the_model_was_told_about_an_unknown_outcome_stays_so():
+    """A later start must not verify again and run the tool behind the model's back."""
+    machine, store = Machine(), MemoryStore()
+    found: list[Any] = []
+
+    async def verify(key: str, amount: int) -> Any:
+        return found[-1] if found else ValueError
+
+    broken = Reply(calls=(ToolCall(id="1", name="pay", arguments={"amount": 5}),), stop="tools")
+    model = Scripted(broken, Stop_as_error(), "Done.")
+    world = World()
+    agent = world.agent(machine.tool(verify=verify), model=model)
+    machine.dies = True
+    with pytest.raises(Stop):
+        start(world, store, agent)
+    machine.dies = False
+    with pytest.raises(RuntimeError):
+        start(world, store, agent)
+    found.append(NOT_HAPPENED)
+    assert start(world, store, agent).text == "Done."
+    assert machine.paid == [5]
+
+
+def Stop_as_error() -> Exception:
+    return RuntimeError("the provider broke")
+
+
+@pytest.mark.parametrize(("verdict", "paid"), [(Happened("receipt 7"), [5]), (NOT_HAPPENED, [5, 5])])
+def test_G1_verify_settles_a_call_that_was_cut(verdict: Any, paid: list[int]):
+    machine, store = Machine(), MemoryStore()
+    keys: list[str] = []
+
+    async def verify(key: str, amount: int) -> Any:
+        keys.append(key)
+        assert amount == 5
+        return verdict
+
+    world = World(Turn(tool="pay", arguments={"amount": 5}), "Done.")
+    agent = world.agent(machine.tool(verify=verify))
+    machine.dies = True
+    with pytest.raises(Stop):
+        start(world, store, agent)
+    machine.dies = False
+    assert start(world, store, agent).text == "Done."
+    assert machine.paid == paid
+    (result,) = results(world.sent[1])
+    assert result["content"] == ("receipt 7" if len(paid) == 1 else "paid 5")
+    assert not result.get("is_error")
+    assert keys
+
+
+def test_G1_a_person_who_is_attached_says_whether_a_cut_call_happened():
+    machine, store = Machine(), MemoryStore()
+    seen: list[str] = []
+
+    class Ann:
+        name = "ann"
+
+        async def ask(self, question: Any) -> Answer:
+            seen.append(question.prompt)
+            return Answer("It happened" if question.kind == "Select" else "receipt 9")
+
+    world = World(Turn(tool="pay", arguments={"amount": 5}), "Done.")
+    agent = world.agent(machine.tool())
+    machine.dies = True
+    with pytest.raises(Stop):
+        start(world, store, agent, mode="yolo")
+    machine.dies = False
+    assert start(world, store, agent, mode="yolo", interactors=[Ann()]).text == "Done."
+    assert machine.paid == [5]
+    assert results(world.sent[1])[0]["content"] == "receipt 9"
+    assert "Did it happen?" in seen[0]
+
+
+def test_a_read_that_was_cut_runs_again_and_those_that_ended_do_not():
+    ran: list[int] = []
+    dies = True
+
+    @tool(effect="read")
+    async def look(n: int) -> int:
+        """Look."""
+        ran.append(n)
+        if n == 2 and dies:
+            await asyncio.sleep(1)
+            raise Stop
+        return n
+
+    world, store = World(Turn(calls=tuple(Call("look", {"n": n}) for n in range(3))), "Done."), MemoryStore()
+    agent = world.agent(look)
+    with pytest.raises(Stop):
+        start(world, store, agent)
+    dies = False
+    assert start(world, store, agent).text == "Done."
+    assert sorted(ran) == [0, 1, 2, 2]
+    assert [result["content"] for result in results(world.sent[1])] == ["0", "1", "2"]
+    assert world.received == 2
+
+
+def test_a_failed_result_that_the_model_knows_is_not_tried_again_after_a_crash():
+    ran = 0
+
+    @tool(effect="unsafe")
+    async def deploy() -> str:
+        """Deploy."""
+        nonlocal ran
+        ran += 1
+        raise ValueError("the plan is not approved")
+
+    call = Reply(calls=(ToolCall(id="1", name="deploy", arguments={}),), stop="tools")
+    model = Scripted(call, RuntimeError("the provider broke"), "I cannot deploy.")
+    world, store = World(), MemoryStore()
+    agent = world.agent(deploy, model=model)
+    with pytest.raises(RuntimeError):
+        start(world, store, agent)
+    assert start(world, store, agent).text == "I cannot deploy."
+    assert ran == 1
+    assert "the plan is not approved" in model.requests[-1].messages[-1].text
+
+
+def test_G21_a_cancelled_run_leaves_its_turn_in_flight_and_the_next_start_goes_on():
+    started = 0
+
+    @tool(effect="read")
+    async def slow() -> str:
+        """Wait."""
+        nonlocal started
+        started += 1
+        if started == 1:
+            await asyncio.sleep(60)
+        return "fine"
+
+    world, store = World(Turn(tool="slow"), "Done."), MemoryStore()
+    agent = world.agent(slow)
+
+    async def main() -> Any:
+        async def work() -> None:
+            async with world.session(store) as session:
+                await agent.run("go", session=session)
+
+        task = asyncio.ensure_future(work())
+        await asyncio.sleep(5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        # The lease is free at once, and the turn waits.
+        async with world.session(store) as session:
+            assert session.in_flight == 1
+            reply = await agent.run("go", session=session)
+            assert session.in_flight is None
+            return reply
+
+    assert world.run(main()).text == "Done."
+    assert world.received == 2
+
+
+def test_inside_a_turn_of_the_application_the_run_belongs_to_that_turn():
+    world, store = World("One.", "Two."), MemoryStore()
+    agent = world.agent()
+
+    async def main() -> None:
+        async with world.session(store) as session:
+            async with session.turn("both"):
+                first = await agent.run("first", session=session)
+                second = await agent.run("second", session=session)
+            assert (first.text, second.text) == ("One.", "Two.")
+            assert session.in_flight is None
+
+    world.run(main())
+    assert len(world.sent[1]["messages"]) == 3
+
+
+def test_a_turn_that_failed_is_not_remembered():
+    model = Scripted("Hello.", RuntimeError("broken"), "Fine.")
+    world, store = World(), MemoryStore()
+    agent = world.agent(model=model)
+
+    async def main() -> None:
+        async with world.session(store) as session:
+            await agent.run("one", session=session)
+            with pytest.raises(RuntimeError):
+                await agent.run("two", session=session)
+            await agent.run("three", session=session)
+
+    world.run(main())
+    assert [message.text for message in model.requests[-1].messages] == ["one", "Hello.", "three"]
+
+
+def test_the_history_grows_by_what_a_turn_adds():
+    """Each turn writes about as much as the one before: the conversation is not stored again with each turn."""
+    world, store = World(), MemoryStore()
+    agent = world.agent(model=Scripted("x" * 500))
+    sizes: list[int] = []
+
+    async def main() -> None:
+        async with world.session(store) as session:
+            for n in range(40):
+                await agent.run(f"turn {n}", session=session)
+                entries = await store.read("s", after=0, limit=100_000)
+                sizes.append(sum(len(bytes(entry.body)) for entry in entries))
+
+    world.run(main())
+    added = [after - before for before, after in pairwise(sizes)]
+    assert max(added[5:]) < 1.5 * min(added[5:])
+
+
+def test_a_stream_that_is_continued_yields_what_is_stored_and_then_goes_on():
+    machine, store = Machine(), MemoryStore()
+    world = World(Turn(text="I pay.", calls=(Call("pay", {"amount": 5}),)), "Check it.")
+    agent = world.agent(machine.tool())
+
+    async def read() -> list[Any]:
+        async with world.session(store) as session, agent.stream("pay 5", session=session) as parts:
+            return [part async for part in parts]
+
+    machine.dies = True
+    with pytest.raises(Stop):
+        world.run(read())
+    machine.dies = False
+    parts = world.run(read())
+    assert "".join(part.text for part in parts if isinstance(part, Text)) == "I pay.Check it."
+    assert [part.fault.code for part in parts if isinstance(part, ToolReturned)] == ["TOOL_OUTCOME_UNKNOWN"]
+    assert isinstance(parts[-1], Done)
+    assert machine.paid == [5]
+
+
+PROGRAM = textwrap.dedent(
+    """
+    import asyncio, os, signal, sys
+    from holdfast import Agent, Session, tool
+    from holdfast.providers import Offers, Reply, ToolCall
+
+    class Model:
+        name, offers = "own/model", Offers()
+
+        async def exchange(self, request):
+            return Reply(calls=(ToolCall(id="toolu_1", name="pay", arguments={"amount": 5}),), stop="tools")
+
+        def stream(self, request, *, after_first="raise"):
+            raise NotImplementedError
+
+    @tool(effect="unsafe")
+    async def pay(amount: int) -> str:
+        "Pay."
+        with open(sys.argv[2], "a") as ledger:
+            ledger.write(f"{amount}\\n")
+        if sys.argv[3] == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        print("waiting", flush=True)
+        await asyncio.sleep(60)
+
+    async def main():
+        async with Session.open("s", store=f"sqlite:{sys.argv[1]}") as session:
+            await Agent("payer", Model(), [pay]).run("pay 5", session=session)
+
+    asyncio.run(main())
+    """
+)
+
+
+def program(folder: Path, how: str) -> list[str]:
+    return [sys.executable, "-c", PROGRAM, str(folder / "s.db"), str(folder / "ledger"), how]
+
+
+def resume(world: World, folder: Path) -> Any:
+    """Start again, in this process and in real time, with the real SDK."""
+
+    @tool(effect="unsafe")
+    async def pay(amount: int) -> str:
+        """Pay."""
+        raise AssertionError("it must not run twice")
+
+    async def main() -> Any:
+        async with Session.open("s", store=f"sqlite:{folder / 's.db'}") as session:
+            assert session.in_flight == 1
+            return await Agent("payer", world.model(), [pay]).run("pay 5", session=session)
+
+    return asyncio.run(main())
+
+
+def test_G1_a_process_killed_between_a_call_and_its_result_resumes_with_a_valid_request(tmp_path: Path):
+    killed = subprocess.run(program(tmp_path, "die"), capture_output=True, check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    # The provider plays its second turn, because the conversation has one answer.
+    world = World("never", "I do not know whether it was paid.")
+    assert resume(world, tmp_path).text == "I do not know whether it was paid."
+    assert world.received == 1
+    (sent,) = world.sent
+    assert accepts(sent)
+    assert "TOOL_OUTCOME_UNKNOWN" in results(sent)[0]["content"]
+    assert (tmp_path / "ledger").read_text() == "5\n"
+
+
+def test_G21_ctrl_c_releases_the_lease_and_the_next_start_goes_on(tmp_path: Path):
+    with subprocess.Popen(program(tmp_path, "wait"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"waiting\n"
+        # While it works, a second process is refused.
+        world = World("never", "Unknown.")
+        with pytest.raises(HoldfastError) as caught:
+            resume(world, tmp_path)
+        assert caught.value.fault.code == "SESS_LEASE_LOST"
+        running.send_signal(signal.SIGINT)
+        running.wait(30)
+    assert resume(world, tmp_path).text == "Unknown."
+    assert world.received == 1
+    assert (tmp_path / "ledger").read_text() == "5\n"
+
+
+def test_G22_a_second_process_on_the_session_is_refused():
+    """The refusal is the session's own: the agent makes no request."""
+    world, store = World("fine"), MemoryStore()
+    agent = world.agent()
+
+    async def main() -> None:
+        async with world.session(store):
+            with pytest.raises(HoldfastError) as caught:
+                async with Session.open("s", store=store, runtime=world.runtime) as second:
+                    await agent.run("go", session=second)
+            assert caught.value.fault.code == "SESS_LEASE_LOST"
+
+    world.run(main())
+    assert world.received == 0
