@@ -84,6 +84,8 @@ _fields: dict[str, st.SearchStrategy] = {
     "window": _seconds,
     "child_only": st.booleans(),
     "server": _texts,
+    "usd": st.none() | _seconds,
+    "why": _texts,
 }
 
 

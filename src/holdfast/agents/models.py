@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies.models.prices import LIST_PRICES
+from holdfast.policies.models.prompt_cache import USD_PER_SECOND
 from holdfast.providers.anthropic import anthropic_model
 from holdfast.providers.chain import ModelChain
 from holdfast.providers.offers import offers_of
@@ -49,6 +50,7 @@ def model_of(
     *,
     consent: Consent = "configured",
     policy: Policy | None = None,
+    usd_per_second: float | None = USD_PER_SECOND,
     runtime: Runtime | None = None,
 ) -> Model:
     """Return the model of a name, or the chain of models of several names. A `Model` is returned as it is.
@@ -57,6 +59,8 @@ def model_of(
     `claude-haiku`, `claude-opus` and `claude-sonnet` are the current models of these families. The keys are read from
     `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` and `XAI_API_KEY`, other addresses from `ANTHROPIC_BASE_URL`, `OPENAI_BASE_URL` and
     `XAI_BASE_URL`, when the first request is sent.
+
+    `consent`, and `usd_per_second`, which a second of waiting for a warm prompt cache is worth, are those of `ModelChain`.
 
     A name that is not known raises `InvalidError` with similar names. The first request raises `MissingExtraError` if the
     provider's package is not installed, and `HoldfastError` (`AUTH_FAILED`) if there is no key.
@@ -72,7 +76,9 @@ def model_of(
     if not isinstance(given, Sequence) or not given:
         raise InvalidError.at("model", "a name, a Model, or a list of names and Models", given)
     models = [model_of(one, policy=policy, runtime=runtime) for one in given]
-    return models[0] if len(models) == 1 else ModelChain(models, consent=consent, runtime=runtime)
+    if len(models) == 1:
+        return models[0]
+    return ModelChain(models, consent=consent, usd_per_second=usd_per_second, runtime=runtime)
 
 
 @asynccontextmanager

@@ -172,7 +172,7 @@ class LogLines:
             return f"{_name(event)} waits {event.delay:.1f} s for {WAITS_FOR[event.fault.code]} ({code}){left}"
         return (
             f"{_name(event)}: attempt {event.attempt}{of} failed ({code}); "
-            f"next attempt in {event.delay:.1f} s{hint}{left}"
+            f"next attempt in {event.delay:.1f} s{hint}{left}{_weighed(event.why)}"
         )
 
     def _repaired(self, event: Repaired) -> str:
@@ -182,7 +182,8 @@ class LogLines:
     def _fallback(self, event: Fallback | AgentFallback) -> str:
         if event.fault is not None:
             self._remember(event, event.fault.code)
-        return f"{_name(event)} falls back from {event.from_} to {event.to}{_because_of(event.fault)}"
+        because = f"{_because_of(event.fault)}{_weighed(event.why)}"
+        return f"{_name(event)} falls back from {event.from_} to {event.to}{because}"
 
     def _recovered(self, event: Recovered) -> str:
         failures = self._failures.take(event.run)
@@ -351,6 +352,10 @@ def _because(code: str | None) -> str:
 
 def _because_of(fault: Fault | None) -> str:
     return "" if fault is None else _because(fault.code)
+
+
+def _weighed(why: str) -> str:
+    return f"; {why}" if why else ""
 
 
 def _counted(failures: _Failures | None) -> str:

@@ -101,6 +101,9 @@ class Retry(_Record, frozen=True, kw_only=True, tag="retry"):
     left: float | None = None
     """Seconds until the deadline. None: there is none."""
 
+    why: str = ""
+    """Why it waits instead of falling back, where both were weighed: a warm prompt cache is worth the wait."""
+
     # Existing programs read the attribute by the name that JSON still has.
     @property
     def asked(self) -> bool:
@@ -137,6 +140,10 @@ class Fallback(_Record, frozen=True, kw_only=True, tag="fallback", rename={"from
     to: str
     fault: Fault | None = None
     """Why."""
+    usd: float | None = None
+    """What the prompt costs more there than here with its warm cache; None: unknown."""
+    why: str = ""
+    """How the costs were weighed; empty if nothing was."""
 
 
 # Separate from Fallback: another agent has other tools and other costs.
@@ -146,6 +153,10 @@ class AgentFallback(_Record, frozen=True, kw_only=True, tag="agent-fallback", re
     from_: str
     to: str
     fault: Fault | None = None
+    usd: float | None = None
+    """What it costs more than the one before; None: unknown."""
+    why: str = ""
+    """How the costs were weighed; empty if nothing was."""
 
 
 class Degraded(_Record, frozen=True, kw_only=True, tag="degraded"):

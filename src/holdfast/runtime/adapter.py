@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from holdfast.faults import Fault
     from holdfast.policies.decide import GiveUp, Retry
+    from holdfast.policies.models.prompt_cache import Weighed
     from holdfast.runtime.operation import Operation
     from holdfast.runtime.plan import Plan
 
@@ -60,6 +61,10 @@ class Adapter:
     def reported(self, value: object) -> object:
         """Return the part of an answer that reports its usage in a known form."""
         return value
+
+    def weighed(self, fault: Fault) -> Weighed | None:  # noqa: ARG002 - the default ignores it
+        """Return what the integration has weighed after a failure, for the event about it; None: nothing."""
+        return None
 
     def succeeded(self, op: Operation, value: object) -> None:
         """React to a good answer. `value` is the answer, or what a stream reports about itself; None: nothing."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code, Fault
     from holdfast.policies.decide import Retry as RetryDecision
+    from holdfast.policies.models.prompt_cache import Weighed
     from holdfast.runtime.operation import Operation
     from holdfast.runtime.plan import Plan
 else:
@@ -131,6 +132,7 @@ def retry(op: Operation, fault: Fault, decision: RetryDecision) -> None:
                 fault=fault,
                 requested=decision.requested,
                 left=None if op.deadline is None else op.deadline - op.plan.monotonic(),
+                why="" if (weighed := _weighed(op, fault)) is None else weighed.why,
             )
         )
 
@@ -245,7 +247,23 @@ def fell_back(
     """Report that the next step of a chain is called."""
     bus = op.plan.runtime.bus
     if bus.wants(event):
-        bus.emit(event(at=_now(op), run=op.run, operation=op.plan.name, from_=primary, to=step, fault=fault))
+        weighed = _weighed(op, fault)
+        bus.emit(
+            event(
+                at=_now(op),
+                run=op.run,
+                operation=op.plan.name,
+                from_=primary,
+                to=step,
+                fault=fault,
+                usd=None if weighed is None else weighed.usd,
+                why="" if weighed is None else weighed.why,
+            )
+        )
+
+
+def _weighed(op: Operation, fault: Fault) -> Weighed | None:
+    return None if op.adapter is None else op.adapter.weighed(fault)
 
 
 def account(op: Operation, fault: Fault, reason: Reason) -> str:

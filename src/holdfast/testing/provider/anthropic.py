@@ -113,7 +113,7 @@ def _message(reply: Reply, request: Request, number: int) -> dict[str, Any]:
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": {"input_tokens": reply.input_tokens, "output_tokens": 1},
+        "usage": _usage(reply, 1),
     }
 
 
@@ -124,11 +124,23 @@ def _stop_reason(reply: Reply) -> str:
 def _whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "text", "text": reply.text}] if reply.has_text else []
     content += [_opening_call(call, number) | {"input": call.json} for call in reply.calls]
-    usage = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
     return _message(reply, request, number) | {
         "content": content,
         "stop_reason": _stop_reason(reply),
-        "usage": usage,
+        "usage": _usage(reply, reply.output_tokens),
+    }
+
+
+def _usage(reply: Reply, output: int) -> dict[str, int]:
+    if reply.cached is None or not any(reply.cached):
+        return {"input_tokens": reply.input_tokens, "output_tokens": output}
+    # Tokens that were read from the cache or stored in it are not counted as input.
+    beside = max(0, reply.input_tokens - sum(reply.cached))
+    return {
+        "input_tokens": beside,
+        "cache_creation_input_tokens": reply.cached.written,
+        "cache_read_input_tokens": reply.cached.read,
+        "output_tokens": output,
     }
 
 

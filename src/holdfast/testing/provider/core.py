@@ -22,6 +22,7 @@ from holdfast.testing.provider.dialect import JSON, as_json
 from holdfast.testing.provider.faults import Answer, Body, send, send_error
 from holdfast.testing.provider.http import Act, Data, Ending, Head, Plan
 from holdfast.testing.provider.limits import Admission, Limit, Limits, Standing, read_limit
+from holdfast.testing.provider.prompt_cache import PromptCache
 from holdfast.testing.provider.replies import reply_to
 from holdfast.testing.provider.resources import Call, MissingError, Storage
 from holdfast.testing.provider.routes import dialect_of, locate
@@ -151,6 +152,7 @@ class Provider:
         self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         """The last requests, whole."""
         self._storage = Storage()
+        self._prompts = PromptCache()
         self._limits = Limits((*self._own, *self._playback.script.limits))
         self._first: float | None = None
         self._minute = (0.0, 0)
@@ -210,6 +212,7 @@ class Provider:
         step = self._playback.next(answer.request, at)
         if step.plan is None:
             self.counters.answered += 1
+            answer.reply = answer.reply._replace(cached=self._prompts.use(answer.request, answer.wall))
             self._remember(answer)
             return send(answer)
         self.counters.injected[step.name] += 1

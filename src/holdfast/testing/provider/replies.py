@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODES",
+    "Cached",
     "Calls",
     "Prompt",
     "Reply",
@@ -127,12 +128,21 @@ class WrittenCall(NamedTuple):
         return msgspec.Raw(self.arguments.encode())
 
 
+class Cached(NamedTuple):
+    """The tokens of a prompt that were read from the cache, and those that were stored in it."""
+
+    read: int = 0
+    written: int = 0
+
+
 class Reply(NamedTuple):
     """The content of an answer: a text, the calls of tools, or both."""
 
     text: str
     calls: tuple[WrittenCall, ...]
     input_tokens: int
+    cached: Cached | None = None
+    """What of the prompt came from the cache, and what was stored there; None: no cache was used."""
 
     @property
     def has_text(self) -> bool:
