@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.actors.ref import Ref
     from holdfast.actors.supervisor import Supervisor
     from holdfast.agents.agent import Agent
+    from holdfast.agents.command import CommandAgent
     from holdfast.faults import (
         CODES,
         Attempt,
@@ -84,6 +85,7 @@ __all__ = [
     "Circuit",
     "CircuitOpenError",
     "Code",
+    "CommandAgent",
     "DeadlineError",
     "Err",
     "Fault",
@@ -134,6 +136,7 @@ _HOMES = (
         "GaveUpError": "holdfast.actors.errors",
         "Ref": "holdfast.actors.ref",
         "Supervisor": "holdfast.actors.supervisor",
+        "CommandAgent": "holdfast.agents.command",
         "Budget": "holdfast.runtime.budget",
         "Changed": "holdfast.policies.repair",
         "RecoveryWarning": "holdfast.runtime.recovery_warnings",

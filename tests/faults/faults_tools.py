@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import Fault, HoldfastError, tool
+from holdfast import CommandAgent, Fault, HoldfastError, tool
 from holdfast.mcp import Servers
 from holdfast.runtime import fault_of
 from holdfast.tools import ProcessError, Toolbox, run
@@ -37,3 +37,8 @@ def server_is_not_registered() -> Fault:
     except HoldfastError as error:
         return fault_of(error)
     raise AssertionError
+
+
+def command_line_agent_fails() -> Fault:
+    agent = CommandAgent(["bash", "-c", "echo 'it is odd' >&2; exit 3"])
+    return asyncio.run(agent.outcome("hello")).fault

@@ -368,6 +368,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TASK_TURNS_EXHAUSTED", lambda: from_text("agents.exceptions.MaxTurnsExceeded: Max turns (10) exceeded")),
     ("TASK_LOOP_BOUND", lambda: from_text("langgraph.errors.GraphRecursionError: Recursion limit of 25 reached without hitting a stop condition.")),
     ("ACTOR_CLI_NETWORK", lambda: from_process(1, "API Error: Connection error. (fetch failed)")),
+    ("ACTOR_CLI_ERROR", faults_tools.command_line_agent_fails),
     ("CIRCUIT_OPEN", faults_recoveries.circuit_is_open),
     ("SYS_DEADLINE_EXCEEDED", faults_recoveries.deadline_passes),
     ("PROVIDER_STREAM_STALLED", faults_recoveries.stream_falls_silent),

@@ -3,6 +3,7 @@
 agent          `Agent`: a model with tools in a loop; loop, decide, once: how it works and how it decides
 reply, parts   what agents return, at once or in parts
 kind           what every kind of agent can do
+command        command-line agents: `CommandAgent(["claude", …])`
 models         models by name: `model_of("claude-sonnet")`
 function       any function as an agent
 roles          an agent with understudies, and the roles of a program by name
@@ -16,6 +17,8 @@ from holdfast._lazy import loader
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.agents.agent import Agent
+    from holdfast.agents.command import CommandAgent
+    from holdfast.agents.command_faults import CommandError, CommandTimeoutError
     from holdfast.agents.function import FunctionAgent
     from holdfast.agents.hooks import Hooks
     from holdfast.agents.kind import AnyAgent
@@ -41,6 +44,9 @@ __all__ = [
     "AgentReply",
     "AnyAgent",
     "Asking",
+    "CommandAgent",
+    "CommandError",
+    "CommandTimeoutError",
     "Compacted",
     "Done",
     "FellBack",
@@ -61,6 +67,9 @@ _HOMES = dict.fromkeys(__all__, "holdfast.agents.parts") | {
     "Agent": "holdfast.agents.agent",
     "AgentReply": "holdfast.agents.reply",
     "AnyAgent": "holdfast.agents.kind",
+    "CommandAgent": "holdfast.agents.command",
+    "CommandError": "holdfast.agents.command_faults",
+    "CommandTimeoutError": "holdfast.agents.command_faults",
     "FunctionAgent": "holdfast.agents.function",
     "Hooks": "holdfast.agents.hooks",
     "Role": "holdfast.agents.roles",

@@ -12,7 +12,7 @@ from holdfast.events import BudgetWarning
 from holdfast.faults import BudgetError, InvalidError
 from holdfast.policies.budget import Ledger, Left, Limits, Spend
 from holdfast.policies.models.prices import LIST_PRICES, Prices
-from holdfast.policies.models.usage import model_of, usage_of
+from holdfast.policies.models.usage import cost_of, model_of, usage_of
 from holdfast.runtime.ambient import AMBIENT, in_force, on_clock
 from holdfast.runtime.runtime import Runtime, default_runtime
 
@@ -233,7 +233,9 @@ class Budget:
                 ledger.charge(unknown=1, recovery=again)
             else:
                 model = model_of(answer)
-                cost = self._prices.cost(model, usage)
+                # An answer that knows its cost knows it better than a table of list prices.
+                reported = cost_of(answer)
+                cost = self._prices.cost(model, usage) if reported is None else reported
                 if cost is None:
                     ledger.note_unpriced(model or "")
                 ledger.charge(usd=cost, tokens=usage.total, settled=1, unknown=int(cost is None), recovery=again)

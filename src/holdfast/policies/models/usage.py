@@ -12,7 +12,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Usage", "model_of", "usage_of"]
+__all__ = ["Usage", "cost_of", "model_of", "usage_of"]
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -53,6 +53,12 @@ def model_of(result: Any) -> str | None:
     """Return the name of the model that answered, as the response gives it; None: unknown."""
     names = (_get(result, name) for name in ("model", "model_version", "modelVersion"))
     return next((name for name in names if isinstance(name, str) and name), None)
+
+
+def cost_of(result: Any) -> float | None:
+    """Return the dollars that `result` itself says it cost, as the reply of a command-line agent does; None: it does not say."""
+    usd = _get(result, "usd")
+    return float(usd) if isinstance(usd, (int, float)) and not isinstance(usd, bool) and usd >= 0 else None
 
 
 def _ours(reported: Any) -> Usage | None:

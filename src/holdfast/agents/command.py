@@ -1,0 +1,236 @@
+"""`CommandAgent`: a command-line agent such as Claude Code or Codex, in a process with limits, resumed where it was cut.
+
+    from holdfast import CommandAgent
+
+    claude = CommandAgent(["claude", "-p", "--output-format", "stream-json", "--verbose"], idle=120)
+    reply = await claude.run("fix the tests")
+
+Invariant: when `run`, `outcome` or a `stream` block ends, no process of the program is alive. A program that may have done something is
+started again only if it goes on with its own conversation.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from holdfast import options
+from holdfast.agents.command_lines import FORMS, form_of
+from holdfast.agents.command_run import CommandRun
+from holdfast.agents.part_stream import Parts, PartStream
+from holdfast.faults import Err, InvalidError, Ok
+from holdfast.policies.circuit import BRIDGE
+from holdfast.policies.policy import DEFAULT_TIMEOUT, INTERACTIVE, Policy
+from holdfast.policies.profiles import ACTOR
+from holdfast.policies.target import Target
+from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.runtime import default_runtime
+from holdfast.tools.process import Command
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from holdfast.agents.command_lines import Form
+    from holdfast.agents.parts import AgentPart
+    from holdfast.agents.reply import AgentReply
+    from holdfast.faults import Outcome
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.session import Session
+    from holdfast.tools.process import RunOptions
+
+__all__ = ["CommandAgent"]
+
+Resume: TypeAlias = "Literal['auto'] | Sequence[str] | None"
+
+_PROMPT, _SESSION = "{prompt}", "{session}"
+_OUTPUT_CAP = 1_073_741_824
+_SERVICES = {"claude": "agent-sdk"}
+"""What the programs of a form depend on; others have a service of their own name."""
+
+# Document 004: one more attempt, after 2 s, at most 5 s. Its limits are the agent's own, not the policy's.
+DEFAULT_POLICY = Policy(
+    attempts=ACTOR.tries["claude-send"].attempts,
+    backoff=ACTOR.tries["claude-send"].backoff,
+    timeout=None,
+    patience=None,
+    circuit=BRIDGE,
+    wait_for_circuit=False,
+)
+
+
+class CommandAgent:
+    """A program that works on a prompt: Claude Code, Codex, or one of your own.
+
+        claude = CommandAgent(["claude", "-p", "--output-format", "stream-json", "--verbose"])
+        codex = CommandAgent(["codex", "exec", "--json"], cwd="repo")
+
+        async with Session.open("fix-42") as session:
+            reply = await claude.run("fix the tests", session=session)
+            print(reply.text, reply.usd, reply.session)
+
+    command: the program and its arguments. The prompt is written to its standard input; `"{prompt}"` as one of the arguments passes it
+        there instead, where every user of the machine can read it in the list of processes.
+    name: its name in circuits, events and messages; by default the program's.
+    start, idle, total: seconds until the first output (30), between two outputs (300), and for everything, retries included (3600).
+    form: what the program prints: `"claude"` (stream-json), `"codex"` (exec --json) or `"plain"`; `"auto"` finds it out.
+    resume: arguments that let the program go on with a conversation of its own, such as `["--resume", "{session}"]`. `"auto"`: as the
+        form does it. None: never, and a program that may have done something is not started a second time.
+    policy: attempts and delays; by default two attempts, as a person waits. A policy without a `timeout` of its own has none here.
+    cwd, env, pass_secrets: as for `run`. The keys that Claude Code and Codex need are passed on.
+    grace: seconds between SIGTERM and SIGKILL when it is stopped (5).
+
+    Wrong options raise `InvalidError`.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        *,
+        name: str | None = None,
+        start: float | None = 30.0,
+        idle: float | None = 300.0,
+        total: float | None = 3600.0,
+        form: Literal["auto", "claude", "codex", "plain"] = "auto",
+        resume: Resume = "auto",
+        policy: Policy | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        pass_secrets: Collection[str] = (),
+        grace: float = 5.0,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self._argv = _argv(command)
+        for option, seconds in (("start", start), ("idle", idle), ("total", total)):
+            options.seconds(f"command_agent.{option}", seconds, optional=True)
+        options.one_of("command_agent.form", form, ("auto", *FORMS))
+        options.name("command_agent.name", name, optional=True)
+        self.name = name or PurePath(self._argv[0]).stem
+        """Its name in circuits, events and messages."""
+        self.total = total
+        self.form: Form | None = form_of(self._argv) if form == "auto" else FORMS[form]
+        """What the program prints; None: its first line shows it."""
+        self._resume = _resume(resume)
+        self.runtime = default_runtime() if runtime is None else runtime
+        service = _SERVICES.get("" if self.form is None else self.form.name, PurePath(self._argv[0]).stem)
+        self.target = Target(agent=self.name, service=service)
+        self._policy = policy
+        secrets = () if self.form is None else self.form.secrets
+        self._options: RunOptions = {
+            "start": start,
+            "idle": idle,
+            "grace": grace,
+            "cwd": cwd,
+            "env": env,
+            "pass_secrets": (*pass_secrets, *secrets),
+        }
+        # A wrong option is found here, not when the first prompt comes.
+        self.command(self._argv, "", total)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of its runs: as given, as configured for its name, or two attempts."""
+        chosen = self._policy or self.runtime.policy_for(self.target)
+        if chosen is INTERACTIVE and self._policy is None:
+            return DEFAULT_POLICY
+        return chosen.replace(timeout=None) if chosen.timeout is DEFAULT_TIMEOUT else chosen
+
+    async def run(self, prompt: str, *, session: Session | None = None) -> AgentReply:
+        """Let the program work on the prompt and return its answer.
+
+            reply = await claude.run("fix the tests")
+
+        In a session the run is done once. If this process dies, the next call goes on with the program's own conversation, whose id is
+        stored as soon as the program prints it. Without an id `OutcomeUnknownError` is raised.
+
+        Raises `CommandError`, with the fault and all that arrived, if the program fails, answers nothing or is stopped; after a limit
+        it is a `TimeoutError` too.
+        """
+        return await CommandRun(self, _prompt(prompt), session, Parts()).reply()
+
+    async def outcome(self, prompt: str, *, session: Session | None = None) -> Outcome[AgentReply]:
+        """Do the same as `run`, and return `Ok` or `Err`. It raises only cancellations.
+
+        match await claude.outcome("fix the tests"):
+            case Ok(value=reply): ...
+            case Err(fault=fault): print(fault.for_user())
+        """
+        try:
+            return Ok(await self.run(prompt, session=session))
+        except Exception as error:  # noqa: BLE001 - any failure is the outcome
+            return Err(fault_of(error), error)
+
+    def stream(
+        self, prompt: str, *, session: Session | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[AgentPart]]:
+        """Return the work in parts, as the program tells it. The last part is `Done`; errors are raised as `run` raises them.
+
+            async with claude.stream("fix the tests") as parts:
+                async for part in parts:
+                    print(part)
+
+        Leaving the block ends the program.
+        """
+        text = _prompt(prompt)
+        return PartStream(lambda parts: CommandRun(self, text, session, parts).reply())
+
+    # --- for `CommandRun` ---
+
+    def argv(self, prompt: str) -> tuple[str, ...]:
+        """Return the command for a prompt."""
+        return tuple(prompt if part == _PROMPT else part for part in self._argv)
+
+    def resume_arguments(self, form: Form | None) -> tuple[str, ...]:
+        """Return the arguments that resume a conversation; empty if it cannot be resumed."""
+        if self._resume is not None:
+            return self._resume
+        return () if form is None else form.resume
+
+    def argv_to_resume(self, form: Form | None, session: str, prompt: str) -> tuple[str, ...]:
+        """Return the command that goes on with a conversation."""
+        more = self.resume_arguments(form)
+        base = self._argv
+        if "-" in more or _PROMPT in more:
+            # The added arguments say where the prompt comes from, so the first ones must not.
+            base = tuple(part for part in base if part not in (_PROMPT, "-"))
+        filled = {_PROMPT: prompt, _SESSION: session}
+        return tuple(filled.get(part, part) for part in (*base, *more))
+
+    def command(self, argv: tuple[str, ...], prompt: str | None, total: float | None) -> Command:
+        """Return the command as `run` starts it."""
+        # Without the guard, a program whose owner is killed would work on while the next owner resumes its conversation.
+        guarded = os.path.exists("/proc/self/environ")  # noqa: PTH110 - one look
+        given: RunOptions = {**self._options, "timeout": total, "output_cap": _OUTPUT_CAP, "guarded": guarded}
+        if prompt is not None:
+            given["input"] = prompt
+        return Command.of(argv, given)
+
+    def __repr__(self) -> str:
+        return f"CommandAgent({list(self._argv)!r}, name={self.name!r})"
+
+
+def _argv(command: Any) -> tuple[str, ...]:
+    if isinstance(command, (str, bytes)) or not command:
+        raise InvalidError.at("command_agent.command", "a list such as ['claude', '-p']", command)
+    if not all(isinstance(part, (str, os.PathLike)) for part in command):
+        raise InvalidError.at("command_agent.command", "a list of texts", command)
+    return tuple(os.fspath(part) for part in command)
+
+
+def _resume(resume: Any) -> tuple[str, ...] | None:
+    """Return the arguments that the user gave; None: as the form does it."""
+    if resume == "auto":
+        return None
+    if resume is None:
+        return ()
+    if isinstance(resume, (str, bytes)) or not all(isinstance(part, str) for part in resume) or _SESSION not in resume:
+        expected = 'arguments with the id, such as ["--resume", "{session}"], "auto" or None'
+        raise InvalidError.at("command_agent.resume", expected, resume)
+    return tuple(resume)
+
+
+def _prompt(prompt: Any) -> str:
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise InvalidError.at("command_agent.prompt", "a text that is not empty", prompt)
+    return prompt

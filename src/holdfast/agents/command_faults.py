@@ -1,0 +1,181 @@
+"""Why a run of a command-line agent failed: decided from its lines, its exit and what it printed on stderr.
+
+Invariant: nothing here does I/O. A run without an answer is always a failure, and its fault holds what arrived before.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from holdfast.classify import from_http, from_process, from_text
+from holdfast.faults import Fault, HoldfastError, Partial
+from holdfast.faults.redaction import cap
+from holdfast.runtime.secrets import process_redactor
+
+if TYPE_CHECKING:
+    from holdfast.agents.command_lines import Form, ProgramFailure, Report
+    from holdfast.faults import Code
+    from holdfast.tools.process_error import Finished
+
+__all__ = ["CommandError", "CommandTimeoutError", "command_error", "command_fault", "is_lost"]
+
+_CLASSIFIED_CHARS = 8_192
+_SHOWN_BYTES = 500
+_NETWORK_WORDS = re.compile(r"network|timeout|econnrefused", re.IGNORECASE)
+"""Words on stderr after which a run is tried once more (document 004)."""
+_GENERAL = frozenset({"TOOL_EXECUTION_FAILED", "SYS_UNKNOWN", "SYS_INTERNAL_ERROR"})
+"""Verdicts that name no cause: the program failed, and nobody recognises why."""
+_CONNECTION = frozenset({"TOOL_TIMEOUT", "ACTOR_CLI_NETWORK", "PROVIDER_STREAM_CUT", "PROVIDER_TIMEOUT"})
+_BOUNDS: dict[str, Code] = {"error_max_turns": "TASK_TURNS_EXHAUSTED", "error_max_budget_usd": "SYS_BUDGET_EXHAUSTED"}
+"""Limits that were given to the program itself, by its word for them."""
+_LIMITS = {"start": "after its start", "idle": "", "timeout": ""}
+
+
+class CommandError(HoldfastError):
+    """A command-line agent failed. `error.fault` says why, and `error.fault.partial` holds what arrived.
+
+    except CommandError as error:
+        print(error.fault.code, error.fault.context["session"], error.fault.partial)
+    """
+
+    code: ClassVar[Code] = "ACTOR_CLI_ERROR"
+
+
+class CommandTimeoutError(CommandError, TimeoutError):
+    """A command-line agent was stopped because it printed nothing, or ran, for too long.
+
+    except CommandTimeoutError as error:
+        print(error.fault.context["limit"])
+    """
+
+    code = "PROVIDER_STREAM_STALLED"
+
+
+def command_error(fault: Fault) -> CommandError:
+    """Return the error of a fault."""
+    return (CommandTimeoutError if "limit" in fault.context else CommandError)(fault)
+
+
+def command_fault(
+    report: Report,
+    form: Form,
+    finished: Finished | None,
+    stopped: Fault | None,
+    *,
+    agent: str,
+    resumes: bool,
+    now: float,
+) -> Fault | None:
+    """Return why a run failed; None if it has an answer.
+
+    stopped: the fault of a program that could not be started, or was stopped by a limit. resumes: whether the conversation can be
+    resumed, so that nothing is done twice. now: the wall clock.
+    """
+    fault = _cause(report, form, finished, stopped, now)
+    if fault is None:
+        return None
+    worked = report.worked or (not form.shows_calls and bool(report.text or report.stray))
+    # A program that was never started has done nothing, whatever the failure is.
+    was_started = stopped is None or finished is not None
+    maybe_executed = was_started and worked
+    return msgspec.structs.replace(
+        fault,
+        maybe_executed=maybe_executed,
+        retryable=_is_retried(fault, stopped) and (resumes or not maybe_executed),
+        context={**fault.context, **_facts(report, finished, agent)},
+        partial=_partial(report, finished),
+    ).masked(process_redactor())
+
+
+def is_lost(report: Report, form: Form, stderr: str) -> bool:
+    """Whether the program says that it does not know the conversation that it should resume."""
+    said = f"{report.failure.text if report.failure else ''}\n{report.stray}\n{stderr}".lower()
+    return not report.worked and any(words in said for words in form.lost)
+
+
+def _cause(report: Report, form: Form, finished: Finished | None, stopped: Fault | None, now: float) -> Fault | None:
+    if report.failure is not None:
+        # The program says it best, also if it was stopped afterwards because it did not end.
+        return _reported(report.failure, now)
+    if report.ended:
+        return None if (report.answer or "").strip() else _empty(report)
+    if stopped is not None:
+        return _limited(stopped, finished) if stopped.context.get("limit") in _LIMITS else stopped
+    assert finished is not None
+    if finished.exit_code != 0:
+        return _from_stderr(finished, report.stray, now)
+    return Fault.of("PROVIDER_STREAM_CUT", f"The program ended without the last line of its form ({form.name})")
+
+
+def _reported(failure: ProgramFailure, now: float) -> Fault:
+    text = cap(failure.text, _SHOWN_BYTES)
+    if (bound := _BOUNDS.get(failure.reason)) is not None:
+        return Fault.of(bound, f"The program stopped at a limit of its own: {text}", context={"reason": failure.reason})
+    said = failure.text[-_CLASSIFIED_CHARS:]
+    fault = from_text(said, now=now) if failure.status is None else from_http(failure.status, {}, said, now=now)
+    if fault.code in _GENERAL:
+        fault = Fault.of("ACTOR_CLI_ERROR", context={"reason": text})
+    if failure.retry_at is not None:
+        fault = msgspec.structs.replace(fault, retry_after=max(0.0, failure.retry_at - now))
+    return fault
+
+
+def _empty(report: Report) -> Fault:
+    calls = f" after {report.tool_calls} tool calls" if report.tool_calls else ""
+    return Fault.of("PROVIDER_EMPTY_RESPONSE", f"The program ended with an empty answer{calls}")
+
+
+def _limited(stopped: Fault, finished: Finished | None) -> Fault:
+    limit, seconds = str(stopped.context["limit"]), stopped.context.get("timeout_s")
+    context: dict[str, Any] = {"limit": limit, "timeout_s": seconds}
+    if finished is not None:
+        context["duration_ms"] = round(finished.took * 1000)
+    return Fault.of("PROVIDER_STREAM_STALLED", stopped.message, context=context)
+
+
+def _from_stderr(finished: Finished, stray: str, now: float) -> Fault:
+    """Classify what a program printed that failed without a line of its form that says why."""
+    text = (finished.stderr.strip() or stray)[-_CLASSIFIED_CHARS:]
+    fault = from_process(finished.exit_code, text, now=now)
+    is_network = _NETWORK_WORDS.search(text) is not None
+    context = {"reason": cap(text, _SHOWN_BYTES)} if text else {}
+    if is_network and (fault.code in _GENERAL or fault.code in _CONNECTION or fault.code.startswith("CONN_")):
+        return Fault.of("ACTOR_CLI_NETWORK", context=context)
+    if fault.code in _GENERAL:
+        return Fault.of("ACTOR_CLI_ERROR", context={**context, "exit_code": finished.exit_code})
+    return fault
+
+
+def _is_retried(fault: Fault, stopped: Fault | None) -> bool:
+    """Whether another run may help."""
+    if fault.code in {"TOOL_KILLED", "TOOL_CRASHED", "TOOL_OUT_OF_MEMORY"}:
+        # Somebody killed the program. It goes on where it was, if it can.
+        return True
+    # The limit for everything is over.
+    return fault.retryable and not (stopped is not None and stopped.context.get("limit") == "timeout")
+
+
+def _facts(report: Report, finished: Finished | None, agent: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {"agent": agent}
+    if report.session:
+        facts["session"] = report.session
+    if report.usd is not None:
+        facts["usd"] = report.usd
+    if finished is not None:
+        facts["exit_code"] = finished.exit_code
+        facts["duration_ms"] = round(finished.took * 1000)
+    return facts
+
+
+def _partial(report: Report, finished: Finished | None) -> Partial | None:
+    kept = {
+        "text": report.text,
+        "printed": report.stray,
+        "stderr": "" if finished is None else finished.stderr,
+        "toolCalls": report.tool_calls,
+    }
+    kept = {name: value for name, value in kept.items() if value}
+    return Partial(payload=kept) if kept else None

@@ -1,0 +1,125 @@
+"""What is known from the lines of a command-line agent so far, and what every reader of lines shares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from holdfast.agents.parts import AgentPart
+    from holdfast.policies.models.usage import Usage
+
+__all__ = ["LineReader", "ProgramFailure", "Report", "number", "text_of"]
+
+_STRAY_CHARS = 8_192
+"""How much text that is not part of the form is kept: its end, because a program prints last how it failed."""
+_TEXT_CHARS = 1_048_576
+"""How much of the text of an answer is kept while it arrives. The last line of most forms holds the whole answer again."""
+
+
+class ProgramFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """How the program itself says that its run failed."""
+
+    text: str
+    status: int | None = None
+    """The status of the provider's answer, if that was the failure."""
+    reason: str = ""
+    """The form's own word for it, such as `error_max_turns`."""
+    retry_at: float | None = None
+    """When a usage limit ends (wall clock)."""
+
+
+class Report:
+    """What is known about one run of a program. Readers write it; everybody else reads."""
+
+    def __init__(self) -> None:
+        self.session = ""
+        """The program's own id of the conversation."""
+        self.model = ""
+        self.turns = 0
+        self.tool_calls = 0
+        self.usage: Usage | None = None
+        self.usd: float | None = None
+        self.answer: str | None = None
+        """The whole answer, as the last line has it; None: no last line has come."""
+        self.failure: ProgramFailure | None = None
+        self.ended = False
+        """The last line of the form has come."""
+        self._text: list[str] = []
+        self._size = 0
+        self._stray = ""
+
+    @property
+    def text(self) -> str:
+        """The text of the answer that arrived."""
+        return "".join(self._text)
+
+    @property
+    def stray(self) -> str:
+        """The end of what was printed and is not part of the form, such as a sentence before a crash."""
+        return self._stray
+
+    @property
+    def worked(self) -> bool:
+        """Whether the program may have done something: it called a tool, or its form does not show such calls."""
+        return self.tool_calls > 0
+
+    def say(self, text: str) -> None:
+        """Add a piece of the answer."""
+        if self._size < _TEXT_CHARS:
+            self._text.append(text)
+            self._size += len(text)
+
+    def begin_anew(self) -> None:
+        """The pieces so far belong to an earlier message: the answer is what comes after the last tool call."""
+        self._text.clear()
+        self._size = 0
+
+    def keep(self, line: str) -> None:
+        """Keep a line that is not part of the form."""
+        self._stray = f"{self._stray}\n{line}"[-_STRAY_CHARS:].lstrip("\n")
+
+
+class LineReader:
+    """Reads the lines of one run. A form derives a class from it and reads objects; text is the same for all."""
+
+    def __init__(self) -> None:
+        self.report = Report()
+
+    def read(self, line: str) -> list[AgentPart]:
+        """Take one line and return the parts that it holds."""
+        if not line.strip():
+            return []
+        try:
+            found = msgspec.json.decode(line)
+        except (msgspec.DecodeError, RecursionError):
+            return self.read_text(line)
+        return self.read_object(found) if isinstance(found, dict) else self.read_text(line)
+
+    def read_text(self, line: str) -> list[AgentPart]:
+        """Take a line that is not a JSON object."""
+        self.report.keep(line)
+        return []
+
+    def read_object(self, found: dict[str, Any]) -> list[AgentPart]:
+        """Take a JSON object."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """The program has ended by itself, with exit code 0."""
+
+
+def number(value: Any) -> float | None:
+    """Return a number of JSON that is not negative; None for anything else."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a content that may be a text, a list of blocks, or any JSON."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        blocks = [block.get("text") for block in content if isinstance(block, dict)]
+        return "\n".join(text for text in blocks if isinstance(text, str))
+    return "" if content is None else msgspec.json.encode(content).decode()

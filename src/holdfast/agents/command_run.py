@@ -1,0 +1,320 @@
+"""One run of a command-line agent: the program is started, read, and resumed where it was cut.
+
+In a session a run has two steps. `begin` must not happen twice: it starts the program and ends as soon as the program has printed its own
+id, or its whole answer if it has no id. `finish` may be repeated: it reads the rest of the running program, or resumes the conversation
+of that id if the program is gone. So the id is stored before the program does its work, and a crash after that loses nothing.
+
+Invariant: when a run ends, however it ends, no process of the program is alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from holdfast.agents.command_faults import command_error, command_fault, is_lost
+from holdfast.agents.command_lines import FORMS, Guessing
+from holdfast.agents.parts import Retrying
+from holdfast.agents.reply import AgentReply
+from holdfast.events import Retry
+from holdfast.faults import Fault
+from holdfast.policies.models.usage import Usage
+from holdfast.runtime.ambient import AMBIENT, in_force
+from holdfast.runtime.budget import take_back_attempt
+from holdfast.runtime.operation import Operation
+from holdfast.runtime.recover import recover
+from holdfast.runtime.tool import tool
+from holdfast.tools.process import Process
+from holdfast.tools.process_error import ProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.agents.command import CommandAgent
+    from holdfast.agents.command_lines import Form, FormName, LineReader, Report
+    from holdfast.agents.part_stream import Parts
+    from holdfast.events import Event
+    from holdfast.runtime.budget import Budget
+    from holdfast.sessions.session import Session
+    from holdfast.tools.process_error import Finished
+
+__all__ = ["Begun", "CommandRun"]
+
+_EXIT_S = 5.0
+"""How long a program may live after its last line. Some hang there, and the answer is complete."""
+_AGAIN = (
+    "Your last run of this task was interrupted, perhaps before it had begun. Go on from where you stopped. Look first at what is "
+    "already done, and do not do it a second time. The task:\n\n{prompt}"
+)
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A program has begun: the id of its conversation, or its whole answer if it has no id."""
+
+    session: str = ""
+    form: str = ""
+    reply: AgentReply | None = None
+
+
+class _Live:
+    """A program that was started, and what is known about it."""
+
+    def __init__(self, process: Process, reader: LineReader, form: Form | None) -> None:
+        self.process = process
+        self.lines: AsyncIterator[str] = process.lines()
+        self.reader = reader
+        self._form = form
+        self.finished: Finished | None = None
+        self.stopped: Fault | None = None
+
+    @property
+    def report(self) -> Report:
+        return self.reader.report
+
+    @property
+    def form(self) -> Form:
+        guessed = self.reader.form if isinstance(self.reader, Guessing) else None
+        return self._form or guessed or FORMS["plain"]
+
+    def ended(self, error: ProcessError | None, finished: Finished | None) -> None:
+        self.finished = finished
+        if error is not None and (finished is None or "limit" in error.fault.context):
+            self.stopped = error.fault
+        elif finished is not None and finished.exit_code == 0:
+            self.reader.end()
+
+
+class CommandRun:
+    """One run of an agent on one prompt."""
+
+    def __init__(self, agent: CommandAgent, prompt: str, session: Session | None, parts: Parts) -> None:
+        self._agent = agent
+        self._prompt = prompt
+        self._session = session
+        self._parts = parts
+        self._began = asyncio.get_running_loop().time()
+        self._live: _Live | None = None
+        """The program that `begin` has started and `finish` reads."""
+        self._begun: Begun | None = None
+        """What `begin` returned, without a session."""
+        self._conversation = ""
+        """The id of the conversation that is resumed."""
+        self._operation: Operation | None = None
+        """The recovery around the present attempt."""
+        self._runs = 0
+        """How often the program was started."""
+        self._usage: Usage | None = None
+        self._usd: float | None = None
+
+    async def reply(self) -> AgentReply:
+        """Make the run, with retries."""
+        agent = self._agent
+        recovery = recover(agent.target, agent.policy, runtime=agent.runtime)
+        with agent.runtime.on(self._retries, Retry):
+            try:
+                return await recovery.call(self._attempt)
+            finally:
+                await self._stop()
+
+    async def _attempt(self) -> AgentReply:
+        around = AMBIENT.get()
+        self._operation = around if isinstance(around, Operation) else None
+        if self._operation is not None:
+            # Each run of the program is charged by itself: an attempt may make none, if the session has its reply.
+            take_back_attempt(self._operation)
+        name, prompt = self._agent.name, self._prompt
+        begun = await self._begin_once(name, prompt)
+        if begun.reply is not None:
+            reply = begun.reply
+        elif self._session is not None:
+            reply = await self._session.step(self.finish, name, begun.session, begun.form)
+        else:
+            reply = await self.finish(name, begun.session, begun.form)
+        if self._operation is not None and self._operation.charges is not None:
+            self._operation.charges.remember(reply)
+        return reply
+
+    async def _begin_once(self, name: str, prompt: str) -> Begun:
+        if self._session is not None:
+            return await self._session.step(self.begin, name, prompt)
+        if self._begun is None:
+            self._begun = await self.begin(name, prompt)
+        return self._begun
+
+    # --- the two steps. Their names and arguments are stored, so they never change. ---
+
+    @tool(effect="unsafe")
+    async def begin(self, agent: str, prompt: str) -> Begun:
+        """Start the program and return its id, or its answer if it has no id."""
+        del agent
+        live = self._start(self._agent.argv(prompt), prompt, self._agent.form)
+        try:
+            if await self._read_to_session(live):
+                self._live = live
+                return Begun(session=live.report.session, form=live.form.name)
+        finally:
+            # A program that has printed its id goes on while the id is stored.
+            if self._live is not live:
+                await live.process.stop()
+        return Begun(reply=self._conclude(live))
+
+    async def finish(self, agent: str, session: str, form: str) -> AgentReply:
+        """Read the rest of the running program, or let the program go on with its conversation."""
+        del agent
+        live, self._live = self._live, None
+        if live is None:
+            live = await self._resumed(self._conversation or session, FORMS.get(cast("FormName", form)))
+        else:
+            await self._read_to_end(live)
+        return self._conclude(live)
+
+    # --- the program ---
+
+    async def _resumed(self, session: str, form: Form | None) -> _Live:
+        """Let the program go on with its conversation; return it when it has ended."""
+        again = _AGAIN.replace("{prompt}", self._prompt)
+        live = self._start(self._agent.argv_to_resume(form, session, again), again, form)
+        await self._read_to_end(live)
+        if is_lost(live.report, live.form, "" if live.finished is None else live.finished.stderr):
+            # It was cut before its first request, so it has no trace of the conversation: it begins anew.
+            live = self._start(self._agent.argv(again), again, form)
+            await self._read_to_end(live)
+        return live
+
+    def _start(self, argv: tuple[str, ...], prompt: str, form: Form | None) -> _Live:
+        left = self._time_left()
+        # A prompt that is an argument is not written too: the program would read it twice.
+        text = None if prompt in argv else prompt
+        reader = Guessing() if form is None else form.reader()
+        try:
+            process = Process(self._agent.command(argv, text, left))
+        except ProcessError as error:
+            fault = self._fault(reader.report, form or FORMS["plain"], None, error.fault)
+            raise command_error(fault or error.fault) from error
+        self._runs += 1
+        if (budget := self._budget) is not None:
+            budget.attempt_begun(again=self._runs > 1)
+        return _Live(process, reader, form)
+
+    def _time_left(self) -> float | None:
+        total = self._agent.total
+        if total is None:
+            return None
+        left = self._began + total - asyncio.get_running_loop().time()
+        if left <= 0:
+            fault = Fault.of(
+                "PROVIDER_STREAM_STALLED",
+                f"{self._agent.name} did not finish within {total:g} s",
+                retryable=False,
+                context={"limit": "timeout", "timeout_s": total, "agent": self._agent.name},
+            )
+            raise command_error(fault)
+        return left
+
+    async def _read_to_session(self, live: _Live) -> bool:
+        """Read until the program has printed an id that it can be resumed with. False: it has ended without one."""
+        async for _ in self._read(live):
+            if live.report.session and self._agent.resume_arguments(live.form):
+                return not live.report.ended
+        return False
+
+    async def _read_to_end(self, live: _Live) -> None:
+        try:
+            async for _ in self._read(live):
+                pass
+        finally:
+            await live.process.stop()
+
+    async def _read(self, live: _Live) -> AsyncIterator[None]:
+        """Read the lines, pass their parts on, and note how the program ended."""
+        try:
+            async for line in live.lines:
+                for part in live.reader.read(line):
+                    self._parts.put(part)
+                await self._parts.room()
+                yield
+                if live.report.ended:
+                    await self._read_rest(live)
+                    return
+            live.ended(None, await live.process.finished())
+        except ProcessError as error:
+            live.ended(error, error.finished)
+
+    async def _read_rest(self, live: _Live) -> None:
+        """The answer is complete. Read what else the program prints before it ends, for a moment."""
+        try:
+            async with asyncio.timeout(_EXIT_S):
+                async for line in live.lines:
+                    live.reader.read(line)
+                live.finished = await live.process.finished()
+        except TimeoutError as error:
+            # It hangs, and is stopped. A limit that passes only now changes nothing: the answer is complete.
+            live.finished = error.finished if isinstance(error, ProcessError) else None
+        except ProcessError as error:
+            live.finished = error.finished
+
+    async def _stop(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            await live.process.stop()
+
+    # --- the end ---
+
+    def _conclude(self, live: _Live) -> AgentReply:
+        """Return the reply of a program that has ended, or raise why there is none."""
+        report = live.report
+        self._conversation = report.session or self._conversation
+        self._usage, self._usd = _sum(self._usage, report.usage), _sum_usd(self._usd, report.usd)
+        if (budget := self._budget) is not None:
+            budget.attempt_ended(report, again=self._runs > 1)
+            budget.charge(turns=report.turns)
+        fault = self._fault(report, live.form, live.finished, live.stopped)
+        if fault is not None:
+            raise command_error(fault)
+        return AgentReply(
+            text=report.answer or "",
+            turns=report.turns,
+            tool_calls=report.tool_calls,
+            usage=self._usage,
+            usd=self._usd,
+            model=report.model,
+            session=self._conversation,
+            agent=self._agent.name,
+        )
+
+    def _fault(self, report: Report, form: Form, finished: Finished | None, stopped: Fault | None) -> Fault | None:
+        agent = self._agent
+        resumes = bool(self._conversation and agent.resume_arguments(form))
+        now = agent.runtime.clock.wall()
+        return command_fault(report, form, finished, stopped, agent=agent.name, resumes=resumes, now=now)
+
+    @property
+    def _budget(self) -> Budget | None:
+        around = in_force(self._operation)
+        return None if around is None else around.budget
+
+    def _retries(self, event: Event) -> None:
+        operation = self._operation
+        if isinstance(event, Retry) and operation is not None and event.run == operation.run:
+            # The next run says everything anew, or goes on after it: what was said is not part of its answer.
+            part = Retrying(
+                line=event.text, attempt=event.attempt, delay=event.delay, fault=event.fault, restarts_text=True
+            )
+            self._parts.put(part)
+
+
+def _sum(first: Usage | None, second: Usage | None) -> Usage | None:
+    if first is None or second is None:
+        return first or second
+    return Usage(
+        input=first.input + second.input,
+        output=first.output + second.output,
+        cached=first.cached + second.cached,
+        written=first.written + second.written,
+    )
+
+
+def _sum_usd(first: float | None, second: float | None) -> float | None:
+    return first if second is None else second if first is None else first + second
