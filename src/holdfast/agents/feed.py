@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.agents.parts import Done, FellBack, Retrying, Text
-from holdfast.events import Fallback, Retry
+from holdfast.events import AgentFallback, Fallback, Retry
 
 if TYPE_CHECKING:
     from holdfast.agents.parts import AgentPart
@@ -58,7 +58,7 @@ class Feed:
     def follow(self) -> None:
         """Take the events of this run, from the task that calls this and those that it starts."""
         _FEED.set(self)
-        self._subscription = self._runtime.bus.subscribe(self._on_event, (Retry, Fallback))
+        self._subscription = self._runtime.bus.subscribe(self._on_event, (Retry, Fallback, AgentFallback))
 
     def _on_event(self, event: Any) -> None:
         # The handler is called in the context of the call that reports, so it knows whose call that is.
@@ -76,7 +76,7 @@ class Feed:
                         restarts_text=restarts,
                     )
                 )
-            case Fallback():
+            case Fallback() | AgentFallback():
                 self._put(FellBack(from_=event.from_, to=event.to, fault=event.fault))
 
     def read_from(self, task: asyncio.Task[Any]) -> None:
