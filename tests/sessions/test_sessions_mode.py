@@ -117,11 +117,13 @@ def test_G13_an_answer_that_comes_after_a_restart_holds_for_the_same_details_onl
     run(main())
 
 
-def test_a_record_of_a_session_is_in_its_audit_trail():
+@pytest.mark.parametrize("used", [True, False])
+def test_a_record_of_a_session_is_in_its_audit_trail_also_if_nothing_else_is_done(used):
     async def main():
         store = MemoryStore()
         async with Session.open("s", store=store) as session:
-            await session.message("hello")
+            if used:
+                await session.message("hello")
             session.audit("Approval", tool="deploy", verdict="deny")
         records = [record for record in await store.audit("session:s") if record.kind == "Approval"]
         assert [msgspec.json.decode(bytes(record.payload)) for record in records] == [

@@ -7,6 +7,8 @@ command        command-line agents: `CommandAgent(["claude", …])`
 models         models by name: `model_of("claude-sonnet")`
 function       any function as an agent
 role, roles    an agent with understudies; the roles of a program by name
+tool_calls     the tool calls of one reply, run side by side
+approval       which of them may run: envelope, grant, mode
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from holdfast._lazy import loader
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.agents.agent import Agent
+    from holdfast.agents.approval import Approval
     from holdfast.agents.command import CommandAgent
     from holdfast.agents.command_faults import CommandError, CommandTimeoutError
     from holdfast.agents.function import FunctionAgent
@@ -38,13 +41,16 @@ if TYPE_CHECKING:
     from holdfast.agents.reply import AgentReply
     from holdfast.agents.role import Role
     from holdfast.agents.roles import Roles
+    from holdfast.agents.tool_calls import CallResult, ToolCalls
 
 __all__ = [
     "Agent",
     "AgentPart",
     "AgentReply",
     "AnyAgent",
+    "Approval",
     "Asking",
+    "CallResult",
     "CommandAgent",
     "CommandError",
     "CommandTimeoutError",
@@ -59,6 +65,7 @@ __all__ = [
     "Roles",
     "Text",
     "ToolCalled",
+    "ToolCalls",
     "ToolReturned",
     "model_of",
     "opened",
@@ -75,6 +82,9 @@ _HOMES = dict.fromkeys(__all__, "holdfast.agents.parts") | {
     "Hooks": "holdfast.agents.hooks",
     "Role": "holdfast.agents.role",
     "Roles": "holdfast.agents.roles",
+    "Approval": "holdfast.agents.approval",
+    "CallResult": "holdfast.agents.tool_calls",
+    "ToolCalls": "holdfast.agents.tool_calls",
     "model_of": "holdfast.agents.models",
     "opened": "holdfast.agents.models",
 }

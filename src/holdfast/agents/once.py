@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.faults import Fault, OutcomeUnknownError
-from holdfast.policies.models.usage import Usage
+from holdfast.agents.tool_calls import CallResult
+from holdfast.faults import OutcomeUnknownError
 from holdfast.providers.messages import Reply
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.tool import ToolContract, declare
@@ -52,17 +52,6 @@ Asked: TypeAlias = Answered | Overflowed | Misread
 """How a request ended, as far as the loop can go on."""
 
 
-class CallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of a tool call: what the model gets, and what it cost if it was an agent."""
-
-    content: str
-    is_error: bool = False
-    fault: Fault | None = None
-    usage: Usage | None = None
-    usd: float | None = None
-    is_agent: bool = False
-
-
 _MARK = "holdfast.call"
 """Tells a stored result from one that `verify` or a person gave."""
 _HAPPENED, _NOT_HAPPENED, _UNKNOWN = "It happened", "It did not happen", "I do not know"
@@ -73,6 +62,10 @@ class Once(Protocol):
 
     async def request(self, number: int, ask: Callable[[], Awaitable[Asked]]) -> Asked:
         """Make the request with this number, or return how it ended before."""
+        ...
+
+    async def has_begun(self, place: str) -> bool:
+        """Whether the tool call at this place has begun, or has ended, in an earlier run of the program."""
         ...
 
     async def call(
@@ -89,6 +82,11 @@ class InMemory:
         """Make the request."""
         del number
         return await ask()
+
+    async def has_begun(self, place: str) -> bool:
+        """Nothing has begun."""
+        del place
+        return False
 
     async def call(
         self, place: str, call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]
@@ -128,6 +126,10 @@ class InSession:
         stored = await self._session.keyed(f"{self._run}/{number}").step(request)
         asked: Asked = msgspec.convert(stored, Asked)
         return asked
+
+    async def has_begun(self, place: str) -> bool:
+        """Whether the log has a start or an end of the call."""
+        return await self._session.keyed(f"{self._run}/{place}").has_begun()
 
     async def call(
         self, place: str, call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]

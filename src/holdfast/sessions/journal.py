@@ -497,6 +497,11 @@ class Journal:
             # The session's own work is saved. Its next anchor also covers these records.
             suppressed(error, "the session's audit chain was not anchored", runtime=self.runtime)
 
+    async def write_waiting(self) -> None:
+        """Write the records that wait, if there are any."""
+        if self.recorder.is_waiting:
+            await self.write()
+
     def flush(self) -> None:
         """Write the records that nothing else has written in time."""
         if self._writing:
@@ -689,6 +694,11 @@ class Recorder:
             if self._waiting is None:
                 self._waiting = []
             return self._waiting
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something waits to be written."""
+        return bool(self._waiting)
 
     def take(self) -> _Waiting:
         """Return what a commit has to write, and forget it. `put_back` it if the commit fails."""

@@ -82,6 +82,10 @@ class KeyedStep:
         """Whether the result of this key is stored: `if not await session.keyed("deploy-42").is_stored(): …`."""
         return (await self._steps()).is_stored(self._key)
 
+    async def has_begun(self) -> bool:
+        """Whether a step with this key has begun before, however it ended."""
+        return (await self._steps()).has_begun(self._key)
+
 
 class Session:
     """Work that survives a crash of its process.
@@ -772,6 +776,8 @@ class Session:
                 if self.context:
                     await self._activate()
             if self._state is not SessionState.ACTIVE:
+                # Nothing was done in it, but something may have been decided.
+                await self._journal.write_waiting()
                 return
             reason = "" if error is None else type(error).__name__
             # After an exception the turn stays in flight, and the next start of the program continues it. The context stays that

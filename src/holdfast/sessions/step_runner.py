@@ -191,6 +191,10 @@ class StepRunner:
         known = self._memory.steps_of(self.turn).get(step_name(Identity("", "", key), 1))
         return isinstance(known, StepEnded) and known.ok
 
+    def has_begun(self, key: str) -> bool:
+        """Whether the log has a start or an end of the step with this key."""
+        return step_name(Identity("", "", key), 1) in self._memory.steps_of(self.turn)
+
     def key(self, name: str) -> str:
         """Return the idempotency key of a step. It is the same in every attempt, also after a crash."""
         return key_of(self._journal.session, suffix(self.turn, name))

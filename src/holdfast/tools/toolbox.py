@@ -111,6 +111,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     fault: Fault | None = None
     """Why it failed; None if it did not."""
 
+    @classmethod
+    def failed(cls, fault: Fault) -> Answer:
+        """Return the answer for a call that failed: the shape of the fault that a model may see."""
+        shown = fault.for_model(redactor=process_redactor())
+        value = None if fault.partial is None else fault.partial.payload
+        return cls(content=_text(shown), is_error=True, fault=fault, value=value)
+
 
 class Toolbox:
     """The tools of an agent.
@@ -226,7 +233,7 @@ class Toolbox:
             case Ok(value=value):
                 return self._answered(self._tools[name], value)
             case Err(fault=fault):
-                return _failed(fault)
+                return Answer.failed(fault)
         raise AssertionError
 
     def _answered(self, tool: Tool, value: Any) -> Answer:
@@ -355,12 +362,6 @@ def _for_caller(ended: Err, tool: Tool) -> Err:
         # It raised, and nobody but its author knows what it had done by then.
         fault = msgspec.structs.replace(fault, maybe_executed=True)
     return Err(fault, error)
-
-
-def _failed(fault: Fault) -> Answer:
-    shown = fault.for_model(redactor=process_redactor())
-    value = None if fault.partial is None else fault.partial.payload
-    return Answer(content=_text(shown), is_error=True, fault=fault, value=value)
 
 
 def _text(value: Any) -> str:

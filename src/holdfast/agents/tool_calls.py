@@ -1,0 +1,368 @@
+"""`ToolCalls`: runs the tool calls of one reply of a model, several at the same time.
+
+    call ─▶ is it known? do its arguments fit? ─▶ may it run? ─▶ guards ─▶ a free place ─▶ the tool, as a durable step ─▶ result
+
+Invariant: each call has one result, and the results are in the order of the calls. A call that fails, is denied, is cancelled or times out
+has a typed result that the model can act on; it never ends the turn. A person is asked about one call at a time, in the order of the
+calls, while calls that may run are running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import msgspec
+
+from holdfast import options
+from holdfast.agents.approval import Approval, denied, propose
+from holdfast.faults import AbortedError, Fault, HoldfastError
+from holdfast.policies.models.usage import Usage
+from holdfast.providers.messages import ToolCall
+from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.secrets import process_redactor
+from holdfast.runtime.shield import wait_to_end
+from holdfast.tools.toolbox import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from holdfast.agents.approval import Decision, Grant, Proposal
+    from holdfast.sessions.session import Session
+    from holdfast.tools.toolbox import Tool, Toolbox
+
+__all__ = ["CallResult", "Execute", "Guard", "Steps", "ToolCalls"]
+
+_CONCURRENCY = 8
+_MOST_QUESTIONS = 3
+"""How often a person is asked about one call, if its arguments change while they are asked."""
+
+
+class CallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a tool call: what the model gets, and what it cost if the tool was an agent."""
+
+    id: str = ""
+    """The id of the call."""
+    name: str = ""
+    """The name of the tool."""
+    content: str
+    """What the model gets: the result, or the typed shape of the failure."""
+    is_error: bool = False
+    fault: Fault | None = None
+    """Why it failed; None if it did not."""
+    usage: Usage | None = None
+    usd: float | None = None
+    is_agent: bool = False
+
+
+Execute: TypeAlias = Callable[[ToolCall], Awaitable[CallResult]]
+"""Runs one call and returns its result. It raises only cancellations."""
+Guard: TypeAlias = Callable[[ToolCall], str | Awaitable[str | None] | None]
+"""Looks at a call that may run. A text denies it: the model gets the text."""
+Granting: TypeAlias = Callable[[ToolCall], "Grant | Awaitable[Grant | None] | None"]
+"""Returns the decision of a token that is bound to exactly this call, and uses the token up; None if there is none."""
+
+
+class Steps(Protocol):
+    """Makes the calls of a reply durable. `place` is the same for a call in every run of the program."""
+
+    async def has_begun(self, place: str) -> bool:
+        """Whether the call at this place has begun, or has ended, in an earlier run. It was allowed then."""
+        ...
+
+    async def call(
+        self, place: str, call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]
+    ) -> CallResult:
+        """Return the stored result of the call at this place; without one run it and store its result."""
+        ...
+
+
+class ToolCalls:
+    """Runs the tool calls of a model's replies.
+
+        results = await ToolCalls(toolbox).run(reply.calls)
+        messages = [ToolResult(id=each.id, text=each.content, failed=each.is_error) for each in results]
+
+    approval: what may run; by default the mode of the session that `run` gets.
+    grant: finds a token for exactly one call; it wins over the mode.
+    guards: look at each call that may run, before it runs. One that raises ends the run.
+    concurrency: the most calls that run at the same time.
+    expires: the seconds in which a person may answer; then the call is denied. By default a question waits.
+    execute: runs one call; by default `Toolbox.answer`.
+    """
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        *,
+        approval: Approval | None = None,
+        grant: Granting | None = None,
+        guards: Iterable[Guard] = (),
+        concurrency: int = _CONCURRENCY,
+        expires: float | None = None,
+        execute: Execute | None = None,
+    ) -> None:
+        options.count("tool_calls.concurrency", concurrency)
+        options.seconds("tool_calls.expires", expires, optional=True)
+        self.toolbox = toolbox
+        self.approval = approval
+        self.grant = grant
+        self.guards = tuple(guards)
+        self.concurrency = concurrency
+        self.expires = expires
+        self.execute: Execute = self._answer if execute is None else execute
+        self._replies: list[_Reply] = []
+
+    async def run(
+        self,
+        calls: Sequence[ToolCall],
+        *,
+        key: str = "",
+        session: Session | None = None,
+        steps: Steps | None = None,
+        returned: Callable[[CallResult], object] | None = None,
+    ) -> list[CallResult]:
+        """Run the calls of one reply; return their results in the order of the calls.
+
+            results = await calls.run(reply.calls, key=f"{turn}", session=session, steps=steps)
+
+        `key` names the reply, the same in every run of the program; calls have the places `key.0`, `key.1` …. `session` asks people and
+        keeps the audit trail. `steps` makes each call durable. `returned` gets each result as soon as it is there.
+
+        Raises what the session raises: SESS_NO_INTERACTOR if a person must be asked and nobody is attached (the questions are kept, and the
+        calls that may run have been run), and failures of its store. A cancellation ends all calls.
+        """
+        reply = _Reply(self, session, steps, returned)
+        self._replies.append(reply)
+        try:
+            return await reply.run([(f"{key}.{at}" if key else str(at), call) for at, call in enumerate(calls)])
+        finally:
+            self._replies.remove(reply)
+
+    def cancel(self, id: str) -> bool:  # noqa: A002 - the protocol's own name
+        """Cancel one call by its id; the others go on. Its result says that it was cancelled. Return whether it was running."""
+        return sum(reply.cancel(id) for reply in self._replies) > 0
+
+    async def _answer(self, call: ToolCall) -> CallResult:
+        answer = await self.toolbox.answer(call.name, call.arguments)
+        return CallResult(content=answer.content, is_error=answer.is_error, fault=answer.fault)
+
+
+class _Reply:
+    """The calls of one reply while they run."""
+
+    def __init__(
+        self,
+        calls: ToolCalls,
+        session: Session | None,
+        steps: Steps | None,
+        returned: Callable[[CallResult], object] | None,
+    ) -> None:
+        self._calls = calls
+        self._session = session
+        self._steps = steps
+        self._returned = returned
+        self._approval = calls.approval or Approval.of(session)
+        self._free = asyncio.Semaphore(calls.concurrency)
+        self._asking = asyncio.Lock()
+        """Held while a person is asked. It is fair, and the calls come to it in their order."""
+        self._tasks: dict[asyncio.Task[CallResult], ToolCall] = {}
+        self._cancelled: set[asyncio.Task[CallResult]] = set()
+        """Calls that were cancelled one by one."""
+
+    async def run(self, calls: Sequence[tuple[str, ToolCall]]) -> list[CallResult]:
+        tasks = [asyncio.ensure_future(self._one(place, call)) for place, call in calls]
+        self._tasks = dict(zip(tasks, (call for _, call in calls), strict=True))
+        try:
+            if tasks:
+                # Also after an error: a call that was cut off in the middle would leave its outcome unknown.
+                await asyncio.wait(tasks)
+        finally:
+            self._cancelled.clear()
+            await wait_to_end(_stop(tasks))
+        return [task.result() for task in tasks]
+
+    def cancel(self, id_: str) -> bool:
+        running = [task for task, call in self._tasks.items() if call.id == id_ and not task.done()]
+        for task in running:
+            self._cancelled.add(task)
+            task.cancel()
+        return bool(running)
+
+    async def _one(self, place: str, call: ToolCall) -> CallResult:
+        running = _Running(place, call)
+        try:
+            result = await self._result(running)
+        except asyncio.CancelledError:
+            if not self._is_alone():
+                self._audit(call, event="cancelled")
+                raise
+            result = await self._was_cancelled(running)
+        except AbortedError as error:
+            # Only if the scope of this one call was cancelled. If a scope around it was, the turn ends.
+            if error.fault.code != "TOOL_CANCELLED" or error.fault.context.get("reason") == "parent":
+                raise
+            result = await self._was_cancelled(running)
+        result = msgspec.structs.replace(result, id=call.id, name=call.name)
+        if self._returned is not None:
+            self._returned(result)
+        return result
+
+    def _is_alone(self) -> bool:
+        """Whether only this call is cancelled: by `cancel`, or because its tool raised a cancellation of its own."""
+        task = asyncio.current_task()
+        assert task is not None
+        if task in self._cancelled:
+            self._cancelled.discard(task)
+            task.uncancel()
+        return not task.cancelling()
+
+    async def _was_cancelled(self, running: _Running) -> CallResult:
+        call, tool = running.call, running.tool if running.began else None
+        self._audit(call, event="cancelled", began=running.began)
+        effect = None if tool is None else tool.contract.effect
+        fault = Fault.of("TOOL_CANCELLED", maybe_executed=effect == "unsafe", context={"tool": call.name})
+        return await self._step(running.place, call, tool, _returning(_failed(fault)))
+
+    async def _step(
+        self, place: str, call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]
+    ) -> CallResult:
+        return await (run() if self._steps is None else self._steps.call(place, call, tool, run))
+
+    async def _result(self, running: _Running) -> CallResult:
+        place, call = running.place, running.call
+        fault = self._misfit(running)
+        if fault is None and (self._steps is None or not await self._steps.has_begun(place)):
+            fault = await self._forbidden(running)
+        if fault is not None:
+            return await self._step(place, call, None, _returning(_failed(fault)))
+        async with self._free:
+            running.began = True
+            call = running.call
+            try:
+                return await self._step(place, call, running.tool, lambda: self._calls.execute(call))
+            except HoldfastError as error:
+                # A cancelled scope, or a failure of the session: no other call would do better.
+                if isinstance(error, AbortedError) or error.fault.code.startswith("SESS_"):
+                    raise
+                return _failed(error.fault)
+            except Exception as error:  # noqa: BLE001 - the failure of one call is its result
+                return _failed(fault_of(error))
+
+    def _misfit(self, running: _Running) -> Fault | None:
+        """Return why a call cannot run at all. Nobody is asked about such a call."""
+        call = running.call
+        try:
+            tool = running.tool = self._calls.toolbox[call.name]
+            tool.arguments.read(call.arguments)
+        except HoldfastError as error:
+            return error.fault
+        return None
+
+    async def _forbidden(self, running: _Running) -> Fault | None:
+        """Return why a call may not run: nobody approved it, or a guard denies it."""
+        fault = await self._unapproved(running)
+        if fault is not None:
+            return fault
+        for guard in self._calls.guards:
+            reason = guard(running.call)
+            if inspect.isawaitable(reason):
+                reason = await reason
+            if reason is not None:
+                self._audit(running.call, event="decided", verdict="deny", by="guard", reason=reason)
+                return denied(running.call.name, reason)
+        return None
+
+    async def _unapproved(self, running: _Running) -> Fault | None:
+        call = running.call
+        assert running.tool is not None
+        effect = running.tool.contract.effect
+        grant: Any = None
+        if self._calls.grant is not None and self._approval.admits(call.name):
+            grant = self._calls.grant(call)
+            if inspect.isawaitable(grant):
+                grant = await grant
+        decision = self._approval.decide(call.name, effect, grant)
+        if decision.verdict != "ask":
+            self._audit_decision(call, decision)
+            return None if decision.verdict == "run" else denied(call.name, decision.reason)
+        if self._session is None:
+            return denied(call.name, "nobody can be asked: the agent runs without a session")
+        return await self._ask(running, self._session)
+
+    async def _ask(self, running: _Running, session: Session) -> Fault | None:
+        """Ask a person. If the arguments change meanwhile, the answer does not count, and the person is asked about the new ones."""
+        call = running.call
+        for _ in range(_MOST_QUESTIONS):
+            proposal = self._proposal(running)
+            async with self._asking:
+                try:
+                    answered = await session.approval(
+                        proposal.prompt, details=proposal.details, expires=self._calls.expires
+                    )
+                except HoldfastError as error:
+                    if error.fault.code != "SESS_INTERACTION_EXPIRED":
+                        raise
+                    return denied(call.name, "nobody answered in time")
+            if answered.outcome != "accepted":
+                return denied(call.name, answered.reason and f"the user said: {answered.reason}")
+            if self._proposal(running).digest == proposal.digest:
+                running.call = msgspec.structs.replace(call, arguments=proposal.arguments)
+                return None
+            self._audit(call, event="void", question=answered.id, reason="the arguments changed")
+        return denied(call.name, "its arguments changed each time it was approved")
+
+    @staticmethod
+    def _proposal(running: _Running) -> Proposal:
+        return propose(running.call.name, running.call.arguments, running.place, process_redactor())
+
+    def _audit_decision(self, call: ToolCall, decision: Decision) -> None:
+        # In mode ask the calls without a risk are most of all calls, and nobody has decided anything about them.
+        if decision.verdict == "run" and decision.by == "mode" and self._approval.mode == "ask":
+            return
+        facts = {"reason": decision.reason} if decision.reason else {}
+        self._audit(call, event="decided", verdict=decision.verdict, by=decision.by, mode=self._approval.mode, **facts)
+
+    def _audit(self, call: ToolCall, **facts: Any) -> None:
+        if self._session is not None:
+            self._session.audit("Approval", tool=call.name, call=call.id, **facts)
+
+
+class _Running:
+    """One call: how far it is."""
+
+    __slots__ = ("began", "call", "place", "tool")
+
+    def __init__(self, place: str, call: ToolCall) -> None:
+        self.place = place
+        self.call = call
+        self.tool: Tool | None = None
+        self.began = False
+        """Whether its tool may have been called."""
+
+
+def _failed(fault: Fault) -> CallResult:
+    answer = Answer.failed(fault)
+    return CallResult(content=answer.content, is_error=True, fault=fault)
+
+
+def _returning(result: CallResult) -> Callable[[], Awaitable[CallResult]]:
+    async def run() -> CallResult:
+        return result
+
+    return run
+
+
+async def _stop(tasks: Sequence[asyncio.Task[CallResult]]) -> None:
+    """Cancel the calls that still run, and wait for their end."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running)
+    for task in tasks:
+        # Look at each error, or asyncio would report that nobody has seen it. The first one is raised.
+        if not task.cancelled():
+            task.exception()
