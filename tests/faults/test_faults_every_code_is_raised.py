@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import faults_actors
+import faults_agents
 import faults_recoveries
 import faults_sessions
 import faults_stores
@@ -366,6 +367,10 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("PROVIDER_ENDPOINT_NOT_FOUND", lambda: from_http(404, None, '{"error":{"code":"404","message":"Resource not found"}}')),
     ("PROVIDER_OUT_OF_MEMORY", lambda: from_http(500, None, '{"error":"model requires more system memory (4.1 GiB) than is available (3.1 GiB)"}')),
     ("TASK_TURNS_EXHAUSTED", lambda: from_text("agents.exceptions.MaxTurnsExceeded: Max turns (10) exceeded")),
+    ("TASK_LOOP_BOUND", faults_agents.agent_never_ends),
+    ("TASK_HALTED", faults_agents.agent_makes_no_progress),
+    ("TASK_OUTPUT_EXHAUSTED", faults_agents.answer_is_cut),
+    ("TASK_SUBTASK_FAILED", faults_agents.subagent_fails),
     ("TASK_LOOP_BOUND", lambda: from_text("langgraph.errors.GraphRecursionError: Recursion limit of 25 reached without hitting a stop condition.")),
     ("ACTOR_CLI_NETWORK", lambda: from_process(1, "API Error: Connection error. (fetch failed)")),
     ("ACTOR_CLI_ERROR", faults_tools.command_line_agent_fails),

@@ -64,7 +64,8 @@ def _subtask_failed(name: str, fault: Fault) -> Fault:
     """Return the failure as the calling model sees it: why, and the text so far. The agent's own messages stay with it."""
     payload = None if fault.partial is None else fault.partial.payload
     text = payload.get("text") if isinstance(payload, dict) else payload
-    reason = f"{fault.code}: {fault.message}"
+    # The model may see this text: an error of a provider may name hosts and accounts.
+    reason = f"{fault.code}: {fault.for_model(redactor=process_redactor())['context']['message']}"
     return Fault.of(
         "TASK_SUBTASK_FAILED",
         f"The agent {name} failed: {reason}",

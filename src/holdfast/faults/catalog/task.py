@@ -169,7 +169,7 @@ ENTRIES = (
         task="TASK_FAILURE/execution_halted",
         classed="ExtensionHost/LoopBoundExceeded",
     ),
-    # The parent task decides with the partial result, so the subtask is not repeated here.
+    # The model of the parent task decides with the reason and the partial result, so the subtask is not repeated here.
     entry(
         "TASK_SUBTASK_FAILED",
         _FAILED,
@@ -178,6 +178,7 @@ ENTRIES = (
         "Retry the subtask with a simpler description, or use its partial result",
         aliases=("TASK_FAILURE/subtask_failure",),
         task="TASK_FAILURE/subtask_failure",
+        next_actor=NextActor.MODEL,
         classed="ExtensionHost/LifecycleFailure",
     ),
     entry(
@@ -290,7 +291,7 @@ ENTRIES = (
         "TASK_LOOP_BOUND",
         _SPENT,
         "The loop exceeded its bound[ of {limit}]",
-        "The agent repeated the same steps and was stopped.",
+        "The agent reached the limit of its steps and was stopped. What it had done so far is kept.",
         "Raise the bound, or give the agent a clearer end",
         aliases=("ExtensionHost/LoopBoundExceeded",),
         task="RESOURCE_EXHAUSTION/turns",
