@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from sessions_kit import Crash, FailingStore, code_of, killed, square
 
-from holdfast import OutcomeUnknownError, recover, tool
+from holdfast import OutcomeUnknownError, Policy, Runtime, recover, tool
 from holdfast.faults import HoldfastError, InvalidError, Ok
 from holdfast.runtime.tool import call_key
 from holdfast.sessions import Session
 from holdfast.sessions.log import StepEnded, StepStarted
 from holdfast.sessions.steps import Drifted, Repeat, Return, Run, Unknown, decide_step, needs_start
 from holdfast.stores import MemoryStore
-from holdfast.testing import run
+from holdfast.testing import Midpoint, VirtualClock, run
 
 DONE: list[Any] = []
 
@@ -402,3 +402,22 @@ def test_FU10_a_session_that_was_not_entered_says_what_to_write() -> None:
         )
 
     run(main())
+
+
+def test_a_recovery_around_a_step_does_not_multiply_the_attempts_of_a_recovery_inside_it():
+    runtime = Runtime(clock=VirtualClock(), rng=Midpoint())
+    calls = []
+    three = Policy(attempts=3, circuit=None)
+
+    @recover("inner", three, runtime=runtime)
+    async def fetch() -> str:
+        calls.append(1)
+        raise ConnectionResetError
+
+    async def work() -> None:
+        async with Session.open("s", store=MemoryStore(), runtime=runtime) as session:
+            await recover("outer", three, runtime=runtime).call(session.step, fetch)
+
+    with pytest.raises(ConnectionResetError):
+        run(work(), clock=runtime.clock)
+    assert len(calls) == 3

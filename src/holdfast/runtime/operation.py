@@ -169,6 +169,12 @@ class Operation:
             around = around.around
         return around
 
+    def _outer_run(self) -> str:
+        """Return the run of the operation around it; empty if there is none."""
+        # Not that of the scope around: the scope of a session's step is no operation, and has the step's key there.
+        outer = None if self.around is None else self.outer
+        return "" if outer is None else outer.run
+
     # --- attempts ---
 
     def admit(self) -> None:
@@ -404,7 +410,7 @@ class Operation:
         self.over = True
         self.reason = Reason.CIRCUIT
         if self.around is not None:
-            error.__dict__[GAVE_UP_IN] = self.around.run
+            error.__dict__[GAVE_UP_IN] = self._outer_run()
         if not self.has_fallbacks:
             reports.failed(self, error.fault)
             if self.around is None and self.adapter is None and self.abort is None and self.plan.breaks:
@@ -549,8 +555,7 @@ class Operation:
             fault = msgspec.structs.replace(fault, retryable=False, attempts=self.history)
         surfacing = errors.outcome_unknown(self, fault) if reason is Reason.UNSAFE else error
         fault = surfacing.fault if isinstance(surfacing, OutcomeUnknownError) else fault
-        around = "" if self.around is None else self.around.run
-        leave_account(surfacing, fault, reports.account(self, fault, reason), around)
+        leave_account(surfacing, fault, reports.account(self, fault, reason), self._outer_run())
         reports.denied(self, fault, reason)
         if not self.has_fallbacks:
             reports.failed(self, fault)
