@@ -75,7 +75,8 @@ class World:
         return Agent(name, model or self.model(), list(tools), runtime=self.runtime, **more)
 
     def session(self, store: Any, name: str = "s", **more: Any) -> Session:
-        return Session.open(name, store=store, runtime=self.runtime, **more)
+        # In mode `ask` a person would have to allow each unsafe call.
+        return Session.open(name, store=store, runtime=self.runtime, **{"mode": "yolo", **more})
 
     def run(self, coroutine: Any) -> Any:
         return run(coroutine, clock=self.runtime.clock)

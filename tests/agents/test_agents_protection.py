@@ -193,7 +193,7 @@ def test_a_compacted_conversation_stays_compacted_in_the_next_turn_and_after_a_c
     agent = world.agent(echo, model=model)
 
     async def main(prompt: str) -> Any:
-        async with world.session(store, mode="yolo") as session:
+        async with world.session(store) as session:
             return await agent.run(prompt, session=session)
 
     with pytest.raises(RuntimeError):
@@ -270,7 +270,7 @@ def test_a_subagent_in_a_session_goes_on_where_it_was_and_pays_for_nothing_twice
     boss = world.agent(buyer, name="boss", model=parent)
 
     async def main() -> Any:
-        async with world.session(store, mode="yolo") as session:
+        async with world.session(store) as session:
             return await boss.run("buy tea", session=session)
 
     with pytest.raises(KeyboardInterrupt):

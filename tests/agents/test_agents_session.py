@@ -15,7 +15,7 @@ import pytest
 from agents_kit import Scripted, World
 
 from holdfast import NOT_HAPPENED, Agent, Happened, HoldfastError, Session, tool
-from holdfast.agents import Done, Text, ToolReturned
+from holdfast.agents import Asking, Done, Text, ToolReturned
 from holdfast.providers import Reply, ToolCall
 from holdfast.sessions.questions.question import Answer
 from holdfast.stores.memory import MemoryStore
@@ -186,9 +186,9 @@ def test_G1_a_person_who_is_attached_says_whether_a_cut_call_happened():
     agent = world.agent(machine.tool())
     machine.dies = True
     with pytest.raises(Stop):
-        start(world, store, agent, mode="yolo")
+        start(world, store, agent)
     machine.dies = False
-    assert start(world, store, agent, mode="yolo", interactors=[Ann()]).text == "Done."
+    assert start(world, store, agent, interactors=[Ann()]).text == "Done."
     assert machine.paid == [5]
     assert results(world.sent[1])[0]["content"] == "receipt 9"
     assert "Did it happen?" in seen[0]
@@ -345,6 +345,36 @@ def test_a_stream_that_is_continued_yields_what_is_stored_and_then_goes_on():
     assert machine.paid == [5]
 
 
+def test_a_stream_says_that_a_person_is_asked_and_goes_on_with_the_answer():
+    machine, store = Machine(), MemoryStore()
+    world = World(Turn(tool="pay", arguments={"amount": 5}), "Done.")
+    agent = world.agent(machine.tool())
+
+    class Nobody:
+        async def ask(self, question: Any) -> Any:
+            await asyncio.Event().wait()
+
+    async def main() -> list[Any]:
+        seen: list[Any] = []
+        async with (
+            world.session(store, mode="ask", interactors=[Nobody()]) as session,
+            agent.stream("pay 5", session=session) as parts,
+        ):
+            async for part in parts:
+                seen.append(part)
+                if isinstance(part, Asking):
+                    assert machine.paid == []
+                    await session.answer(part.id, approved=True)
+        return seen
+
+    parts = world.run(main())
+    (asking,) = [part for part in parts if isinstance(part, Asking)]
+    assert asking.kind == "Approve"
+    assert "pay" in asking.prompt
+    assert machine.paid == [5]
+    assert isinstance(parts[-1], Done)
+
+
 PROGRAM = textwrap.dedent(
     """
     import asyncio, os, signal, sys
@@ -371,7 +401,7 @@ PROGRAM = textwrap.dedent(
         await asyncio.sleep(60)
 
     async def main():
-        async with Session.open("s", store=f"sqlite:{sys.argv[1]}") as session:
+        async with Session.open("s", store=f"sqlite:{sys.argv[1]}", mode="yolo") as session:
             await Agent("payer", Model(), [pay]).run("pay 5", session=session)
 
     asyncio.run(main())
@@ -392,7 +422,7 @@ def resume(world: World, folder: Path) -> Any:
         raise AssertionError("it must not run twice")
 
     async def main() -> Any:
-        async with Session.open("s", store=f"sqlite:{folder / 's.db'}") as session:
+        async with Session.open("s", store=f"sqlite:{folder / 's.db'}", mode="yolo") as session:
             assert session.in_flight == 1
             return await Agent("payer", world.model(), [pay]).run("pay 5", session=session)
 

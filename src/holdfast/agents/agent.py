@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -174,7 +174,8 @@ class Agent:
 
         async def work() -> None:
             feed.follow()
-            await self._start(prompt, session, feed)
+            with nullcontext() if session is None else session.watching(feed.put_question):
+                await self._start(prompt, session, feed)
 
         task = asyncio.ensure_future(work())
         feed.read_from(task)

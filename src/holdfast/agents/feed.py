@@ -11,13 +11,14 @@ from collections import deque
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.agents.parts import Done, FellBack, Retrying, Text
+from holdfast.agents.parts import Asking, Done, FellBack, Retrying, Text
 from holdfast.events import AgentFallback, Fallback, Retry
 
 if TYPE_CHECKING:
     from holdfast.agents.parts import AgentPart
     from holdfast.runtime.bus import Subscription
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.questions.question import Question
 
 __all__ = ["Feed"]
 
@@ -78,6 +79,11 @@ class Feed:
                 )
             case Fallback() | AgentFallback():
                 self._put(FellBack(from_=event.from_, to=event.to, fault=event.fault))
+
+    def put_question(self, question: Question) -> None:
+        """Add the part about a question of this run."""
+        if _FEED.get() is self:
+            self._put(Asking(id=question.id, kind=question.kind, prompt=question.prompt, choices=question.choices))
 
     def read_from(self, task: asyncio.Task[Any]) -> None:
         """Yield parts until this task ends."""

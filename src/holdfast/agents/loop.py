@@ -11,10 +11,8 @@ Invariant: every request that is sent has a result for each tool call, in order.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -36,11 +34,12 @@ from holdfast.agents.decide import (
 )
 from holdfast.agents.hooks import Hooks
 from holdfast.agents.kind import AnyAgent
-from holdfast.agents.once import Answered, Asked, CallResult, Misread, Once, Overflowed
+from holdfast.agents.once import Answered, Asked, Misread, Once, Overflowed
 from holdfast.agents.output import Output
 from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
 from holdfast.agents.reply import AgentReply
 from holdfast.agents.subagent import answer_of_agent
+from holdfast.agents.tool_calls import CallResult, ToolCalls
 from holdfast.faults import BudgetError, Category, Fault, HoldfastError, InvalidError, Scope
 from holdfast.policies.models.capabilities import able
 from holdfast.providers.messages import Message, Reply, Request, ToolResult, ToolSpec, User
@@ -49,7 +48,7 @@ from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.fault_of import leave_fault
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.secrets import process_redactor
-from holdfast.tools.toolbox import Toolbox
+from holdfast.tools.toolbox import Answer, Toolbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,6 +121,12 @@ class Loop:
         """Whether the conversation is not what it was, with messages added, but was made shorter."""
         self._record = Record()
         self._model = setup.model
+        self._calls = ToolCalls(
+            setup.toolbox,
+            guards=[hooks.guard for hooks in setup.hooks if hooks.guard is not None],
+            concurrency=setup.concurrency,
+            execute=self._execute,
+        )
         self._requests = 0
         self._shortened_at = -1
         """The number of turns when the conversation was last made shorter."""
@@ -295,59 +300,46 @@ class Loop:
         if self._is_watched:
             for call in decision.calls:
                 await self._emit(ToolCalled(id=call.id, name=call.name, arguments=call.arguments))
-        record.tool_calls += len(decision.calls) - len(decision.blocked)
-        results = await self._results(decision)
-        for place, (call, result) in enumerate(zip(decision.calls, results, strict=True)):
+        run = [call for place, call in enumerate(decision.calls) if place not in decision.blocked]
+        record.tool_calls += len(run)
+        ran = iter(
+            await self._calls.run(
+                run,
+                key=str(self._requests),
+                session=self._session,
+                steps=self._once,
+                returned=self._show_result if self._is_watched else None,
+            )
+        )
+        for place, call in enumerate(decision.calls):
+            fault = decision.blocked.get(place)
+            result = next(ran) if fault is None else await self._blocked(call, fault)
             self.messages.append(ToolResult(id=call.id, text=result.content, failed=result.is_error))
-            record.add_result(call, result.content, result.fault, is_run=place not in decision.blocked)
+            record.add_result(call, result.content, result.fault, is_run=fault is None)
             if result.is_agent:
                 record.add_spend(result.usage, result.usd)
         record.end_turn()
 
-    async def _results(self, decision: RunTools) -> list[CallResult]:
-        gate = asyncio.Semaphore(self._setup.concurrency)
+    async def _blocked(self, call: ToolCall, fault: Fault) -> CallResult:
+        content = Answer.failed(fault).content
+        result = CallResult(id=call.id, name=call.name, content=content, is_error=True, fault=fault)
+        if self._is_watched:
+            await self._show_result(result)
+        return result
 
-        async def one(place: int, call: ToolCall) -> CallResult:
-            async with gate:
-                fault = decision.blocked.get(place)
-                result = _failed(fault) if fault is not None else await self._call(place, call)
-                if self._is_watched:
-                    await self._emit(
-                        ToolReturned(
-                            id=call.id,
-                            name=call.name,
-                            content=result.content,
-                            is_error=result.is_error,
-                            fault=result.fault,
-                        )
-                    )
-                return result
+    async def _show_result(self, result: CallResult) -> None:
+        await self._emit(
+            ToolReturned(
+                id=result.id,
+                name=result.name,
+                content=result.content,
+                is_error=result.is_error,
+                fault=result.fault,
+            )
+        )
 
-        if len(decision.calls) == 1:
-            return [await one(0, decision.calls[0])]
-        tasks = [asyncio.ensure_future(one(place, call)) for place, call in enumerate(decision.calls)]
-        try:
-            # The first failure of the session itself ends all of them. A failed tool is a result, and raises nothing.
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _call(self, place: int, call: ToolCall) -> CallResult:
-        toolbox = self._setup.toolbox
-        tool = next((one for one in toolbox if one.name == call.name), None)
-        return await self._once.call(f"{self._requests}.{place}", call, tool, partial(self._made, call))
-
-    async def _made(self, call: ToolCall) -> CallResult:
-        """Call a tool; whatever becomes of it is a result."""
-        for hooks in self._setup.hooks:
-            if hooks.guard is not None:
-                denied = hooks.guard(call)
-                denied = await denied if inspect.isawaitable(denied) else denied
-                if denied:
-                    context = {"tool": call.name, "reason": str(denied)}
-                    return _failed(Fault.of("TOOL_APPROVAL_DENIED", context=context))
+    async def _execute(self, call: ToolCall) -> CallResult:
+        """Call a tool, or let an agent work; whatever becomes of it is a result."""
         agent = self._setup.agents.get(call.name)
         if agent is not None:
             return await answer_of_agent(agent, self._setup.toolbox[call.name], call, self._session)
@@ -472,8 +464,3 @@ def _open_budget() -> Budget | None:
     if spent is not None:
         raise BudgetError.because(**spent)
     return budget
-
-
-def _failed(fault: Fault) -> CallResult:
-    shown = fault.for_model(redactor=process_redactor())
-    return CallResult(content=msgspec.json.encode(shown).decode(), is_error=True, fault=fault)

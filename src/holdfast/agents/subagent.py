@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
 
-from holdfast.agents.once import CallResult
+from holdfast.agents.tool_calls import CallResult
 from holdfast.faults import Err, Fault, InvalidError, Partial
 from holdfast.policies.models.usage import Usage
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.tool import ToolContract
-from holdfast.tools.toolbox import Tool
+from holdfast.tools.toolbox import Answer, Tool
 
 if TYPE_CHECKING:
     from holdfast.agents.kind import AnyAgent
@@ -84,8 +84,7 @@ def _spend(fault: Fault) -> tuple[Usage | None, float | None]:
 
 
 def _failed(fault: Fault, usage: Usage | None = None, usd: float | None = None) -> CallResult:
-    shown = fault.for_model(redactor=process_redactor())
-    content = msgspec.json.encode(shown).decode()
+    content = Answer.failed(fault).content
     return CallResult(content=content, is_error=True, fault=fault, usage=usage, usd=usd, is_agent=True)
 
 

@@ -129,7 +129,8 @@ class ToolCalls:
             results = await calls.run(reply.calls, key=f"{turn}", session=session, steps=steps)
 
         `key` names the reply, the same in every run of the program; calls have the places `key.0`, `key.1` …. `session` asks people and
-        keeps the audit trail. `steps` makes each call durable. `returned` gets each result as soon as it is there.
+        keeps the audit trail. `steps` makes each call durable. `returned` gets each result as soon as it is there; it may be
+        async.
 
         Raises what the session raises: SESS_NO_INTERACTOR if a person must be asked and nobody is attached (the questions are kept, and the
         calls that may run have been run), and failures of its store. A cancellation ends all calls.
@@ -207,7 +208,9 @@ class _Reply:
             result = await self._was_cancelled(running)
         result = msgspec.structs.replace(result, id=call.id, name=call.name)
         if self._returned is not None:
-            self._returned(result)
+            seen = self._returned(result)
+            if inspect.isawaitable(seen):
+                await seen
         return result
 
     def _is_alone(self) -> bool:

@@ -7,6 +7,7 @@ continues after its last stored step. A step that must not be repeated is never 
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
@@ -32,7 +33,7 @@ from holdfast.stores import Claim, NewSession, SessionState, shared
 from holdfast.stores.address import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
@@ -546,6 +547,18 @@ class Session:
     def detach(self, interactor: Interactor) -> None:
         """Stop asking an interactor. A prompt that it shows is cancelled."""
         self._questions.detach(interactor)
+
+    @contextmanager
+    def watching(self, seen: Callable[[Question], object]) -> Iterator[None]:
+        """Let a function see each question of this program that waits for an answer: `with session.watching(print): …`.
+
+        It does not answer. `answer` does, from anywhere.
+        """
+        self._questions.watchers.append(seen)
+        try:
+            yield
+        finally:
+            self._questions.watchers.remove(seen)
 
     async def notify(self, text: str, *, fault: Fault | None = None) -> int:
         """Show a text to everybody who is attached and can show one: `await session.notify("The build is red.")`.

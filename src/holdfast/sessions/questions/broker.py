@@ -80,6 +80,8 @@ class QuestionBroker:
         self._mode = mode
         self.runtime = runtime
         self._interactors = list(interactors)
+        self.watchers: list[Callable[[Question], object]] = []
+        """They see each question that waits for an answer, and do not answer."""
         self._changed = asyncio.Event()
         """Set when an interactor is attached or detached."""
         self._prompting = asyncio.Lock()
@@ -209,12 +211,13 @@ class QuestionBroker:
         return raised
 
     async def _answer(self, question: Question, expires: float | None) -> tuple[Answered, Any]:
-        if not self._interactors:
-            if self._mode == "yolo":
-                return await self._store(question, automatic_answer(question), "yolo")
-            if expires is None and question.expires_at is None:
-                # The question has no expiry, so the program would wait for ever.
-                raise nobody(question)
+        if not self._interactors and self._mode == "yolo":
+            return await self._store(question, automatic_answer(question), "yolo")
+        for seen in tuple(self.watchers):
+            seen(question)
+        if not self._interactors and expires is None and question.expires_at is None:
+            # The question has no expiry, so the program would wait for ever.
+            raise nobody(question)
         until = question.expires_at
         if until is None and expires is not None:
             until = self._now() + expires
