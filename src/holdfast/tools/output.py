@@ -7,11 +7,14 @@ kept, and a mark between them counts what was cut.
 from __future__ import annotations
 
 import codecs
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-__all__ = ["Chunk", "KeptOutput", "LineSplitter", "StreamName", "cut_text"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Chunk", "KeptOutput", "LineSplitter", "ShownResult", "StreamName", "cut_text", "show_result"]
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
 """The two streams that a process writes to."""
@@ -71,9 +74,69 @@ class KeptOutput:
 
 def cut_text(text: str, limit: int) -> str:
     """Return a text with at most `limit` UTF-8 bytes of its own: its beginning, a mark, and its end."""
+    # No character has more than four bytes.
+    if len(text) * 4 <= limit:
+        return text
     kept = KeptOutput(limit)
-    kept.add(text.encode("utf-8", "replace"))
+    # In parts: the bytes of the whole text would take as much memory again.
+    for at in range(0, len(text), _PART):
+        kept.add(text[at : at + _PART].encode("utf-8", "replace"))
     return kept.text() if kept.truncated else text
+
+
+_PART = 65_536
+
+
+class ShownResult(NamedTuple):
+    """A result as a model gets it, and how much of it is missing there."""
+
+    text: str
+    cut: int
+    """Bytes that are not shown."""
+    total: int
+    """Bytes of the whole."""
+
+
+def show_result(value: str | bytes, limit: int, mask: Callable[[str], str], margin: int) -> ShownResult:
+    """Return a result of any size as a text of about `limit` bytes, with the secrets masked.
+
+    Only the parts that are shown are decoded and masked, so a large result takes little memory besides its own. `margin` is the length of
+    the longest secret: so much is looked at beyond the cut, because half a secret would not be recognised.
+    """
+    if isinstance(value, bytes):
+        if _is_binary(value):
+            return ShownResult(f"[{len(value)} bytes of binary data]", len(value), len(value))
+        total = len(value)
+    else:
+        total = (
+            len(value)
+            if value.isascii()
+            else sum(len(value[at : at + _PART].encode("utf-8", "replace")) for at in range(0, len(value), _PART))
+        )
+    half = max(1, limit // 2)
+    near = half + margin * 4
+    if total <= limit or len(value) <= 2 * near:
+        text = mask(_decoded(value))
+        shown = cut_text(text, limit)
+        return ShownResult(shown, 0 if shown is text else max(1, total - limit), total)
+    head = mask(_decoded(value[:near])).encode("utf-8", "replace")[:half]
+    tail = mask(_decoded(value[-near:])).encode("utf-8", "replace")[-half:]
+    cut = total - len(head) - len(tail)
+    return ShownResult(f"{_decoded_head(head)}\n…[{cut} bytes cut]…\n{_decoded_tail(tail)}", cut, total)
+
+
+def _decoded(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+
+
+def _is_binary(value: bytes) -> bool:
+    """Whether bytes are no text, judged by their beginning."""
+    begin = value[:4096]
+    try:
+        codecs.getincrementaldecoder("utf-8")("strict").decode(begin, final=len(value) <= len(begin))
+    except UnicodeDecodeError:
+        return True
+    return b"\0" in begin
 
 
 class LineSplitter:

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import secrets
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -29,9 +32,10 @@ from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
+from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.tool import ToolContract, contract_of, declare, takes_arguments
 from holdfast.runtime.tool_fault import fault_of_tool
-from holdfast.tools.output import cut_text
+from holdfast.tools.output import ShownResult, show_result
 from holdfast.tools.schema import arguments_of, description_of, result_of
 from holdfast.tools.threads import call_in_thread
 from holdfast.views import wire
@@ -135,6 +139,8 @@ class Toolbox:
     profile, actor: where a tool declares no timeout, the profile's for its name, its kind of operation, then for the kind of actor.
         With the profiles `spec016` and `actor` a tool over its time is tried again, if its effect allows that.
     prefix: before the tool's name in circuits and events: two agents' tools of one name need not share a circuit.
+    keep: a folder for results that are too large for a model. Each gets a file there, which only its owner may read, and the model
+        learns its name; nobody removes the files. By default only what the model gets is kept.
 
     Two tools of one name raise `InvalidError`.
     """
@@ -147,9 +153,11 @@ class Toolbox:
         profile: ProfileName = "holdfast",
         actor: str = "",
         prefix: str = "",
+        keep: str | Path | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         options.one_of("toolbox.profile", profile, PROFILES)
+        self._keep = None if keep is None else Path(keep)
         self._tools: dict[str, Tool] = {}
         self._calls: dict[str, Any] = {}
         for given in tools:
@@ -231,13 +239,30 @@ class Toolbox:
         """
         match await self.outcome(name, arguments):
             case Ok(value=value):
-                return self._answered(self._tools[name], value)
+                return await self._answered(self._tools[name], value)
             case Err(fault=fault):
                 return Answer.failed(fault)
         raise AssertionError
 
-    def _answered(self, tool: Tool, value: Any) -> Answer:
-        return Answer(content=shown_result(tool, value), value=value)
+    async def _answered(self, tool: Tool, value: Any) -> Answer:
+        written = _written(value)
+        shown = _show(tool, written)
+        text = shown.text
+        if shown.cut and self._keep is not None:
+            text += await self._kept(tool.name, written, shown.total, self._keep)
+        return Answer(content=text, value=value)
+
+    @staticmethod
+    async def _kept(name: str, written: str | bytes, size: int, folder: Path) -> str:
+        """Keep the whole of a result that is only shown in part; return where it is, as the model learns it."""
+        path = folder / f"{name}-{secrets.token_hex(6)}{'.bin' if isinstance(written, bytes) else '.txt'}"
+        try:
+            await asyncio.to_thread(_keep, path, written)
+        except OSError as error:
+            # The call has happened. That its result could not be kept must not make it a failure.
+            suppressed(error, "the whole result of a tool could not be kept")
+            return f"\n[the whole result, {size} bytes, could not be kept]"
+        return f"\n[the whole result, {size} bytes, is in {path}]"
 
     def tool_error(self, fault: Fault, *, tool: str, tool_call_id: str = "") -> dict[str, Any]:
         """Return the message that tells a remote client about a failed call: type `tool_error`, as the bridge sends it.
@@ -254,9 +279,21 @@ class Toolbox:
 
 def shown_result(tool: Tool, value: Any) -> str:
     """Return a tool's result as the text that a model gets: without our secrets, and cut to the tool's limit."""
-    shown = {"result": value.payload, "errors": value.errors} if isinstance(value, Partial) else value
-    # Masked before it is cut: half a secret would not be recognised.
-    return cut_text(_without_our_secrets(_text(shown)), tool.contract.output_cap or _OUTPUT_CAP)
+    return _show(tool, _written(value)).text
+
+
+def _show(tool: Tool, written: str | bytes) -> ShownResult:
+    margin = max((len(secret) for secret in process_redactor().secrets), default=0)
+    return show_result(written, tool.contract.output_cap or _OUTPUT_CAP, _without_our_secrets, margin)
+
+
+def _written(value: Any) -> str | bytes:
+    """Return a result as a text, or as bytes where it is bytes. Large values are not copied."""
+    if isinstance(value, Partial):
+        return _text({"result": value.payload, "errors": value.errors})
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    return value if isinstance(value, bytes) else _text(value)
 
 
 async def collect(
@@ -362,6 +399,20 @@ def _for_caller(ended: Err, tool: Tool) -> Err:
         # It raised, and nobody but its author knows what it had done by then.
         fault = msgspec.structs.replace(fault, maybe_executed=True)
     return Err(fault, error)
+
+
+def _keep(path: Path, written: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        if isinstance(written, bytes):
+            file.write(written)
+            return
+        for at in range(0, len(written), _PART):
+            file.write(written[at : at + _PART].encode("utf-8", "replace"))
+
+
+_PART = 1_048_576
 
 
 def _text(value: Any) -> str:
