@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import time
+from typing import Literal
 
 import msgspec
 
@@ -82,6 +83,18 @@ class Worker(Actor, host="process", timeout=60):
 
     async def odd_result(self) -> object:
         return lambda: None
+
+    async def anything(self, value: object) -> None: ...
+
+    async def label(
+        self,
+        text: str,
+        counts: dict[int, str] | None = None,
+        *,
+        level: Literal["low", "high"] = "low",
+        share: float = 0,
+    ) -> object:
+        return (text, counts, level, share)
 
 
 class Remembering(Worker):

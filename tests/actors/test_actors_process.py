@@ -57,7 +57,7 @@ def test_values_travel_by_the_annotations_and_the_state_is_kept():
             notes = [Note("a", 1), Note("b", 2)]
             assert await ref.ask(Worker.review, notes) == tuple(notes)
             assert await ref.ask(Worker.review, notes, first=True) == (Note("a", 1),)
-            with pytest.raises(InvalidError, match=r"argument of Worker\.review"):
+            with pytest.raises(InvalidError, match=r"argument `notes` of Worker\.review"):
                 await ref.ask(Worker.review, [lambda: None])
             with pytest.raises((InvalidError, HoldfastError), match=r"result of Worker\.odd_result"):
                 await ref.ask(Worker.odd_result)
@@ -275,3 +275,96 @@ def test_a_value_that_cannot_be_pickled_fails_its_ask_and_the_actor_goes_on():
             return sent.ok, got.ok, kept, host.ref.restarts
 
     assert asyncio.run(main()) == (False, False, Ok(value=2), 0)
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "message"),
+    [
+        ((5,), {}, "argument `text` of Worker.label: expected str, got int 5"),
+        (
+            ("a", {"1": "x"}),
+            {},
+            "argument `counts` of Worker.label: expected dict[int, str] | None, got dict {'1': 'x'}",
+        ),
+        (("a",), {"level": "mid"}, "argument `level` of Worker.label: expected one of 'low', 'high', got str 'mid'"),
+        (("a",), {"share": "all"}, "argument `share` of Worker.label: expected float, got str 'all'"),
+        (
+            (lambda: None,),
+            {},
+            "argument `text` of Worker.label: expected str, got function <function",
+        ),
+    ],
+)
+def test_an_argument_that_does_not_fit_its_annotation_fails_its_ask_and_nothing_was_sent(args, named, message):
+    async def main():
+        async with actor(Worker) as (host, _):
+            ended = await host.ref.outcome(Worker.label, *args, **named)
+            return ended, await host.ref.ask(Worker.add, 1), host.ref.restarts
+
+    ended, count, restarts = asyncio.run(main())
+    assert isinstance(ended.error, InvalidError)
+    assert ended.fault.message.startswith(message)
+    assert (ended.fault.maybe_executed, count, restarts) == (False, 1, 0)
+
+
+def test_what_a_type_checker_accepts_arrives_as_it_was_sent():
+    async def main():
+        async with actor(Worker) as (host, _):
+            label = host.ref
+            return (
+                await label.ask(Worker.label, "a", {1: "x"}, level="high", share=3),
+                await label.ask(Worker.label, "a", None, share=True),
+            )
+
+    assert asyncio.run(main()) == (("a", {1: "x"}, "high", 3), ("a", None, "low", True))
+
+
+def test_an_argument_of_the_start_that_does_not_fit_is_found_where_it_is_written():
+    async def main():
+        with pytest.raises(InvalidError, match=r"argument `name` of Worker\.__init__: expected str, got int 3"):
+            hosted(Worker, 3)
+
+    asyncio.run(main())
+
+
+def test_a_value_that_cannot_be_sent_says_so_and_what_to_do():
+    async def main():
+        async with actor(Worker) as (host, _):
+            sent = await host.ref.outcome(Worker.anything, [print])
+            got = await host.ref.outcome(Worker.odd_result)
+            return sent.fault.message, got.fault.message
+
+    advice = "send plain values, dataclasses or msgspec classes, or declare the actor with pickle=True"
+    sent, got = asyncio.run(main())
+    assert sent == (
+        "argument `value` of Worker.anything: expected a value that can be sent to another process, "
+        f"got builtin_function_or_method in it[0]: {advice}"
+    )
+    assert got.startswith(
+        "result of Worker.odd_result: expected a value that can be sent to another process, got function"
+    )
+    assert got.endswith(advice)
+
+
+def test_a_program_without_a_main_guard_is_told_to_have_one(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(
+            """
+            import asyncio
+            from holdfast.actors import Actor, Supervisor
+
+            class Mine(Actor, host="process"):
+                async def work(self) -> None: ...
+
+            async def main():
+                async with Supervisor("s") as team:
+                    await team.start(Mine)
+
+            asyncio.run(main())
+            """
+        )
+    )
+    ended = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False)
+    assert "ACTOR_START_FAILED" in ended.stderr
+    assert f'put what starts {program} below `if __name__ == "__main__":`' in ended.stderr

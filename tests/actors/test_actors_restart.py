@@ -472,3 +472,22 @@ def test_a_message_to_an_actor_that_ignores_its_stop_does_not_keep_the_superviso
     assert outcome.fault.code in ("ACTOR_STOPPED", "ACTOR_CRASHED")
     assert stage.of(ChildLeaked)
     assert stage.of(MessageDropped)
+
+
+@pytest.mark.parametrize(("restart", "count"), [("permanent", 1), ("transient", 1), ("temporary", 0)])
+def test_a_restart_counts_as_soon_as_the_sender_has_the_crash(restart, count):
+    async def main(stage):
+        async with Supervisor("team", runtime=stage.runtime) as team:
+            flaky = await team.start(Crasher, restart=restart)
+            crashed = await flaky.outcome(Crasher.crash)
+            at_once = flaky.restarts
+            await asyncio.sleep(1)
+            return crashed.fault.code, crashed.fault.context["restart_count"], at_once, flaky.restarts
+
+    stage = Stage()
+    assert stage.run(main(stage)) == ("ACTOR_CRASHED", count, count, count)
+
+
+class Crasher(Actor):
+    async def crash(self) -> None:
+        raise KeyError("plan")

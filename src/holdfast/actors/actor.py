@@ -416,7 +416,8 @@ class ActorRun:
             if not letter.fail(_passed_on(error, fault)):
                 self._report(letter, fault)
             return None
-        crash = _crash(cell.name, letter, error, cell.restarts + (then == "restart"))
+        restarts = then == "restart" and self._child.restart != "temporary"
+        crash = _crash(cell.name, letter, error, cell.count_restart() if restarts else cell.restarts)
         if not letter.fail(crash):
             self._report(letter, fault)
         return Error(error, then)

@@ -69,6 +69,7 @@ class Cell:
 
     __slots__ = (
         "__weakref__",
+        "_is_counted",
         "_timer",
         "_watchers",
         "due",
@@ -113,7 +114,9 @@ class Cell:
         self.mailbox = Mailbox(name, capacity=capacity, stash=stash)
         self.mailbox.on_pressure = self._pressure_changed
         self.restarts = 0
-        """How often it was started again."""
+        """How often it was started again. A restart counts from the crash on."""
+        self._is_counted = False
+        """Whether the last restart is counted and has not begun."""
         self.exit: Exit | None = None
         """How it ended; None while it lives."""
         self.team: Any = None
@@ -137,11 +140,17 @@ class Cell:
 
     def begin(self, incarnation: int) -> None:
         """A new instance is about to start."""
-        self.restarts = incarnation - 1
+        self.restarts, self._is_counted = incarnation - 1, False
         if self.exit is not None:
             # It was stopped for good, and somebody starts it again: the same refs work again.
             self.exit = self.mailbox.closed = None
         self.mailbox.is_restarting = False
+
+    def count_restart(self) -> int:
+        """Count the restart that follows a crash, and return the count. It is taken back if the supervisor gives up."""
+        if not self._is_counted:
+            self.restarts, self._is_counted = self.restarts + 1, True
+        return self.restarts
 
     def failed(self) -> None:
         """The instance ended; another one may follow. Until then letters wait in the stash."""
@@ -152,6 +161,8 @@ class Cell:
         if self.exit is not None:
             return
         self.exit = exit
+        if self._is_counted:
+            self.restarts, self._is_counted = self.restarts - 1, False
         if self.team is not None and self.team.is_running:
             # Children that were kept for an instance that will not come.
             self.team.request_stop()

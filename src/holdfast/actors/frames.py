@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.faults import Fault
+from holdfast.actors.arguments import check_argument
+from holdfast.faults import Fault, InvalidError
 from holdfast.sessions import codec
 from holdfast.sessions.stored_types import hints
 
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 _LENGTH = 4
+_ADVICE = "send plain values, dataclasses or msgspec classes, or declare the actor with pickle=True"
 
 
 class Begin(msgspec.Struct, tag=True, frozen=True, kw_only=True):
@@ -128,13 +130,10 @@ class Values:
         """Return the arguments of a call. Raises `InvalidError` for one that cannot be sent."""
         if self._pickled:
             return pickle.dumps((args, kwargs))
-        types = _parameters(method, len(args))
-        where = f"argument of {getattr(method, '__qualname__', method)}"
-        packed = [codec.encode_result(value, type_, where) for value, type_ in zip(args, types, strict=False)]
-        named = {
-            name: codec.encode_result(value, hints(method).get(name, Any), f"{name}, {where}")
-            for name, value in kwargs.items()
-        }
+        packed = [
+            _packed(value, *type_, method) for value, type_ in zip(args, _parameters(method, len(args)), strict=False)
+        ]
+        named = {name: _packed(value, name, hints(method).get(name, Any), method) for name, value in kwargs.items()}
         return _encoder.encode((packed, named))
 
     def unpack_call(self, method: Any, given: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -144,7 +143,7 @@ class Values:
         packed, named = msgspec.msgpack.decode(given, type=tuple[list[bytes], dict[str, bytes]])
         where = f"argument of {getattr(method, '__qualname__', method)}"
         types = _parameters(method, len(packed))
-        args = tuple(codec.decode(value, type_, where) for value, type_ in zip(packed, types, strict=False))
+        args = tuple(codec.decode(value, type_, where) for value, (_, type_) in zip(packed, types, strict=False))
         kwargs = {name: codec.decode(value, hints(method).get(name, Any), where) for name, value in named.items()}
         return args, kwargs
 
@@ -152,7 +151,7 @@ class Values:
         """Return the result of a method. Raises `InvalidError` for one that cannot be sent."""
         if self._pickled:
             return pickle.dumps(value)
-        return codec.encode_result(value, codec.result_type(of), f"result of {getattr(of, '__qualname__', of)}")
+        return _encoded(value, codec.result_type(of), f"result of {getattr(of, '__qualname__', of)}")
 
     def unpack(self, value: bytes, of: Any) -> Any:
         """Return the result of a method again."""
@@ -161,15 +160,39 @@ class Values:
         return codec.decode(value, codec.result_type(of), f"result of {getattr(of, '__qualname__', of)}")
 
 
-def _parameters(method: Any, count: int) -> list[Any]:
-    """Return the types of the first positional parameters after `self`; Any for those without one."""
+def _packed(value: Any, name: str, type_: Any, method: Any) -> bytes:
+    """Return one argument as bytes."""
+    where = f"argument `{name}` of {getattr(method, '__qualname__', method)}"
+    check_argument(value, type_, where)
+    return _encoded(value, Any if type_ is object else type_, where)
+
+
+def _encoded(value: Any, type_: Any, where: str) -> bytes:
+    try:
+        return codec.encode_result(value, type_, where)
+    except InvalidError as error:
+        # The codec speaks of what is stored. Here the value is sent.
+        cause = error.__cause__
+        found = getattr(cause, "found", type(value).__name__)
+        place = f" in it{place}" if (place := getattr(cause, "place", "")) else ""
+        raise InvalidError.saying(
+            where, "a value that can be sent to another process", f"{found}{place}: {_ADVICE}"
+        ) from error
+
+
+def _parameters(method: Any, count: int) -> list[tuple[str, Any]]:
+    """Return the names and types of the first positional parameters after `self`; Any for those without a type."""
     try:
         parameters = list(inspect.signature(method).parameters.values())[1:]
     except (TypeError, ValueError):
-        return [Any] * count
+        return [(str(number), Any) for number in range(count)]
     known = hints(method)
     types = [
-        known.get(one.name, Any) for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        (one.name, known.get(one.name, Any))
+        for one in parameters
+        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
     ]
-    rest = next((known.get(one.name, Any) for one in parameters if one.kind is one.VAR_POSITIONAL), Any)
+    rest = next(
+        ((one.name, known.get(one.name, Any)) for one in parameters if one.kind is one.VAR_POSITIONAL), ("", Any)
+    )
     return [*types, *([rest] * count)][:count]

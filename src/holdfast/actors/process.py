@@ -341,11 +341,14 @@ class _Run:
             self.exited.set_result(how)
 
     def _crash(self, letter: Letter, reason: str, cause: BaseException | None) -> HoldfastError:
+        is_kept = self._host.child.restart != "temporary" and (
+            self._how is None or getattr(self._how, "then", "") == "restart"
+        )
         context = {
             "actor": self._cell.name,
             "reason": reason,
             "message": letter.name,
-            "restart_count": self._cell.restarts + 1,
+            "restart_count": self._cell.count_restart() if is_kept else self._cell.restarts,
             "pid": self.pid,
         }
         crash = HoldfastError(Fault.of("ACTOR_CRASHED", maybe_executed=True, context=context))

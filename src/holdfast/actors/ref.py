@@ -58,7 +58,7 @@ class Ref(Generic[A_co]):
 
     @property
     def restarts(self) -> int:
-        """How often the actor was started again."""
+        """How often the actor was started again. A restart counts from the crash on."""
         return self._cell.restarts
 
     @property

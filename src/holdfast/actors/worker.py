@@ -162,7 +162,14 @@ def _load(begin: Begin) -> Any:
     sys.path[:] = begin.path
     if begin.main is not None:
         # As multiprocessing does: the program's file is loaded under another name, so its `if __name__ == "__main__"` does not run.
-        namespace: Any = runpy.run_path(begin.main, run_name="__holdfast_main__")
+        try:
+            namespace: Any = runpy.run_path(begin.main, run_name="__holdfast_main__")
+        except BaseException as error:
+            raise InvalidError.saying(
+                "the program of an actor in a process",
+                "a file that its process can load again",
+                f'{type(error).__name__}: {error}; put what starts {begin.main} below `if __name__ == "__main__":`',
+            ) from error
         parts = begin.kind.split(".")
         found: Any = namespace[parts[0]]
         parts = parts[1:]
