@@ -458,6 +458,22 @@ def test_a_wrong_flag_is_named_and_nothing_runs(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--idle", "0"), b"--idle: expected more than 0 seconds, such as 90, 90s or 5m, got '0'"),
+        (("--timeout", "0s"), b"--timeout: expected more than 0 seconds, such as 90, 90s or 5m, got '0s'"),
+        (("--grace", "soon"), b"--grace: expected seconds, or a duration such as 90s or 5m, got 'soon'"),
+        (("--retries", "x"), b"--retries: expected a whole number from 0, such as 3, got 'x'"),
+        (("--retries", "-1"), b"--retries: expected a whole number from 0, such as 3, got '-1'"),
+    ],
+)
+def test_a_wrong_number_is_answered_with_what_to_write(flags, message):
+    done = shell("true", *flags)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
 def test_a_program_inside_is_not_warned_about_our_own_variable():
     done = holdfast("run", "--", SCRIPT, "policy", "check")
     assert "HOLDFAST_PROCESS" not in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,8 @@ def test_FD1_killed_inside_of_deploy_it_is_not_repeated_until_somebody_looked(tm
         code, _, err = terminal.run()
         assert code != 0
         assert "holdfast sessions resolve release-42 deploy@" in err
+        # The program of the README names its own file, which is not where the command line looks.
+        assert re.search(rf"--store sqlite:{re.escape(str(terminal.store))} --not-happened", err), err
 
     async def look() -> None:
         async with SqliteStore(terminal.store) as store:

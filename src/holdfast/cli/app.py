@@ -185,8 +185,8 @@ def demo(
 def run_verb(
     command: Annotated[list[str], typer.Argument(help="The command and its arguments.")],
     retries: Annotated[
-        int | None,
-        typer.Option(min=0, help="Repeat a failed command up to N times. This says that it may be repeated."),
+        str | None,
+        typer.Option(metavar="N", help="Repeat a failed command up to N times. This says that it may be repeated."),
     ] = None,
     timeout: Annotated[str | None, typer.Option(help="How long one attempt may take: 90, 90s, 5m.")] = None,
     idle: Annotated[str | None, typer.Option(help="How long the command may print nothing.")] = None,
@@ -210,14 +210,14 @@ def run_verb(
     ] = False,
 ) -> None:
     """Run a command with time limits and retries, and classify how it failed. Its exit code is passed on."""
-    from holdfast.cli.run import RunFlags, run_command, seconds_of
+    from holdfast.cli.run import RunFlags, count_of, run_command, seconds_of
 
     def run_it() -> int:
         flags = RunFlags(
-            retries=retries,
+            retries=count_of("--retries", retries),
             timeout=seconds_of("--timeout", timeout),
             idle=seconds_of("--idle", idle),
-            grace=seconds_of("--grace", grace) or 0.0,
+            grace=seconds_of("--grace", grace, zero=True) or 0.0,
             effect=cast("Effect | None", effect),
             target=target,
             store=store,

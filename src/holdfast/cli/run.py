@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from holdfast.policies.target import Target
     from holdfast.sinks.live import LiveLine
 
-__all__ = ["EFFECTS", "RunFlags", "run_command", "seconds_of"]
+__all__ = ["EFFECTS", "RunFlags", "count_of", "run_command", "seconds_of"]
 
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "unsafe")
 _ATTEMPTS = 3
@@ -108,18 +108,29 @@ class RunFlags(msgspec.Struct, frozen=True, kw_only=True):
         return fault.code == "TOOL_EXECUTION_FAILED" or (fault.retryable and fault.code not in _ONCE)
 
 
-def seconds_of(flag: str, text: str | None) -> float | None:
+def seconds_of(flag: str, text: str | None, *, zero: bool = False) -> float | None:
     """Return the seconds of a duration such as `90`, `90s` or `5m`. Raises `InvalidError` that names the flag."""
     if text is None:
         return None
+    seconds: float | None = None
     with suppress(ValueError):
         seconds = float(text)
-        if 0 <= seconds < float("inf"):
-            return seconds
-    parsed = parse_duration(text)
-    if parsed is None:
+    if seconds is None or not 0 <= seconds < float("inf"):
+        seconds = parse_duration(text)
+    if seconds is None:
         raise InvalidError.at(flag, "seconds, or a duration such as 90s or 5m", text)
-    return parsed
+    if not seconds and not zero:
+        raise InvalidError.at(flag, "more than 0 seconds, such as 90, 90s or 5m", text)
+    return seconds
+
+
+def count_of(flag: str, text: str | None) -> int | None:
+    """Return a whole number. Raises `InvalidError` that names the flag."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidError.at(flag, "a whole number from 0, such as 3", text)
+    return int(text)
 
 
 def run_command(command: Sequence[str], flags: RunFlags) -> int:

@@ -50,6 +50,7 @@ from holdfast.sessions.steps import (
     suffix,
     unknown_error,
 )
+from holdfast.stores.address import cli_option
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -310,7 +311,8 @@ class StepRunner:
             await self._journal.catch_up()
         for after, entry in memory.doubts.items():
             if identity_of(entry) == call.identity:
-                raise unknown_error(self._journal.session, after, entry)
+                option = cli_option(self._journal.store)
+                raise unknown_error(self._journal.session, after, entry, store_option=option)
         for after, settled in memory.settled.items():
             if identity_of(settled) == call.identity:
                 ended = StepEnded(
@@ -504,7 +506,8 @@ class StepRunner:
 
     def _unknown(self, name: str) -> OutcomeUnknownError:
         known = self._memory.steps_of(self.turn)[name]
-        return unknown_error(self._journal.session, suffix(self.turn, name), known)
+        option = cli_option(self._journal.store)
+        return unknown_error(self._journal.session, suffix(self.turn, name), known, store_option=option)
 
 
 class EqualTurnSteps(StepRunner):

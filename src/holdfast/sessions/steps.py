@@ -342,10 +342,12 @@ def call_text(entry: StepStarted | StepEnded) -> str:
     return f"{text} with key {identity.key!r}" if identity.key else text
 
 
-def unknown_error(session: str, after: str, entry: StepStarted | StepEnded) -> OutcomeUnknownError:
-    """Return the error of a step that may have happened."""
+def unknown_error(
+    session: str, after: str, entry: StepStarted | StepEnded, *, store_option: str = ""
+) -> OutcomeUnknownError:
+    """Return the error of a step that may have happened. `store_option` is what a command needs to find the store."""
     key = key_of(session, after)
-    verb = f"holdfast sessions resolve {session} {shlex.quote(after)}"
+    verb = f"holdfast sessions resolve {session} {shlex.quote(after)}{store_option}"
     message = (
         f"{call_text(entry)} was started and its end is not known, so it is not repeated. Find out whether it happened. "
         f"If it did: `await session.resolve({key!r}, happened=True, result=…)`, or `{verb} --happened --result JSON`. "

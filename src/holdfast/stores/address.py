@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Redactor
     from holdfast.stores.store import Store
 
-__all__ = ["default_url", "open_store", "shown"]
+__all__ = ["cli_option", "default_url", "open_store", "shown"]
 
 _EXPECTED = "memory:, sqlite:PATH, a path or postgresql://…"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
@@ -92,6 +93,22 @@ def default_url(environ: Mapping[str, str] | None = None) -> str:
     # The XDG specification says to ignore a relative path.
     folder = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
     return f"sqlite:{folder / 'holdfast' / 'holdfast.db'}"
+
+
+def cli_option(store: Store) -> str:
+    """Return the option with which the command line finds a store, after a space; empty where it finds it by itself."""
+    url = default_url()
+    path = getattr(store, "path", None)
+    if isinstance(path, Path):
+        place = url.removeprefix("sqlite:").partition("?")[0]
+        return (
+            ""
+            if path.absolute() == Path(place).expanduser().absolute()
+            else f" --store {shlex.quote(f'sqlite:{path.absolute()}')}"
+        )
+    # The address of a server holds a password. One in memory cannot be reached from outside.
+    is_known = isinstance(store, MemoryStore) or url.startswith(("postgresql:", "postgres:"))
+    return "" if is_known else " --store ADDRESS"
 
 
 def shown(url: str) -> str:
