@@ -1,0 +1,497 @@
+"""`ClientConnection`: the client's side of the bridge over all its connections, as a machine.
+
+    effects = client.received(frame)
+    match effect:
+        case Connect(delay, address): ...     # wait, then connect; tell `opened` or `connect_failed`
+        case Send(frame): ...
+        case Drop(): ...                      # close the socket and forget it; nothing of it is told any more
+        case Deliver(message): ...            # to the application, each once and in order
+        case Acked(…), GapFound(…), Online(…), Failed(…): ...
+
+Invariant: the application gets each message of a session once and in order, or a gap that says what is missing. What it sends is stored
+once by the server, or it learns why not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from holdfast.faults import Fault, InvalidError
+from holdfast.views import wire
+from holdfast.wire.close import CloseCode, reconnects
+from holdfast.wire.envelope import Envelope, Invalid, encode, read, stamp
+from holdfast.wire.heartbeat import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, Heartbeat
+from holdfast.wire.outbox import Acked, AckResult, Outbox, Outgoing
+from holdfast.wire.position import Position
+from holdfast.wire.reconnect import DEFAULT, Address, Exhausted, NextAttempt, Reconnect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.clock import Clock, Rng
+    from holdfast.wire.messages import Role
+    from holdfast.wire.reconnect import Schedule
+
+__all__ = [
+    "ClientConnection",
+    "ClientEffect",
+    "Connect",
+    "Deliver",
+    "Drop",
+    "Failed",
+    "GapFound",
+    "Joined",
+    "NotJoined",
+    "Online",
+    "Send",
+    "Status",
+    "TokenNeeded",
+]
+
+Status: TypeAlias = Literal["disconnected", "connecting", "connected", "reconnecting", "error"]
+
+PROTOCOL = (1, 2)
+"""The versions of the protocol that this client speaks."""
+
+
+class Connect(NamedTuple):
+    """Connect after `delay` seconds."""
+
+    attempt: int
+    delay: float
+    address: Address
+
+
+class Send(NamedTuple):
+    """Send a text frame."""
+
+    frame: bytes
+
+
+class Drop(NamedTuple):
+    """Close the socket. Whatever it still says is not told to the machine."""
+
+    code: int = CloseCode.BYE
+
+
+class Deliver(NamedTuple):
+    """A message for the application. One with an offset is a part of the session's log."""
+
+    message: Envelope
+
+
+class GapFound(NamedTuple):
+    """Messages of a session are missing. The application takes a snapshot: `reload`."""
+
+    session_id: str
+    gap: dict[str, Any]
+
+
+class Online(NamedTuple):
+    """The client is connected and authenticated."""
+
+    ack: dict[str, Any]
+
+
+class Joined(NamedTuple):
+    """The client is in a session, for the first time or again."""
+
+    session_id: str
+    payload: dict[str, Any]
+
+
+class NotJoined(NamedTuple):
+    """The client may not join a session, or there is none of that name. It does not try again."""
+
+    session_id: str
+    fault: Fault
+
+
+class TokenNeeded(NamedTuple):
+    """The token has expired. The next attempt needs a new one: `token`."""
+
+    fault: Fault
+
+
+class Failed(NamedTuple):
+    """The client has given up and does not connect again."""
+
+    fault: Fault
+
+
+ClientEffect: TypeAlias = (
+    Connect | Send | Drop | Deliver | Acked | GapFound | Online | Joined | NotJoined | TokenNeeded | Failed
+)
+
+
+class _Membership:
+    """A session that the application wants to be in."""
+
+    def __init__(self, role: Role, position: Position | None, history: str) -> None:
+        self.role: Role = role
+        self.position = position
+        """The last message that was delivered."""
+        self.history = history
+        self.token = ""
+        self.is_joined = False
+        self.awaits_snapshot = False
+
+    def lacks(self, offset: Any) -> bool:
+        """Whether the server has sent up to this offset, and not all of it arrived."""
+        if not self.is_joined or self.awaits_snapshot or self.position is None:
+            return False
+        return isinstance(offset, int) and offset > self.position.offset
+
+
+class ClientConnection:
+    """A client of the bridge: `ClientConnection(token, clock=…, rng=…, new_id=…)`.
+
+    client_id: the same for all connections of this client, also after a restart if its outbox is kept.
+    outbox: what is not acknowledged yet; give one that was kept to go on with it.
+    """
+
+    def __init__(
+        self,
+        token: str,
+        *,
+        clock: Clock,
+        rng: Rng,
+        new_id: Callable[[], str],
+        client_id: str,
+        client_version: str = "",
+        platform: str = "python",
+        schedule: Schedule = DEFAULT,
+        outbox: Outbox | None = None,
+    ) -> None:
+        self.token = token
+        self.status: Status = "disconnected"
+        self.client_id = client_id
+        self.outbox = Outbox() if outbox is None else outbox
+        self.fault: Fault | None = None
+        """Why it is not connected."""
+        self._clock, self._rng, self._new_id = clock, rng, new_id
+        self._about = {"client_version": client_version, "platform": platform}
+        self._schedule = schedule
+        self._reconnect: Reconnect | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._beats = (HEARTBEAT_S, HEARTBEAT_TIMEOUT_S)
+        self._sessions: dict[str, _Membership] = {}
+        self._joins: dict[str, str] = {}
+        """The sessions of `session_join` messages that are not answered yet."""
+        self._take: dict[str, Callable[[Envelope], list[ClientEffect]]] = {
+            "connection_ack": self._accepted,
+            "connection_error": self._ends,
+            "heartbeat_ping": self._pinged,
+            "heartbeat_pong": self._compare,
+            "session_joined": self._joined,
+            "replay_buffer": self._replayed,
+            "gap": self._gap,
+            "snapshot": self._snapshot,
+            "ack": self._acked,
+            "error": self._error,
+        }
+        """What it does with a message of the server. All others are for the application."""
+
+    # --- what the application wants ---
+
+    def connect(self) -> list[ClientEffect]:
+        """Begin. The first attempt is made at once."""
+        if self.status not in ("disconnected", "error"):
+            return []
+        self.status, self.fault = "connecting", None
+        return [Connect(1, 0.0, "resolve")]
+
+    def disconnect(self) -> list[ClientEffect]:
+        """End, and do not connect again."""
+        was, self.status = self.status, "disconnected"
+        self._lost()
+        return [Drop()] if was != "disconnected" else []
+
+    def join(
+        self, session: str, *, role: Role = "controller", after: Position | None = None, history: str = "tail"
+    ) -> list[ClientEffect]:
+        """Join a session, now or as soon as the client is connected."""
+        if session in self._sessions:
+            raise InvalidError.saying("session", "a session that is not joined yet", repr(session))
+        self._sessions[session] = _Membership(role, after, history)
+        return [self._join(session)] if self.status == "connected" else []
+
+    def leave(self, session: str) -> list[ClientEffect]:
+        """Leave a session."""
+        found = self._sessions.pop(session, None)
+        if found is None or not found.is_joined:
+            return []
+        return [self._message("session_leave", {"session_id": session})]
+
+    def send(
+        self, session: str, type_: str, payload: dict[str, Any], *, expires_at: float | None = None
+    ) -> tuple[str, list[ClientEffect]]:
+        """Put a message into the outbox, and send it if that is possible now. Return its id.
+
+        Raises `HoldfastError` (SYS_RESOURCE_EXHAUSTED) if the outbox is full.
+        """
+        if session not in self._sessions:
+            raise InvalidError.saying("session", "a session that was joined", repr(session))
+        content = {**payload, "session_id": session}
+        if expires_at is not None:
+            content["expires_at"] = stamp(expires_at)
+        message = self._envelope(type_, content)
+        self.outbox.add(Outgoing(message.id, session, encode(message), expires_at))
+        return message.id, self._flush()
+
+    def command(self, type_: str, payload: dict[str, Any]) -> list[ClientEffect]:
+        """Send something that needs no acknowledgement, if the client is connected; nothing is kept."""
+        return [self._message(type_, payload)] if self.status == "connected" else []
+
+    def reload(self, session: str) -> list[ClientEffect]:
+        """Ask for a snapshot of a session. The client goes on at its position."""
+        self._sessions[session].awaits_snapshot = True
+        if self.status != "connected":
+            return []
+        return [self._message("session_snapshot", {"session_id": session})]
+
+    def position(self, session: str) -> Position | None:
+        """Return the position of the last message of a session that was delivered."""
+        found = self._sessions.get(session)
+        return None if found is None else found.position
+
+    # --- what happens to the connection ---
+
+    def opened(self) -> list[ClientEffect]:
+        """The socket is open: authenticate."""
+        if self.status in ("disconnected", "error"):
+            return [Drop()]
+        interval, timeout = self._beats
+        self._heartbeat = Heartbeat(self._clock.monotonic(), interval=interval, timeout=timeout)
+        payload = {"token": self.token, "client_id": self.client_id, "protocol": list(PROTOCOL), **self._about}
+        return [self._message("auth", payload)]
+
+    def connect_failed(self, fault: Fault) -> list[ClientEffect]:
+        """An attempt to connect failed."""
+        if self.status in ("disconnected", "error"):
+            return []
+        return self._again(fault, timed_out=fault.code == "CONN_TIMEOUT")
+
+    def closed(self, code: int, reason: str = "") -> list[ClientEffect]:
+        """The socket was closed, by the server or by the network."""
+        if self.status in ("disconnected", "error"):
+            return []
+        context = {"close_code": code, "reason": reason}
+        fault = self.fault or Fault.of("CONN_WEBSOCKET_CLOSED", context=context)
+        if not reconnects(code):
+            return self._give_up(fault)
+        effects: list[ClientEffect] = [TokenNeeded(fault)] if code == CloseCode.TOKEN_EXPIRED else []
+        return effects + self._again(fault)
+
+    def woke_up(self) -> list[ClientEffect]:
+        """The device woke up, or is online again: find out at once whether the connection still works."""
+        now = self._clock.monotonic()
+        if self.status == "connected" and self._heartbeat is not None:
+            self._heartbeat.wake(now)
+            return [self._message("heartbeat_ping", {})]
+        if self.status == "reconnecting":
+            return self._again(self.fault, is_awake=True)
+        return []
+
+    @property
+    def next_at(self) -> float | None:
+        """When to call `tick` next, by the monotonic clock; None: not while it waits for its next attempt."""
+        return None if self._heartbeat is None else self._heartbeat.next_at
+
+    def tick(self) -> list[ClientEffect]:
+        """Return what the time alone requires."""
+        self.outbox.expired(self._clock.wall())
+        beat = None if self._heartbeat is None else self._heartbeat.check(self._clock.monotonic())
+        match beat:
+            case "ping":
+                return [self._message("heartbeat_ping", {})]
+            case "dead":
+                fault = Fault.of("CONN_HEARTBEAT_LOST", context={"timeout_s": self._beats[1]})
+                return [Drop(CloseCode.NO_HEARTBEAT), *self._again(fault)]
+            case _:
+                return []
+
+    # --- what comes from the server ---
+
+    def received(self, frame: str | bytes) -> list[ClientEffect]:
+        """Take a frame of the server. One that cannot be read is skipped: its offset is then missing, and that is noticed."""
+        if self._heartbeat is None:
+            return []
+        self._heartbeat.received(self._clock.monotonic())
+        message = read(frame, lenient_ids=True)
+        if isinstance(message, Invalid):
+            return self._unreadable(frame)
+        if message.offset:
+            return self._in_order(message)
+        take = self._take.get(message.type)
+        return [Deliver(message)] if take is None else take(message)
+
+    def _unreadable(self, frame: str | bytes) -> list[ClientEffect]:
+        """An error about something that the server could not read has no id. Everything else that cannot be read is skipped."""
+        try:
+            document = msgspec.json.decode(frame)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return []
+        if isinstance(document, dict) and document.get("type") == "connection_error":
+            self.fault = wire.read({"type": "connection_error", "payload": document.get("payload")})
+        return []
+
+    def _accepted(self, message: Envelope) -> list[ClientEffect]:
+        payload = message.payload
+        self.status, self.fault, self._reconnect = "connected", None, None
+        interval = payload.get("heartbeat_interval_ms")
+        if isinstance(interval, int) and interval > 0:
+            self._beats = (interval / 1000, self._beats[1])
+        joins = [self._join(session) for session in self._sessions]
+        return [Online(payload), *joins]
+
+    def _ends(self, message: Envelope) -> list[ClientEffect]:
+        """Keep why the server ends the connection. The close frame follows."""
+        self.fault = wire.read({"type": message.type, "payload": message.payload})
+        return []
+
+    def _pinged(self, message: Envelope) -> list[ClientEffect]:
+        return [self._message("heartbeat_pong", {}, re=message.id), *self._compare(message)]
+
+    def _compare(self, message: Envelope) -> list[ClientEffect]:
+        """Join again where the server has sent more than arrived. Without this, a loss would show only at the next message."""
+        offsets = message.payload.get("offsets")
+        effects: list[ClientEffect] = []
+        for session, sent in offsets.items() if isinstance(offsets, dict) else ():
+            found = self._sessions.get(session)
+            if found is not None and found.lacks(sent):
+                found.is_joined = False
+                effects.append(self._join(session))
+        return effects
+
+    def _error(self, message: Envelope) -> list[ClientEffect]:
+        session = self._joins.pop(message.id, None)
+        if session is not None:
+            self._sessions.pop(session, None)
+            return [NotJoined(session, wire.read({"type": "error", "payload": message.payload}))]
+        if message.id not in self.outbox:
+            return [Deliver(message)]
+        result = AckResult(id=message.id, status="rejected", error=message.payload)
+        return [*self.outbox.acked([result]), *self._flush()]
+
+    def _joined(self, message: Envelope) -> list[ClientEffect]:
+        payload = message.payload
+        self._joins.pop(message.re, None)
+        session = str(payload.get("session_id", ""))
+        found = self._sessions.get(session)
+        if found is None:
+            return []
+        found.is_joined = True
+        found.token = str(payload.get("resume_token", ""))
+        effects: list[ClientEffect] = [Joined(session, payload)]
+        if payload.get("gap"):
+            effects += self._found_gap(session, payload["gap"])
+        elif found.position is None or found.position.epoch != payload.get("epoch"):
+            found.position = Position(epoch=str(payload.get("epoch", "")), offset=int(payload.get("from_offset", 0)))
+        # What was sent before the connection was lost goes first, in its order.
+        return effects + self._flush()
+
+    def _replayed(self, message: Envelope) -> list[ClientEffect]:
+        effects: list[ClientEffect] = []
+        for each in message.payload.get("messages", ()):
+            frame = each if isinstance(each, str) else msgspec.json.encode(each)
+            missed = read(frame, lenient_ids=True)
+            if isinstance(missed, Envelope) and missed.offset:
+                effects += self._in_order(missed)
+        return effects
+
+    def _in_order(self, message: Envelope) -> list[ClientEffect]:
+        """Deliver the next message of a session. One that came before is dropped, and one that comes too early shows a hole."""
+        found = self._sessions.get(message.session_id)
+        if found is None or found.awaits_snapshot or not found.is_joined:
+            return []
+        place = found.position
+        if place is None or place.epoch != message.epoch or message.offset > place.offset + 1:
+            # Something between was lost on the way. Join again from where the application is.
+            found.is_joined = False
+            return [self._join(message.session_id)]
+        if message.offset <= place.offset:
+            return []
+        found.position = Position(epoch=message.epoch, offset=message.offset, id=message.id)
+        return [Deliver(message)]
+
+    def _gap(self, message: Envelope) -> list[ClientEffect]:
+        return self._found_gap(message.session_id or str(message.payload.get("session_id", "")), message.payload)
+
+    def _found_gap(self, session: str, gap: dict[str, Any]) -> list[ClientEffect]:
+        found = self._sessions.get(session)
+        if found is None:
+            return []
+        found.awaits_snapshot = True
+        return [GapFound(session, gap)]
+
+    def _snapshot(self, message: Envelope) -> list[ClientEffect]:
+        session = str(message.payload.get("session_id") or message.session_id)
+        found = self._sessions.get(session)
+        if found is None:
+            return []
+        found.awaits_snapshot = False
+        found.position = Position(epoch=str(message.payload["epoch"]), offset=int(message.payload["offset"]))
+        return [Deliver(message), self._join(session)]
+
+    def _acked(self, message: Envelope) -> list[ClientEffect]:
+        try:
+            results = msgspec.convert(message.payload.get("results", []), list[AckResult])
+        except msgspec.ValidationError:
+            return []
+        return [*self.outbox.acked(results), *self._flush()]
+
+    # --- what is sent ---
+
+    def _join(self, session: str) -> Send:
+        found = self._sessions[session]
+        payload: dict[str, Any] = {"session_id": session, "role": found.role, "history": found.history}
+        if found.position is not None:
+            payload["after"] = msgspec.to_builtins(found.position)
+        if found.token:
+            payload["resume_token"] = found.token
+        message = self._envelope("session_join", payload)
+        self._joins[message.id] = session
+        return Send(encode(message))
+
+    def _flush(self) -> list[ClientEffect]:
+        """Send what may be sent to the sessions that are joined."""
+        if self.status != "connected" or not self.outbox:
+            return []
+        self.outbox.expired(self._clock.wall())
+        joined = {session for session, found in self._sessions.items() if found.is_joined}
+        return [Send(message.frame) for message in self.outbox.to_send(joined)]
+
+    def _message(self, type_: str, payload: dict[str, Any], *, re: str = "") -> Send:
+        return Send(encode(self._envelope(type_, payload, re)))
+
+    def _envelope(self, type_: str, payload: dict[str, Any], re: str = "") -> Envelope:
+        now = stamp(self._clock.wall())
+        return Envelope(type=type_, id=self._new_id(), timestamp=now, payload=payload, re=re)
+
+    # --- again, or not ---
+
+    def _lost(self) -> None:
+        self._heartbeat = None
+        self._joins.clear()
+        self.outbox.disconnected()
+        for found in self._sessions.values():
+            found.is_joined = False
+
+    def _again(self, fault: Fault | None, *, timed_out: bool = False, is_awake: bool = False) -> list[ClientEffect]:
+        now = self._clock.monotonic()
+        self._lost()
+        self.status, self.fault = "reconnecting", fault
+        self._reconnect = self._reconnect or Reconnect(self._schedule, lost_at=now)
+        match self._reconnect.next(now, self._rng, timed_out=timed_out, is_awake=is_awake):
+            case NextAttempt(number, delay, address):
+                return [Connect(number, delay, address)]
+            case Exhausted(exhausted):
+                return self._give_up(exhausted)
+
+    def _give_up(self, fault: Fault) -> list[ClientEffect]:
+        self._lost()
+        self.status, self.fault = "error", fault
+        return [Failed(fault)]

@@ -1,0 +1,227 @@
+"""The envelope of every message between the bridge and its clients, and the one way in which a frame is read.
+
+Invariant: a frame is read the same way everywhere. What one parser would accept and another reject (NaN, numbers without an end, lone
+surrogates, deep nesting, a byte order mark) is rejected. If a key occurs twice, the last one counts, and what is stored and sent on
+is written anew from what was read. All violations of a message are listed at once.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from holdfast.faults import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["MAX_DEPTH", "MAX_OFFSET", "Envelope", "Invalid", "Violation", "encode", "is_timestamp", "read", "stamp"]
+
+MAX_DEPTH: Final = 64
+"""How deep the JSON of a message may be nested."""
+MAX_OFFSET: Final = 2**53 - 1
+"""The largest offset: JavaScript knows no larger whole number exactly."""
+
+_TYPE = re.compile(r"[a-z_]+")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_LENIENT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_TIMESTAMP = re.compile(
+    r"(\d{4})-(\d{2})-(\d{2})T(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:[.,]\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)"
+)
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]|-?\d[\d.eE+-]*')
+_LONG_NUMBER = re.compile(rb"\d{19}")
+_LONGEST_NUMBER = 64
+"""The most characters of a number."""
+_QUOTE = ord('"')
+_RECEIVED = 80
+"""The most characters of a wrong value that an error repeats."""
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message. The first four fields are always there.
+
+    Only messages of a session's log have an offset. Everything else (errors, acks, presence, heartbeats) never moves a client's position.
+    """
+
+    type: str
+    id: str
+    timestamp: str
+    payload: dict[str, Any]
+    session_id: str = ""
+    epoch: str = ""
+    """The name of the log that `offset` counts in. It changes when the log begins anew."""
+    offset: int = 0
+    """1, 2, 3 … in the session's log; 0: not a part of it."""
+    re: str = ""
+    """The id of the message that this one answers."""
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with a message: which field, which rule, what came."""
+
+    field: str
+    constraint: str
+    received: Any = None
+
+
+class Invalid(NamedTuple):
+    """A frame that is not a message."""
+
+    violations: tuple[Violation, ...]
+    id: str | None = None
+    """The id that the frame has, exactly as it came; None if it cannot be read."""
+
+    @property
+    def fault(self) -> Fault:
+        """The fault for the reply: PROTO_INVALID_MESSAGE with all violations."""
+        listed = [msgspec.to_builtins(each) for each in self.violations]
+        return Fault.of("PROTO_INVALID_MESSAGE", context={"violations": listed})
+
+
+Read: TypeAlias = Envelope | Invalid
+Rules: TypeAlias = "tuple[tuple[str, str, bool, Callable[[Any], bool]], ...]"
+"""The fields of an envelope: its name, the name of its rule, whether it must be there, and the rule."""
+
+
+def read(frame: str | bytes, *, lenient_ids: bool = False) -> Read:
+    """Return the message of a text frame, or everything that is wrong with it. Unknown fields are ignored.
+
+    >>> read('{"type": "auth"}').violations[0].field
+    'id'
+
+    lenient_ids: accept ids such as `msg-123`, as older clients send them.
+    """
+    data = frame.encode("utf-8", "surrogatepass") if isinstance(frame, str) else frame
+    if _is_abusive(data):
+        return _not_json("its JSON is nested too deep, or has a number without an end")
+    try:
+        found = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _not_json(str(error))
+    if not isinstance(found, dict):
+        return Invalid((Violation(field="$", constraint="object", received=_shown(found)),))
+    violations = tuple(_violations(found, _LENIENT if lenient_ids else _STRICT))
+    if violations:
+        id_ = found.get("id")
+        return Invalid(violations, id_ if isinstance(id_, str) else None)
+    return Envelope(
+        type=found["type"],
+        id=found["id"],
+        timestamp=found["timestamp"],
+        payload=found["payload"],
+        session_id=found.get("session_id") or "",
+        epoch=found.get("epoch") or "",
+        offset=found.get("offset") or 0,
+        re=found.get("re") or "",
+    )
+
+
+def encode(message: Envelope) -> bytes:
+    """Return the text frame of a message."""
+    return msgspec.json.encode(message)
+
+
+def stamp(wall: float) -> str:
+    """Return a time as messages carry it: `2026-11-15T01:02:03.004Z`."""
+    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def is_timestamp(text: Any) -> bool:
+    """Whether a text is a date and time of ISO 8601 with its time zone: `2026-11-15T01:02:03Z`."""
+    found = _TIMESTAMP.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        return False
+    year, month, day = map(int, found.groups())
+    try:
+        date(year, month, day)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_abusive(data: bytes) -> bool:
+    """Whether a parser could be hurt by the frame. Parsers recurse, and Python's whole numbers have no largest one."""
+    # Most messages have few brackets and no long number. Only the others are read twice.
+    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH and _LONG_NUMBER.search(data) is None:
+        return False
+    depth = 0
+    for found in _TOKEN.finditer(data):
+        token = found.group()
+        if token in b"{[":
+            depth += 1
+        elif token in b"}]":
+            depth -= 1
+        elif token[0] != _QUOTE and not _is_number(token):
+            return True
+        if depth > MAX_DEPTH:
+            return True
+    return False
+
+
+def _is_number(token: bytes) -> bool:
+    """Whether every parser reads the number alike: whole numbers have at most 64 bits, as what is written must be readable again."""
+    if len(token) > _LONGEST_NUMBER:
+        return False
+    return not token.lstrip(b"-").isdigit() or -(2**63) <= int(token) < 2**64
+
+
+def _violations(found: dict[str, Any], rules: Rules) -> list[Violation]:
+    violations = []
+    for field, constraint, is_required, fits in rules:
+        value = found.get(field)
+        if value is None or value == "":
+            if is_required:
+                is_missing = value == "" or field not in found
+                violations.append(Violation(field=field, constraint="required" if is_missing else constraint))
+        elif not fits(value):
+            violations.append(Violation(field=field, constraint=constraint, received=_shown(value)))
+    return violations
+
+
+def _is_of(pattern: re.Pattern[str]) -> Callable[[Any], bool]:
+    # `fullmatch`, because `$` also matches before a line break at the end.
+    return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_offset(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_OFFSET
+
+
+def _rules(id_: re.Pattern[str]) -> Rules:
+    return (
+        ("type", "matches", True, _is_of(_TYPE)),
+        ("id", "uuid", True, _is_of(id_)),
+        ("timestamp", "iso8601", True, is_timestamp),
+        ("payload", "object", True, _is_object),
+        ("session_id", "string", False, _is_text),
+        ("epoch", "string", False, _is_text),
+        ("re", "string", False, _is_text),
+        ("offset", "offset", False, _is_offset),
+    )
+
+
+_STRICT, _LENIENT = _rules(_UUID), _rules(_LENIENT_ID)
+
+
+def _not_json(why: str) -> Invalid:
+    return Invalid((Violation(field="$", constraint="json", received=why[:_RECEIVED]),))
+
+
+def _shown(value: Any) -> Any:
+    """Return a wrong value for the reply. Long ones are cut, and of containers only the kind is named."""
+    if isinstance(value, str):
+        return value[:_RECEIVED]
+    if isinstance(value, dict | list):
+        return "object" if isinstance(value, dict) else "array"
+    return value

@@ -1,0 +1,135 @@
+"""`Outbox`: what a client has sent, or wants to send, until the server has stored it.
+
+Invariant: a message leaves it only by the server's answer, by its own expiry, or by the user. The order of sending is the order of adding,
+also after a connection was lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from holdfast import options
+from holdfast.faults import Fault, HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
+__all__ = ["AckResult", "AckStatus", "Acked", "Outbox", "Outgoing"]
+
+AckStatus: TypeAlias = Literal["stored", "duplicate", "rejected"]
+
+
+class Outgoing(NamedTuple):
+    """A message that is not acknowledged yet."""
+
+    id: str
+    session_id: str
+    frame: bytes
+    expires_at: float | None = None
+    """Wall clock. After it the message is not sent any more: an approval of three hours ago must not be applied."""
+
+
+class AckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one message, as the server's `ack` says it."""
+
+    id: str
+    status: AckStatus
+    offset: int | None = None
+    """Where it stands in the session's log."""
+    error: dict[str, Any] | None = None
+    """Why it was rejected: the payload of the error."""
+
+
+class Acked(NamedTuple):
+    """A message and what became of it."""
+
+    message: Outgoing
+    result: AckResult
+
+
+class Outbox:
+    """The messages of one client that wait for their acknowledgement.
+
+        outbox = Outbox()
+        outbox.add(Outgoing("…", "release-42", b"{…}"))
+        for message in outbox.to_send({"release-42"}): ...
+
+    max_count, max_bytes: what it holds at most. One more raises, so that nothing is dropped unnoticed.
+    window: how many may be sent and not acknowledged at the same time.
+    """
+
+    def __init__(self, *, max_count: int = 1000, max_bytes: int = 10_000_000, window: int = 32) -> None:
+        options.count("outbox.max_count", max_count)
+        options.count("outbox.max_bytes", max_bytes)
+        options.count("outbox.window", window)
+        self.max_count, self.max_bytes, self.window = max_count, max_bytes, window
+        self.size = 0
+        self._messages: dict[str, Outgoing] = {}
+        self._sent: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[Outgoing]:
+        return iter(self._messages.values())
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._messages
+
+    def add(self, message: Outgoing) -> None:
+        """Add a message. Raises `HoldfastError` (SYS_RESOURCE_EXHAUSTED) if the outbox is full."""
+        if message.id in self._messages:
+            return
+        if len(self._messages) >= self.max_count or self.size + len(message.frame) > self.max_bytes:
+            text = (
+                f"The outbox is full: {len(self._messages)} messages ({self.size} bytes) wait for the server to acknowledge them. "
+                "Send this one again when the connection is back"
+            )
+            context = {"messages": len(self._messages), "bytes": self.size}
+            raise HoldfastError(Fault.of("SYS_RESOURCE_EXHAUSTED", text, context=context))
+        self._messages[message.id] = message
+        self.size += len(message.frame)
+
+    def to_send(self, joined: Container[str]) -> list[Outgoing]:
+        """Return what may be sent now to the sessions that are joined, in order, and count it as sent."""
+        chosen = []
+        for message in self._messages.values():
+            if len(self._sent) >= self.window:
+                break
+            if message.id not in self._sent and message.session_id in joined:
+                self._sent.add(message.id)
+                chosen.append(message)
+        return chosen
+
+    def acked(self, results: list[AckResult]) -> list[Acked]:
+        """Take out what the server has answered. Answers to messages that are not here any more are ignored."""
+        found = []
+        for result in results:
+            message = self._remove(result.id)
+            if message is not None:
+                found.append(Acked(message, result))
+        return found
+
+    def disconnected(self) -> None:
+        """Everything that was not acknowledged is sent again, in order, after the client has joined anew."""
+        self._sent.clear()
+
+    def expired(self, wall: float) -> list[Outgoing]:
+        """Take out what has expired, except what is sent and may be stored already."""
+        over = [
+            message
+            for message in self._messages.values()
+            if message.expires_at is not None and message.expires_at <= wall and message.id not in self._sent
+        ]
+        for message in over:
+            self._remove(message.id)
+        return over
+
+    def _remove(self, id_: str) -> Outgoing | None:
+        message = self._messages.pop(id_, None)
+        if message is not None:
+            self._sent.discard(id_)
+            self.size -= len(message.frame)
+        return message
