@@ -291,6 +291,65 @@ def test_inside_a_turn_of_the_application_the_run_belongs_to_that_turn():
     assert len(world.sent[1]["messages"]) == 3
 
 
+@pytest.mark.parametrize("killed_in", [2, 3])
+def test_runs_of_one_turn_that_is_killed_between_or_inside_them_are_made_once(killed_in: int):
+    """A program with several runs in one turn is started from its beginning again: nothing is paid for or done twice."""
+    machine, store = Machine(), MemoryStore()
+    pay = Reply(calls=(ToolCall(id="1", name="pay", arguments={"amount": 5}),), stop="tools")
+    model = Scripted(pay, "Paid.", "Announced.")
+    world = World()
+    agent = world.agent(machine.tool(), model=model)
+    starts = 0
+
+    async def main() -> Any:
+        nonlocal starts
+        starts += 1
+        async with world.session(store) as session, session.turn("release"):
+            first = await agent.run("pay 5", session=session)
+            if killed_in == 2 and starts == 1:
+                raise Stop
+            second = await agent.run("announce it", session=session)
+            if killed_in == 3 and starts == 1:
+                raise Stop
+            return first.text, second.text
+
+    with pytest.raises(Stop):
+        world.run(main())
+    assert world.run(main()) == ("Paid.", "Announced.")
+    assert machine.paid == [5]
+    assert len(model.requests) == 3
+    assert [type(message).__name__ for message in model.requests[-1].messages] == [
+        "User", "Assistant", "ToolResult", "Assistant", "User",
+    ]  # fmt: skip
+
+
+def test_runs_of_one_agent_at_the_same_time_in_one_turn_are_told_apart_after_a_crash():
+    store, dies = MemoryStore(), True
+
+    class Echo(Scripted):
+        async def exchange(self, request: Any) -> Reply:
+            await super().exchange(request)
+            return Reply(text=f"about {request.messages[-1].text}")
+
+    model = Echo("never")
+    world = World()
+    agent = world.agent(model=model)
+
+    async def main() -> list[str]:
+        async with world.session(store) as session, session.turn("both"):
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(agent.run(text, session=session)) for text in ("a", "b", "a")]
+            if dies:
+                raise Stop
+            return [task.result().text for task in tasks]
+
+    with pytest.raises(Stop):
+        world.run(main())
+    dies = False
+    assert world.run(main()) == ["about a", "about b", "about a"]
+    assert len(model.requests) == 3
+
+
 def test_a_turn_that_failed_is_not_remembered():
     model = Scripted("Hello.", RuntimeError("broken"), "Fine.")
     world, store = World(), MemoryStore()

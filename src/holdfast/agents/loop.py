@@ -41,7 +41,7 @@ from holdfast.agents.reply import AgentReply
 from holdfast.agents.subagent import answer_of_agent
 from holdfast.agents.tool_calls import CallResult, ToolCalls
 from holdfast.faults import BudgetError, Category, Fault, HoldfastError, InvalidError, Scope
-from holdfast.policies.models.capabilities import able
+from holdfast.policies.models.capabilities import Needs, able
 from holdfast.providers.messages import Message, Reply, Request, ToolResult, ToolSpec, User
 from holdfast.providers.model import Model
 from holdfast.runtime.ambient import AMBIENT, in_force
@@ -64,6 +64,8 @@ __all__ = ["Compact", "Loop", "Setup"]
 Compact: TypeAlias = "str | Callable[[tuple[Message, ...]], Any] | None"
 """How a conversation that is too long is made shorter: `drop`, `summarise`, a function of the messages, or not at all."""
 
+# Each request repeats the conversation, so most of its prompt can come from the provider's cache at a tenth of the price.
+_CACHED = Needs(levels={"promptCaching": "probed"})
 _OVERFLOWS = frozenset({"PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
 _MISSING = frozenset({"PROVIDER_CAPABILITY_MISSING", "PROVIDER_MISSING_STREAMING", "PROVIDER_MISSING_TOOL_CALLING"})
 
@@ -236,6 +238,7 @@ class Loop:
             tools=setup.specs,
             max_output=setup.max_output,
             schema=None if setup.output is None else setup.output.schema,
+            needs=_CACHED,
         )
         for hooks in setup.hooks:
             if hooks.transform is not None:
