@@ -29,7 +29,16 @@ from holdfast._lazy import loader
 if TYPE_CHECKING:
     from holdfast.sessions.codec import MaskedValueWarning
     from holdfast.sessions.manifest import Drift, DriftWarning, Manifest
-    from holdfast.sessions.questions import Answer, DeviceCode, Interactor, Notice, Question, answer, pending
+    from holdfast.sessions.questions import (
+        Answer,
+        DeviceCode,
+        Interactor,
+        Notice,
+        Question,
+        TerminalInteractor,
+        answer,
+        pending,
+    )
     from holdfast.sessions.scopes import Scope
     from holdfast.sessions.session import Session
     from holdfast.sessions.stored_types import storable
@@ -47,6 +56,7 @@ __all__ = [
     "Question",
     "Scope",
     "Session",
+    "TerminalInteractor",
     "Turn",
     "answer",
     "pending",
@@ -54,7 +64,8 @@ __all__ = [
 ]
 
 _HOMES = dict.fromkeys(
-    ("Answer", "DeviceCode", "Interactor", "Notice", "Question", "answer", "pending"), "holdfast.sessions.questions"
+    ("Answer", "DeviceCode", "Interactor", "Notice", "Question", "TerminalInteractor", "answer", "pending"),
+    "holdfast.sessions.questions",
 ) | {
     "Drift": "holdfast.sessions.manifest",
     "DriftWarning": "holdfast.sessions.manifest",

@@ -3,6 +3,7 @@
 question  the kinds; a question and an answer as values; which answer fits which question
 answers   `answer`, `pending`: answering from anywhere, also from another process, without owning the session
 broker    puts a question to everybody who is attached, and watches the log; the first answer counts
+terminal  an interactor that asks at the program's terminal
 remedies  what a person can do about a step that failed: `step_or_ask`
 """
 
@@ -16,11 +17,23 @@ if TYPE_CHECKING:
     from holdfast.sessions.questions.answers import answer, pending
     from holdfast.sessions.questions.question import Answer, Interactor, Kind, Notice, Question
     from holdfast.sessions.questions.remedies import DeviceCode
+    from holdfast.sessions.questions.terminal import TerminalInteractor
 
-__all__ = ["Answer", "DeviceCode", "Interactor", "Kind", "Notice", "Question", "answer", "pending"]
+__all__ = [
+    "Answer",
+    "DeviceCode",
+    "Interactor",
+    "Kind",
+    "Notice",
+    "Question",
+    "TerminalInteractor",
+    "answer",
+    "pending",
+]
 
 _HOMES = dict.fromkeys(__all__, "holdfast.sessions.questions.question") | {
     "DeviceCode": "holdfast.sessions.questions.remedies",
+    "TerminalInteractor": "holdfast.sessions.questions.terminal",
     "answer": "holdfast.sessions.questions.answers",
     "pending": "holdfast.sessions.questions.answers",
 }
