@@ -26,7 +26,7 @@ from holdfast.policies.profiles import ACTOR
 from holdfast.policies.target import Target
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
-from holdfast.tools.process import Command
+from holdfast.tools.command import Command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Outcome
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.session import Session
-    from holdfast.tools.process import RunOptions
+    from holdfast.tools.command import RunOptions
 
 __all__ = ["CommandAgent"]
 

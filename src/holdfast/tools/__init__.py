@@ -6,6 +6,7 @@
 
 files, shell, web   the bundled tools
 toolbox       the tools of an agent, as a model sees them and calls them
+command       a program and how to run it, as a value
 process       run a program, stream its output, end it with all it has started
 process_tree  every process of a command, found by its mark (process_mark)
 output        what is kept of what it prints

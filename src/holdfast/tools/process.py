@@ -24,15 +24,12 @@ import subprocess
 import threading
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from holdfast import options
 from holdfast._platform import need_posix, need_selector_loop
-from holdfast.faults import Fault, InvalidError
+from holdfast.faults import InvalidError
 from holdfast.runtime.ambient import AMBIENT, in_force
-from holdfast.tools.environment import filtered_environment
+from holdfast.tools.command import Command
 from holdfast.tools.guard import guarded_owner
 from holdfast.tools.output import Chunk, KeptOutput, LineSplitter
 from holdfast.tools.process_error import Finished, ProcessError, StopReason, failure_of, not_started
@@ -40,13 +37,14 @@ from holdfast.tools.process_mark import MARK, new_mark
 from holdfast.tools.process_tree import ProcessTree
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Generator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Generator, Sequence
     from types import TracebackType
     from typing import Self, Unpack
 
+    from holdfast.tools.command import RunOptions
     from holdfast.tools.output import StreamName
 
-__all__ = ["Command", "Process", "Run", "RunOptions", "run"]
+__all__ = ["Process", "Run", "run"]
 
 _READ_BYTES = 65_536
 _QUEUED_BYTES = 1_048_576
@@ -62,86 +60,6 @@ _FINAL_REAP_S = 0.5
 """How long the event loop is blocked at most, when it is closed while a process is being ended."""
 _BEFORE_DEADLINE = 0.05
 """The share of the time to an ambient deadline that is kept back, so that the process is gone when the deadline comes."""
-
-StdinMode: TypeAlias = Literal["closed", "pipe", "inherit"]
-Leftovers: TypeAlias = Literal["kill", "leave"]
-
-
-class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A program to run, and how. `run` makes one of its arguments; wrong ones raise `InvalidError`."""
-
-    argv: tuple[str, ...]
-    input: bytes | None = None
-    stdin: StdinMode = "closed"
-    cwd: str | None = None
-    env: dict[str, str] = {}
-    start: float | None = None
-    idle: float | None = None
-    timeout: float | None = None
-    grace: float = 5.0
-    keep: int = 1_048_576
-    output_cap: int | None = 67_108_864
-    check: bool = True
-    leftovers: Leftovers = "kill"
-    guarded: bool = False
-
-    @classmethod
-    def of(cls, command: Sequence[str | os.PathLike[str]], given: RunOptions) -> Command:
-        """Return the command of these options of `run`."""
-        argv = _argv(command)
-        known: dict[str, Any] = {**given}
-        env = filtered_environment(
-            known.pop("env", None),
-            inherit=known.pop("inherit_env", True),
-            secrets=known.pop("pass_secrets", ()),
-        )
-        for name in known:
-            if name not in RunOptions.__annotations__:
-                raise _unknown(name)
-        if isinstance(text := known.get("input"), str):
-            known["input"] = text.encode()
-        if (cwd := known.get("cwd")) is not None:
-            known["cwd"] = os.fspath(cwd)
-        return cls(argv=argv, env=env, **known)
-
-    def __post_init__(self) -> None:
-        if not self.argv:
-            raise InvalidError.saying(
-                "run.command", "the program and its arguments, such as ['git', 'status']", "nothing"
-            )
-        for index, part in enumerate(self.argv):
-            if "\0" in part:
-                raise InvalidError.saying(f"run.command[{index}]", "a text without NUL", "a NUL character")
-        for name in ("start", "idle", "timeout"):
-            options.seconds(f"run.{name}", getattr(self, name), optional=True)
-        options.seconds("run.grace", self.grace, zero=True)
-        options.count("run.keep", self.keep)
-        options.count("run.output_cap", self.output_cap, optional=True)
-        options.one_of("run.stdin", self.stdin, ("closed", "pipe", "inherit"))
-        options.one_of("run.leftovers", self.leftovers, ("kill", "leave"))
-        options.flag("run.guarded", self.guarded)
-        if self.input is not None and self.stdin != "closed":
-            raise InvalidError.saying("run.input", 'stdin="closed" beside it', f'stdin="{self.stdin}"')
-
-
-class RunOptions(TypedDict, total=False):
-    """The options of `run`."""
-
-    input: bytes | str | None
-    stdin: StdinMode
-    cwd: str | os.PathLike[str] | None
-    env: Mapping[str, str] | None
-    inherit_env: bool
-    pass_secrets: Collection[str]
-    start: float | None
-    idle: float | None
-    timeout: float | None
-    grace: float
-    keep: int
-    output_cap: int | None
-    check: bool
-    leftovers: Leftovers
-    guarded: bool
 
 
 def run(command: Sequence[str | os.PathLike[str]], **given: Unpack[RunOptions]) -> Run:
@@ -177,24 +95,6 @@ def run(command: Sequence[str | os.PathLike[str]], **given: Unpack[RunOptions]) 
     the block, the program is ended first.
     """
     return Run(Command.of(command, given))
-
-
-_OTHER_NAMES = {"idle_timeout": "idle", "start_timeout": "start", "total_timeout": "timeout", "working_dir": "cwd"}
-"""What other libraries, and a first guess, call options of `run`."""
-
-
-def _unknown(name: str) -> InvalidError:
-    known = tuple(RunOptions.__annotations__)
-    hint = f"did you mean `{_OTHER_NAMES[name]}`?" if name in _OTHER_NAMES else options.suggestion(name, known)
-    context = {"path": f"run.{name}", "expected": "an option of run", "received": name}
-    return InvalidError(Fault.of(InvalidError.code, f"unknown option `{name}` of run; {hint}", context=context))
-
-
-def _argv(command: Any) -> tuple[str, ...]:
-    # A text would be taken as a list of letters. Splitting it would guess at quotes.
-    if isinstance(command, (str, bytes)) or not all(isinstance(part, (str, os.PathLike)) for part in command):
-        raise InvalidError.at("run.command", "a list such as ['git', 'status'], or ['bash', '-c', text]", command)
-    return tuple(os.fspath(part) for part in command)
 
 
 class Run:

@@ -16,7 +16,8 @@ from holdfast.faults import InvalidError, Kind, Scope
 from holdfast.policies.decide import is_repeatable
 from holdfast.runtime.callables import name_of
 from holdfast.runtime.tool import ToolContract, call_key, takes_arguments
-from holdfast.tools.process import Command, Run
+from holdfast.tools.command import Command
+from holdfast.tools.process import Run
 from holdfast.tools.process_error import ProcessError
 from holdfast.tools.toolbox import TIME_LIMIT, Tool
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code, Fault
     from holdfast.policies import Effect, Tries
-    from holdfast.tools.process import RunOptions
+    from holdfast.tools.command import RunOptions
     from holdfast.tools.process_error import Finished
 
 __all__ = ["process_tool", "run_for_tool"]

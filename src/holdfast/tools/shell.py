@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Collection, Mapping
 
-    from holdfast.tools.process import RunOptions
+    from holdfast.tools.command import RunOptions
 
 __all__ = ["bash"]
 
