@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.wire.envelope import MAX_DEPTH, Envelope, Invalid, encode, is_timestamp, read, stamp
@@ -130,6 +130,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.dictionaries(st.text(max_size=8), JSON, max_size=5))
 def test_whatever_a_message_holds_it_is_the_same_after_reading(payload: dict[str, Any]) -> None:
     try:
@@ -139,6 +140,7 @@ def test_whatever_a_message_holds_it_is_the_same_after_reading(payload: dict[str
     assert read(frame) == Envelope(**GOOD | {"payload": msgspec.json.decode(msgspec.json.encode(payload))})
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.binary(max_size=200) | st.text(max_size=200) | st.builds(lambda text, cut: json.dumps(GOOD | {"payload": {"t": text}})[:cut], st.text(), st.integers(0, 200)))  # fmt: skip
 def test_no_frame_whatever_it_is_raises(frame: str | bytes) -> None:
     assert isinstance(read(frame), Envelope | Invalid)

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.faults import HoldfastError, InvalidError
@@ -156,6 +156,7 @@ def test_B51_older_clients_ask_by_time_and_get_the_same_millisecond_too() -> Non
     assert small.since("2026-01-01T00:00:01.000Z", 0) == ([held(3)], False)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.tuples(st.integers(1, 40), st.floats(0, 50)), max_size=60), st.integers(1, 100), st.floats(1, 100))
 def test_the_ring_has_no_holes_and_counts_exactly(steps: list[tuple[int, float]], most: int, age: float) -> None:
     ring, now = Ring(epoch="k", max_bytes=most, max_age=age), 0.0
@@ -269,6 +270,7 @@ def test_a_device_that_woke_up_connects_at_once() -> None:
     assert Reconnect(lost_at=0).next(0, Half(), is_awake=True) == NextAttempt(1, 0.0, "resolve")
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.integers(0, 2**32))
 def test_jitter_stays_within_its_share(seed: int) -> None:
     for delay, plain in zip(delays(Schedule(), rng=random.Random(seed)), (1, 2, 5, 10, 30), strict=False):
