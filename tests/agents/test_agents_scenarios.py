@@ -33,7 +33,6 @@ def circuit(world: World, name: str) -> Any:
 def failing(world: World, name: str, **more: Any) -> Agent:
     """Return an agent whose provider answers 503 for ever."""
     down = World("never", faults="503*99")
-    down.provider._clock = world.runtime.clock  # type: ignore[attr-defined]
     down.runtime = world.runtime
     return down.agent(name=name, **more)
 
