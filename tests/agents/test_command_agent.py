@@ -408,14 +408,28 @@ def test_a_program_that_was_killed_goes_on_with_its_conversation(program: Progra
     assert program.starts[1]["argv"] == ["--resume", ID]
 
 
-def test_a_program_that_forgot_its_conversation_begins_anew_and_is_told_so(program: Program):
-    lost = result(
-        "", subtype="error_during_execution", is_error=True, errors=["No conversation found with session ID: x"]
-    )
-    agent = program.script([init(), ["die"]], [lost, ["exit", 1]], GOOD)
+LOST = result("", subtype="error_during_execution", is_error=True, errors=["No conversation found with session ID: x"])
+
+
+def test_a_program_that_was_seen_to_do_nothing_and_lost_its_conversation_begins_anew(program: Program):
+    agent = program.script([init(), ["die"]], [LOST, ["exit", 1]], GOOD)
     assert finish(agent.run("say hello")).text == "Hello."
     assert [start["argv"] for start in program.starts] == [[], ["--resume", ID], []]
     assert "interrupted" in program.starts[2]["prompt"]
+
+
+def test_a_program_that_worked_and_lost_its_conversation_is_not_begun_anew(program: Program):
+    runs = ([init(), called(), ["die"]], [LOST, ["exit", 1]], GOOD)
+    with pytest.raises(OutcomeUnknownError) as raised:
+        finish(program.script(*runs).run("say hello"))
+    assert raised.value.fault.context["session"] == ID
+    assert 'if_lost="restart"' in str(raised.value)
+    assert len(program.starts) == 2
+
+
+def test_who_allows_it_gets_a_lost_conversation_begun_anew(program: Program):
+    runs = ([init(), called(), ["die"]], [LOST, ["exit", 1]], GOOD)
+    assert finish(program.script(*runs, if_lost="restart").run("say hello")).text == "Hello."
 
 
 def test_a_program_that_may_have_worked_and_cannot_resume_is_never_started_twice(program: Program):
@@ -552,6 +566,14 @@ def test_a_killed_owner_goes_on_with_the_programs_own_conversation(program: Prog
     assert [start["argv"] for start in program.starts] == [[], ["--resume", ID]]
 
 
+def test_a_killed_owner_whose_programs_conversation_is_lost_begins_nothing_anew(program: Program):
+    agent = program.script([init(), ["touch", "a"], ["hang"]], [LOST, ["exit", 1]], GOOD)
+    killed_owner(program, "claude", _is_begun(program))
+    with pytest.raises(OutcomeUnknownError):
+        finish(in_session(program, agent))
+    assert program.effects == ["a"]
+
+
 def test_a_killed_owner_of_a_program_without_an_id_leaves_the_outcome_unknown(program: Program):
     agent = program.script([["out", "working"], ["touch", "a"], ["hang"]], form="plain")
     killed_owner(program, "plain", lambda: bool(program.effects))
@@ -575,6 +597,7 @@ def test_a_killed_owner_of_a_program_without_an_id_leaves_the_outcome_unknown(pr
         (["claude"], {"resume": ["--resume"]}, "command_agent.resume"),
         (["claude"], {"resume": "--resume"}, "command_agent.resume"),
         (["claude"], {"name": ""}, "command_agent.name"),
+        (["claude"], {"if_lost": "ignore"}, "command_agent.if_lost"),
         (["claude"], {"grace": -1}, "run.grace"),
     ],
 )

@@ -77,6 +77,8 @@ class CommandAgent:
     form: what the program prints: `"claude"` (stream-json), `"codex"` (exec --json) or `"plain"`; `"auto"` finds it out.
     resume: arguments that let the program go on with a conversation of its own, such as `["--resume", "{session}"]`. `"auto"`: as the
         form does it. None: never, and a program that may have done something is not started a second time.
+    if_lost: what happens if the program was cut and does not know its conversation any more: `OutcomeUnknownError` is raised, or with
+        `"restart"` it begins anew, with a prompt that tells it to look first at what is done.
     policy: attempts and delays; by default two attempts, as a person waits. A policy without a `timeout` of its own has none here.
     cwd, env, pass_secrets: as for `run`. The keys that Claude Code and Codex need are passed on.
     grace: seconds between SIGTERM and SIGKILL when it is stopped (5).
@@ -94,6 +96,7 @@ class CommandAgent:
         total: float | None = 3600.0,
         form: Literal["auto", "claude", "codex", "plain"] = "auto",
         resume: Resume = "auto",
+        if_lost: Literal["raise", "restart"] = "raise",
         policy: Policy | None = None,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
@@ -106,6 +109,8 @@ class CommandAgent:
             options.seconds(f"command_agent.{option}", seconds, optional=True)
         options.one_of("command_agent.form", form, ("auto", *FORMS))
         options.name("command_agent.name", name, optional=True)
+        options.one_of("command_agent.if_lost", if_lost, ("raise", "restart"))
+        self.if_lost = if_lost
         self.name = name or PurePath(self._argv[0]).stem
         """Its name in circuits, events and messages."""
         self.total = total

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from holdfast.classify import from_http, from_process, from_text
-from holdfast.faults import Fault, HoldfastError, Partial
+from holdfast.faults import Fault, HoldfastError, OutcomeUnknownError, Partial
 from holdfast.faults.redaction import cap
 from holdfast.runtime.secrets import process_redactor
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Code
     from holdfast.tools.process_error import Finished
 
-__all__ = ["CommandError", "CommandTimeoutError", "command_error", "command_fault", "is_lost"]
+__all__ = ["CommandError", "CommandTimeoutError", "command_error", "command_fault", "is_lost", "lost_conversation"]
 
 _CLASSIFIED_CHARS = 8_192
 _SHOWN_BYTES = 500
@@ -94,6 +94,16 @@ def is_lost(report: Report, form: Form, stderr: str) -> bool:
     """Whether the program says that it does not know the conversation that it should resume."""
     said = f"{report.failure.text if report.failure else ''}\n{report.stray}\n{stderr}".lower()
     return not report.worked and any(words in said for words in form.lost)
+
+
+def lost_conversation(agent: str, session: str) -> OutcomeUnknownError:
+    """Return the error of a run that was cut and whose program does not know the conversation any more."""
+    message = (
+        f"{agent} was cut, and does not know its conversation {session}: it was cut before it had saved it, or its files are elsewhere. "
+        'Nobody knows what it did. Look at that. If the task may be begun anew: CommandAgent(…, if_lost="restart")'
+    )
+    context = {"agent": agent, "session": session, "key": session}
+    return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, retryable=False, context=context))
 
 
 def _cause(report: Report, form: Form, finished: Finished | None, stopped: Fault | None, now: float) -> Fault | None:

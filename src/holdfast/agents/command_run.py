@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from holdfast.agents.command_faults import command_error, command_fault, is_lost
+from holdfast.agents.command_faults import command_error, command_fault, is_lost, lost_conversation
 from holdfast.agents.command_lines import FORMS, Guessing
 from holdfast.agents.parts import Retrying
 from holdfast.agents.reply import AgentReply
@@ -103,6 +103,10 @@ class CommandRun:
         """The id of the conversation that is resumed."""
         self._operation: Operation | None = None
         """The recovery around the present attempt."""
+        self._has_seen_all = False
+        """Whether this process has read the run from its beginning."""
+        self._worked = False
+        """Whether a tool call was seen."""
         self._runs = 0
         """How often the program was started."""
         self._usage: Usage | None = None
@@ -149,6 +153,7 @@ class CommandRun:
     async def begin(self, agent: str, prompt: str) -> Begun:
         """Start the program and return its id, or its answer if it has no id."""
         del agent
+        self._has_seen_all = True
         live = self._start(self._agent.argv(prompt), prompt, self._agent.form)
         try:
             if await self._read_to_session(live):
@@ -177,10 +182,14 @@ class CommandRun:
         again = _AGAIN.replace("{prompt}", self._prompt)
         live = self._start(self._agent.argv_to_resume(form, session, again), again, form)
         await self._read_to_end(live)
-        if is_lost(live.report, live.form, "" if live.finished is None else live.finished.stderr):
-            # It was cut before its first request, so it has no trace of the conversation: it begins anew.
-            live = self._start(self._agent.argv(again), again, form)
-            await self._read_to_end(live)
+        if not is_lost(live.report, live.form, "" if live.finished is None else live.finished.stderr):
+            return live
+        # The programs save a conversation some time after they have begun to work, so a lost one proves nothing. Only who has read
+        # every line of it knows that no tool was called.
+        if not (self._has_seen_all and not self._worked) and self._agent.if_lost != "restart":
+            raise lost_conversation(self._agent.name, session)
+        live = self._start(self._agent.argv(again), again, form)
+        await self._read_to_end(live)
         return live
 
     def _start(self, argv: tuple[str, ...], prompt: str, form: Form | None) -> _Live:
@@ -266,6 +275,7 @@ class CommandRun:
         """Return the reply of a program that has ended, or raise why there is none."""
         report = live.report
         self._conversation = report.session or self._conversation
+        self._worked = self._worked or report.worked
         self._usage, self._usd = _sum(self._usage, report.usage), _sum_usd(self._usd, report.usd)
         if (budget := self._budget) is not None:
             budget.attempt_ended(report, again=self._runs > 1)

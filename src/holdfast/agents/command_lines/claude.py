@@ -21,7 +21,7 @@ __all__ = ["LOST", "RESUME", "SECRETS", "ClaudeLines", "recognises"]
 RESUME = ("--resume", "{session}")
 SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 LOST = ("no conversation found with session id",)
-"""What it prints if it does not know the conversation that it should resume. It has asked no model then."""
+"""What it prints if it does not know the conversation that it should resume."""
 
 
 def recognises(found: dict[str, Any]) -> bool:

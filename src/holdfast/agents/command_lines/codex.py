@@ -22,7 +22,7 @@ __all__ = ["LOST", "RESUME", "SECRETS", "CodexLines", "recognises"]
 RESUME = ("resume", "{session}", "-")
 SECRETS = ("OPENAI_API_KEY", "CODEX_API_KEY")
 LOST = ("no rollout found for", "no recorded session found", "no saved session found")
-"""What it prints if it does not know the thread that it should resume. It has asked no model then."""
+"""What it prints if it does not know the thread that it should resume."""
 
 _TALK = frozenset({"agent_message", "reasoning", "todo_list", "error"})
 _FAILED = frozenset({"failed", "declined"})
