@@ -32,6 +32,7 @@ ROOMS = [
         "stores",
         "testing",
         "tools",
+        "transcript",
         "views",
     )
     if (SOURCE / name).is_dir()

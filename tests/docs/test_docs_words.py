@@ -51,6 +51,7 @@ PACKAGES = [
     "holdfast.testing.provider",
     "holdfast.testing.proxy",
     "holdfast.testing.stores",
+    "holdfast.transcript",
     "holdfast.views",
 ]
 VAGUE = re.compile(r"\b(told|ditto)\b", re.IGNORECASE)

@@ -114,8 +114,10 @@ def test_a_tool_call_in_chat_completions(provider, stream):
             (call,) = answer.choices[0].message.tool_calls
             name, arguments = call.function.name, call.function.arguments
         assert (name, json.loads(arguments)) == ("weather", {"city": "example", "days": 1})
+        call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}}
+        called = {"role": "assistant", "content": None, "tool_calls": [call]}
         result = {"role": "tool", "tool_call_id": "call_1", "content": "rain"}
-        final = client.chat.completions.create(model=GPT, messages=[*MESSAGES, result])
+        final = client.chat.completions.create(model=GPT, messages=[*MESSAGES, called, result])
     assert final.choices[0].message.content == "The tool says: rain"
 
 
@@ -131,7 +133,9 @@ def test_a_tool_call_in_responses(provider, stream):
             (call,) = client.responses.create(**request).output
         assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "example", "days": 1})
         result = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
-        final = client.responses.create(model=GPT, input=[{"role": "user", "content": "The weather?"}, result])
+        called = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments}
+        asked = {"role": "user", "content": "The weather?"}
+        final = client.responses.create(model=GPT, input=[asked, called, result])
     assert final.output_text == "The tool says: rain"
 
 

@@ -11,6 +11,7 @@ faults, replies      the plans with a fault, and the replies without a fault
 routes, resources    the paths, and what is served there besides replies
 dialect              what a protocol must supply; `anthropic`, `openai`, `gemini` and `bedrock` are the protocols
 schema               values that fit a JSON schema
+history              conversations that the real providers reject
 http                 requests, acts, and HTTP as bytes
 """
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, event_frame, text_of
+from holdfast.testing.provider.history import anthropic_mistake
 from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, WrittenCall, only
 
 if TYPE_CHECKING:
@@ -232,4 +233,5 @@ ANTHROPIC = Dialect(
     limits=_limits,
     limited=_limited,
     request_id="request-id",
+    mistake=anthropic_mistake,
 )

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.testing.provider.anthropic import ANTHROPIC
 from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, as_json, no_limits, text_of
+from holdfast.testing.provider.history import converse_mistake
 from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, WrittenCall, only
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ BEDROCK_ANTHROPIC = ANTHROPIC._replace(
     limits=no_limits,
     limited=_limited,
     request_id="x-amzn-requestid",
+    mistake=converse_mistake,
     stream_type=_EVENT_STREAM,
 )
 
@@ -225,5 +227,6 @@ BEDROCK_CONVERSE = Dialect(
     limits=no_limits,
     limited=_limited,
     request_id="x-amzn-requestid",
+    mistake=converse_mistake,
     stream_type=_EVENT_STREAM,
 )

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.clock import Clock
+    from holdfast.testing.provider.dialect import ErrorReply
     from holdfast.testing.provider.http import Request
     from holdfast.testing.provider.limits import Rejection
     from holdfast.testing.provider.resources import Content
-    from holdfast.testing.provider.routes import Place, Route
+    from holdfast.testing.provider.routes import Place
 
 __all__ = ["Counters", "Provider"]
 
@@ -78,7 +79,7 @@ class Counters:
         self.limited: Counter[str] = Counter()
         """Requests that a limit rejected, by what it limits: requests, tokens or concurrency."""
         self.refused = 0
-        """Requests that the provider itself refused, because they have no key, an unknown path, or no JSON."""
+        """Requests that the provider itself refused: no key, an unknown path, no JSON, or a conversation that no provider accepts."""
         self.abandoned = 0
         """Requests whose client left before the end of the answer. They are counted above as well."""
         self.connections = 0
@@ -180,9 +181,8 @@ class Provider:
             return _send_json(404, _NO_SUCH_PATH)
         answer = self._answer(request, place)
         # A client's own mistake takes no step, so it does not shift the script for later requests.
-        if (mistake := _mistake(request, place.route)) is not None:
+        if (error := _mistake(request, place)) is not None:
             self.counters.refused += 1
-            error = place.dialect.errors[mistake]
             return send_error(answer, error, error.status)
         at = self._seconds_since_first()
         charged = answer.serve is None or (place.route is not None and place.route.charged)
@@ -311,13 +311,19 @@ class _Held(Generator[Act, None, None]):
             release()
 
 
-def _mistake(request: Request, route: Route | None) -> str | None:
+def _mistake(request: Request, place: Place) -> ErrorReply | None:
     """Return the error for a request that no provider would answer."""
+    errors, route = place.dialect.errors, place.route
     if not request.key:
-        return "auth"
+        return errors["auth"]
     if route is None:
-        return "bad-request"
-    return None if route.serve is not None or request.model else "bad-request"
+        return errors["bad-request"]
+    if route.serve is not None:
+        return None
+    if not request.model:
+        return errors["bad-request"]
+    message = place.dialect.mistake(request)
+    return None if message is None else errors["bad-request"]._replace(message=message)
 
 
 def _serve(serve: Callable[[Call], Content], call: Call) -> Body:

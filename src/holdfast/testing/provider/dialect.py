@@ -72,6 +72,10 @@ def _no_headers(_error: ErrorReply) -> Headers:
     return ()
 
 
+def _no_mistake(_request: Request) -> str | None:
+    return None
+
+
 class Dialect(NamedTuple):
     """One provider's protocol. `whole` and `frames` get the reply, the request and the answer's number."""
 
@@ -97,6 +101,8 @@ class Dialect(NamedTuple):
     """Announces a delay outside the headers."""
     error_headers: Callable[[ErrorReply], Headers] = _no_headers
     """Writes the headers that belong to an error's body."""
+    mistake: Callable[[Request], str | None] = _no_mistake
+    """Returns the message of the error for a conversation that the provider rejects, or None."""
     stream_type: str = SSE
     """The content type of a stream."""
     failed: Callable[[ErrorReply, Request, int], dict[str, Any]] | None = None

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.testing.provider.anthropic import ANTHROPIC
 from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, as_json, no_limits
+from holdfast.testing.provider.history import gemini_mistake
 from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, WrittenCall, only
 
 if TYPE_CHECKING:
@@ -248,6 +249,7 @@ GEMINI = Dialect(
     limited=_limited,
     request_id="x-goog-request-id",
     hinted=_hinted,
+    mistake=gemini_mistake,
 )
 GEMINI_ARRAY = GEMINI._replace(
     name="gemini-array",

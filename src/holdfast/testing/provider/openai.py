@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, data_frame, event_frame, text_of
+from holdfast.testing.provider.history import chat_mistake, responses_mistake
 from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, WrittenCall, only
 
 if TYPE_CHECKING:
@@ -296,6 +297,7 @@ OPENAI_CHAT = Dialect(
     limits=_limits,
     limited=_limited,
     request_id="x-request-id",
+    mistake=chat_mistake,
 )
 XAI_CHAT = OPENAI_CHAT._replace(name="xai-chat", errors=_XAI_ERRORS, error=_xai_error, limited=_xai_limited)
 
@@ -486,6 +488,7 @@ OPENAI_RESPONSES = OPENAI_CHAT._replace(
     error_frame=_responses_error_frame,
     failed=_failed,
     failed_frame=_failed_frame,
+    mistake=responses_mistake,
 )
 XAI_RESPONSES = OPENAI_RESPONSES._replace(
     name="xai-responses", errors=_XAI_ERRORS, error=_xai_error, limited=_xai_limited
