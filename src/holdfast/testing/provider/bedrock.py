@@ -127,7 +127,6 @@ BEDROCK_ANTHROPIC = ANTHROPIC._replace(
     limits=no_limits,
     limited=_limited,
     request_id="x-amzn-requestid",
-    mistake=converse_mistake,
     stream_type=_EVENT_STREAM,
 )
 
