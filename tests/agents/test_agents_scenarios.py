@@ -299,3 +299,34 @@ def test_killed_while_an_understudy_works_it_goes_on_where_it_was_and_nothing_is
             assert world.received == 1
             assert world.of(Retry) == []
     assert ran == ["one"]
+
+
+@pytest.mark.parametrize("in_a_turn", [True, False])
+def test_an_attempt_that_is_late_is_continued_by_the_next_one_and_repeats_nothing(in_a_turn):
+    world = World(Turn(tool="pay", arguments={}), "Paid.", faults="ok, hang")
+    paid: list[int] = []
+
+    @tool(effect="unsafe")
+    async def pay() -> str:
+        """Pay."""
+        paid.append(1)
+        return "ok"
+
+    two = Tries(attempts=2, backoff=Backoff(initial=1, jitter=0))
+    simple = FunctionAgent("simple", lambda _: "never")
+    role = Role(
+        "payer", world.agent(pay, name="payer"), understudies=[simple], timeout=20, retry=two, runtime=world.runtime
+    )
+
+    async def work() -> Any:
+        async with world.session(MemoryStore(), mode="yolo") as session:
+            if not in_a_turn:
+                return await role.run("pay", session=session)
+            async with session.turn("message"):
+                return await role.run("pay", session=session)
+
+    reply = world.run(work())
+    assert (reply.text, reply.agent) == ("Paid.", "payer")
+    assert (len(paid), world.received) == (1, 3)
+    assert world.runtime.clock.monotonic() == pytest.approx(21)
+    assert circuit(world, "agent:payer").failures == 0

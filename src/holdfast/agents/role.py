@@ -167,6 +167,11 @@ class Role:
             task.cancel()
             await wait_to_end(_ended(task))
 
+    @property
+    def description(self) -> str:
+        """What another agent's model reads about it: the description of its agent."""
+        return str(getattr(self.agent, "description", ""))
+
     def plan(self) -> Plan:
         """For runs: return how a run recovers now."""
         return self._plans.get()
@@ -453,7 +458,7 @@ class _Handover:
         handover = cls(session, f"{run}/{number}")
         names = role.settings.understudies
         for place in reversed(range(len(names))):
-            step = session.keyed(f"{run}/{number}/{names[place]}")
+            step = session.keyed(f"{run}/{number}/to:{names[place]}")
             if await step.is_stored():
                 handover.in_charge = place, _fault_in(await step.step(takes_over, "", ""))
                 break
@@ -462,7 +467,7 @@ class _Handover:
     async def begins(self, understudy: str, why: Fault) -> None:
         """Store that an understudy takes over, before it begins."""
         # Not the failure's own text: it may quote a secret that a store rejects.
-        await self._session.keyed(f"{self._key}/{understudy}").step(takes_over, why.code, why.for_user())
+        await self._session.keyed(f"{self._key}/to:{understudy}").step(takes_over, why.code, why.for_user())
 
     async def all_failed(self) -> None:
         await self._session.keyed(f"{self._key}/failed").step(all_failed)
