@@ -126,7 +126,18 @@ def test_help_loads_no_verb():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     loaded = done.stdout.splitlines()[-1]
     assert "holdfast.cli.app" in loaded
-    for verb in ("explain", "codes", "classify", "doctor", "audit", "sessions", "policy", "faults", "actors"):
+    for verb in (
+        "explain",
+        "codes",
+        "classify",
+        "doctor",
+        "audit",
+        "sessions",
+        "policy",
+        "faults",
+        "actors",
+        "crashtest",
+    ):
         assert f"'holdfast.cli.{verb}'" not in loaded
     assert "rich.markdown" not in loaded
 

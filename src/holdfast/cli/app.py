@@ -229,6 +229,71 @@ def run_verb(
     perform(run_it)
 
 
+_Effects = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="An address whose requests are effects (repeatable): URL, or NAME=URL for a program that reads it from NAME. By default every request that changes something, except to a model."
+    ),
+]
+_Service = Annotated[
+    list[str] | None,
+    typer.Option(help="Another service, whose address the program reads from a variable (repeatable): NAME=URL."),
+]
+_FakeModel = Annotated[
+    bool, typer.Option("--fake-model", help="Answer model requests here, without keys: it calls the first tool.")
+]
+_FakeEffects = Annotated[
+    bool, typer.Option("--fake-effects", help="Send no effect at all: each is answered here with 200 and {}.")
+]
+_Live = Annotated[
+    bool,
+    typer.Option(
+        "--live",
+        help="Send everything in each run. By default effects and model requests are sent in the first run only, and its answers are played again.",
+    ),
+]
+_Check = Annotated[
+    str | None, typer.Option(help="A command that runs in the folder at the end, and fails if the result is wrong.")
+]
+_Every = Annotated[
+    bool, typer.Option("--every", help="Kill at both sides of every point, also where the state is the same.")
+]
+_RunTimeout = Annotated[
+    str | None, typer.Option(help="How long one run may take: 90, 90s, 5m. By default 5 times what it takes.")
+]
+
+
+@app.command("crashtest", context_settings={"allow_interspersed_args": False})
+def crashtest_verb(
+    command: Annotated[list[str], typer.Argument(help="The program and its arguments: python agent.py.")],
+    effects: _Effects = None,
+    target: _Service = None,
+    folder: Annotated[str, typer.Option(help="The working directory with the program's state.")] = ".",
+    fake_model: _FakeModel = False,
+    script: Annotated[str | None, typer.Option(help="What the fake model answers: a script in TOML.")] = None,
+    fake_effects: _FakeEffects = False,
+    live: _Live = False,
+    expect: Annotated[str, typer.Option(help="Text that the program prints when its work is done.")] = "",
+    check: _Check = None,
+    kills: Annotated[int | None, typer.Option(min=1, help="At most so many kills; effects first.")] = None,
+    every: _Every = False,
+    restarts: Annotated[int, typer.Option(min=1, help="How often it is run again after a kill.")] = 3,
+    timeout: _RunTimeout = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 8 if anything but the ideal was seen.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but the result.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Kill a program at every request and write, run it again, and show what is doubled or lost."""
+    from holdfast.cli.crashtest import CrashFlags
+    from holdfast.cli.crashtest import crashtest as verb
+
+    sources = {"effects": tuple(effects or ()), "targets": tuple(target or ()), "folder": folder, "script": script}
+    answers = {"fake_model": fake_model, "fake_effects": fake_effects, "live": live, "expect": expect, "check": check}
+    limits = {"kills": kills, "every": every, "restarts": restarts, "timeout": timeout}
+    given = {**sources, **answers, **limits, "strict": strict, "quiet": quiet, "as_json": as_json}
+    perform(lambda: verb(command, CrashFlags(**cast("Any", given))))
+
+
 @app.command()
 def doctor(as_json: _Json = False) -> None:
     """Check versions, packages, clock, settings and store, and suggest fixes."""

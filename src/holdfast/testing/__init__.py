@@ -14,6 +14,7 @@ loop       run, VirtualLoop, no_waiting         proxy      a TCP proxy that misb
 scripts    script: failures on demand           stores     conformance suite for stores
 capture    events and assertions on them        postgres   a PostgreSQL server for tests
 plugin     pytest fixtures                      load       limits on the load, played under a policy
+crashtest  kills a program at each of its points
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import forget_targets, use_runtime
     from holdfast.testing.capture import Capture
     from holdfast.testing.clock import Midpoint, Scripted, VirtualClock, seeded
+    from holdfast.testing.crashtest import CrashTest
     from holdfast.testing.loop import StuckError, VirtualLoop, loop_factory, no_waiting, run
     from holdfast.testing.provider import FaultProvider, serve_in_thread
     from holdfast.testing.proxy.proxy import FaultProxy
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Capture",
+    "CrashTest",
     "FaultProvider",
     "FaultProxy",
     "Midpoint",
@@ -57,6 +60,7 @@ __all__ = [
 
 _HOMES = {
     "Capture": "holdfast.testing.capture",
+    "CrashTest": "holdfast.testing.crashtest",
     "FaultProvider": "holdfast.testing.provider",
     "FaultProxy": "holdfast.testing.proxy.proxy",
     "ScriptedHTTPError": "holdfast.testing.scripts",

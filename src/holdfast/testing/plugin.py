@@ -19,8 +19,10 @@ import holdfast
 from holdfast import testing
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine, Iterator, Sequence
     from typing import Protocol, TypeVar
+
+    from holdfast.testing.crashtest import Report
 
     T = TypeVar("T")
 
@@ -36,8 +38,14 @@ if TYPE_CHECKING:
             self, upstream: str | tuple[str, int], *toxics: testing.Toxic | str, seed: int = 0
         ) -> testing.FaultProxy: ...
 
+    class RunCrashTest(Protocol):
+        """Kills a program at each of its points and returns the report."""
+
+        def __call__(self, command: Sequence[str], **options: Any) -> Report: ...
+
 
 __all__ = [
+    "crash_test",
     "fault_provider",
     "fault_proxy",
     "faults",
@@ -147,3 +155,19 @@ def fault_proxy() -> Iterator[OpenProxy]:
             return stack.enter_context(testing.FaultProxy(upstream, *toxics, seed=seed))
 
         yield open_proxy
+
+
+@pytest.fixture
+def crash_test() -> RunCrashTest:
+    """Kill a program at each of its points, and return the report.
+
+        assert not crash_test(["python", "agent.py"], fake_model=True).damage
+
+    The options are those of `holdfast.testing.CrashTest`. The program `python` is the Python that runs the test.
+    """
+
+    def run(command: Sequence[str], **options: Any) -> Report:
+        program, *arguments = command
+        return testing.CrashTest([sys.executable if program == "python" else program, *arguments], **options).run()
+
+    return run

@@ -35,6 +35,7 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.tool import ToolContract, contract_of, declare, takes_arguments
 from holdfast.runtime.tool_fault import fault_of_tool
+from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.tools.output import ShownResult, show_result
 from holdfast.tools.schema import arguments_of, description_of, result_of
 from holdfast.tools.threads import call_in_thread
@@ -83,6 +84,12 @@ class Tool:
 
     async def __call__(self, **arguments: Any) -> Any:
         """Call the tool once, without recovery."""
+        FAILPOINTS.reach(f"calling {self.name}")
+        value = await self._called(**arguments)
+        FAILPOINTS.reach(f"called {self.name}")
+        return value
+
+    async def _called(self, **arguments: Any) -> Any:
         if is_async(self.fn):
             return await self.fn(**arguments)
         value = await call_in_thread(default_runtime().abandoned_threads, lambda: self.fn(**arguments))
