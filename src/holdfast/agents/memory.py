@@ -33,7 +33,7 @@ def remembered(session: Session, agent: str, run: str) -> list[Message]:
     for name, entry in runs.items():
         # A program that is run from its start again repeats earlier turns. They must not see what came after them.
         if name != own and int(name.partition("/")[0]) <= turn:
-            messages += msgspec.convert(entry, list[Message])
+            messages += msgspec.json.decode(entry, type=list[Message])
     return messages
 
 
@@ -46,7 +46,8 @@ def remember(session: Session, agent: str, run: str, messages: Sequence[Message]
     runs = session.context.setdefault(_CONTEXT, {}).setdefault(agent, {})
     if anew:
         runs.clear()
-    runs[_name(session, run)] = msgspec.to_builtins(messages)
+    # As text: the session compares its whole context with the stored one at each turn, and texts are compared fast.
+    runs[_name(session, run)] = msgspec.json.encode(messages).decode()
 
 
 def _runs(session: Session, agent: str) -> dict[str, Any]:

@@ -182,7 +182,11 @@ class _Reply:
                 await asyncio.wait(tasks)
         finally:
             self._cancelled.clear()
-            await wait_to_end(_stop(tasks))
+            # Most replies come here with all calls ended, and then there is nothing to wait for.
+            if all(task.done() for task in tasks):
+                _look_at(tasks)
+            else:
+                await wait_to_end(_stop(tasks))
         return [task.result() for task in tasks]
 
     def cancel(self, id_: str) -> bool:
@@ -365,7 +369,11 @@ async def _stop(tasks: Sequence[asyncio.Task[CallResult]]) -> None:
         task.cancel()
     if running:
         await asyncio.wait(running)
+    _look_at(tasks)
+
+
+def _look_at(tasks: Sequence[asyncio.Task[CallResult]]) -> None:
+    """Look at each error, or asyncio would report that nobody has seen it. The first one is raised."""
     for task in tasks:
-        # Look at each error, or asyncio would report that nobody has seen it. The first one is raised.
         if not task.cancelled():
             task.exception()
