@@ -30,9 +30,6 @@ def tasks() -> list[asyncio.Task[object]]:
     return [task for task in list(known) if not task.done() and not task.get_loop().is_running()]
 
 
-SUPERVISION = ("supervisor", "hostile_children", "pool", "commands", "task", "control")
-
-
 @pytest.fixture
 def leaves_tasks():
     """For a test whose loop ends while tasks still run."""
@@ -45,11 +42,11 @@ def no_task_runs_when_the_loop_ends(request: pytest.FixtureRequest, monkeypatch:
     cancel_all = asyncio.runners._cancel_all_tasks
 
     def noting(loop: asyncio.AbstractEventLoop) -> None:
-        left.extend(asyncio.all_tasks(loop))
+        # Python itself closes an async generator that a `break` has left, in a task that may not have begun.
+        left.extend(task for task in asyncio.all_tasks(loop) if "async_generator_athrow" not in repr(task.get_coro()))
         cancel_all(loop)
 
-    checked = request.module.__name__.removeprefix("test_actors_") in SUPERVISION
-    if checked and "leaves_tasks" not in request.fixturenames:
+    if "leaves_tasks" not in request.fixturenames:
         monkeypatch.setattr(asyncio.runners, "_cancel_all_tasks", noting)
     yield
     assert not left, f"tasks that still ran when the loop ended: {left}"

@@ -491,3 +491,23 @@ def test_a_restart_counts_as_soon_as_the_sender_has_the_crash(restart, count):
 class Crasher(Actor):
     async def crash(self) -> None:
         raise KeyError("plan")
+
+
+class Small(Notes, mailbox=1, stash=1): ...
+
+
+def test_a_member_that_takes_no_message_is_left_out_and_an_event_says_so():
+    async def main(team, stage):
+        group: Group[Small] = Group("notes")
+        for name in ("a", "b"):
+            group.join(await team.start(Small, id=name))
+        busy = asyncio.ensure_future(group.members[0].outcome(Small.wait, 5))
+        await asyncio.sleep(1)
+        taken = [group.tell(Small.add) for _ in range(2)]
+        await busy
+        return taken, [(event.reason, event.code) for event in stage.of(SuppressedError)]
+
+    reason = "group notes goes on without team/a, which did not take the message"
+    taken, reported = supervised(main)
+    assert taken == [2, 1]
+    assert (reason, "ACTOR_MAILBOX_FULL") in reported

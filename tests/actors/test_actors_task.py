@@ -182,8 +182,21 @@ def test_a_start_that_is_cancelled_leaves_nothing_of_the_child():
     run(main())
 
 
-def test_ready_outside_of_a_child_does_nothing():
-    ready()
+def test_ready_outside_of_a_child_starts_nobody_else():
+    async def never_ready():
+        await asyncio.Event().wait()
+
+    async def main():
+        starting = asyncio.ensure_future(hosted(never_ready, ready=True).start(1, None))
+        await asyncio.sleep(1)
+        ready()
+        await asyncio.sleep(1)
+        is_started = starting.done()
+        starting.cancel()
+        await asyncio.wait({starting})
+        return is_started
+
+    assert run(main()) is False
 
 
 def test_a_handle_waits_for_the_end_for_good():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import inf
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from holdfast import options
 from holdfast.faults import InvalidError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.supervision.directive import On
     from holdfast.supervision.spec import Restart, ShutdownTime
 
-__all__ = ["Child"]
+__all__ = ["Child", "ChildOptions"]
 
 _DEFAULTS: dict[str, Any] = {
     "id": None,
@@ -38,6 +38,21 @@ _DEFAULTS: dict[str, Any] = {
     "host": None,
 }
 _WORKER_SHUTDOWN_S = 5.0
+
+
+class ChildOptions(TypedDict, total=False):
+    """The options of `Child`, and of `Supervisor.start`."""
+
+    id: str | None
+    restart: Restart
+    shutdown: ShutdownTime | None
+    significant: bool
+    backoff: Backoff | None
+    reset_after: float | None
+    on: On | None
+    ready: bool
+    start_timeout: float | None
+    host: Callable[[Child, Place], Host] | None
 
 
 class Child:

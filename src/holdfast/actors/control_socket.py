@@ -30,7 +30,7 @@ from holdfast.faults import HoldfastError, InvalidError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["ANSWER_BYTES", "REQUEST", "Answer", "check_folder", "control", "folders", "peer_uid"]
+__all__ = ["ANSWER_BYTES", "REQUEST", "TreeReply", "check_folder", "control", "folders", "peer_uid"]
 
 REQUEST = b'{"show":"tree"}\n'
 ANSWER_BYTES = 4 * 1024 * 1024
@@ -47,7 +47,7 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True):
     show: str
 
 
-class Answer(msgspec.Struct, omit_defaults=True):
+class TreeReply(msgspec.Struct, omit_defaults=True):
     """What the socket sends: a tree, or why there is none."""
 
     tree: Tree | None = None
@@ -136,13 +136,14 @@ class _Server:
                 writer.close()
                 await writer.wait_closed()
         except (OSError, TimeoutError):
-            # The client went away, or was silent. Nobody is left to tell.
+            # The client closed its side, or sent nothing in time. The tree is only looked at, so nothing is lost, and the client
+            # sees the end of the connection.
             pass
         finally:
             writer.transport.abort()
 
-    async def _answer(self, reader: asyncio.StreamReader, uid: int | None) -> Answer:
-        expected = Answer(
+    async def _answer(self, reader: asyncio.StreamReader, uid: int | None) -> TreeReply:
+        expected = TreeReply(
             error=f"expected one line of JSON of at most {_REQUEST_BYTES} bytes: {REQUEST.decode().strip()}"
         )
         try:
@@ -152,7 +153,7 @@ class _Server:
             line = b""
         if uid != os.geteuid():
             owner = f"the process belongs to user {os.geteuid()}, and only that user may look"
-            return Answer(error=owner, is_denied=True)
+            return TreeReply(error=owner, is_denied=True)
         try:
             request = msgspec.json.decode(line, type=_Request)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -160,9 +161,9 @@ class _Server:
         if request.show != "tree":
             return expected
         try:
-            return Answer(tree=await tree_of(self._supervisors))
+            return TreeReply(tree=await tree_of(self._supervisors))
         except HoldfastError as error:
-            return Answer(error=str(error))
+            return TreeReply(error=str(error))
 
 
 def folders() -> list[Path]:
@@ -238,11 +239,11 @@ def _is_served(path: Path) -> bool:
     return True
 
 
-def _encode(answer: Answer) -> bytes:
+def _encode(answer: TreeReply) -> bytes:
     line = msgspec.json.encode(answer) + b"\n"
     if len(line) <= ANSWER_BYTES:
         return line
-    return msgspec.json.encode(Answer(error=f"the tree takes more than {ANSWER_BYTES} bytes")) + b"\n"
+    return msgspec.json.encode(TreeReply(error=f"the tree takes more than {ANSWER_BYTES} bytes")) + b"\n"
 
 
 def _owner(folder: str) -> int | None:

@@ -1,4 +1,4 @@
-"""What an actor's process and its host say to each other: frames of four bytes of length and MessagePack.
+"""What an actor's process and its host send each other: frames of four bytes of length and MessagePack.
 
 Values of the user travel as JSON with tags, by the annotations of the actor's methods, as the results of durable steps do. So
 nothing is unpickled, unless the actor's class says `pickle=True`.
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     import asyncio
 
 __all__ = [
-    "Answer",
     "Begin",
     "Call",
     "Failed",
     "Frame",
     "Ignored",
+    "Returned",
     "Started",
     "Stop",
     "Values",
@@ -79,7 +79,7 @@ class Ignored(msgspec.Struct, tag=True, frozen=True):
     """From the worker: the actor is not needed."""
 
 
-class Answer(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+class Returned(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """From the worker: what a method returned."""
 
     value: bytes
@@ -101,7 +101,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     notes: str = ""
 
 
-Frame: TypeAlias = Begin | Call | Stop | Started | Ignored | Answer | Failed
+Frame: TypeAlias = Begin | Call | Stop | Started | Ignored | Returned | Failed
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)

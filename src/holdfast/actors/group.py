@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from holdfast import options
+from holdfast.events import SuppressedError
 from holdfast.faults import Fault, HoldfastError, InvalidError
 
 if TYPE_CHECKING:
@@ -68,14 +69,17 @@ class Group(Generic[A]):
         return members[(self._next - 1) % len(members)]
 
     def tell(self, method: Callable[Concatenate[A, P], Awaitable[object]], /, *args: P.args, **kwargs: P.kwargs) -> int:
-        """Tell every member; return how many took the message. A member whose mailbox is full is left out."""
+        """Tell every member; return how many took the message. A member whose mailbox is full is left out, and an event reports it."""
         taken = 0
         for member in self.members:
             try:
                 member.tell(method, *args, **kwargs)
             except InvalidError:
                 raise
-            except HoldfastError:
+            except HoldfastError as error:
+                runtime = member._cell.runtime  # noqa: SLF001 - the rooms' own part of a ref
+                reason = f"group {self.name} goes on without {member.name}, which did not take the message"
+                runtime.bus.emit(SuppressedError.of(error.fault, reason, at=runtime.clock.wall()))
                 continue
             taken += 1
         return taken
@@ -84,8 +88,8 @@ class Group(Generic[A]):
         self, method: Callable[Concatenate[A, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> list[Outcome[T]]:
         """Ask every member at once; return their outcomes in the order of `members`."""
-        asked: Any = (member.outcome(method, *args, **kwargs) for member in self.members)
-        return list(await asyncio.gather(*asked))
+        outcomes: Any = (member.outcome(method, *args, **kwargs) for member in self.members)
+        return list(await asyncio.gather(*outcomes))
 
     def _gone(self, ref: Ref[A]) -> None:
         self._members.pop(ref, None)

@@ -26,7 +26,7 @@ import msgspec
 from holdfast._platform import need_posix
 from holdfast.actors.cell import Cell, handlers_of, stopped_midway
 from holdfast.actors.errors import StartError
-from holdfast.actors.frames import Answer, Begin, Call, Failed, Ignored, Started, Stop, Values, pack, read_frame
+from holdfast.actors.frames import Begin, Call, Failed, Ignored, Returned, Started, Stop, Values, pack, read_frame
 from holdfast.actors.health import HealthMonitor
 from holdfast.actors.ref import Ref
 from holdfast.faults import Fault, HoldfastError, InvalidError
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcessHost", "RemoteError"]
 
-_LAST_WORDS_S = 0.5
+_REMAINING_FRAMES_S = 0.5
 """After a process has ended, so long is waited for frames that it sent before: somebody else may hold its socket."""
 _POLL_S = 0.01
 _ENDS_S = 5.0
-"""A process that has said that it ends has so long to do it."""
+"""A process that has closed its socket has so long to end."""
 
 
 class RemoteError(HoldfastError):
@@ -136,7 +136,7 @@ class _Run:
         self.exited: asyncio.Future[Exit] = loop.create_future()
         self._requested: Exit | None = None
         self._how: Exit | None = None
-        """How it ends, as the worker has said."""
+        """How it ends, as the worker has reported."""
         self._answer: asyncio.Future[Any] | None = None
         self._first: asyncio.Future[Any] = loop.create_future()
         ours, theirs = socket.socketpair()
@@ -213,7 +213,7 @@ class _Run:
             ends: set[asyncio.Future[Any]] = {reading, self._gone}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self._gone.done():
-                await asyncio.wait({reading}, timeout=_LAST_WORDS_S)
+                await asyncio.wait({reading}, timeout=_REMAINING_FRAMES_S)
             else:
                 await asyncio.wait({self._gone}, timeout=_ENDS_S)
         finally:
@@ -279,7 +279,7 @@ class _Run:
             seconds = None if cut is None else max(0.001, cut - monotonic())
         return Call(letter.handler.__name__, args, seconds)
 
-    def _settle(self, letter: Letter, frame: Answer | Failed) -> bool:
+    def _settle(self, letter: Letter, frame: Returned | Failed) -> bool:
         """Give the sender its answer; return whether the actor goes on."""
         if isinstance(frame, Failed):
             error = _rebuilt(frame, self.pid)

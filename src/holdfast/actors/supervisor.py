@@ -7,12 +7,12 @@ stopped. A nested supervisor is a child like any other: it fails by the same err
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 import msgspec
 
 from holdfast import options
-from holdfast.actors.child import Child
+from holdfast.actors.child import Child, ChildOptions
 from holdfast.actors.errors import ChildNotFoundError, ChildStoppedError
 from holdfast.actors.loop import Loop
 from holdfast.actors.supervised_map import supervised_map
@@ -36,13 +36,10 @@ if TYPE_CHECKING:
     from holdfast.actors.task import Handle
     from holdfast.events import Event
     from holdfast.faults import Outcome
-    from holdfast.policies import Backoff
     from holdfast.runtime.runtime import Runtime
     from holdfast.supervision.decision import Decision
-    from holdfast.supervision.directive import On
     from holdfast.supervision.intensity import AutoShutdown, BudgetScope, OnExhausted, Strategy
     from holdfast.supervision.machine import Machine, Refusal
-    from holdfast.supervision.spec import ShutdownTime
 
 __all__ = ["ChildInfo", "Counts", "Supervisor"]
 
@@ -222,50 +219,14 @@ class Supervisor:
 
     @overload
     async def start(
-        self,
-        factory: Callable[[*Ts], Coroutine[Any, Any, T]],
-        *args: *Ts,
-        id: str | None = None,
-        restart: Restart = ...,
-        shutdown: ShutdownTime | None = None,
-        significant: bool = False,
-        backoff: Backoff | None = None,
-        reset_after: float | None = None,
-        ready: bool = False,
-        start_timeout: float | None = ...,
+        self, factory: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts, **options: Unpack[ChildOptions]
     ) -> Handle[T]: ...
     @overload
-    async def start(
-        self,
-        factory: type[A],
-        *args: Any,
-        id: str | None = None,
-        restart: Restart = ...,
-        shutdown: ShutdownTime | None = None,
-        significant: bool = False,
-        backoff: Backoff | None = None,
-        reset_after: float | None = None,
-        on: On | None = None,
-        start_timeout: float | None = ...,
-        host: Any = None,
-    ) -> Ref[A]: ...
+    async def start(self, factory: type[A], *args: Any, **options: Unpack[ChildOptions]) -> Ref[A]: ...
     @overload
-    async def start(self, factory: Supervisor, **options: Any) -> Supervisor: ...
+    async def start(self, factory: Supervisor, **options: Unpack[ChildOptions]) -> Supervisor: ...
     @overload
-    async def start(
-        self,
-        factory: Any,
-        *args: Any,
-        id: str | None = None,
-        restart: Restart = ...,
-        shutdown: ShutdownTime | None = None,
-        significant: bool = False,
-        backoff: Backoff | None = None,
-        reset_after: float | None = None,
-        on: On | None = None,
-        start_timeout: float | None = ...,
-        **options: Any,
-    ) -> Any: ...
+    async def start(self, factory: Any, *args: Any, **options: Unpack[ChildOptions]) -> Any: ...
     async def start(self, factory: Any, *args: Any, **options: Any) -> Any:  # type: ignore[misc] # mypy does not match `*args: *Ts` with Any
         """Start a child after the others, and return what it is reached by once it has started.
 

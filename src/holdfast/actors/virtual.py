@@ -31,21 +31,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec
 import msgspec
 
 from holdfast import options
-from holdfast.actors.actor import Actor, ActorRun
-from holdfast.actors.cell import Cell, handlers_of
-from holdfast.actors.child import Child
+from holdfast.actors.activation import KEY, Activation, SaveError, state_type
+from holdfast.actors.actor import Actor
+from holdfast.actors.cell import handlers_of
 from holdfast.actors.ref import Ref
 from holdfast.events import SuppressedError
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
-from holdfast.sessions import codec
 from holdfast.sessions.lease import keeper_for, take, this_process
 from holdfast.sessions.manifest import Manifest, encode_manifest
-from holdfast.sessions.stored_types import hints
 from holdfast.stores.address import open_store
-from holdfast.stores.records import Commit, NewCheckpoint, NewSession, SessionState
-from holdfast.supervision import Killed, Shutdown
+from holdfast.stores.records import Commit, NewSession
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -54,7 +51,6 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Outcome
     from holdfast.runtime.runtime import Runtime
-    from holdfast.sessions.lease import LeaseKeeper
     from holdfast.stores import Lease, Store
 
 __all__ = ["SaveError", "VirtualActor", "VirtualActors", "VirtualRef"]
@@ -65,22 +61,8 @@ T = TypeVar("T")
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _LONGEST_NAME = 50
-_MOST_KEYS = 1000
-"""How many idempotency keys an actor remembers, the latest ones."""
 _TRIES = 10
 """How often a message is sent again to a new activation, if the one before ended before it began to work on it."""
-_STOP_S = 5.0
-
-
-class SaveError(HoldfastError):
-    """The state could not be stored, so the message has failed and the activation was dropped. `__cause__` is the store's error.
-
-    For example:
-        except SaveError as error:
-            print(error.fault.code)  # SESS_LEASE_LOST: another process has taken the actor over
-    """
-
-    code = "SESS_STORE_UNAVAILABLE"
 
 
 class VirtualActor(Actor):
@@ -126,15 +108,6 @@ class VirtualActor(Actor):
                 f"{type(self).__name__}", "an actor that VirtualActors activated", "one made by hand"
             )
         await activation.save()
-
-
-class _Stored(msgspec.Struct, omit_defaults=True):
-    """What is stored of an actor."""
-
-    version: int = 0
-    state: msgspec.Raw = msgspec.Raw(b"null")
-    done: dict[str, tuple[str, msgspec.Raw]] = {}
-    """The result of each message with an idempotency key, and the hash of its arguments."""
 
 
 class VirtualRef(Generic[A]):
@@ -196,7 +169,7 @@ class VirtualRef(Generic[A]):
             count = await lobby.ask(Room.join, "ann")
         """
         _check_method(self._kind, method)
-        named: Any = kwargs if self._idempotency is None else {**kwargs, _KEY: self._idempotency}
+        named: Any = kwargs if self._idempotency is None else {**kwargs, KEY: self._idempotency}
         for attempt in range(_TRIES):
             activation = await self._system._active(self._kind, self.key)  # noqa: SLF001 - one system
             ref: Any = Ref(activation.cell, timeout=self._timeout, priority=self._priority)
@@ -231,29 +204,12 @@ class VirtualRef(Generic[A]):
         return f"<VirtualRef {self.name}>"
 
 
-_KEY = "__holdfast_key__"
-
-
 def _check_address(kind: Any, key: Any) -> None:
     if not (isinstance(kind, type) and issubclass(kind, VirtualActor)):
         raise InvalidError.at("get", "a class derived from VirtualActor", kind)
     if not isinstance(key, str) or not key:
         raise InvalidError.at("get", "a key that is a text", key)
-    _state_type(kind)
-
-
-def _state_type(kind: type[VirtualActor]) -> Any:
-    """Return what the annotation of `state` says; Any if there is none."""
-    declared = kind.__holdfast_state__
-    if isinstance(declared, str):
-        # A name that was defined after the class. Any is the annotation of the base class.
-        later = hints(kind).get("state", Any)
-        declared = declared if later is Any else later
-    if isinstance(declared, str):
-        raise InvalidError.saying(
-            f"{kind.__name__}.state", "an annotation that can be read while the program runs", declared
-        )
-    return Any if declared is None else declared
+    state_type(kind)
 
 
 def _check_method(kind: type, method: Any) -> None:
@@ -296,7 +252,7 @@ class VirtualActors:
         self.runtime = default_runtime() if runtime is None else runtime
         self._store: Store | None = None
         self._opened: Store | None = None
-        self._activations: dict[str, asyncio.Future[_Activation]] = {}
+        self._activations: dict[str, asyncio.Future[Activation]] = {}
         """By the name of their session, the one that was used longest ago first."""
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._kinds: dict[str, type] = {}
@@ -349,7 +305,7 @@ class VirtualActors:
 
     # --- activation ---
 
-    async def _active(self, kind: type[VirtualActor], key: str) -> _Activation:
+    async def _active(self, kind: type[VirtualActor], key: str) -> Activation:
         name = _session_name(kind, key)
         while True:
             if self._store is None:
@@ -373,12 +329,12 @@ class VirtualActors:
                 return activation
             await asyncio.sleep(0)
 
-    async def _activate(self, name: str, kind: type[VirtualActor], key: str) -> _Activation:
+    async def _activate(self, name: str, kind: type[VirtualActor], key: str) -> Activation:
         store = self._store
         assert store is not None
         lease = await self._take(store, name, kind, key)
         keeper = keeper_for(store, self._ttl, self.runtime.clock)
-        activation = _Activation(self, store, kind, key, lease=lease, keeper=keeper)
+        activation = Activation(self, store, kind, key, lease=lease, keeper=keeper)
         keeper.keep(lease, activation.lost, self.runtime)
         try:
             await activation.start()
@@ -402,7 +358,7 @@ class VirtualActors:
                 await store.commit(Commit(session=name, create=NewSession(manifest=encode_manifest(manifest))))
         return await take(store, name, self._ttl, self.runtime)
 
-    def _activated(self, name: str, done: asyncio.Future[_Activation]) -> None:
+    def _activated(self, name: str, done: asyncio.Future[Activation]) -> None:
         if done.cancelled() or done.exception() is not None:
             if self._activations.get(name) is done:
                 del self._activations[name]
@@ -424,7 +380,7 @@ class VirtualActors:
         self._ending[name] = ending
         ending.add_done_callback(lambda _: self._ending.pop(name, None))
 
-    async def _end(self, activating: asyncio.Future[_Activation]) -> None:
+    async def _end(self, activating: asyncio.Future[Activation]) -> None:
         with suppress(Exception, asyncio.CancelledError):
             activation = await activating
             await activation.end()
@@ -461,151 +417,6 @@ class VirtualActors:
             self.runtime.bus.emit(SuppressedError.of(outcome.fault, reason, at=self.runtime.clock.wall()))
 
 
-class _Activation:
-    """One virtual actor in memory."""
-
-    def __init__(
-        self,
-        system: VirtualActors,
-        store: Store,
-        kind: type[VirtualActor],
-        key: str,
-        *,
-        lease: Lease,
-        keeper: LeaseKeeper,
-    ) -> None:
-        self._store, self._kind, self._key = store, kind, key
-        self._name, self._fence, self._keeper = lease.session, lease.fence, keeper
-        given = kind.__holdfast_options__
-        handlers = {method: self._handler(method) for method in handlers_of(kind)}
-        self.cell = Cell(
-            f"{kind.__name__}/{key}",
-            kind,
-            handlers,
-            system.runtime,
-            capacity=given.mailbox,
-            timeout=given.timeout,
-        )
-        self._type: Any = _state_type(kind)
-        self._stored = _Stored()
-        self._instance: Any = None
-        self._is_lost = False
-        self.run: Any = None
-        """Its `ActorRun`, once the state is loaded."""
-        self.used = asyncio.get_running_loop().time()
-        """When it was used last."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether it works on a message, or one waits."""
-        current = self.cell.mailbox.current
-        return self.cell.mailbox.size > 0 or (current is not None and not current.withdrawn)
-
-    @property
-    def is_new(self) -> bool:
-        """Whether it has had no message yet. Somebody is about to send one: that is why it was activated."""
-        return self.cell.mailbox.current is None and self.cell.mailbox.begun is None
-
-    async def start(self) -> None:
-        """Load the state and make the instance."""
-        checkpoint = await self._store.checkpoint(self._name)
-        if checkpoint is not None:
-            self._stored = msgspec.json.decode(checkpoint.snapshot, type=_Stored)
-        # A failed save must reach the sender as it is. The activation is ending by then.
-        child = Child(self._make, on={SaveError: "resume"}, id=self._key[:64])
-        self.run = ActorRun(self.cell, child, 1)
-        await self.run.wait_started()
-        self.run.exited.add_done_callback(lambda how: self.cell.end(how.result()))
-
-    def _make(self) -> VirtualActor:
-        instance = self._kind()
-        instance.key = self._key
-        instance.__dict__["_holdfast_activation"] = self
-        self._instance = instance
-        self._restore()
-        return instance
-
-    def _restore(self) -> None:
-        """Make the state equal to what is stored."""
-        if self._stored.version:
-            self._instance.state = codec.decode(bytes(self._stored.state), self._type, f"state of {self.cell.name}")
-        elif self._type is not Any:
-            self._instance.state = self._type()
-
-    def _handler(self, method: Any) -> Any:
-        async def handle(instance: Any, *args: Any, **kwargs: Any) -> Any:
-            key = kwargs.pop(_KEY, None)
-            self.used = self.cell.loop.time()
-            digest = ""
-            if key is not None:
-                digest = codec.arguments_hash(args, {**kwargs, "": method.__qualname__}, f"message {key}")
-                if (done := self._stored.done.get(key)) is not None:
-                    return self._repeated(method, key, digest, done)
-            try:
-                value = await method(instance, *args, **kwargs)
-                await self._save(key, digest, value, method)
-            except BaseException:
-                if not self._is_lost:
-                    self._restore()
-                raise
-            return value
-
-        handle.__name__, handle.__qualname__ = method.__name__, method.__qualname__
-        return handle
-
-    def _repeated(self, method: Any, key: str, digest: str, done: tuple[str, msgspec.Raw]) -> Any:
-        if done[0] != digest:
-            text = f"The key {key!r} was used for another message to {self.cell.name}"
-            raise HoldfastError(Fault.of("PROTO_DUPLICATE_ID", text, context={"actor": self.cell.name, "key": key}))
-        return codec.decode(bytes(done[1]), codec.result_type(method), f"result of {method.__qualname__}")
-
-    async def save(self) -> None:
-        """Store the state if it has changed."""
-        await self._save(None, "", None, None)
-
-    async def _save(self, key: str | None, digest: str, value: Any, method: Any) -> None:
-        where = f"state of {self.cell.name}"
-        state = b"null" if self._type is Any and self._instance.state is None else None
-        if state is None:
-            state = codec.encode_result(self._instance.state, self._type, where)
-        if key is None and state == bytes(self._stored.state):
-            return
-        done = dict(self._stored.done)
-        if key is not None:
-            result = codec.encode_result(value, codec.result_type(method), f"result of {method.__qualname__}")
-            done[key] = (digest, msgspec.Raw(result))
-            while len(done) > _MOST_KEYS:
-                del done[next(iter(done))]
-        stored = _Stored(version=self._stored.version + 1, state=msgspec.Raw(state), done=done)
-        snapshot = msgspec.json.encode(stored)
-        checkpoint = NewCheckpoint(message_count=stored.version, last_message_id=key, snapshot=snapshot)
-        try:
-            await self._store.commit(
-                Commit(session=self._name, fence=self._fence, state=SessionState.ACTIVE, checkpoint=checkpoint)
-            )
-        except BaseException as error:
-            # Nobody knows whether it was stored. The next message reads what the store has.
-            self._is_lost = True
-            self.run.leave(Shutdown("its state could not be stored"))
-            if not isinstance(error, Exception):
-                raise
-            raise _save_error(self.cell.name, error) from error
-        self._stored = stored
-
-    def lost(self, _fault: Fault) -> None:
-        """Another process has taken the actor over: what this one does would be rejected."""
-        self._is_lost = True
-        if self.run is not None and not self.run.exited.done():
-            self.run.cancel(Killed())
-
-    async def end(self) -> None:
-        """Cancel what it works on, run its hook `stopping`, and give its key back."""
-        if not self.run.exited.done():
-            await self.run.stop(Shutdown("idle"), _STOP_S)
-        self.cell.end(Shutdown("idle"))
-        await self._keeper.give_back(self._name, self._fence)
-
-
 def _session_name(kind: type, key: str) -> str:
     """Return the name of an actor's session. A key that a name cannot hold is replaced by its hash."""
     shown = key if _PLAIN_KEY.fullmatch(key) else f"=.{sha256(key.encode()).hexdigest()[:32]}".lstrip("=")
@@ -620,7 +431,7 @@ def _stored_name(kind: type) -> str:
     return f"{name[-33:].lstrip('.')}.{sha256(name.encode()).hexdigest()[:16]}"
 
 
-def _result(activating: asyncio.Future[_Activation]) -> _Activation | None:
+def _result(activating: asyncio.Future[Activation]) -> Activation | None:
     """Return an activation; None while it is under way, and between its failure and the callback that removes it."""
     if not activating.done() or activating.cancelled() or activating.exception() is not None:
         return None
@@ -646,8 +457,3 @@ def _shown_owner(owner: str) -> str:
     if owner.rpartition("/")[0] == this_process().rpartition("/")[0]:
         return f"another VirtualActors of this process ({pid} on {host})"
     return f"process {pid} on {host}"
-
-
-def _save_error(name: str, error: Exception) -> SaveError:
-    fault = fault_of(error)
-    return SaveError(msgspec.structs.replace(fault.wrapped(f"the state of {name} was not stored"), maybe_executed=True))

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from holdfast import Budget
-from holdfast.actors.frames import Answer, Begin, Call, Failed, Ignored, Started, Stop, Values, pack, read_frame
+from holdfast.actors.frames import Begin, Call, Failed, Ignored, Returned, Started, Stop, Values, pack, read_frame
 from holdfast.actors.task import IgnoreStart
 from holdfast.faults import InvalidError
 from holdfast.runtime.fault_of import fault_of
@@ -118,7 +118,7 @@ class Worker:
             # The method has done its work, so the actor is well. Only its result cannot be sent.
             await self._send(msgspec.structs.replace(_failure(error, self._on), then="resume"))
         else:
-            await self._send(Answer(value=packed, state=state, leaving=self._leaving is not None))
+            await self._send(Returned(value=packed, state=state, leaving=self._leaving is not None))
         return True
 
     def leave(self, how: Shutdown) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast._platform import need_posix
-from holdfast.actors.control_socket import ANSWER_BYTES, REQUEST, Answer, check_folder, folders, peer_uid
+from holdfast.actors.control_socket import ANSWER_BYTES, REQUEST, TreeReply, check_folder, folders, peer_uid
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, fail, narrate, one_line, show_json, stdout_width
 from holdfast.faults import HoldfastError
@@ -77,6 +77,7 @@ def _sockets(pid: int | None) -> Iterator[tuple[int, Path]]:
             check_folder(folder)
             paths = sorted(folder.iterdir())
         except FileNotFoundError:
+            # No program of this user has opened a control socket in this folder.
             continue
         except HoldfastError as error:
             unsafe = error
@@ -100,7 +101,7 @@ def _ask(pid: int, path: Path) -> Tree | _Failure | None:
             # A process that rejects us may have answered and closed before.
             with suppress(BrokenPipeError):
                 connection.sendall(REQUEST)
-            answer = msgspec.json.decode(_read_line(connection), type=Answer)
+            answer = msgspec.json.decode(_read_line(connection), type=TreeReply)
         except ConnectionRefusedError:
             # Nobody listens any more: the process was killed before it could remove its socket.
             with suppress(OSError):
@@ -157,6 +158,7 @@ def _owner(pid: int) -> int | None:
     try:
         return os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116 - systems without /proc are asked below
     except OSError:
+        # There is no /proc here, or no such process. A signal without effect tells them apart.
         pass
     try:
         os.kill(pid, 0)

@@ -213,12 +213,12 @@ def search(root: str | os.PathLike[str] = ".", *, timeout: float | None = None) 
         # Links are followed here. The worker opens the components again and follows none.
         with confined.place(path) as place:
             inside = place.inside
-        asked = {"pattern": pattern, "inside": inside, "glob": glob, "limit": limit, "ignore_case": ignore_case}
+        request = {"pattern": pattern, "inside": inside, "glob": glob, "limit": limit, "ignore_case": ignore_case}
         finished = await run_for_tool(
             [sys.executable, "-I", "-S", _WORKER],
             contract,
             {
-                "input": msgspec.json.encode(asked),
+                "input": msgspec.json.encode(request),
                 "cwd": confined.path,
                 "inherit_env": False,
                 "check": False,

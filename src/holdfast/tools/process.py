@@ -50,7 +50,7 @@ _READ_BYTES = 65_536
 _QUEUED_BYTES = 1_048_576
 """How much unread output is held for a reader. A process that prints more waits until the reader has caught up."""
 _LINGER_S = 0.5
-"""After the main process has ended, its background jobs may write their last words for so long."""
+"""After the main process has ended, its background jobs may finish their output for so long."""
 _LEFTOVER_GRACE_S = 0.4
 """How long background jobs have to end after SIGTERM."""
 _KILLED_S = 2.0

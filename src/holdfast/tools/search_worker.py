@@ -32,20 +32,20 @@ def main() -> int:
         return answer(json.load(sys.stdin), out, complaint)
 
 
-def answer(asked: dict[str, Any], out: IO[str], complaint: IO[str]) -> int:
+def answer(request: dict[str, Any], out: IO[str], complaint: IO[str]) -> int:
     """Write the lines that match, and return the exit code."""
     try:
-        pattern = re.compile(asked["pattern"], re.IGNORECASE if asked["ignore_case"] else 0)
+        pattern = re.compile(request["pattern"], re.IGNORECASE if request["ignore_case"] else 0)
     except re.error as error:
         complaint.write(f"the pattern is not a regular expression: {error}\n")
         return 2
-    left = asked["limit"]
-    for shown, name, directory in files(asked["inside"], asked["glob"]):
+    left = request["limit"]
+    for shown, name, directory in files(request["inside"], request["glob"]):
         for number, line in matches(pattern, name, directory):
             out.write(f"{shown}:{number}: {line[:_SHOWN_CHARS]}\n")
             left -= 1
             if not left:
-                out.write(f"…[cut at {asked['limit']} lines]\n")
+                out.write(f"…[cut at {request['limit']} lines]\n")
                 return 0
     return 0
 

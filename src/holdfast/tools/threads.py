@@ -42,7 +42,7 @@ async def call_in_thread(abandoned: AbandonedThreads, call: Callable[[], Any]) -
             state.over = True
             abandoned.count -= state.abandoned
         with suppress(RuntimeError):  # the event loop is closed
-            loop.call_soon_threadsafe(_tell, done, value, error)
+            loop.call_soon_threadsafe(_settle, done, value, error)
 
     # A daemon thread does not hold up the interpreter's exit.
     threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True, name="holdfast-tool").start()
@@ -62,7 +62,7 @@ class _State:
     abandoned = False
 
 
-def _tell(done: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+def _settle(done: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
     if done.done():
         return
     if isinstance(error, StopIteration):

@@ -1,0 +1,219 @@
+"""One virtual actor in memory: its state is loaded, its messages are worked on, and what they change is stored.
+
+Invariants: an answer is given after the state that it left is stored. A message that failed leaves the state as it was. What is in
+memory equals what is stored, or is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.actors.actor import ActorRun
+from holdfast.actors.cell import Cell, handlers_of
+from holdfast.actors.child import Child
+from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.runtime.fault_of import fault_of
+from holdfast.sessions import codec
+from holdfast.sessions.stored_types import hints
+from holdfast.stores.records import Commit, NewCheckpoint, SessionState
+from holdfast.supervision import Killed, Shutdown
+
+if TYPE_CHECKING:
+    from holdfast.actors.virtual import VirtualActor, VirtualActors
+    from holdfast.sessions.lease import LeaseKeeper
+    from holdfast.stores import Lease, Store
+
+__all__ = ["KEY", "Activation", "SaveError", "state_type"]
+
+KEY = "__holdfast_key__"
+"""The name under which the idempotency key of a message travels with its arguments."""
+_MOST_KEYS = 1000
+"""How many idempotency keys an actor remembers, the latest ones."""
+_STOP_S = 5.0
+
+
+class SaveError(HoldfastError):
+    """The state could not be stored, so the message has failed and the activation was dropped. `__cause__` is the store's error.
+
+    For example:
+        except SaveError as error:
+            print(error.fault.code)  # SESS_LEASE_LOST: another process has taken the actor over
+    """
+
+    code = "SESS_STORE_UNAVAILABLE"
+
+
+class _Stored(msgspec.Struct, omit_defaults=True):
+    """What is stored of an actor."""
+
+    version: int = 0
+    state: msgspec.Raw = msgspec.Raw(b"null")
+    done: dict[str, tuple[str, msgspec.Raw]] = {}
+    """The result of each message with an idempotency key, and the hash of its arguments."""
+
+
+def state_type(kind: type[VirtualActor]) -> Any:
+    """Return what the annotation of `state` says; Any if there is none."""
+    declared = kind.__holdfast_state__
+    if isinstance(declared, str):
+        # A name that was defined after the class. Any is the annotation of the base class.
+        later = hints(kind).get("state", Any)
+        declared = declared if later is Any else later
+    if isinstance(declared, str):
+        raise InvalidError.saying(
+            f"{kind.__name__}.state", "an annotation that can be read while the program runs", declared
+        )
+    return Any if declared is None else declared
+
+
+class Activation:
+    """One virtual actor in memory."""
+
+    def __init__(
+        self,
+        system: VirtualActors,
+        store: Store,
+        kind: type[VirtualActor],
+        key: str,
+        *,
+        lease: Lease,
+        keeper: LeaseKeeper,
+    ) -> None:
+        self._store, self._kind, self._key = store, kind, key
+        self._name, self._fence, self._keeper = lease.session, lease.fence, keeper
+        given = kind.__holdfast_options__
+        handlers = {method: self._handler(method) for method in handlers_of(kind)}
+        self.cell = Cell(
+            f"{kind.__name__}/{key}",
+            kind,
+            handlers,
+            system.runtime,
+            capacity=given.mailbox,
+            timeout=given.timeout,
+        )
+        self._type: Any = state_type(kind)
+        self._stored = _Stored()
+        self._instance: Any = None
+        self._is_lost = False
+        self.run: Any = None
+        """Its `ActorRun`, once the state is loaded."""
+        self.used = asyncio.get_running_loop().time()
+        """When it was used last."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it works on a message, or one waits."""
+        current = self.cell.mailbox.current
+        return self.cell.mailbox.size > 0 or (current is not None and not current.withdrawn)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has had no message yet. Somebody is about to send one: that is why it was activated."""
+        return self.cell.mailbox.current is None and self.cell.mailbox.begun is None
+
+    async def start(self) -> None:
+        """Load the state and make the instance."""
+        checkpoint = await self._store.checkpoint(self._name)
+        if checkpoint is not None:
+            self._stored = msgspec.json.decode(checkpoint.snapshot, type=_Stored)
+        # A failed save must reach the sender as it is. The activation is ending by then.
+        child = Child(self._make, on={SaveError: "resume"}, id=self._key[:64])
+        self.run = ActorRun(self.cell, child, 1)
+        await self.run.wait_started()
+        self.run.exited.add_done_callback(lambda how: self.cell.end(how.result()))
+
+    def _make(self) -> VirtualActor:
+        instance = self._kind()
+        instance.key = self._key
+        instance.__dict__["_holdfast_activation"] = self
+        self._instance = instance
+        self._restore()
+        return instance
+
+    def _restore(self) -> None:
+        """Make the state equal to what is stored."""
+        if self._stored.version:
+            self._instance.state = codec.decode(bytes(self._stored.state), self._type, f"state of {self.cell.name}")
+        elif self._type is not Any:
+            self._instance.state = self._type()
+
+    def _handler(self, method: Any) -> Any:
+        async def handle(instance: Any, *args: Any, **kwargs: Any) -> Any:
+            key = kwargs.pop(KEY, None)
+            self.used = self.cell.loop.time()
+            digest = ""
+            if key is not None:
+                digest = codec.arguments_hash(args, {**kwargs, "": method.__qualname__}, f"message {key}")
+                if (done := self._stored.done.get(key)) is not None:
+                    return self._repeated(method, key, digest, done)
+            try:
+                value = await method(instance, *args, **kwargs)
+                await self._save(key, digest, value, method)
+            except BaseException:
+                if not self._is_lost:
+                    self._restore()
+                raise
+            return value
+
+        handle.__name__, handle.__qualname__ = method.__name__, method.__qualname__
+        return handle
+
+    def _repeated(self, method: Any, key: str, digest: str, done: tuple[str, msgspec.Raw]) -> Any:
+        if done[0] != digest:
+            text = f"The key {key!r} was used for another message to {self.cell.name}"
+            raise HoldfastError(Fault.of("PROTO_DUPLICATE_ID", text, context={"actor": self.cell.name, "key": key}))
+        return codec.decode(bytes(done[1]), codec.result_type(method), f"result of {method.__qualname__}")
+
+    async def save(self) -> None:
+        """Store the state if it has changed."""
+        await self._save(None, "", None, None)
+
+    async def _save(self, key: str | None, digest: str, value: Any, method: Any) -> None:
+        where = f"state of {self.cell.name}"
+        state = b"null" if self._type is Any and self._instance.state is None else None
+        if state is None:
+            state = codec.encode_result(self._instance.state, self._type, where)
+        if key is None and state == bytes(self._stored.state):
+            return
+        done = dict(self._stored.done)
+        if key is not None:
+            result = codec.encode_result(value, codec.result_type(method), f"result of {method.__qualname__}")
+            done[key] = (digest, msgspec.Raw(result))
+            while len(done) > _MOST_KEYS:
+                del done[next(iter(done))]
+        stored = _Stored(version=self._stored.version + 1, state=msgspec.Raw(state), done=done)
+        snapshot = msgspec.json.encode(stored)
+        checkpoint = NewCheckpoint(message_count=stored.version, last_message_id=key, snapshot=snapshot)
+        try:
+            await self._store.commit(
+                Commit(session=self._name, fence=self._fence, state=SessionState.ACTIVE, checkpoint=checkpoint)
+            )
+        except BaseException as error:
+            # Nobody knows whether it was stored. The next message reads what the store has.
+            self._is_lost = True
+            self.run.leave(Shutdown("its state could not be stored"))
+            if not isinstance(error, Exception):
+                raise
+            raise _save_error(self.cell.name, error) from error
+        self._stored = stored
+
+    def lost(self, _fault: Fault) -> None:
+        """Another process has taken the actor over: what this one does would be rejected."""
+        self._is_lost = True
+        if self.run is not None and not self.run.exited.done():
+            self.run.cancel(Killed())
+
+    async def end(self) -> None:
+        """Cancel what it works on, run its hook `stopping`, and give its key back."""
+        if not self.run.exited.done():
+            await self.run.stop(Shutdown("idle"), _STOP_S)
+        self.cell.end(Shutdown("idle"))
+        await self._keeper.give_back(self._name, self._fence)
+
+
+def _save_error(name: str, error: Exception) -> SaveError:
+    fault = fault_of(error)
+    return SaveError(msgspec.structs.replace(fault.wrapped(f"the state of {name} was not stored"), maybe_executed=True))
