@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -515,6 +516,52 @@ def test_G21_ctrl_c_releases_the_lease_and_the_next_start_goes_on(tmp_path: Path
     assert resume(world, tmp_path).text == "Unknown."
     assert world.received == 1
     assert (tmp_path / "ledger").read_text() == "5\n"
+
+
+STOPPED = textwrap.dedent(
+    """
+    import asyncio, sys
+    from holdfast import Agent, Session, tool
+    from holdfast.agents import stop_on_signals
+    from holdfast.providers import Offers, Reply, ToolCall
+    from holdfast.tools import bash
+
+    class Model:
+        name, offers = "own/model", Offers()
+
+        async def exchange(self, request):
+            if len(request.messages) > 1:
+                return Reply(text="Done: " + request.messages[-1].text)
+            command = f"echo $$ > {sys.argv[1]}/pid; sleep 600" if sys.argv[2] == "wait" else "echo fine"
+            return Reply(calls=(ToolCall(id="1", name="bash", arguments={"command": command}),), stop="tools")
+
+        def stream(self, request, *, after_first="raise"):
+            raise NotImplementedError
+
+    async def main():
+        with stop_on_signals():
+            async with Session.open("s", store=f"sqlite:{sys.argv[1]}/s.db", mode="yolo") as session:
+                print((await Agent("a", Model(), [bash(sys.argv[1])]).run("go", session=session)).text)
+
+    asyncio.run(main())
+    """
+)
+
+
+def test_G21_sigterm_ends_the_programs_of_tools_and_the_next_start_goes_on(tmp_path: Path):
+    command = [sys.executable, "-c", STOPPED, str(tmp_path)]
+    os.mkfifo(tmp_path / "pid")
+    with subprocess.Popen([*command, "wait"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
+        # Reading waits until the shell writes.
+        pid = int((tmp_path / "pid").read_text())
+        running.send_signal(signal.SIGTERM)
+        _, errors = running.communicate(timeout=30)
+        assert running.returncode == 128 + signal.SIGTERM, errors.decode()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    again = subprocess.run([*command, "run"], capture_output=True, text=True, check=False, timeout=60)
+    # The shell was cut midway, and nobody knows what it did. It is not run a second time.
+    assert "TOOL_OUTCOME_UNKNOWN" in again.stdout, again.stderr
 
 
 def test_G22_a_second_process_on_the_session_is_refused():

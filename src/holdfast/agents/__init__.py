@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.agents.reply import AgentReply
     from holdfast.agents.role import Role
     from holdfast.agents.roles import Roles
+    from holdfast.agents.signals import stop_on_signals
     from holdfast.agents.tool_calls import CallResult, ToolCalls
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "ToolReturned",
     "model_of",
     "opened",
+    "stop_on_signals",
 ]
 
 _HOMES = dict.fromkeys(__all__, "holdfast.agents.parts") | {
@@ -87,6 +89,7 @@ _HOMES = dict.fromkeys(__all__, "holdfast.agents.parts") | {
     "ToolCalls": "holdfast.agents.tool_calls",
     "model_of": "holdfast.agents.models",
     "opened": "holdfast.agents.models",
+    "stop_on_signals": "holdfast.agents.signals",
 }
 
 __getattr__ = loader(__name__, globals(), _HOMES)
