@@ -119,6 +119,11 @@ class Agent:
             runtime or default_runtime(),
         )
 
+    @property
+    def model(self) -> Model:
+        """The model that answers, or the chain of models."""
+        return self._setup.model
+
     def __repr__(self) -> str:
         return f"<agent {self.name} ({self._setup.model.name})>"
 

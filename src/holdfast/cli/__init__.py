@@ -7,7 +7,7 @@ Results go to stdout, all other messages go to stderr. Every verb has `--json`. 
     classify    what a failure is                                policy      show, check and simulate a policy
     audit       the audit trail of a store                       sessions    the sessions of a store
     faults      providers and networks that fail on script       demo/       a rehearsal without keys
-    doctor      what is installed and what is configured
+    doctor      what is installed and what is configured         agent       run an agent at the terminal
     live        live lines with keys on a terminal; a program may use it too
     output      tables, JSON, messages                           exits       exit codes, running a verb
     store       opening the store of a verb

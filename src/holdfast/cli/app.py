@@ -379,6 +379,57 @@ def config_schema() -> None:
     perform(lambda: _show(json_schema()))
 
 
+agent = typer.Typer(cls=Group, help="Run agents in sessions that survive a crash.", no_args_is_help=True)
+app.add_typer(agent, name="agent")
+
+
+@agent.command("run")
+def agent_run(
+    prompt: Annotated[
+        str | None, typer.Argument(help="What the agent is to do; leave it out to go on with --session.")
+    ] = None,
+    agent_name: Annotated[
+        str | None,
+        typer.Option(
+            "--agent",
+            metavar="MODULE:NAME",
+            help="An agent of yours; by default, one with tools for the files and the shell here.",
+        ),
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option(help="The session to work in, or to go on with; by default, a new one.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="The model, such as claude-sonnet; repeat it for fallbacks.")
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(help="ask: a person approves unsafe tools; allowlist: only those of --allow run; yolo: all run."),
+    ] = None,
+    allow: Annotated[list[str] | None, typer.Option(metavar="TOOL", help="A tool that may run; repeatable.")] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="Where the session is stored; by default, where programs here do.", envvar="HOLDFAST_STORE"),
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Work on a prompt: with live retries, questions at the terminal, and the cost at the end."""
+    from holdfast.cli.agent import AgentFlags
+    from holdfast.cli.agent import agent_run as verb
+
+    flags = AgentFlags(
+        prompt=prompt,
+        agent=agent_name,
+        session=session,
+        models=tuple(model or ()),
+        mode=mode,
+        allow=tuple(allow or ()),
+        store=store,
+        as_json=as_json,
+    )
+    perform(lambda: verb(flags))
+
+
 actors = typer.Typer(cls=Group, help="Look at the actors of running programs.", no_args_is_help=True)
 app.add_typer(actors, name="actors")
 

@@ -96,6 +96,8 @@ class LiveView:
         self._zone = zone
         self._state = LiveState()
         self._screen: Live | None = None
+        self._held: list[Text] | None = None
+        """Lines that wait while something else uses the terminal; None if nothing does."""
         # Events come from any thread and one thread draws. All of them write to the same terminal, so they need a lock.
         self._drawing = threading.RLock()
 
@@ -132,6 +134,8 @@ class LiveView:
 
     def drawn(self) -> Text:
         """Return the live lines. The line that keys act on shows the keys."""
+        if self._held is not None:
+            return Text()
         lines = self._state.lines
         chosen = self._chosen(lines) if self.has_keys else None
         shown = [self._row(line, chosen) for line in lines[:MOST_LINES]]
@@ -172,6 +176,22 @@ class LiveView:
                 thread.join()
                 self._screen = None
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Take the live lines off the terminal while the block uses it: to ask a question, or to print."""
+        with self._drawing:
+            nested, self._held = self._held is not None, self._held or []
+            if self._screen is not None and not nested:
+                self._screen.refresh()
+        try:
+            yield
+        finally:
+            if not nested:
+                with self._drawing:
+                    held, self._held = self._held or [], None
+                    for text in held:
+                        self._write(text)
+
     def _redraw_until(self, over: threading.Event) -> None:
         try:
             while not over.wait(1 / _PER_SECOND):
@@ -181,12 +201,15 @@ class LiveView:
 
     def _redraw(self) -> None:
         with self._drawing:
-            if self._screen is not None:
+            if self._screen is not None and self._held is None:
                 self._screen.refresh()
 
     def _write(self, text: Text) -> None:
         """Write a line above the live lines."""
         with self._drawing:
+            if self._held is not None:
+                self._held.append(text)
+                return
             # Rich would break long words. The line is already wrapped, or the terminal wraps it.
             self.console.print(text, soft_wrap=True)
             self._redraw()

@@ -1,0 +1,358 @@
+"""`holdfast agent run`: work on a prompt with an agent, in a session that survives a crash.
+
+    holdfast agent run "Which tests are slow?"
+    holdfast agent run "release 4.2" --agent app:releaser --session release-42
+    holdfast agent run --session release-42                 # go on where it was cut
+
+Invariant: only the answer goes to stdout; progress, questions and the cost go to stderr or to the terminal. A run that fails or is
+interrupted leaves a session that can be gone on with, and the last line says how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import shlex
+import signal
+import sys
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.agents import (
+    Agent,
+    Asking,
+    Compacted,
+    Done,
+    Parked,
+    Retrying,
+    Text,
+    ToolCalled,
+    ToolReturned,
+    model_of,
+)
+from holdfast.cli.exits import Exit
+from holdfast.cli.live import live
+from holdfast.cli.output import counted, fail, narrate, show_json
+from holdfast.cli.store import time_of
+from holdfast.faults import AbortedError, HoldfastError, InvalidError
+from holdfast.options import suggestion
+from holdfast.runtime.runtime import default_runtime
+from holdfast.sessions import Session, TerminalInteractor
+from holdfast.sessions.manifest import decode_manifest
+from holdfast.stores import open_store
+from holdfast.tools import bash, edit_file, read_file, search
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from holdfast.agents import AgentPart, AgentReply, AnyAgent
+    from holdfast.cli.live import LiveView
+    from holdfast.faults import Fault
+
+__all__ = ["AgentFlags", "agent_run"]
+
+_KEYS = {
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "openai": ("OPENAI_API_KEY",),
+    "xai": ("XAI_API_KEY",),
+}
+"""The variables that hold the key of a provider."""
+_MODELS = {"anthropic": "claude-sonnet", "openai": "gpt-5", "xai": "xai/grok-4"}
+"""The model of each provider, if none is named. The first one with a key is used."""
+_INSTRUCTIONS = "You work in the user's current directory with the tools that you have. Be brief."
+_REHEARSAL = "No key is set, so the fault provider answers: it fails once, then repeats what you said. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or XAI_API_KEY for a real model."
+_SHOWN = 200
+"""Characters of a call's arguments that a line of progress shows."""
+
+
+class AgentFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """What the flags of `holdfast agent run` say."""
+
+    prompt: str | None = None
+    agent: str | None = None
+    session: str | None = None
+    models: tuple[str, ...] = ()
+    mode: str | None = None
+    allow: tuple[str, ...] = ()
+    store: str | None = None
+    as_json: bool = False
+
+    def again(self, session: str) -> str:
+        """Return the command that goes on with a session."""
+        words = ["holdfast", "agent", "run", "--session", session]
+        given = {"--agent": self.agent, "--store": self.store, "--mode": self.mode}
+        words += [word for flag, value in given.items() if value for word in (flag, value)]
+        words += [word for model in self.models for word in ("--model", model)]
+        return shlex.join(words)
+
+
+def agent_run(flags: AgentFlags) -> int:
+    """Run an agent, and return the exit code."""
+    if not flags.prompt and not flags.session:
+        raise InvalidError.saying("holdfast agent run", "a prompt, or --session with a run to go on with", "neither")
+    agent = _agent_of(flags)
+    with ExitStack() as stack:
+        provider = ""
+        if _needs_keys(agent):
+            stack.enter_context(_rehearsal())
+            provider = "fault provider"
+            narrate(_REHEARSAL)
+        # Questions are answered at the terminal, so the live lines must not read keys from it.
+        no_keys = stack.enter_context(open(os.devnull, encoding="utf-8"))  # noqa: PTH123 - it is no path of ours
+        view = stack.enter_context(live(default_runtime(), keys=no_keys))
+        return asyncio.run(_Run(flags, agent, view, provider).run())
+
+
+class _Run:
+    """One run: what is shown while it goes on, and at its end."""
+
+    def __init__(self, flags: AgentFlags, agent: AnyAgent, view: LiveView, provider: str) -> None:
+        self._flags = flags
+        self._agent = agent
+        self._view = view
+        self._provider = provider
+        self._id = flags.session or f"agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        self._streams_text = sys.stdout.isatty() and not flags.as_json
+        self._line = ""
+        """The last line of the answer, as far as it is there."""
+
+    async def run(self) -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        # A stop by a service manager is like Ctrl-C: the session is left in order.
+        with suppress(NotImplementedError, ValueError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        session: Session | None = None
+        try:
+            async with await self._session() as session:
+                reply = await self._reply(session)
+        except asyncio.CancelledError:
+            self._say(f"interrupted; go on with: {self._flags.again(self._id)}")
+            return Exit.INTERRUPTED
+        except Exception as error:
+            if session is None and isinstance(error, HoldfastError):
+                # It could not be opened: nothing has begun that one could go on with.
+                raise
+            return self._failed(error, session)
+        return self._answered(reply)
+
+    async def _session(self) -> Session:
+        flags = self._flags
+        mode, allowed = flags.mode, flags.allow or None
+        if mode is None and flags.session is not None:
+            mode = await self._stored_mode()
+        mode = mode or ("allowlist" if allowed else "ask")
+        interactors = []
+        with suppress(HoldfastError):
+            interactors.append(TerminalInteractor(around=self._view.paused))
+        return Session.open(
+            self._id,
+            store=flags.store,
+            mode=mode,
+            allowed_tools=allowed,
+            agent_type=self._agent.name,
+            on_drift="accept",
+            interactors=interactors,
+        )
+
+    async def _stored_mode(self) -> str | None:
+        """Return the mode that the session was started with; None for a new session."""
+        async with open_store(self._flags.store) as store:
+            try:
+                record = await store.session(self._id)
+            except HoldfastError as error:
+                if error.fault.code != "SESS_NOT_FOUND":
+                    raise
+                return None
+            return decode_manifest(self._id, bytes(record.manifest)).mode
+
+    async def _reply(self, session: Session) -> AgentReply:
+        prompt = self._flags.prompt
+        if session.in_flight is not None:
+            self._say(f"goes on with turn {session.in_flight} of session {self._id}")
+        if prompt:
+            return await self._work(prompt, session)
+        if session.in_flight is None:
+            raise InvalidError.saying("PROMPT", f"a prompt, because nothing was cut in session {self._id}", "none")
+        async with session.turn(unfinished="continue") as turn:
+            return await self._work(str(turn.input), session)
+
+    async def _work(self, prompt: str, session: Session) -> AgentReply:
+        async with self._agent.stream(prompt, session=session) as parts:
+            return await self._follow(parts)
+
+    async def _follow(self, parts: AsyncIterator[AgentPart]) -> AgentReply:
+        async for part in parts:
+            if isinstance(part, Done):
+                self._end_line()
+                return part.reply
+            self._show(part)
+        raise AssertionError
+
+    def _show(self, part: AgentPart) -> None:
+        match part:
+            case Text(text=text):
+                self._show_text(text)
+            case ToolCalled(name=name, arguments=arguments):
+                self._end_line()
+                self._say(f"→ {name}({_short(arguments)})")
+            case ToolReturned(name=name, content=content, fault=fault):
+                how = f"{len(content.encode())} bytes" if fault is None else fault.code
+                self._say(f"← {name}: {how}")
+            case Retrying(restarts_text=True):
+                self._end_line()
+                self._say("the answer was cut off and begins anew")
+            case Compacted(before=before, after=after):
+                self._say(f"the conversation was shortened from {before} to {after} messages")
+            case Parked(until=until, fault=fault):
+                self._say(f"{fault.for_user()} It goes on at {time_of(until)}")
+            case Asking(prompt=prompt) if not sys.stderr.isatty():
+                self._say(f"asks: {prompt}")
+            case _:
+                # Retries and fallbacks are what the live lines show.
+                pass
+
+    def _show_text(self, text: str) -> None:
+        """Show the answer line by line, as it comes. Only a person wants to see it before it is whole."""
+        if not self._streams_text:
+            return
+        *lines, self._line = (self._line + text).split("\n")
+        if lines:
+            self._write_answer("".join(f"{line}\n" for line in lines))
+
+    def _end_line(self) -> None:
+        line, self._line = self._line, ""
+        if line:
+            self._write_answer(f"{line}\n")
+
+    def _write_answer(self, text: str) -> None:
+        with self._view.paused():
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    def _say(self, text: str) -> None:
+        self._view.say(text, "dim")
+
+    def _answered(self, reply: AgentReply) -> int:
+        if self._flags.as_json:
+            shown = {"schema": "holdfast.agent-run/1", "ok": True, "provider": self._provider}
+            show_json(shown | msgspec.to_builtins(reply) | {"session": self._id})
+        elif not self._streams_text:
+            sys.stdout.write(f"{reply.text}\n")
+        usage = "" if reply.usage is None else f", {counted(reply.usage.total, 'token')}"
+        cost = "cost unknown" if reply.usd is None else f"{reply.usd:.4f} USD"
+        # A number that is shown is true: the fault provider costs nothing.
+        cost = f"nothing was paid ({cost} at list prices)" if self._provider else cost
+        what = f"{counted(reply.turns, 'turn')}, {counted(reply.tool_calls, 'tool call')}{usage}, {cost}"
+        self._say(f"done: {what} · {reply.model or reply.agent} · session {self._id}")
+        return Exit.OK
+
+    def _failed(self, error: Exception, session: Session | None) -> int:
+        fault = default_runtime().fault_of(error)
+        self._end_line()
+        pending = () if session is None else session.pending
+        if self._flags.as_json:
+            questions = [{"id": each.id, "kind": each.kind, "prompt": each.prompt} for each in pending]
+            shown = {"schema": "holdfast.agent-run/1", "ok": False, "provider": self._provider, "session": self._id}
+            show_json(shown | {"fault": fault.for_audit()["fault"], "pending": questions})
+        hints = [f"holdfast sessions answer {self._id} {each.id} …" for each in pending]
+        if not isinstance(error, AbortedError):
+            hints.append(f"go on with: {self._flags.again(self._id)}")
+        fail(f"{fault.code}  {fault.message}", *hints, *_spent(fault), f"holdfast explain {fault.code}")
+        return Exit(fault.entry.exit_code)
+
+
+def _spent(fault: Fault) -> list[str]:
+    """Return a line with what a run that failed has cost, where that is known."""
+    payload = None if fault.partial is None else fault.partial.payload
+    usd = payload.get("usd") if isinstance(payload, dict) else getattr(payload, "usd", None)
+    return [f"it has cost {usd:.4f} USD so far"] if isinstance(usd, float) and usd else []
+
+
+def _short(arguments: Any) -> str:
+    text = msgspec.json.encode(arguments, enc_hook=str).decode()
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+# --- agents and models ---
+
+
+def _agent_of(flags: AgentFlags) -> AnyAgent:
+    if flags.agent is None:
+        models: Sequence[str] = flags.models or (_model_with_key(),)
+        return Agent("agent", models, [read_file("."), search("."), edit_file("."), bash(".")], instructions=_INSTRUCTIONS)  # fmt: skip
+    if flags.models:
+        raise InvalidError.saying("--model", "no --model beside --agent, whose models its program names", "both")
+    return _imported(flags.agent)
+
+
+def _imported(name: str) -> AnyAgent:
+    """Return the agent that `module:name` names. It may be a function that returns one."""
+    module_name, colon, path = name.partition(":")
+    if not colon or not module_name or not path:
+        raise InvalidError.at("--agent", "MODULE:NAME, such as app:agent", name)
+    # As `python -m` does: the modules of the current directory are found first.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise InvalidError.saying("--agent", f"a module that can be imported from here, in {name}", f"no module {error.name}") from error  # fmt: skip
+    found: Any = module
+    for part in path.split("."):
+        if not hasattr(found, part):
+            agents = [key for key, value in vars(module).items() if _is_agent(value)]
+            hint = suggestion(part, agents) if agents else "it has no agents"
+            raise InvalidError.saying("--agent", f"an agent in {module_name}; {hint}", repr(part))
+        found = getattr(found, part)
+    if not _is_agent(found) and callable(found):
+        found = found()
+    if not _is_agent(found):
+        raise InvalidError.at("--agent", "an agent, or a function that returns one", found)
+    agent: AnyAgent = found
+    return agent
+
+
+def _is_agent(value: Any) -> bool:
+    return not isinstance(value, type) and all(hasattr(value, name) for name in ("name", "run", "outcome", "stream"))
+
+
+def _has_key(provider: str) -> bool:
+    return any(os.environ.get(variable) for variable in _KEYS[provider])
+
+
+def _model_with_key() -> str:
+    return next((model for provider, model in _MODELS.items() if _has_key(provider)), _MODELS["anthropic"])
+
+
+def _needs_keys(agent: AnyAgent) -> bool:
+    """Whether the agent's models are named, and no key for any of them is set."""
+    if not isinstance(agent, Agent):
+        return False
+    models = getattr(agent.model, "models", (agent.model,))
+    named = [model.name.partition("/")[0] for model in models if type(model) is type(model_of("claude-sonnet"))]
+    return len(named) == len(models) and not any(map(_has_key, named))
+
+
+@contextmanager
+def _rehearsal() -> Iterator[None]:
+    """Let the models by name talk to the fault provider."""
+    # Only a run without keys needs it, and it takes as long to load as the rest.
+    from holdfast.testing.provider import Rule, Script, serve_in_thread
+
+    before = dict(os.environ)
+    with serve_in_thread(Script(rules=(Rule(steps="529"),))) as provider:
+        os.environ.update(provider.environment)
+        os.environ.update({"XAI_BASE_URL": provider.openai_url, "XAI_API_KEY": "test"})
+        try:
+            yield
+        finally:
+            for name in set(os.environ) - set(before):
+                del os.environ[name]
+            os.environ.update(before)
