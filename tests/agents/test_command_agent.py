@@ -26,8 +26,18 @@ from holdfast import (
     Runtime,
     Session,
 )
-from holdfast.agents import CommandError, CommandTimeoutError, Done, Retrying, Text, ToolCalled, ToolReturned
+from holdfast.agents import (
+    CommandError,
+    CommandTimeoutError,
+    Done,
+    ParkedError,
+    Retrying,
+    Text,
+    ToolCalled,
+    ToolReturned,
+)
 from holdfast.agents.command import DEFAULT_POLICY
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import VirtualClock, forget_targets
 from holdfast.testing import run as run_virtual
 from holdfast.views import response
@@ -384,6 +394,38 @@ def test_a_usage_limit_says_when_it_ends(program: Program):
     assert fault.code == "PROVIDER_QUOTA_EXHAUSTED"
     assert fault.retry_after == pytest.approx(7200, abs=30)
     assert len(program.starts) == 1
+
+
+def test_G7_a_usage_limit_parks_the_run_and_it_goes_on_with_the_same_conversation(program: Program):
+    ends = time.time() + 7200
+    limit = line(type="rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": ends}, session_id=ID)
+    runtime = Runtime()
+    agent = program.script(
+        [init(), limit, result("You've hit your session limit", is_error=True)], GOOD, runtime=runtime
+    )
+    store = MemoryStore()
+
+    async def run() -> str:
+        async with Session.open("fix-42", store=store, runtime=runtime) as session:
+            return (await agent.run("say hello", session=session)).text
+
+    with pytest.raises(CommandError) as parked:
+        finish(run())
+    assert parked.value.fault.code == "PROVIDER_QUOTA_EXHAUSTED"
+    assert parked.value.fault.context["parked_until"] == pytest.approx(ends, abs=30)
+    with pytest.raises(ParkedError) as early:
+        finish(run())
+    assert early.value.until == parked.value.fault.context["parked_until"]
+    assert len(program.starts) == 1, "before the time the program is not started"
+
+    async def lift() -> None:
+        async with Session.open("fix-42", store=store, runtime=runtime) as session:
+            await session.parked.unpark("coder", by="ann")
+
+    finish(lift())
+    forget_targets()
+    assert finish(run()) == "Hello."
+    assert program.starts[1]["argv"] == ["--resume", ID]
 
 
 # --- retries and the programs' own conversations ---

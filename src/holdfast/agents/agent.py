@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.agents.hooks import Hooks
     from holdfast.agents.kind import AnyAgent
     from holdfast.agents.loop import Compact
+    from holdfast.agents.parking import OnLimit
     from holdfast.agents.parts import AgentPart
     from holdfast.agents.reply import AgentReply
     from holdfast.faults import Outcome
@@ -71,6 +72,9 @@ class Agent:
     concurrency: tool calls of one answer that run at the same time.
     max_output: tokens that one answer may have.
     policy: how requests recover, for models that are given by name; otherwise the configured one.
+    on_limit: what happens at a usage limit that says when it ends. In a session the run is parked: it goes on after that time, in this
+        process or another one. `"wait"` waits, `"raise"` raises the provider's error, whose fault says until when. `"auto"` waits if the limit
+        ends before the deadline of the budget around the run, and raises otherwise.
 
     Wrong options raise `InvalidError`.
     """
@@ -100,6 +104,7 @@ class Agent:
         concurrency: int = 8,
         max_output: int = 4096,
         policy: Policy | None = None,
+        on_limit: OnLimit = "auto",
         runtime: Runtime | None = None,
     ) -> None:
         self.name, self.description = name, description
@@ -117,6 +122,7 @@ class Agent:
             concurrency,
             max_output,
             runtime or default_runtime(),
+            on_limit,
         )
 
     @property

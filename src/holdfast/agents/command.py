@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import os
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from holdfast import options
 from holdfast.agents.command_lines import FORMS, form_of
 from holdfast.agents.command_run import CommandRun
+from holdfast.agents.parking import OnLimit
 from holdfast.agents.part_stream import Parts, PartStream
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.circuit import BRIDGE
@@ -82,6 +83,8 @@ class CommandAgent:
     policy: attempts and delays; by default two attempts, as a person waits. A policy without a `timeout` of its own has none here.
     cwd, env, pass_secrets: as for `run`. The keys that Claude Code and Codex need are passed on.
     grace: seconds between SIGTERM and SIGKILL when it is stopped (5).
+    on_limit: what happens at a usage limit of a plan that says when it ends. In a session the run is parked, and goes on with the program's
+        conversation after that time. `"wait"` waits, `"raise"` raises, `"auto"` waits only if it ends before the deadline of the budget.
 
     Wrong options raise `InvalidError`.
     """
@@ -102,6 +105,7 @@ class CommandAgent:
         env: Mapping[str, str] | None = None,
         pass_secrets: Collection[str] = (),
         grace: float = 5.0,
+        on_limit: OnLimit = "auto",
         runtime: Runtime | None = None,
     ) -> None:
         self._argv = _argv(command)
@@ -111,9 +115,11 @@ class CommandAgent:
         options.name("command_agent.name", name, optional=True)
         options.one_of("command_agent.if_lost", if_lost, ("raise", "restart"))
         self.if_lost = if_lost
+        options.one_of("command_agent.on_limit", on_limit, get_args(OnLimit))
         self.name = name or PurePath(self._argv[0]).stem
         """Its name in circuits, events and messages."""
         self.total = total
+        self.on_limit: OnLimit = on_limit
         self.form: Form | None = form_of(self._argv) if form == "auto" else FORMS[form]
         """What the program prints; None: its first line shows it."""
         self._resume = _resume(resume)

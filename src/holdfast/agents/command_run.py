@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.agents.command_faults import command_error, command_fault, is_lost, lost_conversation
 from holdfast.agents.command_lines import FORMS, Guessing
+from holdfast.agents.parking import Parking
 from holdfast.agents.parts import Retrying
 from holdfast.agents.reply import AgentReply
 from holdfast.events import Retry
@@ -116,9 +117,17 @@ class CommandRun:
         """Make the run, with retries."""
         agent = self._agent
         recovery = recover(agent.target, agent.policy, runtime=agent.runtime)
-        with agent.runtime.on(self._retries, Retry):
+        parking = Parking(agent.name, self._session, agent.on_limit, agent.runtime, self._parts.put)
+        while True:
+            await parking.check()
             try:
-                return await recovery.call(self._attempt)
+                with agent.runtime.on(self._retries, Retry):
+                    return await recovery.call(self._attempt)
+            except Exception as error:
+                if not await parking.goes_on(error):
+                    raise
+                # The limit for everything is one of work, not of waiting.
+                self._began = asyncio.get_running_loop().time()
             finally:
                 await self._stop()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import msgspec
 
@@ -36,6 +36,7 @@ from holdfast.agents.hooks import Hooks
 from holdfast.agents.kind import AnyAgent
 from holdfast.agents.once import Answered, Asked, Misread, Once, Overflowed
 from holdfast.agents.output import Output
+from holdfast.agents.parking import OnLimit, Parking
 from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
 from holdfast.agents.reply import AgentReply
 from holdfast.agents.subagent import answer_of_agent
@@ -88,11 +89,13 @@ class Setup(msgspec.Struct, frozen=True):
     concurrency: int
     max_output: int
     runtime: Runtime
+    on_limit: OnLimit = "auto"
 
     def __post_init__(self) -> None:
         options.name("agent.name", self.name)
         options.count("agent.concurrency", self.concurrency)
         options.count("agent.max_output", self.max_output)
+        options.one_of("agent.on_limit", self.on_limit, get_args(OnLimit))
         if not isinstance(self.system, str):
             raise InvalidError.at("agent.instructions", "a text", self.system)
         if not callable(self.compact) and self.compact is not None:
@@ -133,6 +136,7 @@ class Loop:
         self._shortened_at = -1
         """The number of turns when the conversation was last made shorter."""
         self._has_asked_for_credentials = False
+        self._parking = Parking(setup.name, session, setup.on_limit, setup.runtime, self._emit)
         self._shown = False
         """Whether the text of the last answer was emitted piece by piece."""
 
@@ -196,10 +200,12 @@ class Loop:
     async def _asked(self) -> Asked:
         while True:
             self._shown = False
+            await self._parking.check()
             try:
                 return await self._once.request(self._requests, self._request)
             except Exception as error:
-                if not await self._is_remedied(self._setup.runtime.fault_of(error)):
+                is_over = await self._parking.goes_on(error)
+                if not is_over and not await self._is_remedied(self._setup.runtime.fault_of(error)):
                     raise
 
     # --- requests ---

@@ -95,6 +95,8 @@ def next_actions(seen: Overview, history: History, url: str | None) -> list[Acti
     if seen.problem:
         return [Action(f"It cannot be resumed: {seen.problem}.")]
     actions = _open(seen, history, url)
+    for run in seen.parked:
+        actions.append(Action(f"{run.agent} is parked until {_clock(run.until)} ({run.code}): wait until then."))
     then = "Then start" if actions else "Start"
     actions.append(Action(f"{then} its program: {_goes_on(seen, history)}"))
     if seen.in_flight:
@@ -230,6 +232,10 @@ def _overview_document(seen: Overview) -> dict[str, Any]:
         "steps": seen.steps,
         "unknown_steps": list(seen.unknown),
         "questions": [_question_document(question) for question in seen.questions],
+        "parked": [
+            {"agent": run.agent, "until": time_of(run.until), "code": run.code, "reason": run.reason}
+            for run in seen.parked
+        ],
         "messages": seen.messages,
         "checkpoint_at": None if checkpoint is None else time_of(checkpoint.at),
         "last_message_id": None if checkpoint is None else checkpoint.last_message_id,

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 SCHEMA = "holdfast.sessions/1"
-COLUMNS = ("session", "state", "in use", "entries", "checkpoint", "created", "last")
+COLUMNS = ("session", "state", "in use", "entries", "checkpoint", "created", "last", "parked until")
 
 # --- ls ---
 
@@ -105,7 +105,22 @@ def record_document(record: SessionRecord, *, used: bool) -> dict[str, Any]:
         "checkpoint": record.checkpoint,
         "created_at": time_of(record.created_at),
         "last_at": time_of(record.last_at),
+        "parked_until": _parked_until(record),
     }
+
+
+class _Timer(msgspec.Struct, rename="camel"):
+    """What a manifest says about a wait. Other fields are not read, so that a damaged manifest does not break a list."""
+
+    parked_until: float | None = None
+
+
+def _parked_until(record: SessionRecord) -> str | None:
+    try:
+        until = msgspec.json.decode(record.manifest, type=_Timer).parked_until
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return None if until is None else time_of(until)
 
 
 def _cell(value: Any) -> str:

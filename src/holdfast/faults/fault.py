@@ -260,6 +260,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         `NextActor.MACHINE` means that the program retries by itself. After an operation has given up nothing does, and the
         failure goes to the operator.
         """
+        if "parked_until" in self.context:
+            # The run is parked: it goes on by itself when the limit has ended.
+            return NextActor.MACHINE
         actor = self.entry.next_actor
         # An operation leaves its attempts on the fault when it gives up, and marks the fault as not retryable (S2-1).
         given_up = bool(self.attempts) and not self.retryable

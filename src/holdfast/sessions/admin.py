@@ -19,6 +19,7 @@ from holdfast.sessions.journal import VERSION, audit, entries_of, fresh_id, memo
 from holdfast.sessions.lease import is_gone, take
 from holdfast.sessions.log import (
     EntryBody,
+    RunParked,
     SessionMemory,
     StateChanged,
     StepEnded,
@@ -89,6 +90,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     questions: tuple[Question, ...]
     """The questions that wait for an answer."""
     messages: int
+    parked: tuple[RunParked, ...] = ()
+    """The runs of agents that wait for the end of a usage limit, the one that goes on first in front."""
     in_use: bool
     """A living process owns the session."""
     problem: str = ""
@@ -145,6 +148,7 @@ async def overview(store: Store, session: str, runtime: Runtime | None = None) -
         unknown=tuple(key_of(session, after) for after in memory.unknown()),
         questions=tuple(question_of(session, raised) for raised in memory.pending() if raised.kind in KINDS),
         messages=memory.message_count,
+        parked=tuple(sorted(memory.parked.values(), key=lambda run: run.until)),
         in_use=in_use(record, store, runtime),
         problem=problem,
     )

@@ -23,6 +23,8 @@ __all__ = [
     "Message",
     "QuestionRaised",
     "Resolution",
+    "RunParked",
+    "RunUnparked",
     "SessionMemory",
     "StateChanged",
     "StepAccepted",
@@ -200,6 +202,28 @@ class StepAccepted(EntryBody, frozen=True, tag="step_accepted"):
     step: str
 
 
+class RunParked(EntryBody, frozen=True, tag="run_parked"):
+    """The run of an agent waits for the end of a usage limit."""
+
+    agent: str
+    until: float
+    """Wall clock."""
+    turn: int = 0
+    """The number of the turn in flight; 0 if there is none."""
+    code: str = ""
+    """The code of the failure."""
+    reason: str = ""
+    """Its message, masked."""
+
+
+class RunUnparked(EntryBody, frozen=True, tag="run_unparked"):
+    """The run of an agent goes on: the limit has ended, or somebody says so."""
+
+    agent: str
+    by: str = ""
+    """Who said so; empty if the time was over."""
+
+
 _Known: TypeAlias = (
     TurnStarted
     | TurnEnded
@@ -211,6 +235,8 @@ _Known: TypeAlias = (
     | Answered
     | Message
     | ContextSaved
+    | RunParked
+    | RunUnparked
 )
 _READ = msgspec.json.Decoder(_Known)
 _TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(_Known))
@@ -281,6 +307,8 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What the context was before the turn in flight saved its own, in a list. If the turn fails, it is the context again."""
     accepted: list[str] = msgspec.field(default_factory=list)
     """Steps that stand for calls with other arguments, too, by what follows the session in their key."""
+    parked: dict[str, RunParked] = msgspec.field(default_factory=dict)
+    """The runs that wait for the end of a usage limit, by agent."""
 
     def __post_init__(self) -> None:
         self._share_empty()
@@ -370,12 +398,16 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
             self._own("questions" if body.turn else "session_questions")[body.step] = body
 
     def _apply_choice(self, body: EntryBody) -> None:
-        """Apply what somebody chose to do about stored steps."""
+        """Apply what somebody chose to do about stored steps, and which runs wait."""
         match body:
             case StepsForgotten(turn=turn) if self.is_open(turn):
                 self._forget(body)
             case StepAccepted(turn=turn, step=step):
                 self.accepted = [*self.accepted, f"{turn}/{step}" if turn else step]
+            case RunParked(agent=agent):
+                self.parked = {**self.parked, agent: body}
+            case RunUnparked(agent=agent):
+                self.parked = {name: run for name, run in self.parked.items() if name != agent}
             case _:
                 pass
 
@@ -434,7 +466,7 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.doubts = {key: kept for key, kept in self.doubts.items() if key != old}
 
 
-_DICTS = ("steps", "questions", "session_steps", "session_questions", "answers", "doubts", "settled")
+_DICTS = ("steps", "questions", "session_steps", "session_questions", "answers", "doubts", "settled", "parked")
 
 
 def is_doubtful(entry: StepStarted | StepEnded) -> bool:

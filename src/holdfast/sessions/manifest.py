@@ -71,6 +71,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """The kind of agent, for bridge clients (`agentType`)."""
     sm_state: dict[str, str] | None = None
     """A state machine that drives the session: `smExtId` and `stateSlotRef`."""
+    parked_until: float | None = None
+    """When the first of the runs that wait for the end of a usage limit goes on (wall clock); None: none waits."""
 
     @staticmethod
     def hash_of(value: Any) -> str:
@@ -181,7 +183,9 @@ async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftP
         await journal.write(audit=(record,))
     else:
         # The session keeps its creation date and its state machine.
-        kept = msgspec.structs.replace(now, created_at=was.created_at, sm_state=was.sm_state)
+        kept = msgspec.structs.replace(
+            now, created_at=was.created_at, sm_state=was.sm_state, parked_until=was.parked_until
+        )
         await journal.write(audit=(record,), manifest=encode_manifest(kept))
     return fields
 

@@ -22,6 +22,7 @@ from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take
 from holdfast.sessions.log import Message, StateChanged, StepAccepted
 from holdfast.sessions.manifest import DriftPolicy, Manifest, compare, decode_manifest, encode_manifest, manifest_fields
+from holdfast.sessions.parking import ParkedRuns
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.broker import QuestionBroker
 from holdfast.sessions.questions.question import Notice, question_of
@@ -289,6 +290,11 @@ class Session:
     def pending(self) -> tuple[Question, ...]:
         """The questions that wait for an answer."""
         return tuple(question_of(self.id, raised) for raised in self._journal.memory.pending())
+
+    @property
+    def parked(self) -> ParkedRuns:
+        """The runs of agents that wait for the end of a usage limit: `session.parked.all()`."""
+        return ParkedRuns(self._journal)
 
     @property
     def unknown(self) -> tuple[str, ...]:

@@ -158,7 +158,7 @@ class TurnRunner:
         attempts = attempts_around()
         # The lock is fair: turns run in the order of their calls.
         async with self._queue:
-            if unfinished is None and self._is_left_by_recover(given, attempts):
+            if unfinished is None and (self._is_left_by_recover(given, attempts) or self._is_parked(given)):
                 unfinished = "continue"
             turn = await self.in_order(partial(self._begin, given, unfinished))
             self._left_alone = self._left_in = None
@@ -183,6 +183,14 @@ class TurnRunner:
         if self._left_in is None or not is_later(attempts, self._left_in):
             return False
         return given is None or _hash_of(given) == self._journal.memory.given
+
+    def _is_parked(self, given: Any) -> bool:
+        """Whether a usage limit left the turn here, and this is the same turn: it goes on, and nothing is done again."""
+        memory = self._journal.memory
+        if self._left_alone is None or self._left_alone != self.in_flight:
+            return False
+        parked = any(run.turn == memory.turn for run in memory.parked.values())
+        return parked and (given is None or _hash_of(given) == memory.given)
 
     @property
     def current(self) -> Turn | None:

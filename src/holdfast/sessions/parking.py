@@ -1,0 +1,73 @@
+"""Runs that wait for the end of a usage limit: a timer in the session's log, which survives the process.
+
+Invariant: a run that is parked is in the log before its caller learns of it. Whoever opens the session next knows until when it waits,
+and the session's lease lets one process at a time go on with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.runtime.secrets import process_redactor
+from holdfast.sessions.journal import audit
+from holdfast.sessions.log import RunParked, RunUnparked
+from holdfast.sessions.manifest import decode_manifest, encode_manifest
+
+if TYPE_CHECKING:
+    from holdfast.faults import Fault
+    from holdfast.sessions.journal import Journal
+
+__all__ = ["ParkedRuns"]
+
+
+class ParkedRuns:
+    """The runs of a session that wait for the end of a usage limit, one for each agent. `Session.parked` returns it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def of(self, agent: str) -> RunParked | None:
+        """Return the run of an agent that is parked, also if its time is over; None if there is none."""
+        return self._journal.memory.parked.get(agent)
+
+    def all(self) -> tuple[RunParked, ...]:
+        """Return all of them, the one that goes on first in front."""
+        return tuple(sorted(self._journal.memory.parked.values(), key=lambda run: run.until))
+
+    async def park(self, agent: str, until: float, fault: Fault) -> None:
+        """Store that the run of an agent waits until a time (wall clock), and why.
+
+        await session.parked.park("coder", until=time.time() + 7200, fault=fault)
+        """
+        parked = RunParked(
+            agent=agent,
+            until=until,
+            turn=self._journal.memory.turn if self._journal.memory.in_flight else 0,
+            code=fault.code,
+            reason=process_redactor().text(fault.message),
+        )
+        record = audit("SessionLifecycle", self._journal.session, agent=agent, parked_until=until, code=fault.code)
+        others = [run.until for run in self.all() if run.agent != agent]
+        await self._journal.write(parked, audit=(record,), manifest=await self._manifest(min([until, *others])))
+
+    async def unpark(self, agent: str, *, by: str = "") -> bool:
+        """Store that an agent goes on, or may go on now. Return whether it was parked.
+
+        await session.parked.unpark("coder", by="ann")        # the limit was raised
+        """
+        if self.of(agent) is None:
+            return False
+        record = audit("SessionLifecycle", self._journal.session, agent=agent, parked_until=None, by=by)
+        others = [run.until for run in self.all() if run.agent != agent]
+        gone = RunUnparked(agent=agent, by=by)
+        await self._journal.write(gone, audit=(record,), manifest=await self._manifest(min(others, default=None)))
+        return True
+
+    async def _manifest(self, until: float | None) -> bytes:
+        # The manifest is in the session's row. So a list of sessions shows who waits without reading all their logs.
+        session = self._journal.session
+        stored = await self._journal.store.session(session)
+        manifest = decode_manifest(session, bytes(stored.manifest))
+        return encode_manifest(msgspec.structs.replace(manifest, parked_until=until))
