@@ -23,7 +23,7 @@ from holdfast import (
 )
 from holdfast.agents import AgentReply, Done, FellBack, FunctionAgent, Retrying, Role, Text
 from holdfast.events import AgentFallback, CircuitState, Failed, Recovered, UserNotified
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import AbortedError, Fault, HoldfastError
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore
 
@@ -256,6 +256,15 @@ def test_a_defect_of_the_agent_itself_surfaces_at_once():
     with pytest.raises(AttributeError):
         world.run(world.role(Scripted("builder", AttributeError("x")), simple).run("a house"))
     assert simple.calls == 0
+
+
+def test_nobody_is_notified_of_a_defect_or_of_a_run_that_somebody_stopped():
+    for error in (AttributeError("x"), AbortedError(Fault.of("TOOL_CANCELLED"))):
+        for others in ((), (Scripted("simple", "ok"),)):
+            world = World()
+            with pytest.raises(type(error)):
+                world.run(world.role(Scripted("builder", error), *others, retry=ONCE).run("a house"))
+            assert world.events.of(UserNotified) == []
 
 
 def test_an_unsafe_call_that_may_have_happened_is_not_repeated_by_an_understudy():

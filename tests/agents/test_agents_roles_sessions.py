@@ -157,6 +157,16 @@ def test_a_failure_of_the_session_is_raised_as_it_is_and_nobody_counts_it(code, 
     assert world.events.of(UserNotified) == []
 
 
+def test_switched_off_a_failure_of_the_session_is_raised_as_it_is():
+    world = World()
+    world.runtime.enabled = False
+    error = HoldfastError(Fault.of("SESS_STORE_UNAVAILABLE"))
+    with pytest.raises(HoldfastError) as caught:
+        world.run(world.role(Scripted("builder", error)).run("a house"))
+    assert caught.value is error
+    assert caught.value.__context__ is None
+
+
 def test_a_session_lost_while_an_understudy_takes_over_surfaces_as_such():
     world = World()
 

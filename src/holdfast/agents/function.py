@@ -38,7 +38,8 @@ class FunctionAgent:
         by_hand = FunctionAgent("manual-mode", lambda prompt: f"Please do this by hand: {prompt}")
         reply = await by_hand.run("paint the door")
 
-    A plain function runs in a thread, so that it does not block the event loop. With a session, the call is a step: it is done once, and
+    A plain function runs in a thread, so that it does not block the event loop. Nothing can stop a thread: at a time limit, or if the run is
+    cancelled, the function goes on in it. Make it async if it has a limit. With a session, the call is a step: it is done once, and
     its reply is stored. A function with a parameter `session` gets the session (or None) and makes its own steps instead. What the
     function does to the world is declared with `@tool(effect=…)`, as for any step.
 

@@ -25,9 +25,10 @@ from holdfast import options
 from holdfast.agents.feed import Feed
 from holdfast.agents.parts import AgentPart, Done
 from holdfast.events import AgentFallback, UserNotified
-from holdfast.faults import CATALOG, Err, Fault, HoldfastError, InvalidError, Ok
+from holdfast.faults import CATALOG, AbortedError, Err, Fault, HoldfastError, InvalidError, Ok
 from holdfast.manager.circuit import policy_for
 from holdfast.policies.backoff import Tries
+from holdfast.policies.decide import can_fall_back
 from holdfast.policies.role import RoleSettings
 from holdfast.policies.target import Target
 from holdfast.runtime import reports
@@ -280,22 +281,22 @@ class _Run:
     async def answer(self) -> tuple[AgentReply, Operation | None]:
         """Return the reply, and the operation that got it; None: recovery is switched off."""
         plan, role = self._role.plan(), self._role
-        if plan.off:
-            return await self._ask(role.agent), None
-        op = self._op = Operation(plan, _PASSES)
         try:
-            reply = await (self._with_understudies(op) if role.understudies else self._alone(op))
+            if plan.off:
+                return await self._ask(role.agent), None
+            op = self._op = Operation(plan, _PASSES)
+            return await (self._with_understudies(op) if role.understudies else self._alone(op)), op
         except _PassingError as passing:
             error = passing.error
-        else:
-            return reply, op
+        # Outside of the block, or the error of the session would have our own as its context.
         raise error
 
     async def _alone(self, op: Operation) -> AgentReply:
         try:
             return await self._itself(op)
         except Exception as error:
-            if not op.passes(error) and self._primary is not None:
+            # As in a chain: somebody stopped the run, or a developer has to act.
+            if self._primary is not None and not isinstance(error, AbortedError) and can_fall_back(self._primary):
                 await self._notify_safely(self._primary)
             raise
 
@@ -390,12 +391,17 @@ class _Run:
 
     async def _notify(self, exhausted: Fault) -> None:
         """Notify the user once: attached interactors, events and the log, and the role's own function."""
-        role, fault = self._role, self._primary or exhausted
+        if self._notifies:
+            await self._show_failure(self._primary or exhausted)
         if self._handover is not None:
             # A run that is started again begins with the agent itself.
             await self._handover.all_failed()
-        if not self._notifies:
-            return
+        notify = self._role.notify if self._notifies else None
+        if notify is not None and inspect.isawaitable(pending := notify(exhausted)):
+            await pending
+
+    async def _show_failure(self, fault: Fault) -> None:
+        role = self._role
         people, tried = 0, role.settings.understudies
         if self._session is not None:
             others = f", and so did {', '.join(tried)}" if tried else ""
@@ -413,8 +419,6 @@ class _Run:
                     fault=fault,
                 )
             )
-        if role.notify is not None and inspect.isawaitable(told := role.notify(exhausted)):
-            await told
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
