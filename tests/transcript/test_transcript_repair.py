@@ -5,6 +5,7 @@ The fault provider judges with rules of its own; the real SDKs and frameworks se
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 
@@ -236,6 +237,19 @@ def test_G1_a_paused_answer_of_the_provider_is_left_as_it_is(sender):
     assert check(paused) == ()
 
 
+def test_settings_between_the_turns_are_left_as_they_are(sender):
+    """Claude Code sends empty messages of role `system` that hold only settings."""
+    settings = {"role": "system", "content": [], "output_config": {"effort": "medium"}}
+    history = [ASK, settings, use("a"), settings, user(result("a")), settings]
+    assert sender.rejection("anthropic", history) is None
+    assert check(history) == ()
+    damaged = [ASK, settings, use("a", "b"), settings, user(result("a"))]
+    repaired = repair(damaged)
+    assert whats(repaired.changes) == ["result-added"]
+    assert len(repaired.history) == len(damaged)
+    sender.send("anthropic", repaired.history)
+
+
 def test_G1_the_result_of_an_orphan_is_data_that_a_model_can_act_on():
     repaired = repair([ASK, use("a", "b"), user(result("b"), "go on")], outcome="unknown")
     orphan = repaired.history[2]["content"][0]
@@ -370,8 +384,8 @@ def test_G2_pydantic_ai_histories_are_repaired_and_accepted():
     assert repaired.history[1] is history[1]
     assert len(history[0].parts) == 2
     with pytest.raises(UserError, match="unprocessed tool calls"):
-        pydantic_agent().run_sync("Go on", message_history=history)
-    answer = pydantic_agent().run_sync("Go on", message_history=repaired.history)
+        asyncio.run(pydantic_agent().run("Go on", message_history=history))
+    answer = asyncio.run(pydantic_agent().run("Go on", message_history=repaired.history))
     assert answer.output == "You said: Go on"
 
 

@@ -207,10 +207,15 @@ def _home(form: Form, turns: list[Turn], end: int) -> list[Turn]:
     """Return the turns right behind the calls in which their results may stand."""
     role = "result" if form.place == "after" else "user"
     home: list[Turn] = []
-    for turn in turns[end + 1 : end + 2] if form.place == "first" else islice(turns, end + 1, None):
+    for turn in islice(turns, end + 1, None):
+        # Anthropic's messages of role `system` stand between the turns and belong to none of them.
+        if form.place == "first" and turn.role == "other":
+            continue
         if turn.role != role:
             break
         home.append(turn)
+        if form.place == "first":
+            break
     return home
 
 

@@ -27,6 +27,8 @@ def anthropic_mistake(request: Request) -> str | None:
 
 
 def _anthropic_mistakes(messages: list[dict[str, Any]]) -> Iterator[str]:
+    # Claude Code puts settings between the turns, as messages of role `system`, some of them empty.
+    messages = [message for message in messages if message.get("role") != "system"]
     if messages and messages[0].get("role") == "assistant":
         yield 'messages: first message must use the "user" role'
     yield from _anthropic_contents(messages)

@@ -64,7 +64,9 @@ class Anthropic(Form):
         yield from _server_tools(turns)
         last = turns[-1] if turns else None
         for turn in turns:
-            yield from _empty_texts(turn, is_last=turn is last)
+            # A message of role `system` between the turns holds settings, and may be empty.
+            if turn.role != "other":
+                yield from _empty_texts(turn, is_last=turn is last)
         for run in runs([turn for turn in turns if turn.pieces], "model"):
             yield from _thinking_at_the_end(run)
         turns[:] = [turn for turn in turns if turn.pieces or not turn.touched]
@@ -139,7 +141,7 @@ def _server_tools(turns: list[Turn]) -> Iterator[Change]:
 def _is_under_way(turns: list[Turn], turn: Turn) -> bool:
     """Whether the provider goes on with an answer when it gets it back: it is the last, or only results follow it."""
     at = next(number for number, each in enumerate(turns) if each is turn)
-    behind = turns[at + 1 :]
+    behind = [each for each in turns[at + 1 :] if each.role != "other"]
     return all(each.role == "user" and len(each.of("result")) == len(each.pieces) for each in behind)
 
 
