@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -322,6 +323,43 @@ def test_runs_of_one_turn_that_is_killed_between_or_inside_them_are_made_once(ki
     assert [type(message).__name__ for message in model.requests[-1].messages] == [
         "User", "Assistant", "ToolResult", "Assistant", "User",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_a_run_that_failed_is_continued_in_the_same_process_and_repeats_no_unsafe_call(in_turn: bool):
+    machine, store = Machine(), MemoryStore()
+    pay = Reply(calls=(ToolCall(id="1", name="pay", arguments={"amount": 5}),), stop="tools")
+    model = Scripted(pay, RuntimeError("broken"), RuntimeError("still broken"), "Paid.", pay, "Paid again.")
+    world = World()
+    agent = world.agent(machine.tool(), model=model)
+
+    async def main() -> None:
+        async with world.session(store) as session, session.turn("x") if in_turn else nullcontext():
+            for _ in range(2):
+                with pytest.raises(RuntimeError):
+                    await agent.run("pay 5", session=session)
+            assert (await agent.run("pay 5", session=session)).text == "Paid."
+            assert machine.paid == [5]
+            # A run that ended well is over: the same words are a new request.
+            assert (await agent.run("pay 5", session=session)).text == "Paid again."
+            assert machine.paid == [5, 5]
+
+    world.run(main())
+    assert len(model.requests) == 6
+
+
+def test_a_run_that_its_loop_has_ended_begins_anew():
+    model = Scripted(Reply(calls=(ToolCall(id="1", name="nothing", arguments={}),), stop="tools"), "Fine.")
+    world, store = World(), MemoryStore()
+    agent = world.agent(model=model, max_turns=1)
+
+    async def main() -> None:
+        async with world.session(store) as session:
+            assert (await agent.outcome("go", session=session)).fault.code == "TASK_LOOP_BOUND"
+            assert (await agent.run("go", session=session)).text == "Fine."
+
+    world.run(main())
+    assert len(model.requests[-1].messages) == 1
 
 
 def test_runs_of_one_agent_at_the_same_time_in_one_turn_are_told_apart_after_a_crash():

@@ -11,13 +11,13 @@ from holdfast.agents.decide import Bounds
 from holdfast.agents.feed import Feed
 from holdfast.agents.hooks import hooks_of
 from holdfast.agents.loop import Loop, Setup
-from holdfast.agents.memory import remember, remembered
+from holdfast.agents.memory import Unfinished, remember, remembered
 from holdfast.agents.models import model_of, opened
 from holdfast.agents.once import InMemory, InSession, begin
 from holdfast.agents.output import Output
 from holdfast.agents.parts import Done
 from holdfast.agents.subagent import is_agent, tool_of
-from holdfast.faults import Err, InvalidError, Ok
+from holdfast.faults import Err, HoldfastError, InvalidError, Ok
 from holdfast.providers.messages import ToolSpec
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shield import wait_to_end
@@ -107,7 +107,7 @@ class Agent:
         on_limit: OnLimit = "auto",
         runtime: Runtime | None = None,
     ) -> None:
-        self.name, self.description = name, description
+        self.name, self.description, self._unfinished = name, description, Unfinished()
         wanted = partial(model_of, policy=policy, runtime=runtime)
         self._setup = Setup(
             name,
@@ -139,7 +139,8 @@ class Agent:
             reply = await agent.run("fix the tests", session=session)
 
         In a session the agent remembers its earlier runs there. Outside of a `turn` block the run is a turn of its own; a run that was
-        cut off is continued if it is started again with the same prompt, and nothing that is stored is paid for or done again.
+        cut off, or failed, is continued if it is started again with the same prompt, and nothing that is stored is paid for or done
+        again. Only a run that its own loop has ended (TASK_LOOP_BOUND, TASK_HALTED) begins anew.
 
         Raises `HoldfastError` with TASK_LOOP_BOUND or TASK_HALTED if the loop ends without an answer, PROVIDER_EMPTY_RESPONSE,
         PROVIDER_CONTENT_POLICY, PROVIDER_OUTPUT_INVALID or PROVIDER_CONTEXT_OVERFLOW if the model gives none, `BudgetError` if the
@@ -207,17 +208,41 @@ class Agent:
                 loop = Loop(self._setup, prompt, InMemory(), feed=feed)
                 reply = await loop.run()
             elif session.current_turn is None:
-                async with session.turn(prompt):
-                    loop, reply = await self._in_turn(prompt, session, feed, remembers=remembers)
+                loop, reply = await self._as_turn(prompt, session, feed, remembers=remembers)
             else:
                 loop, reply = await self._in_turn(prompt, session, feed, remembers=remembers)
         await loop.show_end(reply, lambda reply: Done(reply=reply))
         return reply
 
+    async def _as_turn(
+        self, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
+    ) -> tuple[Loop, AgentReply]:
+        """Run in a turn of its own, or continue the turn of a run that failed."""
+        unfinished = self._unfinished
+        try:
+            async with session.turn(prompt, unfinished="continue" if unfinished.continues(session, prompt) else None):
+                return await self._in_turn(prompt, session, feed, remembers=remembers)
+        except Exception as error:
+            if not _is_decided(error):
+                unfinished.leave_turn(session, prompt)
+            raise
+
     async def _in_turn(
         self, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
     ) -> tuple[Loop, AgentReply]:
-        run = await begin(session, self.name, prompt)
+        turn = session.current_turn
+        assert turn is not None
+        run = self._unfinished.run(turn, prompt) or await begin(session, self.name, prompt)
+        try:
+            return await self._once(run, prompt, session, feed, remembers=remembers)
+        except Exception as error:
+            if not _is_decided(error):
+                self._unfinished.leave_run(turn, prompt, run)
+            raise
+
+    async def _once(
+        self, run: str, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
+    ) -> tuple[Loop, AgentReply]:
         history = remembered(session, self.name, run) if remembers else []
         once = InSession(session, run, shown_result)
         loop = Loop(self._setup, prompt, once, history=history, session=session, feed=feed)
@@ -242,6 +267,11 @@ def _bounds(turns: int, calls: int | None, same_failure: int, no_progress: int |
     return Bounds(
         max_turns=turns, max_tool_calls=calls, same_failure=same_failure, no_progress=no_progress, reasks=reasks
     )
+
+
+def _is_decided(error: Exception) -> bool:
+    """Whether a run ended by a decision of its loop. It would end in the same way if it were continued."""
+    return isinstance(error, HoldfastError) and error.fault.code in ("TASK_LOOP_BOUND", "TASK_HALTED")
 
 
 def _check_prompt(prompt: Any) -> None:

@@ -106,6 +106,7 @@ class Session:
     """
 
     __slots__ = (
+        "__weakref__",
         "_allowed_tools",
         "_broker",
         "_interactors",
