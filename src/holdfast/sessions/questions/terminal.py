@@ -15,16 +15,18 @@ from holdfast._platform import need_posix, need_selector_loop
 from holdfast.faults import Fault, HoldfastError
 from holdfast.sessions.questions.question import Answer
 
-try:
-    import termios
-except ModuleNotFoundError:  # Windows has no such terminals; `TerminalInteractor` says so when it is made
-    termios = None  # type: ignore[assignment]
-
 if TYPE_CHECKING:
+    import termios
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from holdfast.sessions.questions.question import Notice, Question
+
+else:
+    try:
+        import termios
+    except ModuleNotFoundError:  # Windows has no such terminals; `TerminalInteractor` says so when it is made
+        termios = None
 
 __all__ = ["TerminalInteractor"]
 
