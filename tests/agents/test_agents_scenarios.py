@@ -283,7 +283,7 @@ def test_killed_while_an_understudy_works_it_goes_on_where_it_was_and_nothing_is
         )
 
         async def work(role: Role = role, world: World = world) -> Any:
-            async with world.session(store) as session:
+            async with world.session(store, mode="yolo") as session:
                 if in_a_turn:
                     async with session.turn("message 1"):
                         return await role.run("build", session=session)
