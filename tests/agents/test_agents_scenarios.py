@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import anthropic
@@ -10,10 +11,11 @@ import pytest
 from agents_kit import World
 from agents_roles_kit import Person
 
-from holdfast import Backoff, CircuitOpenError, Err, Ok, Policy, Tries, fault_of, tool
-from holdfast.agents import Agent, Done, FellBack, FunctionAgent, Retrying, Role, ToolReturned
+from holdfast import Backoff, Circuit, CircuitOpenError, Err, Ok, Policy, Runtime, Tries, fault_of, tool
+from holdfast.agents import Agent, CommandAgent, Done, FellBack, FunctionAgent, Retrying, Role, ToolReturned
 from holdfast.events import AgentFallback, CircuitState, CircuitStateChange, Fallback, Retry, UserNotified
 from holdfast.manager import ResilienceManager
+from holdfast.runtime.runtime import SystemClock
 from holdfast.stores import MemoryStore
 from holdfast.testing.provider import Turn
 from holdfast.testing.provider.replies import ToolCall
@@ -330,3 +332,38 @@ def test_an_attempt_that_is_late_is_continued_by_the_next_one_and_repeats_nothin
     assert (len(paid), world.received) == (1, 3)
     assert world.runtime.clock.monotonic() == pytest.approx(21)
     assert circuit(world, "agent:payer").failures == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs sh")
+def test_a_command_line_agent_counts_once_in_its_role_and_comes_back_after_a_probe(tmp_path):
+    class Clock(SystemClock):
+        ahead = 0.0
+
+        def monotonic(self) -> float:
+            return super().monotonic() + self.ahead
+
+    runtime = Runtime(clock=(clock := Clock()))
+    manager = ResilienceManager(runtime)
+    command = ["sh", "-c", f'test -e {tmp_path}/up && echo works || {{ echo "it is broken" >&2; exit 3; }}']
+    coder = CommandAgent(command, name="coder", form="plain", policy=Policy(attempts=1), runtime=runtime)
+    other = CommandAgent(["sh", "-c", "exit 4"], name="other", form="plain", policy=Policy(attempts=1), runtime=runtime)
+    role = Role(
+        "coder",
+        coder,
+        understudies=[other, FunctionAgent("by-hand", lambda _: "by hand")],
+        circuit=Circuit(failures=1, rate=None, open_for=3600),
+        retry=Tries(attempts=1),
+        runtime=runtime,
+    )
+
+    async def work() -> list[str]:
+        agents = [(await role.run("x")).agent]
+        assert manager.get_circuit("agent:coder").state is CircuitState.OPEN
+        assert [manager.get_circuit(f"agent:{name}").failures for name in ("coder", "other")] == [1, 1]
+        (tmp_path / "up").touch()
+        clock.ahead = 3600.0
+        agents.append((await role.run("x")).agent)
+        return agents
+
+    assert asyncio.run(work()) == ["by-hand", "coder"]
+    assert manager.get_circuit("agent:coder").state is CircuitState.CLOSED

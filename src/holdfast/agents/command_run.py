@@ -22,6 +22,7 @@ from holdfast.agents.reply import AgentReply
 from holdfast.events import Retry
 from holdfast.faults import Fault
 from holdfast.policies.models.usage import Usage
+from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.budget import take_back_attempt
 from holdfast.runtime.operation import Operation
@@ -116,7 +117,7 @@ class CommandRun:
     async def reply(self) -> AgentReply:
         """Make the run, with retries."""
         agent = self._agent
-        recovery = recover(agent.target, agent.policy, runtime=agent.runtime)
+        recovery = recover(_target_of(agent), agent.policy, runtime=agent.runtime)
         parking = Parking(agent.name, self._session, agent.on_limit, agent.runtime, self._parts.put)
         while True:
             await parking.check()
@@ -337,3 +338,14 @@ def _sum(first: Usage | None, second: Usage | None) -> Usage | None:
 
 def _sum_usd(first: float | None, second: float | None) -> float | None:
     return first if second is None else second if first is None else first + second
+
+
+def _target_of(agent: CommandAgent) -> Target:
+    """Return whose circuits count the run. In a role of the agent's name, the role counts for the circuit `agent:NAME`."""
+    # Two permits of one circuit for one run would count it twice, and a half-open circuit has only one permit.
+    around = in_force(AMBIENT.get())
+    while around is not None:
+        if isinstance(around, Operation) and around.plan.per_operation and around.plan.target.agent == agent.name:
+            return Target(service=agent.target.service)
+        around = around.around
+    return agent.target

@@ -77,6 +77,7 @@ class Role:
     notify: a function, plain or async, that is called with the fault when the agent and all understudies have failed.
     runtime: by default the default runtime.
 
+    The role counts for the circuit of its name. Do not put `@recover("agent:NAME")` around a function inside it: a run would count twice.
     Retries, understudies and the last failure are reported as `Retry`, `AgentFallback` and `UserNotified` events. In a session the attached
     interactors that have a method `notify` show the last failure too. A session remembers which understudy has taken over: a program that
     is run again goes on with it and asks nobody again.
