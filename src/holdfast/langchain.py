@@ -7,6 +7,7 @@
     agent = create_agent(model, tools, middleware=[RecoveryMiddleware(ChatOpenAI(model="gpt-5"))])
     graph.add_node("ask", recovering_node(ask))                       # Retry-After, circuits, deadline
     graph.add_node("ask", ask, retry_policy=retry_policy())           # LangGraph's own loop with our classifier
+    graph.compile(checkpointer=StoreSaver(store))                     # checkpoints in SQLite or PostgreSQL
 
 The models that you pass are not changed.
 """
@@ -17,6 +18,12 @@ from holdfast.extras import needs_extra
 from holdfast.integrations.recovery_warnings import RecoveryWarning
 
 with needs_extra("holdfast.langchain", "langchain", "langchain"):
-    from holdfast.integrations.langchain import RecoveryMiddleware, recovering, recovering_node, retry_policy
+    from holdfast.integrations.langchain import (
+        RecoveryMiddleware,
+        StoreSaver,
+        recovering,
+        recovering_node,
+        retry_policy,
+    )
 
-__all__ = ["RecoveryMiddleware", "RecoveryWarning", "recovering", "recovering_node", "retry_policy"]
+__all__ = ["RecoveryMiddleware", "RecoveryWarning", "StoreSaver", "recovering", "recovering_node", "retry_policy"]

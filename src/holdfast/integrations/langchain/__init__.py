@@ -5,6 +5,7 @@
     runnables    every other runnable, recovered as a whole
     middleware   `RecoveryMiddleware` for agents: model calls with fallback models, tool calls by their effect
     graph        nodes of a graph: `recovering_node`, and `retry_policy` for LangGraph's own loop
+    saver        `StoreSaver`: checkpoints in a store of ours
     retries      turns LangChain's own retries off where possible, and warns where not
 
 Invariant: LangGraph's control flow (interrupts, commands to a parent, a drain) is never a failure.
@@ -25,6 +26,7 @@ from holdfast.integrations.langchain.graph import recovering_node, retry_policy
 from holdfast.integrations.langchain.middleware import RecoveryMiddleware
 from holdfast.integrations.langchain.retries import is_bound_model, warn_of_retries_in
 from holdfast.integrations.langchain.runnables import RecoveringRunnable
+from holdfast.integrations.langchain.saver import StoreSaver
 from holdfast.policies.decide import EFFECTS
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.stream import AfterFirst
 
-__all__ = ["RecoveryMiddleware", "recovering", "recovering_node", "retry_policy"]
+__all__ = ["RecoveryMiddleware", "StoreSaver", "recovering", "recovering_node", "retry_policy"]
 
 M = TypeVar("M", bound=BaseChatModel)
 Input = TypeVar("Input")
