@@ -261,3 +261,17 @@ def test_an_empty_prompt_is_rejected():
     with pytest.raises(InvalidError):
         world.run(world.agent().run("  "))
     assert world.received == 0
+
+
+def test_a_tool_whose_schema_cannot_be_shown_is_rejected_when_the_agent_is_made():
+    def anything(*values: int) -> int:
+        return len(values)
+
+    with pytest.raises(InvalidError, match="anything"):
+        Agent("a", World("fine").model(), [anything])
+
+
+def test_two_tools_of_one_name_and_a_tool_with_an_agents_name_are_rejected():
+    world = World("fine")
+    with pytest.raises(InvalidError, match="two tools named 'add'"):
+        world.agent(add, world.agent(name="add"))
