@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import botocore.config
@@ -11,7 +12,7 @@ import pytest
 from provider_calls import CLAUDE, GPT, MESSAGES, anthropic_client, openai_client
 
 from holdfast.testing import serve_in_thread
-from holdfast.testing.provider import Script, ToolCall, Turn, read_script
+from holdfast.testing.provider import FaultProvider, Script, ToolCall, Turn, read_script
 
 SAYS = "I look at both."
 ASKED = [("read", {"path": "a"}), ("search", {"query": "a long enough text"}), ("read", {"path": "b"})]
@@ -167,3 +168,27 @@ def test_arguments_may_be_broken_json_where_the_protocol_writes_them_as_text(pro
 
 def test_a_turn_may_say_that_it_has_a_first_tool_and_more():
     assert [call.tool for call in Turn(tool="a", calls=(ToolCall("b"),)).all_calls] == ["a", "b"]
+
+
+def test_a_system_message_between_the_others_is_accepted_even_if_it_is_empty():
+    """Claude Code 2.1.325 sends them so, in every request."""
+    call = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {}}
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "system", "content": []},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}]},
+    ]
+    body = {"model": "claude-haiku-4-5", "max_tokens": 10, "messages": messages}
+
+    async def send(changed: list) -> int:
+        async with httpx2.AsyncClient(transport=FaultProvider().transport(), base_url="http://provider") as client:
+            headers = {"x-api-key": "test", "anthropic-version": "2023-06-01"}
+            return (await client.post("/v1/messages", json={**body, "messages": changed}, headers=headers)).status_code
+
+    assert asyncio.run(send(messages)) == 200
+    # An empty message of a user is still rejected, and so is a call without its result.
+    assert (
+        asyncio.run(send([*messages, {"role": "assistant", "content": "ok"}, {"role": "user", "content": []}])) == 400
+    )
+    assert asyncio.run(send([*messages[:3], {"role": "user", "content": "go on"}])) == 400
