@@ -432,7 +432,7 @@ def test_G7_a_usage_limit_parks_the_run_and_it_goes_on_with_the_same_conversatio
 
 
 def test_S4_10_an_overloaded_provider_is_retried_by_resuming_the_same_conversation(program: Program):
-    agent = program.script([init(), called(), overloaded(), ["exit", 1]], GOOD)
+    agent = program.script([init(), called(), said("Half"), overloaded(), ["exit", 1]], GOOD)
     parts = finish(gathered(agent))
     _, second = program.starts
     assert second["argv"] == ["--resume", ID]

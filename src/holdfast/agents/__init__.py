@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.agents.agent import Agent
     from holdfast.agents.approval import Approval
     from holdfast.agents.command import CommandAgent
+    from holdfast.agents.command_actor import CommandActor
     from holdfast.agents.command_faults import CommandError, CommandTimeoutError
     from holdfast.agents.function import FunctionAgent
     from holdfast.agents.hooks import Hooks
@@ -54,6 +55,7 @@ __all__ = [
     "Approval",
     "Asking",
     "CallResult",
+    "CommandActor",
     "CommandAgent",
     "CommandError",
     "CommandTimeoutError",
@@ -82,6 +84,7 @@ _HOMES = dict.fromkeys(__all__, "holdfast.agents.parts") | {
     "Agent": "holdfast.agents.agent",
     "AgentReply": "holdfast.agents.reply",
     "AnyAgent": "holdfast.agents.kind",
+    "CommandActor": "holdfast.agents.command_actor",
     "CommandAgent": "holdfast.agents.command",
     "CommandError": "holdfast.agents.command_faults",
     "CommandTimeoutError": "holdfast.agents.command_faults",

@@ -11,15 +11,18 @@ started again only if it goes on with its own conversation.
 
 from __future__ import annotations
 
+import asyncio
 import os
+from contextlib import asynccontextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from holdfast import options
 from holdfast.agents.command_lines import FORMS, form_of
 from holdfast.agents.command_run import CommandRun
+from holdfast.agents.feed import Feed
 from holdfast.agents.parking import OnLimit
-from holdfast.agents.part_stream import Parts, PartStream
+from holdfast.agents.parts import Done
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.circuit import BRIDGE
 from holdfast.policies.policy import DEFAULT_TIMEOUT, INTERACTIVE, Policy
@@ -27,11 +30,11 @@ from holdfast.policies.profiles import ACTOR
 from holdfast.policies.target import Target
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.shield import wait_to_end
 from holdfast.tools.command import Command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from holdfast.agents.command_lines import Form
     from holdfast.agents.parts import AgentPart
@@ -158,7 +161,7 @@ class CommandAgent:
         Raises `CommandError`, with the fault and all that arrived, if the program fails, answers nothing or is stopped; after a limit
         it is a `TimeoutError` too.
         """
-        return await CommandRun(self, _prompt(prompt), session, Parts()).reply()
+        return await CommandRun(self, _prompt(prompt), session, None).reply()
 
     async def outcome(self, prompt: str, *, session: Session | None = None) -> Outcome[AgentReply]:
         """Do the same as `run`, and return `Ok` or `Err`. It raises only cancellations.
@@ -172,10 +175,9 @@ class CommandAgent:
         except Exception as error:  # noqa: BLE001 - any failure is the outcome
             return Err(fault_of(error), error)
 
-    def stream(
-        self, prompt: str, *, session: Session | None = None
-    ) -> AbstractAsyncContextManager[AsyncIterator[AgentPart]]:
-        """Return the work in parts, as the program tells it. The last part is `Done`; errors are raised as `run` raises them.
+    @asynccontextmanager
+    async def stream(self, prompt: str, *, session: Session | None = None) -> AsyncIterator[AsyncIterator[AgentPart]]:
+        """Return the work in parts, as the program prints it. The last part is `Done`; reading raises what `run` raises.
 
             async with claude.stream("fix the tests") as parts:
                 async for part in parts:
@@ -184,7 +186,21 @@ class CommandAgent:
         Leaving the block ends the program.
         """
         text = _prompt(prompt)
-        return PartStream(lambda parts: CommandRun(self, text, session, parts).reply())
+        feed = Feed(self.runtime)
+
+        async def work() -> None:
+            feed.follow()
+            await feed.put(Done(reply=await CommandRun(self, text, session, feed).reply()))
+
+        task = asyncio.ensure_future(work())
+        feed.read_from(task)
+        try:
+            yield feed
+        finally:
+            feed.close()
+            task.cancel()
+            # Until the program is gone: the next run must not meet it.
+            await wait_to_end(_ended(task))
 
     # --- for `CommandRun` ---
 
@@ -219,6 +235,13 @@ class CommandAgent:
 
     def __repr__(self) -> str:
         return f"CommandAgent({list(self._argv)!r}, name={self.name!r})"
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        # It has surfaced where the parts are read, or nobody wants it any more.
+        task.exception()
 
 
 def _argv(command: Any) -> tuple[str, ...]:

@@ -17,9 +17,7 @@ import msgspec
 from holdfast.agents.command_faults import command_error, command_fault, is_lost, lost_conversation
 from holdfast.agents.command_lines import FORMS, Guessing
 from holdfast.agents.parking import Parking
-from holdfast.agents.parts import Retrying
 from holdfast.agents.reply import AgentReply
-from holdfast.events import Retry
 from holdfast.faults import Fault
 from holdfast.policies.models.usage import Usage
 from holdfast.policies.target import Target
@@ -36,8 +34,7 @@ if TYPE_CHECKING:
 
     from holdfast.agents.command import CommandAgent
     from holdfast.agents.command_lines import Form, FormName, LineReader, Report
-    from holdfast.agents.part_stream import Parts
-    from holdfast.events import Event
+    from holdfast.agents.feed import Feed
     from holdfast.runtime.budget import Budget
     from holdfast.sessions.session import Session
     from holdfast.tools.process_error import Finished
@@ -91,11 +88,12 @@ class _Live:
 class CommandRun:
     """One run of an agent on one prompt."""
 
-    def __init__(self, agent: CommandAgent, prompt: str, session: Session | None, parts: Parts) -> None:
+    def __init__(self, agent: CommandAgent, prompt: str, session: Session | None, feed: Feed | None) -> None:
         self._agent = agent
         self._prompt = prompt
         self._session = session
-        self._parts = parts
+        self._feed = feed
+        """Takes the parts; None: nobody reads them."""
         self._began = asyncio.get_running_loop().time()
         self._live: _Live | None = None
         """The program that `begin` has started and `finish` reads."""
@@ -118,12 +116,12 @@ class CommandRun:
         """Make the run, with retries."""
         agent = self._agent
         recovery = recover(_target_of(agent), agent.policy, runtime=agent.runtime)
-        parking = Parking(agent.name, self._session, agent.on_limit, agent.runtime, self._parts.put)
+        show = None if self._feed is None else self._feed.put
+        parking = Parking(agent.name, self._session, agent.on_limit, agent.runtime, show)
         while True:
             await parking.check()
             try:
-                with agent.runtime.on(self._retries, Retry):
-                    return await recovery.call(self._attempt)
+                return await recovery.call(self._attempt)
             except Exception as error:
                 if not await parking.goes_on(error):
                     raise
@@ -251,8 +249,8 @@ class CommandRun:
         try:
             async for line in live.lines:
                 for part in live.reader.read(line):
-                    self._parts.put(part)
-                await self._parts.room()
+                    if self._feed is not None:
+                        await self._feed.put(part)
                 yield
                 if live.report.ended:
                     await self._read_rest(live)
@@ -314,15 +312,6 @@ class CommandRun:
     def _budget(self) -> Budget | None:
         around = in_force(self._operation)
         return None if around is None else around.budget
-
-    def _retries(self, event: Event) -> None:
-        operation = self._operation
-        if isinstance(event, Retry) and operation is not None and event.run == operation.run:
-            # The next run says everything anew, or goes on after it: what was said is not part of its answer.
-            part = Retrying(
-                line=event.text, attempt=event.attempt, delay=event.delay, fault=event.fault, restarts_text=True
-            )
-            self._parts.put(part)
 
 
 def _sum(first: Usage | None, second: Usage | None) -> Usage | None:
