@@ -351,7 +351,7 @@ def test_a_command_line_agent_counts_once_in_its_role_and_comes_back_after_a_pro
         "coder",
         coder,
         understudies=[other, FunctionAgent("by-hand", lambda _: "by hand")],
-        circuit=Circuit(failures=1, rate=None, open_for=3600),
+        circuit=Circuit(failures=1, rate=None, open_for=600),
         retry=Tries(attempts=1),
         runtime=runtime,
     )
@@ -361,7 +361,7 @@ def test_a_command_line_agent_counts_once_in_its_role_and_comes_back_after_a_pro
         assert manager.get_circuit("agent:coder").state is CircuitState.OPEN
         assert [manager.get_circuit(f"agent:{name}").failures for name in ("coder", "other")] == [1, 1]
         (tmp_path / "up").touch()
-        clock.ahead = 3600.0
+        clock.ahead = 600.0
         agents.append((await role.run("x")).agent)
         return agents
 
