@@ -10,11 +10,12 @@ import msgspec
 import pytest
 from agents_kit import World
 
-from holdfast import HoldfastError, tool
+from holdfast import Agent, HoldfastError, tool
 from holdfast.agents import Asking, ToolReturned
 from holdfast.sessions import Answer, answer, pending
 from holdfast.stores import MemoryStore
 from holdfast.testing.provider import ToolCall, Turn
+from holdfast.tools import Toolbox
 
 MEGABYTE = 1_048_576
 
@@ -236,3 +237,13 @@ def test_G23_100_megabytes_of_a_tool_reach_neither_the_model_nor_the_store(kind,
     # The result itself, and little besides. Nothing of it stays.
     assert peak < 130 * MEGABYTE
     assert now < 20 * MEGABYTE
+
+
+def test_G23_an_agent_with_a_toolbox_of_its_own_keeps_the_whole_of_a_large_result(tmp_path):
+    world, shop = World(Turn(tool="large", arguments={"kind": "binary"}), "Done."), Shop()
+    toolbox = Toolbox(shop.tools, keep=tmp_path, runtime=world.runtime)
+    agent = Agent("coder", world.model(), toolbox, runtime=world.runtime)
+    assert world.run(agent.run("go")).text == "Done."
+    (kept,) = tmp_path.iterdir()
+    assert kept.stat().st_size == 100 * MEGABYTE
+    assert str(kept) in shown(results(world.sent[1])[0])

@@ -219,8 +219,8 @@ def test_a_killed_run_goes_on_and_pays_for_no_answer_again(world):
 
 @pytest.mark.soak
 @pytest.mark.skipif("HOLDFAST_SOAK" not in os.environ, reason="three processes for each signal: make soak")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_G21_an_interrupted_run_leaves_its_session_in_order_and_says_how_to_go_on(world, number):
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_G21_an_interrupted_run_leaves_its_session_in_order_and_says_how_to_go_on(world, number, status):
     world.plays(LOOK, "I have seen x.")
     (world.folder / "hang").touch()
     with world.start("agent", "run", "look at x", "--agent", "shop:agent", "--session", "s") as process:
@@ -228,7 +228,7 @@ def test_G21_an_interrupted_run_leaves_its_session_in_order_and_says_how_to_go_o
         process.send_signal(number)
         (world.folder / "hang").unlink()
         _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == status
     assert "interrupted; go on with: holdfast agent run --session s --agent shop:agent" in err
     assert json.loads(world.run("sessions", "show", "s", "--json")[1])["state"] == "paused"
     assert world.run("agent", "run", "--agent", "shop:agent", "--session", "s")[1] == "I have seen x.\n"

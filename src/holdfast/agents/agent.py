@@ -57,7 +57,8 @@ class Agent:
             reply = await agent.run("release 4.2", session=session)
 
     model: a name, a `Model`, or a list of them; if one fails, the next one answers.
-    tools: functions with `@tool(effect=…)`, other tools, and agents. An agent among them works on what the model writes to it.
+    tools: functions with `@tool(effect=…)`, other tools, and agents. An agent among them works on what the model writes to it. A `Toolbox`
+        is used as it is, with its own policy and its own place for large results.
     instructions: the system prompt.
     description: what another agent's model reads about this one, if it is among that agent's tools.
     max_turns, max_tool_calls: answers of the model, and tool calls, in one run; then TASK_LOOP_BOUND is raised.
@@ -256,7 +257,11 @@ class Agent:
 def _kit(tools: Iterable[Any], runtime: Runtime | None) -> tuple[Toolbox, dict[str, AnyAgent], tuple[ToolSpec, ...]]:
     """Return the tools, the agents among them, and how the model sees them."""
     given = list(tools)
-    toolbox = Toolbox([tool_of(tool) if is_agent(tool) else tool for tool in given], runtime=runtime)
+    toolbox = (
+        tools
+        if isinstance(tools, Toolbox)
+        else Toolbox([tool_of(tool) if is_agent(tool) else tool for tool in given], runtime=runtime)
+    )
     specs = [
         ToolSpec(name=tool.name, description=tool.description, parameters=tool.arguments.schema) for tool in toolbox
     ]

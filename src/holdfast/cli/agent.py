@@ -14,7 +14,6 @@ import asyncio
 import importlib
 import os
 import shlex
-import signal
 import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -33,6 +32,7 @@ from holdfast.agents import (
     ToolCalled,
     ToolReturned,
     model_of,
+    stop_on_signals,
 )
 from holdfast.cli.exits import Exit
 from holdfast.cli.live import live
@@ -121,23 +121,20 @@ class _Run:
         """The last line of the answer, as far as it is there."""
 
     async def run(self) -> int:
-        task = asyncio.current_task()
-        assert task is not None
-        # A stop by a service manager is like Ctrl-C: the session is left in order.
-        with suppress(NotImplementedError, ValueError):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         session: Session | None = None
-        try:
-            async with await self._session() as session:
-                reply = await self._reply(session)
-        except asyncio.CancelledError:
-            self._say(f"interrupted; go on with: {self._flags.again(self._id)}")
-            return Exit.INTERRUPTED
-        except Exception as error:
-            if session is None and isinstance(error, HoldfastError):
-                # It could not be opened: nothing has begun that one could go on with.
+        # A stop by a service manager is like Ctrl-C: the session is left in order.
+        with stop_on_signals():
+            try:
+                async with await self._session() as session:
+                    reply = await self._reply(session)
+            except asyncio.CancelledError:
+                self._say(f"interrupted; go on with: {self._flags.again(self._id)}")
                 raise
-            return self._failed(error, session)
+            except Exception as error:
+                if session is None and isinstance(error, HoldfastError):
+                    # It could not be opened: nothing has begun that one could go on with.
+                    raise
+                return self._failed(error, session)
         return self._answered(reply)
 
     async def _session(self) -> Session:
