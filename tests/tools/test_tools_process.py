@@ -15,12 +15,23 @@ from pathlib import Path
 import pytest
 from living_processes import living
 
-from holdfast import Budget, InvalidError, Kind, Policy, fault_of, recover
+from holdfast import Budget, InvalidError, Kind, OutcomeUnknownError, Policy, fault_of, recover
 from holdfast.runtime import secrets
 from holdfast.testing import VirtualClock
 from holdfast.testing import run as run_virtual
-from holdfast.tools import Chunk, Finished, ProcessError, ProcessTimeoutError, process_mark, process_tree, run
+from holdfast.tools import (
+    Chunk,
+    Finished,
+    ProcessError,
+    ProcessTimeoutError,
+    Toolbox,
+    bash,
+    process_mark,
+    process_tree,
+    run,
+)
 from holdfast.tools import process as process_module
+from holdfast.tools.guard import guarded_owner
 from holdfast.views import response, wire
 
 
@@ -230,20 +241,20 @@ def _sleeps(length: str) -> bool:
     return f"sleep\0{length}\0".encode() in _command_lines()
 
 
-_ESCAPES = "env -i setsid sleep {length} >/dev/null 2>&1 &"
-"""A background job with a session of its own, an empty environment and, when its shell ends, no parent."""
+_ESCAPES = "sleep 0.3; env -i setsid sleep {length} >/dev/null 2>&1 &"
+"""After a moment, because the mark is set on a program that runs already: a background job with a session of its own, an empty environment and, when its shell ends, no parent."""
 
 
 def test_a_daemon_that_left_the_group_its_environment_and_its_parent_is_ended_too():
     length = f"30.{random.randrange(10**9):09}"
-    finished = finish(_awaited(run(["bash", "-c", f"{_ESCAPES.format(length=length)} sleep 0.2"])))
+    finished = finish(_awaited(run(["bash", "-c", f"{_ESCAPES.format(length=length)} sleep 0.3"])))
     assert len(finished.leftovers) == 1
     assert not _sleeps(length)
 
 
 def test_a_daemon_that_escapes_from_a_command_that_is_stopped_is_ended_too():
     length = f"30.{random.randrange(10**9):09}"
-    error = failed(["bash", "-c", f"({_ESCAPES.format(length=length)}) ; exec sleep 30"], timeout=0.5)
+    error = failed(["bash", "-c", f"({_ESCAPES.format(length=length)}) ; exec sleep 30"], timeout=2)
     assert error.fault.code == "TOOL_TIMEOUT"
     assert not _sleeps(length)
 
@@ -717,3 +728,53 @@ def test_the_error_of_a_program_names_the_program_and_how_it_ended(script, messa
 def test_an_unknown_option_of_run_names_the_right_one(name, hint):
     with pytest.raises(InvalidError, match=f"unknown option `{name}` of run; did you mean `{hint}`"):
         run(["true"], **{name: 3})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _guard():
+    """The guard of this process, whose pipe stays open until the process ends."""
+    guarded_owner()
+
+
+_AT_ONCE = "(env -i setsid sleep {length} >/dev/null 2>&1 &) ; exec sleep 30"
+_SLOW_MARK = 0.3
+
+
+@pytest.mark.parametrize("how", ["guarded", "bash"])
+def test_a_daemon_that_escapes_before_we_had_a_turn_is_ended_where_the_program_waits_for_its_mark(monkeypatch, how):
+    length = f"30.{random.randrange(10**9):09}"
+    put_on = process_mark.Mark.put_on
+
+    def late(self, pid):
+        # A busy machine: the program runs, and we do not.
+        time.sleep(_SLOW_MARK)
+        put_on(self, pid)
+
+    monkeypatch.setattr(process_mark.Mark, "put_on", late)
+    script = _AT_ONCE.format(length=length)
+
+    async def main():
+        if how == "guarded":
+            await run(["bash", "-c", script], guarded=True, timeout=2)
+        else:
+            await Toolbox([bash(timeout=2)]).call("bash", {"command": script})
+
+    with pytest.raises((ProcessError, OutcomeUnknownError)):
+        finish(main())
+    assert not _sleeps(length)
+
+
+@pytest.mark.parametrize("argv", [["no-such-program"], ["./no-such-program"], ["/etc/passwd"]])
+def test_a_guarded_program_that_cannot_be_started_is_told_as_any_other(argv, tmp_path):
+    plain, guarded = failed(argv, cwd=tmp_path), failed(argv, cwd=tmp_path, guarded=True)
+    assert (guarded.fault.code, guarded.fault.message) == (plain.fault.code, plain.fault.message)
+    assert plain.fault.code == "TOOL_COMMAND_NOT_FOUND"
+
+
+def test_a_guarded_program_has_its_own_arguments_input_directory_and_exit_code(tmp_path):
+    script = "import os, sys; print(sys.argv[1:], os.getcwd(), sys.stdin.read()); sys.exit(7)"
+    argv = [sys.executable, "-c", script, "a b", "$HOME", "'x'"]
+    finished = finish(_awaited(run(argv, guarded=True, cwd=tmp_path, input="in", check=False)))
+    assert finished.stdout == f"{['a b', '$HOME', chr(39) + 'x' + chr(39)]} {tmp_path} in\n"
+    assert finished.exit_code == 7
+    assert finished.command == tuple(argv)

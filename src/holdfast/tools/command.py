@@ -40,6 +40,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     check: bool = True
     leftovers: Leftovers = "kill"
     guarded: bool = False
+    waits_for_mark: bool = False
+    """The program begins only when it carries its mark, so that nothing that it starts can escape. It costs the start of a shell."""
 
     @classmethod
     def of(cls, command: Sequence[str | os.PathLike[str]], given: RunOptions) -> Command:

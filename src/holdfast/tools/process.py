@@ -33,7 +33,7 @@ from holdfast.tools.command import Command
 from holdfast.tools.guard import guarded_owner
 from holdfast.tools.output import Chunk, KeptOutput, LineSplitter
 from holdfast.tools.process_error import Finished, ProcessError, StopReason, failure_of, not_started
-from holdfast.tools.process_mark import MARK, new_mark
+from holdfast.tools.process_mark import MARK, behind_gate, is_startable, new_mark, open_gate
 from holdfast.tools.process_tree import ProcessTree
 
 if TYPE_CHECKING:
@@ -145,9 +145,14 @@ class Process:
         self.command = command
         self._began = loop.time()
         self._mark = new_mark(guarded_owner() if command.guarded else None)
+        self._is_gated = (command.guarded or command.waits_for_mark) and is_startable(
+            command.argv, command.cwd, command.env
+        )
         self._popen = self._spawn()
         self.pid = self._popen.pid
         self._tree = ProcessTree(self.pid, self._mark)
+        if self._is_gated:
+            open_gate(self.pid)
         self._kept: dict[StreamName, KeptOutput] = {name: KeptOutput(command.keep) for name in ("stdout", "stderr")}
         self._open: dict[int, StreamName] = {}
         self._queue: deque[Chunk] = deque()
@@ -180,7 +185,7 @@ class Process:
         stdin = subprocess.PIPE if piped else None if command.stdin == "inherit" else subprocess.DEVNULL
         try:
             return subprocess.Popen(  # noqa: S603 - running programs is the purpose
-                command.argv,
+                behind_gate(command.argv) if self._is_gated else command.argv,
                 bufsize=0,
                 stdin=stdin,
                 stdout=subprocess.PIPE,

@@ -10,11 +10,16 @@ Invariant: two commands that run on one machine have different marks.
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _limits: Any = None
 with suppress(ImportError):
@@ -23,7 +28,17 @@ with suppress(ImportError):
     # Only Linux sets the limits of another process.
     _limits = resource if hasattr(resource, "prlimit") else None
 
-__all__ = ["MARK", "MARK_BITS", "Mark", "last_pid", "limit_of", "new_mark"]
+__all__ = [
+    "MARK",
+    "MARK_BITS",
+    "Mark",
+    "behind_gate",
+    "is_startable",
+    "last_pid",
+    "limit_of",
+    "new_mark",
+    "open_gate",
+]
 
 MARK: Final = "HOLDFAST_PROCESS"
 """The environment variable with the mark. A command inside a command has both marks, so the outer one still finds it."""
@@ -84,6 +99,34 @@ def new_mark(owner: int | None = None) -> Mark:
         own = f"guarded-{owner:x}.{number:x}"
     outer = os.environ.get(MARK, "")
     return Mark(f"{outer}/{own}" if outer else own, number)
+
+
+_GATE = 'kill -STOP $$; exec "$@"'
+"""Run by a shell: stop until somebody goes on with it, then become the program, with the same process id."""
+
+
+def is_startable(argv: Sequence[str], cwd: str | None, env: Mapping[str, str]) -> bool:
+    """Whether a program can be started behind a gate. If it is missing, starting it directly tells best why."""
+    program = argv[0] if cwd is None or "/" not in argv[0] else os.path.join(cwd, argv[0])  # noqa: PTH118 - as texts
+    is_there = shutil.which(program, path=env.get("PATH", os.defpath)) is not None
+    return _limits is not None and is_there and os.access("/bin/sh", os.X_OK)
+
+
+def behind_gate(argv: Sequence[str]) -> list[str]:
+    """Return a command that waits for `open_gate` before it runs this one.
+
+    A mark is put on a process that runs already. Without a gate, a program that starts a daemon in its first moment, on a machine that
+    is busy, can be faster.
+    """
+    return ["/bin/sh", "-c", _GATE, "sh", *argv]
+
+
+def open_gate(pid: int) -> None:
+    """Let a command begin that waits at its gate. Waits until it stands there, about a millisecond."""
+    with suppress(ChildProcessError):
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
 
 
 def limit_of(pid: int | str) -> int:

@@ -105,10 +105,13 @@ def _tool(build: Callable[..., Sequence[str]], contract: ToolContract, given: Ru
     return Tool(call, contract, ends_itself=given.get("grace", 5.0) + 3.0)
 
 
-async def run_for_tool(argv: Sequence[str], contract: ToolContract, options: RunOptions) -> Finished:
+async def run_for_tool(
+    argv: Sequence[str], contract: ToolContract, options: RunOptions, *, waits_for_mark: bool = False
+) -> Finished:
     """Run a program for a call of a tool. Its time limit is that of the call."""
     env = {**(options.get("env") or {}), **({CALL_KEY: key} if (key := call_key()) else {})}
     command = Command.of(argv, {**options, "env": env, "timeout": TIME_LIMIT.get() or contract.timeout})
+    command = msgspec.structs.replace(command, waits_for_mark=waits_for_mark)
     try:
         return await Run(command)
     except ProcessError as error:

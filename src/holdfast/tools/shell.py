@@ -73,7 +73,8 @@ def bash(
             "grace": grace,
             "guarded": guarded,
         }
-        finished = await run_for_tool(argv, contract, given)
+        # What a model writes may start anything at once, so the shell begins with its mark.
+        finished = await run_for_tool(argv, contract, given, waits_for_mark=True)
         return finished.stdout + (f"\n[stderr]\n{finished.stderr}" if finished.stderr.strip() else "")
 
     described = "Run a command in a shell. Background jobs end with the command."
