@@ -367,3 +367,20 @@ def test_a_command_line_agent_counts_once_in_its_role_and_comes_back_after_a_pro
 
     assert asyncio.run(work()) == ["by-hand", "coder"]
     assert manager.get_circuit("agent:coder").state is CircuitState.CLOSED
+
+
+def test_G7_while_an_agent_is_parked_at_a_usage_limit_its_understudy_works_and_no_request_is_sent():
+    world = World("Back.", faults="429;retry-after=7200")
+    role = Role(
+        "coder", world.agent(), understudies=[FunctionAgent("simple", lambda _: "simple")], runtime=world.runtime
+    )
+
+    async def work() -> list[str]:
+        async with world.session(MemoryStore()) as session:
+            agents = [(await role.run("one", session=session)).agent, (await role.run("two", session=session)).agent]
+            world.runtime.clock.advance(7300)
+            return [*agents, (await role.run("three", session=session)).agent]
+
+    assert world.run(work()) == ["simple", "simple", "coder"]
+    assert world.received == 2
+    assert world.of(UserNotified) == []
