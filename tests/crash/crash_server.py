@@ -100,12 +100,12 @@ def _look_after(pid: int, plan: dict[str, Any], passed: float, ended: dict[int, 
         os.kill(pid, signal.SIGKILL)
 
 
+MODULES = ("crash_work", "crash_sessions", "crash_disks", "crash_forks", "crash_programs")
+
+
 def main() -> None:
-    importlib.import_module("crash_work")
-    importlib.import_module("crash_sessions")
-    importlib.import_module("crash_disks")
-    importlib.import_module("crash_forks")
-    importlib.import_module("crash_programs")
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     for line in sys.stdin.buffer:
         answer = run(msgspec.json.decode(line, type=Request))
         sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
@@ -133,10 +133,14 @@ class Server:
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
+def serving(*modules: str) -> Iterator[Server]:
+    """Start a server that has imported these modules; by default those of the store and of sessions."""
     here = Path(__file__)
     with subprocess.Popen(
-        [sys.executable, str(here)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=here.parent
+        [sys.executable, str(here), *(modules or MODULES)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=here.parent,
     ) as process:
         yield Server(process)
         assert process.stdin is not None
