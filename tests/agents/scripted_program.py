@@ -21,7 +21,9 @@ def main() -> None:
     prompt = sys.stdin.read()
     number = len(list(folder.glob("start-*.json")))
     started = {"argv": sys.argv[2:], "prompt": prompt, "pid": os.getpid()}
-    (folder / f"start-{number}.json").write_text(json.dumps(started))
+    # Moved to its name when it is whole: the test may look at any moment.
+    (folder / "starting").write_text(json.dumps(started))
+    (folder / "starting").rename(folder / f"start-{number}.json")
     runs = json.loads((folder / "runs.json").read_text())
     for act, *given in runs[min(number, len(runs) - 1)]:
         perform(act, given, folder)
