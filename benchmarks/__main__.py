@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks import (
     accuracy,
+    agents,
     circuits,
     classify,
     day,
@@ -37,8 +38,9 @@ PARTS = {
     "day": day.run,
     "durable": durable.run,
     "tools": tools.run,
+    "agents": agents.run,
 }
-ALONE = {"provider", "day", "tools"}
+ALONE = {"provider", "day", "tools", "agents"}
 """Parts without peers: for them no environment is built."""
 
 PEERS = (

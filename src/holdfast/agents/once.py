@@ -17,6 +17,7 @@ from holdfast.faults import OutcomeUnknownError
 from holdfast.providers.messages import Reply
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.tool import ToolContract, declare
+from holdfast.sessions.steps import Identity, step_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -122,7 +123,7 @@ class InSession:
         async def request() -> dict[str, Any]:
             return msgspec.to_builtins(await ask())  # type: ignore[no-any-return] # a struct becomes a dict
 
-        request.__qualname__ = "request"
+        _bare(request, "request")
         stored = await self._session.keyed(f"{self._run}/{number}").step(request)
         asked: Asked = msgspec.convert(stored, Asked)
         return asked
@@ -143,14 +144,14 @@ class InSession:
         step = self._session.keyed(key)
         made = _as_step(call, tool, run)
         while True:
-            before = set(self._session.unknown)
             try:
                 stored = await step.step(made, **call.arguments)
                 break
             except OutcomeUnknownError as error:
-                # The error of the tool itself does not name the step. The doubt that it has left does.
-                key = next(iter({error.key, *(set(self._session.unknown) - before)} & set(self._session.unknown)), "")
-                if not await self._is_settled(key, call):
+                # The error of the tool itself does not name the step. Only here, because finding it reads all steps of the turn.
+                end = f"/{step_name(Identity('', '', key), 1)}"
+                doubts = [doubt for doubt in self._session.unknown if doubt == error.key or doubt.endswith(end)]
+                if not await self._is_settled(doubts[0] if doubts else "", call):
                     return _restored(await told.step(_told, _stored(_unknown(error))))
         return _restored(stored, str if tool is None else partial(self._show, tool))
 
@@ -182,11 +183,17 @@ def _as_step(call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[Call
             raise OutcomeUnknownError(fault)
         return _stored(result)
 
-    made.__qualname__ = made.__name__ = call.name
+    _bare(made, call.name)
     if tool is not None:
         # The toolbox checks results itself, and so does the tool's recovery with its time limit.
         declare(made, ToolContract(effect=tool.contract.effect, verify=_verify(tool)))
     return made
+
+
+def _bare(step: Callable[..., Any], name: str) -> None:
+    """Name the function of a step, and take its annotations away: the session would read them anew for each request and call."""
+    step.__qualname__ = step.__name__ = name
+    step.__annotations__ = {}
 
 
 def _verify(tool: Tool) -> Callable[..., Any] | None:
