@@ -241,11 +241,23 @@ def test_state_outside_of_the_folder_and_encrypted_requests_are_noted(tmp_path: 
     except OSError:
         pass
     """
-    report = crash(folder, program)
+    report = crash(folder, program, live=True)
     assert report.notes == (
         "requests to 127.0.0.1 are encrypted and were not seen: name the variable of their address as a target",
         f"state outside of the folder is not reset between kills: {tmp_path / 'elsewhere.txt'}",
     )
+
+
+def test_encrypted_requests_that_each_run_would_send_in_earnest_stop_the_test(tmp_path: Path):
+    program = """
+    try:
+        urllib.request.urlopen("https://127.0.0.1:1/")
+    except OSError:
+        pass
+    """
+    with pytest.raises(InvalidError) as raised:
+        crash(tmp_path, program)
+    assert "got encrypted ones to 127.0.0.1" in str(raised.value)
 
 
 def test_a_program_that_is_not_python_is_killed_at_its_requests(tmp_path: Path, payments: Payments):

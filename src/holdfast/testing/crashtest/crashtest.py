@@ -40,6 +40,8 @@ _MODELS = {
     "OPENAI_BASE_URL": "https://api.openai.com/v1",
     "GOOGLE_GEMINI_BASE_URL": "https://generativelanguage.googleapis.com",
 }
+# Traces of killed runs help nobody, and would be sent encrypted.
+_NO_TRACES = {"OPENAI_AGENTS_DISABLE_TRACING": "1", "LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false"}
 _KEPT_BYTES = 20_000
 _LEAST_TIMEOUT_S = 30.0
 _TIMES_OBSERVED = 5
@@ -69,7 +71,8 @@ class CrashTest:
     timeout: seconds for one run; by default five times what the run without a kill took, and at least 30.
     environment: variables for the program.
 
-    Raises `InvalidError` for options that cannot be, and if the program fails without a kill. It needs Linux or macOS.
+    Raises `InvalidError` for options that cannot be, if the program fails without a kill, and if it sends encrypted requests that every
+    run would send in earnest (unless `live`). It needs Linux or macOS.
     """
 
     def __init__(
@@ -139,6 +142,7 @@ class CrashTest:
 
     async def _test(self) -> Report:
         observed = await self._observe()
+        self._check_hidden()
         self._gateway.plays = True
         again = await self._trial(None)
         same_bodies = _bodies(observed) == _bodies(again)
@@ -244,6 +248,7 @@ class CrashTest:
             **variables,
             **self._keys(variables),
             **self._gateway.environment,
+            **_NO_TRACES,
             "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONUNBUFFERED": "1",
             "XDG_STATE_HOME": str(place / "work" / ".state"),
@@ -298,6 +303,17 @@ class CrashTest:
         if Counter(observed.marks) != Counter(again.marks):
             notes.append("two runs reached different points, so some kills may not be reached")
         return notes
+
+    def _check_hidden(self) -> None:
+        """Raise if later runs would send requests in earnest that cannot be played from the record."""
+        if self._gateway.hidden and not self._live:
+            hosts = ", ".join(sorted(self._gateway.hidden))
+            raise InvalidError.saying(
+                "crashtest",
+                "requests that can be seen: name the variable with the service's address as a target, or allow every run to send them"
+                " with `live`",
+                f"encrypted ones to {hosts}",
+            )
 
     def _check_program(self) -> None:
         program = absolute_command(self._command, self._folder)[0]
