@@ -6,7 +6,7 @@
     config = RunConfig(model_provider=recovering(OpenAIProvider()))
     await Runner.run(Agent(name="Helper"), "hello", run_config=config)
 
-The models and providers that you pass are not changed.
+`StoreSession("customer-7", store)` keeps a conversation in SQLite or PostgreSQL. The models and providers that you pass are not changed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ from __future__ import annotations
 from holdfast.extras import needs_extra
 
 with needs_extra("holdfast.openai_agents", "openai-agents", "openai-agents"):
-    from holdfast.integrations.openai_agents import RecoveryWarning, recovering, tool_failure
+    from holdfast.integrations.openai_agents import RecoveryWarning, StoreSession, recovering, tool_failure
 
-__all__ = ["RecoveryWarning", "recovering", "tool_failure"]
+__all__ = ["RecoveryWarning", "StoreSession", "recovering", "tool_failure"]

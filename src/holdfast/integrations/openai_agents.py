@@ -32,20 +32,23 @@ from holdfast.integrations.calls import Calls
 from holdfast.integrations.clients.client import checked_client
 from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.recovery_warnings import RECOVERS, RecoveryWarning, warn, warn_of_transport
+from holdfast.integrations.store_log import StoreLog
 from holdfast.policies.target import Target
 from holdfast.runtime.secrets import credential_of
 from holdfast.runtime.tool_fault import fault_of_tool
+from holdfast.transcript import repair
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from agents import ModelRetryAdviceRequest, RunContextWrapper
+    from agents import ModelRetryAdviceRequest, RunContextWrapper, SessionSettings, TResponseInputItem
 
     from holdfast.policies import Effect, Policy
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.stream import StreamOf
+    from holdfast.stores.store import Store
 
-__all__ = ["RecoveryWarning", "recovering", "tool_failure"]
+__all__ = ["RecoveryWarning", "StoreSession", "recovering", "tool_failure"]
 
 M = TypeVar("M", bound=Model | ModelProvider)
 AfterFirst = Literal["raise", "restart"]
@@ -247,3 +250,58 @@ def _tool_fault(error: Exception) -> Fault:
         return Fault.of("TOOL_INPUT_INVALID", context={"reason": str(error)})
     # The SDK wraps the cancellation of a tool in an exception of its own.
     return fault_of_tool(getattr(error, "cancelled_error", error))
+
+
+class StoreSession:
+    """A session of the Agents SDK on a store that is open: the conversation survives the process.
+
+    For example:
+        async with open_store("sqlite:work.db") as store:
+            await Runner.run(agent, "Pay the bill", session=StoreSession("customer-7", store))
+
+    What a crash left behind is repaired when it is read: a call without a result gets one that says that it was interrupted. The log keeps what
+    really happened. Raises what the store raises, for example SESS_STORE_UNAVAILABLE.
+    """
+
+    def __init__(self, session_id: str, store: Store, *, session_settings: SessionSettings | None = None) -> None:
+        options.name("session_id", session_id)
+        self.session_id = session_id
+        self.session_settings = session_settings
+        self._log = StoreLog(store, "openai-agents")
+        self._name = self._log.name(session_id)
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """Return the conversation, or its last `limit` items, as the provider accepts it."""
+        settings = self.session_settings
+        limit = settings.limit if limit is None and settings is not None else limit
+        items = await self._items()
+        # A limit may cut between a call and its result, so repair what is left.
+        kept = items if limit is None else items[max(0, len(items) - limit) :]
+        return repair(kept, "responses").history
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Add items. They are on disk when this returns."""
+        if items:
+            await self._log.append(self._name, msgspec.json.encode({"add": items}))
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Take the last item out and return it."""
+        items = await self._items()
+        if not items:
+            return None
+        await self._log.append(self._name, msgspec.json.encode({"keep": len(items) - 1}))
+        last: TResponseInputItem = items[-1]
+        return last
+
+    async def clear_session(self) -> None:
+        """Remove the conversation from the store."""
+        await self._log.remove(self._name)
+
+    async def _items(self) -> list[Any]:
+        items: list[Any] = []
+        if (record := await self._log.record(self._name)) is not None:
+            async for entry in self._log.entries(record):
+                change = msgspec.json.decode(entry.body)
+                items += change.get("add", ())
+                del items[change.get("keep", len(items)) :]
+        return items

@@ -13,9 +13,7 @@ import asyncio
 from base64 import b64decode, b64encode
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import uuid4
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -28,9 +26,7 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 
-from holdfast.faults import HoldfastError, InvalidError
-from holdfast.sessions.manifest import Manifest, encode_manifest
-from holdfast.stores.records import Commit, NewEntry, NewSession, SessionState, check_name
+from holdfast.integrations.store_log import StoreLog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
@@ -45,7 +41,6 @@ __all__ = ["StoreSaver"]
 
 T = TypeVar("T")
 
-_PREFIX = "langgraph:"
 _KEPT_THREADS = 16
 
 
@@ -114,7 +109,7 @@ class StoreSaver(BaseCheckpointSaver[str]):
 
     def __init__(self, store: Store, *, serde: SerializerProtocol | None = None) -> None:
         super().__init__(serde=serde)
-        self._store = store
+        self._log = StoreLog(store, "langgraph")
         self._loop = asyncio.get_running_loop()
         self._threads: OrderedDict[str, _Thread] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -124,7 +119,7 @@ class StoreSaver(BaseCheckpointSaver[str]):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint with its pending writes: the one that the config names, or the last."""
         thread, ns = _place(config)
-        found = await self._read(_name(thread))
+        found = await self._read(self._log.name(thread))
         if found is None:
             return None
         wanted = get_checkpoint_id(config)
@@ -140,7 +135,9 @@ class StoreSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Yield checkpoints, the newest first."""
-        names = [_name(_place(config)[0])] if config is not None else [each async for each in self._names()]
+        names = (
+            [self._log.name(_place(config)[0])] if config is not None else [each async for each in self._log.names()]
+        )
         space = None if config is None else _chosen(config).get("checkpoint_ns")
         wanted = None if config is None else get_checkpoint_id(config)
         bound = None if before is None else get_checkpoint_id(before)
@@ -174,7 +171,7 @@ class StoreSaver(BaseCheckpointSaver[str]):
             checkpoint=self._written(checkpoint),
             metadata=self._written(get_checkpoint_metadata(config, metadata)),
         )
-        await self._append(_name(thread), entry)
+        await self._append(self._log.name(thread), entry)
         return _config(thread, ns, checkpoint["id"])
 
     async def aput_writes(
@@ -187,22 +184,19 @@ class StoreSaver(BaseCheckpointSaver[str]):
             for number, (channel, value) in enumerate(writes)
         )
         checkpoint = _chosen(config)["checkpoint_id"]
-        await self._append(_name(thread), _Writes(ns=ns, id=checkpoint, task=task_id, path=task_path, writes=numbered))
+        await self._append(
+            self._log.name(thread), _Writes(ns=ns, id=checkpoint, task=task_id, path=task_path, writes=numbered)
+        )
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Remove a thread from the store with everything in it."""
-        name = _name(thread_id)
+        name = self._log.name(thread_id)
         self._threads.pop(name, None)
-        try:
-            await self._store.commit(Commit(session=name, state=SessionState.CLOSED, expect=tuple(SessionState)))
-            await self._store.remove(name)
-        except HoldfastError as error:
-            if error.fault.code != "SESS_NOT_FOUND":
-                raise
+        await self._log.remove(name)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Drop the checkpoints and writes of some runs, in all threads."""
-        async for name in self._names():
+        async for name in self._log.names():
             state = await self._read(name)
             gone = [key for key, put in state.puts.items() if self._run_of(put) in run_ids] if state is not None else []
             if gone:
@@ -210,7 +204,7 @@ class StoreSaver(BaseCheckpointSaver[str]):
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes of a thread to another one."""
-        state = await self._read(_name(source_thread_id))
+        state = await self._read(self._log.name(source_thread_id))
         if state is None:
             return
         entries: list[_Put | _Writes | _Dropped] = [
@@ -219,7 +213,7 @@ class StoreSaver(BaseCheckpointSaver[str]):
         for (ns, id_), writes in state.writes.items():
             for (task, number), (path, channel, value) in writes.items():
                 entries.append(_Writes(ns=ns, id=id_, task=task, path=path, writes=((number, channel, value),)))
-        await self._append(_name(target_thread_id), *entries)
+        await self._append(self._log.name(target_thread_id), *entries)
 
     # --- the same for threads ---
 
@@ -278,57 +272,25 @@ class StoreSaver(BaseCheckpointSaver[str]):
     # --- the log ---
 
     async def _append(self, name: str, *entries: _Put | _Writes | _Dropped) -> None:
-        new = tuple(
-            NewEntry(type="langgraph", body=msgspec.json.encode(entry), id=f"lg-{uuid4().hex}") for entry in entries
-        )
-        try:
-            await self._store.commit(Commit(session=name, entries=new))
-        except HoldfastError as error:
-            if error.fault.code != "SESS_NOT_FOUND":
-                raise
-            await self._create(name)
-            await self._store.commit(Commit(session=name, entries=new))
-
-    async def _create(self, name: str) -> None:
-        manifest = Manifest(session_id=name, store_id=self._store.id, agent_type="langgraph")
-        try:
-            await self._store.commit(Commit(session=name, create=NewSession(manifest=encode_manifest(manifest))))
-        except HoldfastError as error:
-            # Another process was faster.
-            if error.fault.code != "SESS_ILLEGAL_TRANSITION":
-                raise
+        await self._log.append(name, *map(msgspec.json.encode, entries))
 
     async def _read(self, name: str) -> _Thread | None:
         """Return the state of a thread. Only what is new in the log is read."""
         # Two readers of one thread would take an entry twice.
         async with self._locks.setdefault(name, asyncio.Lock()):
-            try:
-                record = await self._store.session(name)
-            except HoldfastError as error:
-                if error.fault.code != "SESS_NOT_FOUND":
-                    raise
+            if (record := await self._log.record(name)) is None:
                 self._threads.pop(name, None)
                 return None
             state = self._threads.get(name)
             if state is None or state.epoch != record.epoch:
                 state = self._threads[name] = _Thread(record.epoch)
-            while state.offset < record.top and (page := await self._store.read(name, after=state.offset)):
-                for entry in page:
-                    if entry.type == "langgraph":
-                        state.take(_READER.decode(entry.body))
-                    state.offset = entry.offset
+            async for entry in self._log.entries(record, state.offset):
+                state.take(_READER.decode(entry.body))
+                state.offset = entry.offset
             self._threads.move_to_end(name)
             while len(self._threads) > _KEPT_THREADS:
                 self._threads.popitem(last=False)
             return state
-
-    async def _names(self) -> AsyncIterator[str]:
-        after = ""
-        while page := await self._store.sessions(after=after):
-            for record in page:
-                if record.id.startswith(_PREFIX):
-                    yield record.id
-            after = page[-1].id
 
     # --- values ---
 
@@ -376,13 +338,3 @@ def _config(thread: str, ns: str, checkpoint: str) -> RunnableConfig:
 
 def _fits(metadata: CheckpointMetadata, wanted: dict[str, Any] | None) -> bool:
     return all(metadata.get(name) == value for name, value in (wanted or {}).items())
-
-
-def _name(thread: str) -> str:
-    name = f"{_PREFIX}{thread}"
-    try:
-        check_name("thread_id", name)
-    except InvalidError:
-        # Thread ids may have any characters and any length, names of sessions may not.
-        return f"{_PREFIX}:{sha256(thread.encode()).hexdigest()}"
-    return name
