@@ -18,7 +18,7 @@ from agents_kit import Scripted, World
 
 from holdfast import NOT_HAPPENED, Agent, Happened, HoldfastError, Session, tool
 from holdfast.agents import Asking, Done, Text, ToolReturned
-from holdfast.providers import Reply, ToolCall
+from holdfast.providers import Reply, ToolCall, User
 from holdfast.sessions.questions.question import Answer
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.provider import Turn
@@ -86,7 +86,7 @@ def start(world: World, store: Any, agent: Any, prompt: str = "pay 5", **more: A
     return world.run(main())
 
 
-def test_a_finished_turn_is_not_repeated_and_the_next_run_continues_the_conversation():
+def test_the_next_run_continues_the_conversation_also_in_another_process():
     world, store = World("Hello Ann.", "You are Ann."), MemoryStore()
     agent = world.agent()
 
@@ -241,7 +241,7 @@ def test_a_failed_result_that_the_model_knows_is_not_tried_again_after_a_crash()
     assert "the plan is not approved" in model.requests[-1].messages[-1].text
 
 
-def test_G21_a_cancelled_run_leaves_its_turn_in_flight_and_the_next_start_goes_on():
+def test_G21_a_cancelled_run_is_paused_and_the_next_start_goes_on():
     started = 0
 
     @tool(effect="read")
@@ -266,15 +266,64 @@ def test_G21_a_cancelled_run_leaves_its_turn_in_flight_and_the_next_start_goes_o
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        # The lease is free at once, and the turn waits.
+        # The lease is free at once.
         async with world.session(store) as session:
-            assert session.in_flight == 1
-            reply = await agent.run("go", session=session)
-            assert session.in_flight is None
-            return reply
+            return await agent.run("go", session=session)
 
     assert world.run(main()).text == "Done."
     assert world.received == 2
+
+
+@pytest.mark.parametrize("killed_after", [1, 2])
+def test_a_program_killed_between_its_runs_or_after_them_pays_for_nothing_twice(killed_after: int):
+    """Outside of turns a run is made once per session: the program is just started again from its beginning."""
+    machine, store = Machine(), MemoryStore()
+    model = Scripted(
+        Reply(calls=(ToolCall(id="1", name="pay", arguments={"amount": 5}),), stop="tools"), "Paid.", "Announced."
+    )
+    agent = Agent("payer", model, [machine.tool()])
+    world = World()
+
+    async def program(killed: int = 0) -> list[str]:
+        texts = []
+        async with world.session(store, mode="yolo") as session:
+            for number, prompt in enumerate(("pay 5", "announce it"), 1):
+                texts.append((await agent.run(prompt, session=session)).text)
+                if number == killed:
+                    raise Stop
+        return texts
+
+    with pytest.raises(Stop):
+        world.run(program(killed_after))
+    assert world.run(program()) == ["Paid.", "Announced."]
+    assert machine.paid == [5]
+    assert len(model.requests) == 3
+    # Once more after its end: everything is there, and the conversation is not remembered twice.
+    assert world.run(program()) == ["Paid.", "Announced."]
+    assert len(model.requests) == 3
+    assert [message.text for message in model.requests[2].messages if isinstance(message, User)] == [
+        "pay 5",
+        "announce it",
+    ]
+
+
+def test_a_run_that_failed_goes_on_if_it_is_called_again_and_a_second_one_is_a_second_run():
+    machine, store = Machine(), MemoryStore()
+    pay = Reply(calls=(ToolCall(id="1", name="pay", arguments={"amount": 5}),), stop="tools")
+    model = Scripted(pay, RuntimeError("the provider broke"), "Paid.", pay, "Paid again.")
+    agent = Agent("payer", model, [machine.tool()])
+    world = World()
+
+    async def main() -> None:
+        async with world.session(store, mode="yolo") as session:
+            with pytest.raises(RuntimeError):
+                await agent.run("pay 5", session=session)
+            assert (await agent.run("pay 5", session=session)).text == "Paid."
+            assert machine.paid == [5]
+            assert (await agent.run("pay 5", session=session)).text == "Paid again."
+
+    world.run(main())
+    assert machine.paid == [5, 5]
 
 
 def test_inside_a_turn_of_the_application_the_run_belongs_to_that_turn():
@@ -521,7 +570,6 @@ def resume(world: World, folder: Path) -> Any:
 
     async def main() -> Any:
         async with Session.open("s", store=f"sqlite:{folder / 's.db'}", mode="yolo") as session:
-            assert session.in_flight == 1
             return await Agent("payer", world.model(), [pay]).run("pay 5", session=session)
 
     return asyncio.run(main())

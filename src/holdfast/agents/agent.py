@@ -11,9 +11,9 @@ from holdfast.agents.decide import Bounds
 from holdfast.agents.feed import Feed
 from holdfast.agents.hooks import hooks_of
 from holdfast.agents.loop import Loop, Setup
-from holdfast.agents.memory import Unfinished, remember, remembered
+from holdfast.agents.memory import remember, remembered
 from holdfast.agents.models import model_of, opened
-from holdfast.agents.once import InMemory, InSession, begin
+from holdfast.agents.once import InMemory, InSession
 from holdfast.agents.output import Output
 from holdfast.agents.parts import Done
 from holdfast.agents.subagent import is_agent, tool_of
@@ -108,7 +108,7 @@ class Agent:
         on_limit: OnLimit = "auto",
         runtime: Runtime | None = None,
     ) -> None:
-        self.name, self.description, self._unfinished = name, description, Unfinished()
+        self.name, self.description = name, description
         wanted = partial(model_of, policy=policy, runtime=runtime)
         self._setup = Setup(
             name,
@@ -139,9 +139,10 @@ class Agent:
 
             reply = await agent.run("fix the tests", session=session)
 
-        In a session the agent remembers its earlier runs there. Outside of a `turn` block the run is a turn of its own; a run that was
-        cut off, or failed, is continued if it is started again with the same prompt, and nothing that is stored is paid for or done
-        again. Only a run that its own loop has ended (TASK_LOOP_BOUND, TASK_HALTED) begins anew.
+        In a session the agent remembers its earlier runs there. A run is made once per session, however often the program is run again:
+        what is stored of it is neither paid for nor done again, and a run that has ended returns its answer. A run that was cut off, or
+        failed, goes on when it is called again. The same prompt for a second time in one start of the program is a second run.
+        Inside a `turn` block a run is made once per turn: a chat puts each message into a turn.
 
         Raises `HoldfastError` with TASK_LOOP_BOUND or TASK_HALTED if the loop ends without an answer, PROVIDER_EMPTY_RESPONSE,
         PROVIDER_CONTENT_POLICY, PROVIDER_OUTPUT_INVALID or PROVIDER_CONTEXT_OVERFLOW if the model gives none, `BudgetError` if the
@@ -208,38 +209,27 @@ class Agent:
             if session is None:
                 loop = Loop(self._setup, prompt, InMemory(), feed=feed)
                 reply = await loop.run()
-            elif session.current_turn is None:
-                loop, reply = await self._as_turn(prompt, session, feed, remembers=remembers)
             else:
-                loop, reply = await self._in_turn(prompt, session, feed, remembers=remembers)
+                loop, reply = await self._in_session(prompt, session, feed, remembers=remembers)
         await loop.show_end(reply, lambda reply: Done(reply=reply))
         return reply
 
-    async def _as_turn(
+    async def _in_session(
         self, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
     ) -> tuple[Loop, AgentReply]:
-        """Run in a turn of its own, or continue the turn of a run that failed."""
-        unfinished = self._unfinished
-        try:
-            async with session.turn(prompt, unfinished="continue" if unfinished.continues(session, prompt) else None):
-                return await self._in_turn(prompt, session, feed, remembers=remembers)
-        except Exception as error:
-            if not _is_decided(error):
-                unfinished.leave_turn(session, prompt)
-            raise
+        async def work(run: str) -> tuple[Loop, AgentReply] | HoldfastError:
+            try:
+                return await self._once(run, prompt, session, feed, remembers=remembers)
+            except HoldfastError as error:
+                if not _is_decided(error):
+                    raise
+                # Returned, so that the next call in this program is another run.
+                return error
 
-    async def _in_turn(
-        self, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
-    ) -> tuple[Loop, AgentReply]:
-        turn = session.current_turn
-        assert turn is not None
-        run = self._unfinished.run(turn, prompt) or await begin(session, self.name, prompt)
-        try:
-            return await self._once(run, prompt, session, feed, remembers=remembers)
-        except Exception as error:
-            if not _is_decided(error):
-                self._unfinished.leave_run(turn, prompt, run)
-            raise
+        ended = await session.numbered(f"agent {self.name}", prompt, work)
+        if isinstance(ended, HoldfastError):
+            raise ended
+        return ended
 
     async def _once(
         self, run: str, prompt: str, session: Session, feed: Feed | None, *, remembers: bool

@@ -6,7 +6,6 @@ it happened, the model is told so, unless the tool's `verify` or a person knows.
 
 from __future__ import annotations
 
-import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool
 
-__all__ = ["Answered", "Asked", "CallResult", "InMemory", "InSession", "Misread", "Once", "Overflowed", "begin"]
+__all__ = ["Answered", "Asked", "CallResult", "InMemory", "InSession", "Misread", "Once", "Overflowed"]
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="got"):
@@ -97,19 +96,8 @@ class InMemory:
         return await run()
 
 
-async def begin(session: Session, agent: str, prompt: str) -> str:
-    """Return the id of a run: the same one after a crash."""
-
-    async def begin_run(agent: str, prompt: str) -> str:
-        del agent, prompt
-        return secrets.token_hex(4)
-
-    begin_run.__qualname__ = "begin_run"
-    return await session.step(begin_run, agent, prompt)
-
-
 class InSession:
-    """Makes each request and each call a step of the session. Its name is the run's id and its place, so it stays small."""
+    """Makes each request and each call a step of the session. Its key is the run's key and its place, so it stays small."""
 
     def __init__(self, session: Session, run: str, show: Callable[[Tool, Any], str]) -> None:
         self._session = session

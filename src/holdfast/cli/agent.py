@@ -172,7 +172,9 @@ class _Run:
         if session.in_flight is not None:
             self._say(f"goes on with turn {session.in_flight} of session {self._id}")
         if prompt:
-            return await self._work(prompt, session)
+            # Each prompt is a turn: the same words for a second time are a second turn.
+            async with session.turn(prompt):
+                return await self._work(prompt, session)
         if session.in_flight is None:
             raise InvalidError.saying("PROMPT", f"a prompt, because nothing was cut in session {self._id}", "none")
         async with session.turn(unfinished="continue") as turn:

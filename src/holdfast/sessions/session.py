@@ -422,6 +422,22 @@ class Session:
             raise InvalidError.at("session.keyed", "a text that is not empty", key)
         return KeyedStep(key, self._turns.steps)
 
+    async def numbered(self, name: str, given: Any, work: Callable[[str], Awaitable[T]]) -> T:
+        """Return `await work(key)`, for work that has steps of its own. The key is the same in every run of the program.
+
+            async def release(key: str) -> str:
+                plan = await session.keyed(f"{key}/plan").step(make_plan)
+                return await session.keyed(f"{key}/deploy").step(deploy, plan)
+
+            await session.numbered("release", "4.2", release)
+
+        The key is that of the first, second … use of this name with this input, in the session or inside a `turn` block in the turn. As for
+        steps, a use counts when it returns: work that failed or was cut is the same use when it is called again, and goes on with
+        the steps that are stored.
+        """
+        args = codec.arguments_hash((given,), {}, name)
+        return await (await self._turns.steps()).numbered(name, args, work)
+
     @overload
     def map(
         self, fn: Callable[[Any], Awaitable[T]], items: Iterable[Any], *, concurrency: int = 16

@@ -122,6 +122,7 @@ class StepRunner:
         self._journal = journal
         self._uses = Uses(self._memory.steps_of(turn))
         self._questions = Uses(self._memory.questions_of(turn))
+        self._numbered = Uses({})
         self._calls = 0
         """How many calls were made in this run of the program."""
 
@@ -142,6 +143,12 @@ class StepRunner:
         self._check_open()
         use = self._questions.take(Identity(f"?{kind}", args), attempts_around())
         return await self._in_use(use, partial(ask, use.name))
+
+    async def numbered(self, name: str, args: str, work: Callable[[str], Awaitable[T]]) -> T:
+        """Return `await work(key)`: see `Session.numbered`. `args` is the hash of what the work is about."""
+        self._check_open()
+        use = self._numbered.take(Identity(name, args), attempts_around())
+        return await self._in_use(use, partial(work, use.name))
 
     async def map(self, fn: Callable[..., Any], items: Iterable[Any], concurrency: int) -> AsyncIterator[Outcome[Any]]:
         """Run a step for each item, `concurrency` at a time; yield the outcomes in the order of the items."""
