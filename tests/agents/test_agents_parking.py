@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from holdfast import Budget, Err, Fault, InvalidError, fault_of, tool
 from holdfast.agents import Done, FellBack, Parked, ParkedError
-from holdfast.agents.parking import limit_end, waits
+from holdfast.agents.usage_limit import limit_end, waits
 from holdfast.cli.sessions import sessions_ls
 from holdfast.events import Retry
 from holdfast.faults import NextActor

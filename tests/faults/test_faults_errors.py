@@ -13,6 +13,8 @@ import pytest
 from holdfast.actors import AskTimeoutError, ChildNotFoundError, ChildStoppedError, GaveUpError, StartError
 from holdfast.actors.process import RemoteError
 from holdfast.actors.virtual import SaveError
+from holdfast.agents.command_faults import CommandError
+from holdfast.agents.usage_limit import ParkedError
 from holdfast.extras import MissingExtraError
 from holdfast.faults import (
     AbortedError,
@@ -43,6 +45,8 @@ LEAVES = {
     ChildStoppedError: ("ACTOR_STOPPED", ()),
     GaveUpError: ("ACTOR_MAX_RESTARTS", ()),
     StartError: ("ACTOR_START_FAILED", ()),
+    CommandError: ("ACTOR_CLI_ERROR", ()),
+    ParkedError: ("PROVIDER_QUOTA_EXHAUSTED", ()),
     ProcessError: ("TOOL_EXECUTION_FAILED", ()),
     RemoteError: ("ACTOR_ERROR", ()),
     SaveError: ("SESS_STORE_UNAVAILABLE", ()),

@@ -5,7 +5,7 @@ reply, parts   what agents return, at once or in parts
 kind           what every kind of agent can do
 command        command-line agents: `CommandAgent(["claude", …])`
 models         models by name: `model_of("claude-sonnet")`
-parking        usage limits that say when they end: the run waits for that, also in another process
+usage_limit    usage limits that say when they end: the run waits for that, also in another process
 function       any function as an agent
 role, roles    an agent with understudies; the roles of a program by name
 tool_calls     the tool calls of one reply, run side by side
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from holdfast.agents.hooks import Hooks
     from holdfast.agents.kind import AnyAgent
     from holdfast.agents.models import model_of, opened
-    from holdfast.agents.parking import OnLimit, ParkedError, Parking
     from holdfast.agents.parts import (
         AgentPart,
         Asking,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from holdfast.agents.roles import Roles
     from holdfast.agents.signals import stop_on_signals
     from holdfast.agents.tool_calls import CallResult, ToolCalls
+    from holdfast.agents.usage_limit import OnLimit, ParkedError, Parking
 
 __all__ = [
     "Agent",
@@ -90,9 +90,9 @@ _HOMES = dict.fromkeys(__all__, "holdfast.agents.parts") | {
     "CommandTimeoutError": "holdfast.agents.command_faults",
     "FunctionAgent": "holdfast.agents.function",
     "Hooks": "holdfast.agents.hooks",
-    "OnLimit": "holdfast.agents.parking",
-    "ParkedError": "holdfast.agents.parking",
-    "Parking": "holdfast.agents.parking",
+    "OnLimit": "holdfast.agents.usage_limit",
+    "ParkedError": "holdfast.agents.usage_limit",
+    "Parking": "holdfast.agents.usage_limit",
     "Role": "holdfast.agents.role",
     "Roles": "holdfast.agents.roles",
     "Approval": "holdfast.agents.approval",

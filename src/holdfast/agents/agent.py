@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from holdfast.agents.hooks import Hooks
     from holdfast.agents.kind import AnyAgent
     from holdfast.agents.loop import Compact
-    from holdfast.agents.parking import OnLimit
     from holdfast.agents.parts import AgentPart
     from holdfast.agents.reply import AgentReply
+    from holdfast.agents.usage_limit import OnLimit
     from holdfast.faults import Outcome
     from holdfast.policies import Policy
     from holdfast.providers.model import Model

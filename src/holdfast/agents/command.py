@@ -21,8 +21,8 @@ from holdfast import options
 from holdfast.agents.command_lines import FORMS, form_of
 from holdfast.agents.command_run import CommandRun
 from holdfast.agents.feed import Feed
-from holdfast.agents.parking import OnLimit
 from holdfast.agents.parts import Done
+from holdfast.agents.usage_limit import OnLimit
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.circuit import BRIDGE
 from holdfast.policies.policy import DEFAULT_TIMEOUT, INTERACTIVE, Policy

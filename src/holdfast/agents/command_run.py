@@ -16,8 +16,8 @@ import msgspec
 
 from holdfast.agents.command_faults import command_error, command_fault, is_lost, lost_conversation
 from holdfast.agents.command_lines import FORMS, Guessing
-from holdfast.agents.parking import Parking
 from holdfast.agents.reply import AgentReply
+from holdfast.agents.usage_limit import Parking
 from holdfast.faults import Fault
 from holdfast.policies.models.usage import Usage
 from holdfast.policies.target import Target

@@ -36,11 +36,11 @@ from holdfast.agents.hooks import Hooks
 from holdfast.agents.kind import AnyAgent
 from holdfast.agents.once import Answered, Asked, Misread, Once, Overflowed
 from holdfast.agents.output import Output
-from holdfast.agents.parking import OnLimit, Parking
 from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
 from holdfast.agents.reply import AgentReply
 from holdfast.agents.subagent import answer_of_agent
 from holdfast.agents.tool_calls import CallResult, ToolCalls
+from holdfast.agents.usage_limit import OnLimit, Parking
 from holdfast.faults import BudgetError, Category, Fault, HoldfastError, InvalidError, Scope
 from holdfast.policies.models.capabilities import Needs, able
 from holdfast.providers.messages import Message, Reply, Request, ToolResult, ToolSpec, User

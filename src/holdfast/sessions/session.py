@@ -22,7 +22,7 @@ from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take
 from holdfast.sessions.log import Message, StateChanged, StepAccepted
 from holdfast.sessions.manifest import DriftPolicy, Manifest, compare, decode_manifest, encode_manifest, manifest_fields
-from holdfast.sessions.parking import ParkedRuns
+from holdfast.sessions.parked_runs import ParkedRuns
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.broker import QuestionBroker
 from holdfast.sessions.questions.question import Notice, question_of
