@@ -520,6 +520,19 @@ async def in_session(program: Program, agent: CommandAgent, prompt: str = "say h
         return await agent.run(prompt, session=session)
 
 
+def test_in_a_session_a_run_that_failed_goes_on_with_its_conversation_when_it_is_called_again(program: Program):
+    agent = program.script([init(), called(), ["exit", 1]], GOOD, policy=NOW.replace(attempts=1))
+
+    async def main() -> str:
+        async with Session.open("s", store=MemoryStore()) as session:
+            with pytest.raises(CommandError):
+                await agent.run("fix it", session=session)
+            return (await agent.run("fix it", session=session)).text
+
+    assert asyncio.run(main()) == "Hello."
+    assert [start["argv"] for start in program.starts] == [[], ["--resume", ID]]
+
+
 def test_in_a_session_a_run_is_done_once_and_its_reply_is_the_same_after_a_restart(program: Program):
     agent = program.script([init(), called(), result()])
     first = finish(in_session(program, agent))

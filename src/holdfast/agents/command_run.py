@@ -113,7 +113,13 @@ class CommandRun:
         self._usd: float | None = None
 
     async def reply(self) -> AgentReply:
-        """Make the run, with retries."""
+        """Make the run, with retries. In a session a run that failed goes on when it is called again."""
+        if self._session is None:
+            return await self._reply("")
+        return await self._session.numbered(f"agent {self._agent.name}", self._prompt, self._reply)
+
+    async def _reply(self, key: str) -> AgentReply:
+        self._key = key
         agent = self._agent
         recovery = recover(_target_of(agent), agent.policy, runtime=agent.runtime)
         show = None if self._feed is None else self._feed.put
@@ -141,7 +147,8 @@ class CommandRun:
         if begun.reply is not None:
             reply = begun.reply
         elif self._session is not None:
-            reply = await self._session.step(self.finish, name, begun.session, begun.form)
+            step = self._session.keyed(f"{self._key}/finish")
+            reply = await step.step(self.finish, name, begun.session, begun.form)
         else:
             reply = await self.finish(name, begun.session, begun.form)
         if self._operation is not None and self._operation.charges is not None:
@@ -150,7 +157,7 @@ class CommandRun:
 
     async def _begin_once(self, name: str, prompt: str) -> Begun:
         if self._session is not None:
-            return await self._session.step(self.begin, name, prompt)
+            return await self._session.keyed(f"{self._key}/begin").step(self.begin, name, prompt)
         if self._begun is None:
             self._begun = await self.begin(name, prompt)
         return self._begun
