@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks import (
     accuracy,
+    actors,
     agents,
     circuits,
     classify,
@@ -38,6 +39,7 @@ PARTS = {
     "day": day.run,
     "durable": durable.run,
     "tools": tools.run,
+    "actors": actors.run,
     "agents": agents.run,
 }
 ALONE = {"provider", "day", "tools", "agents"}
