@@ -6,11 +6,13 @@ import json
 
 import anthropic
 import httpx2
+import msgspec
 import openai
 import pytest
 from providers_kit import TOOL, question
 
 from holdfast import HoldfastError, Runtime
+from holdfast.providers import Assistant, Request, ToolResult, User
 from holdfast.providers.anthropic import anthropic_model
 from holdfast.providers.openai import openai_model
 from holdfast.providers.xai import xai_model
@@ -58,6 +60,7 @@ class Wire:
 
     def __init__(self, *bodies, stream=False):
         self.requests = 0
+        self.sent = []
         if stream:
             self.content = "".join(_event(body) for body in bodies).encode()
             self.kind = "text/event-stream"
@@ -66,6 +69,7 @@ class Wire:
 
     async def __call__(self, request):
         self.requests += 1
+        self.sent.append(json.loads(request.content))
         return httpx2.Response(200, content=self.content, headers={"content-type": self.kind})
 
     def model(self, kind):
@@ -206,3 +210,67 @@ def test_a_response_that_failed_is_a_failure():
     with pytest.raises(HoldfastError) as raised:
         Wire(failed).reply("openai")
     assert raised.value.fault.code == "PROVIDER_INTERNAL_ERROR"
+
+
+THINKING = {"type": "thinking", "thinking": "It is a number.", "signature": "c2ln"}
+CALL = {"type": "tool_use", "id": "toolu_1", "name": "search", "input": {"q": "x"}}
+
+
+def _streamed(*blocks):
+    """Return the events of a message with these blocks, each in two pieces."""
+    yield {"type": "message_start", "message": message(None) | {"usage": {"input_tokens": 1, "output_tokens": 1}}}
+    for index, block in enumerate(blocks):
+        empty = {"thinking": {"thinking": "", "signature": ""}, "tool_use": {"input": {}}, "text": {"text": ""}}
+        started = {**block, **empty.get(block["type"], {})}
+        yield {"type": "content_block_start", "index": index, "content_block": started}
+        for delta in _deltas(block):
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    yield {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 5}}
+    yield {"type": "message_stop"}
+
+
+def _deltas(block):
+    match block["type"]:
+        case "thinking":
+            half = len(block["thinking"]) // 2
+            yield {"type": "thinking_delta", "thinking": block["thinking"][:half]}
+            yield {"type": "thinking_delta", "thinking": block["thinking"][half:]}
+            yield {"type": "signature_delta", "signature": block["signature"]}
+        case "tool_use":
+            text = json.dumps(block["input"])
+            yield {"type": "input_json_delta", "partial_json": text[:3]}
+            yield {"type": "input_json_delta", "partial_json": text[3:]}
+        case "text":
+            yield {"type": "text_delta", "text": block["text"]}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_thinking_goes_back_to_anthropic_unchanged_with_the_results_of_its_calls(streamed):
+    blocks = [THINKING, TEXT, {"type": "redacted_thinking", "data": "eA=="}, CALL]
+    wire = Wire(*_streamed(*blocks), stream=True) if streamed else Wire(message("tool_use", *blocks))
+    reply = wire.reply("anthropic")
+    assert reply.text == "Well"
+    assert [call.id for call in reply.calls] == ["toolu_1"]
+    following = Request(
+        messages=(User(text="hi"), reply.message, ToolResult(id="toolu_1", text="found")), tools=(TOOL,)
+    )
+    wire.reply("anthropic", following)
+    assert wire.sent[1]["messages"][1] == {"role": "assistant", "content": blocks}
+    # A conversation is stored, and must be the same afterwards.
+    assert msgspec.json.decode(msgspec.json.encode(reply.message), type=Assistant) == reply.message
+
+
+def test_another_provider_does_not_get_the_thinking():
+    answer = Assistant(text="Well", calls=(), blocks=(THINKING, TEXT))
+    wire = Wire(response("completed", output("Yes")))
+    wire.reply("openai", Request(messages=(User(text="hi"), answer, User(text="and?"))))
+    assert "It is a number." not in json.dumps(wire.sent[0])
+
+
+def test_a_call_that_was_cut_off_is_left_out_of_what_goes_back():
+    started = list(_streamed(THINKING, CALL))
+    events = [each for each in started if each.get("delta", {}).get("partial_json") != json.dumps(CALL["input"])[3:]]
+    events[-2] = {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 5}}
+    reply = Wire(*events, stream=True).reply("anthropic")
+    assert (reply.calls, reply.blocks) == ((), (THINKING,))

@@ -92,8 +92,8 @@ def command_fault(
 
 def is_lost(report: Report, form: Form, stderr: str) -> bool:
     """Whether the program says that it does not know the conversation that it should resume."""
-    said = f"{report.failure.text if report.failure else ''}\n{report.stray}\n{stderr}".lower()
-    return not report.worked and any(words in said for words in form.lost)
+    text = f"{report.failure.text if report.failure else ''}\n{report.stray}\n{stderr}".lower()
+    return not report.worked and any(words in text for words in form.lost)
 
 
 def lost_conversation(agent: str, session: str) -> OutcomeUnknownError:
@@ -124,8 +124,8 @@ def _reported(failure: ProgramFailure, now: float) -> Fault:
     text = cap(failure.text, _SHOWN_BYTES)
     if (bound := _BOUNDS.get(failure.reason)) is not None:
         return Fault.of(bound, f"The program stopped at a limit of its own: {text}", context={"reason": failure.reason})
-    said = failure.text[-_CLASSIFIED_CHARS:]
-    fault = from_text(said, now=now) if failure.status is None else from_http(failure.status, {}, said, now=now)
+    text = failure.text[-_CLASSIFIED_CHARS:]
+    fault = from_text(text, now=now) if failure.status is None else from_http(failure.status, {}, text, now=now)
     if fault.code in _GENERAL:
         fault = Fault.of("ACTOR_CLI_ERROR", context={"reason": text})
     if failure.retry_at is not None:

@@ -34,7 +34,7 @@ from holdfast.agents.decide import (
 )
 from holdfast.agents.hooks import Hooks
 from holdfast.agents.kind import AnyAgent
-from holdfast.agents.once import Answered, Asked, Misread, Once, Overflowed
+from holdfast.agents.once import Answered, Misread, Once, Overflowed, RequestEnd
 from holdfast.agents.output import Output
 from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
 from holdfast.agents.reply import AgentReply
@@ -182,8 +182,8 @@ class Loop:
         """Make one request, and return what follows; None: the conversation was made shorter."""
         setup, record = self._setup, self._record
         self._requests += 1
-        asked = await self._asked()
-        match asked:
+        ended = await self._ended_request()
+        match ended:
             case Answered(reply=reply):
                 record.add_reply(reply)
                 self.messages.append(reply.message)
@@ -197,7 +197,7 @@ class Loop:
                 await self._compact()
                 return None
 
-    async def _asked(self) -> Asked:
+    async def _ended_request(self) -> RequestEnd:
         while True:
             self._shown = False
             await self._parking.check()
@@ -210,7 +210,7 @@ class Loop:
 
     # --- requests ---
 
-    async def _request(self) -> Asked:
+    async def _request(self) -> RequestEnd:
         """Send one request. Failures that the loop can handle by itself are returned; the others are raised."""
         bounds, record = self._setup.bounds, self._record
         request = await self._compose()
@@ -417,22 +417,22 @@ class Loop:
         """Ask the model for a summary. Without one, the messages are just left out."""
         request = Request(messages=(User(text=summary_prompt(dropped)),), max_output=self._setup.max_output)
 
-        async def ask() -> Asked:
+        async def ask() -> RequestEnd:
             _open_budget()
             return Answered(reply=await self._model.exchange(request))
 
         self._requests += 1
         try:
-            asked = await self._once.request(self._requests, ask)
+            ended = await self._once.request(self._requests, ask)
         except HoldfastError as error:
             if error.fault.code.startswith("SESS_") or isinstance(error, BudgetError):
                 raise
             return ""
         except Exception:  # noqa: BLE001 - any failure of a provider: the messages are left out without a summary
             return ""
-        assert isinstance(asked, Answered)
-        self._record.add_reply(asked.reply)
-        return asked.reply.text
+        assert isinstance(ended, Answered)
+        self._record.add_reply(ended.reply)
+        return ended.reply.text
 
     # --- what others see ---
 

@@ -25,30 +25,30 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool
 
-__all__ = ["Answered", "Asked", "CallResult", "InMemory", "InSession", "Misread", "Once", "Overflowed"]
+__all__ = ["Answered", "CallResult", "InMemory", "InSession", "Misread", "Once", "Overflowed", "RequestEnd"]
 
 
-class _Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="got"):
+class _RequestEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="got"):
     pass
 
 
-class Answered(_Asked, frozen=True, kw_only=True, tag="reply"):
+class Answered(_RequestEnd, frozen=True, kw_only=True, tag="reply"):
     """The model answered."""
 
     reply: Reply
 
 
-class Overflowed(_Asked, frozen=True, kw_only=True, tag="overflow"):
+class Overflowed(_RequestEnd, frozen=True, kw_only=True, tag="overflow"):
     """The conversation did not fit, and can be made shorter."""
 
 
-class Misread(_Asked, frozen=True, kw_only=True, tag="invalid"):
+class Misread(_RequestEnd, frozen=True, kw_only=True, tag="invalid"):
     """The answer could not be read, and the model can be asked again."""
 
     reason: str
 
 
-Asked: TypeAlias = Answered | Overflowed | Misread
+RequestEnd: TypeAlias = Answered | Overflowed | Misread
 """How a request ended, as far as the loop can go on."""
 
 
@@ -60,7 +60,7 @@ _HAPPENED, _NOT_HAPPENED, _UNKNOWN = "It happened", "It did not happen", "I do n
 class Once(Protocol):
     """Makes the requests and calls of one run."""
 
-    async def request(self, number: int, ask: Callable[[], Awaitable[Asked]]) -> Asked:
+    async def request(self, number: int, ask: Callable[[], Awaitable[RequestEnd]]) -> RequestEnd:
         """Make the request with this number, or return how it ended before."""
         ...
 
@@ -78,7 +78,7 @@ class Once(Protocol):
 class InMemory:
     """Makes everything at once, and stores nothing."""
 
-    async def request(self, number: int, ask: Callable[[], Awaitable[Asked]]) -> Asked:
+    async def request(self, number: int, ask: Callable[[], Awaitable[RequestEnd]]) -> RequestEnd:
         """Make the request."""
         del number
         return await ask()
@@ -105,7 +105,7 @@ class InSession:
         self._show = show
         """Returns a tool's result as the text that the model gets."""
 
-    async def request(self, number: int, ask: Callable[[], Awaitable[Asked]]) -> Asked:
+    async def request(self, number: int, ask: Callable[[], Awaitable[RequestEnd]]) -> RequestEnd:
         """Make the request as a step, or return what is stored about it."""
 
         async def request() -> dict[str, Any]:
@@ -113,8 +113,8 @@ class InSession:
 
         _bare(request, "request")
         stored = await self._session.keyed(f"{self._run}/{number}").step(request)
-        asked: Asked = msgspec.convert(stored, Asked)
-        return asked
+        ended: RequestEnd = msgspec.convert(stored, RequestEnd)
+        return ended
 
     async def has_begun(self, place: str) -> bool:
         """Whether the log has a start or an end of the call."""
@@ -125,10 +125,10 @@ class InSession:
     ) -> CallResult:
         """Make the call as a step, or return its stored result."""
         key = f"{self._run}/{place}"
-        told = self._session.keyed(f"{key}/unknown")
+        in_doubt = self._session.keyed(f"{key}/unknown")
         # Once the model knows that the outcome is unknown, it acts on that. What is found out later must not change the past.
-        if tool is not None and tool.contract.effect == "unsafe" and await told.is_stored():
-            return _restored(await told.step(_told, None))
+        if tool is not None and tool.contract.effect == "unsafe" and await in_doubt.is_stored():
+            return _restored(await in_doubt.step(_kept, None))
         step = self._session.keyed(key)
         made = _as_step(call, tool, run)
         while True:
@@ -140,7 +140,7 @@ class InSession:
                 end = f"/{step_name(Identity('', '', key), 1)}"
                 doubts = [doubt for doubt in self._session.unknown if doubt == error.key or doubt.endswith(end)]
                 if not await self._is_settled(doubts[0] if doubts else "", call):
-                    return _restored(await told.step(_told, _stored(_unknown(error))))
+                    return _restored(await in_doubt.step(_kept, _stored(_unknown(error))))
         return _restored(stored, str if tool is None else partial(self._show, tool))
 
     async def _is_settled(self, key: str, call: ToolCall) -> bool:
@@ -196,7 +196,7 @@ def _verify(tool: Tool) -> Callable[..., Any] | None:
     return found
 
 
-async def _told(stored: dict[str, Any] | None) -> dict[str, Any] | None:
+async def _kept(stored: dict[str, Any] | None) -> dict[str, Any] | None:
     return stored
 
 

@@ -120,7 +120,7 @@ class Parking:
             return
         fault = _stored_fault(parked, self._agent)
         if parked.until > self._now and not await self._waited(parked.until, fault):
-            raise ParkedError(self._told(fault, parked.until))
+            raise ParkedError(self._with_time(fault, parked.until))
         await self._session.parked.unpark(self._agent)
 
     async def goes_on(self, error: Exception) -> bool:
@@ -135,7 +135,7 @@ class Parking:
         until += _LATER_S
         if self._session is not None:
             await self._session.parked.park(self._agent, until, fault)
-            fault = self._told(fault, until)
+            fault = self._with_time(fault, until)
         if await self._waited(until, fault):
             if self._session is not None:
                 await self._session.parked.unpark(self._agent)
@@ -171,7 +171,7 @@ class Parking:
             await asyncio.sleep(min(rest, _LOOK_S))
         return True
 
-    def _told(self, fault: Fault, until: float) -> Fault:
+    def _with_time(self, fault: Fault, until: float) -> Fault:
         """Return the fault with the time at which the run goes on."""
         session = "" if self._session is None else self._session.id
         return msgspec.structs.replace(

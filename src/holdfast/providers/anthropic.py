@@ -63,6 +63,7 @@ class Messages:
             stop=_STOPS.get(answer.stop_reason, "other"),
             usage=usage_of(answer),
             model=answer.model,
+            blocks=[block.to_dict() for block in answer.content],
         )
 
     async def parts(self, model: str, request: Request) -> AsyncGenerator[Part, None]:
@@ -80,6 +81,7 @@ class Messages:
             stop=_STOPS.get(incoming.stop, "other"),
             usage=usage_of({"usage": incoming.usage}),
             model=incoming.model,
+            blocks=incoming.whole_blocks(),
         )
 
 
@@ -90,6 +92,8 @@ class _Incoming:
         self.model = ""
         self.texts: list[str] = []
         self.called: dict[int, Called] = {}
+        self.blocks: dict[int, dict[str, Any]] = {}
+        """Thinking, and what we do not know, as it came."""
         self.usage: dict[str, Any] = {}
         self.stop: str | None = None
         self.ended = False
@@ -100,19 +104,45 @@ class _Incoming:
             case "message_start":
                 self.model = event.message.model
                 self.usage |= _counts(event.message.usage)
-            case "content_block_start" if event.content_block.type == "tool_use":
-                self.called[event.index] = Called(event.content_block.id, event.content_block.name, "")
-            case "content_block_delta" if event.delta.type == "text_delta":
-                self.texts.append(event.delta.text)
-                return str(event.delta.text)
-            case "content_block_delta" if event.delta.type == "input_json_delta" and event.index in self.called:
-                self.called[event.index].arguments += event.delta.partial_json
+            case "content_block_start":
+                self.blocks[event.index] = event.content_block.to_dict()
+                if event.content_block.type == "tool_use":
+                    self.called[event.index] = Called(event.content_block.id, event.content_block.name, "")
+            case "content_block_delta":
+                return self._add(event.index, event.delta)
             case "message_delta":
                 self.stop = event.delta.stop_reason
                 self.usage |= _counts(event.usage)
             case "message_stop":
                 self.ended = True
         return ""
+
+    def _add(self, index: int, delta: Any) -> str:
+        """Add a piece to its block; return the text it contains."""
+        block = self.blocks.setdefault(index, {})
+        match delta.type:
+            case "text_delta":
+                self.texts.append(delta.text)
+                block["text"] = block.get("text", "") + delta.text
+                return str(delta.text)
+            case "input_json_delta" if index in self.called:
+                self.called[index].arguments += delta.partial_json
+            case "thinking_delta":
+                block["thinking"] = block.get("thinking", "") + delta.thinking
+            case "signature_delta":
+                block["signature"] = delta.signature
+            case _:
+                pass
+        return ""
+
+    def whole_blocks(self) -> list[dict[str, Any]]:
+        """Return the blocks as a whole answer has them. A tool call that was cut off stays without its arguments."""
+        for index, called in self.called.items():
+            try:
+                self.blocks[index]["input"] = msgspec.json.decode(called.arguments or "{}")
+            except msgspec.DecodeError:
+                continue
+        return [self.blocks[index] for index in sorted(self.blocks)]
 
 
 def _body(model: str, request: Request) -> dict[str, Any]:
@@ -149,6 +179,9 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
         case ToolResult():
             result = {"type": "tool_result", "tool_use_id": message.id, "content": message.text}
             return [{**result, "is_error": True} if message.failed else result]
+        case Assistant() if message.blocks:
+            # The API rejects thinking that was changed or left out before the results of its tool calls.
+            return list(message.blocks)
         case Assistant():
             # The API rejects an empty text block.
             texts = [{"type": "text", "text": message.text}] if message.text else []

@@ -51,6 +51,9 @@ class Assistant(_Message, frozen=True, kw_only=True, tag="assistant"):
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
+    blocks: tuple[dict[str, Any], ...] = ()
+    """The answer as its provider gave it, if it holds more than text and calls, such as thinking. Anthropic wants it back unchanged;
+    other providers do not get it."""
 
 
 class ToolResult(_Message, frozen=True, kw_only=True, tag="tool"):
@@ -112,11 +115,13 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The model that answered, as the answer names it."""
     data: Any = None
     """The answer as a JSON value, if the request has a schema."""
+    blocks: tuple[dict[str, Any], ...] = ()
+    """See `Assistant.blocks`."""
 
     @property
     def message(self) -> Assistant:
         """The message that represents this reply in the next request."""
-        return Assistant(text=self.text, calls=self.calls)
+        return Assistant(text=self.text, calls=self.calls, blocks=self.blocks)
 
 
 Part: TypeAlias = str | Reply

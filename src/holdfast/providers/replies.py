@@ -14,7 +14,7 @@ from holdfast.providers.messages import Reply, ToolCall
 from holdfast.runtime.fault_of import fault_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from holdfast.policies.models.usage import Usage
     from holdfast.providers.messages import Request, Stop
@@ -31,7 +31,14 @@ class Called(msgspec.Struct):
 
 
 def reply(
-    request: Request, *, text: str, called: Iterable[Called], stop: Stop, usage: Usage | None, model: str
+    request: Request,
+    *,
+    text: str,
+    called: Iterable[Called],
+    stop: Stop,
+    usage: Usage | None,
+    model: str,
+    blocks: Sequence[dict[str, Any]] = (),
 ) -> Reply:
     """Return the reply.
 
@@ -42,7 +49,9 @@ def reply(
     # An answer that calls tools, or was cut off, is not the JSON yet.
     wants_data = request.schema is not None and stop == "end" and not calls
     data = _data(text) if wants_data else None
-    return Reply(text=text, calls=calls, stop=stop, usage=usage, model=model, data=data)
+    return Reply(
+        text=text, calls=calls, stop=stop, usage=usage, model=model, data=data, blocks=_kept_blocks(blocks, calls)
+    )
 
 
 def raise_for_error(answer: Any) -> None:
@@ -70,6 +79,25 @@ def _call(called: Called, *, may_be_cut: bool) -> ToolCall | None:
             return None
         raise _invalid(f"the arguments of {called.name} are not a JSON object: {error}") from error
     return ToolCall(id=called.id, name=called.name, arguments=arguments)
+
+
+def _kept_blocks(blocks: Sequence[dict[str, Any]], calls: tuple[ToolCall, ...]) -> tuple[dict[str, Any], ...]:
+    """Return the blocks that the provider must get back. Text and calls alone are in the reply already."""
+    if all(block.get("type") in ("text", "tool_use") for block in blocks):
+        return ()
+    complete = {call.id for call in calls}
+    return tuple(block for block in blocks if _goes_back(block, complete))
+
+
+def _goes_back(block: dict[str, Any], complete: set[str]) -> bool:
+    match block.get("type"):
+        case "text":
+            # The API rejects an empty text block, although a stream may begin one.
+            return bool(block.get("text"))
+        case "tool_use":
+            return block.get("id") in complete
+        case _:
+            return True
 
 
 def _data(text: str) -> Any:
