@@ -130,6 +130,7 @@ def test_without_keys_the_fault_provider_answers_and_the_command_says_so(tmp_pat
     document = json.loads(holdfast("agent", "run", "once more", "--session", "s", "--json", env=env).stdout)
     assert document.pop("usage")["output"] > 0
     assert document.pop("usd") > 0
+    assert [message["role"] for message in document.pop("messages")] == ["user", "assistant"]
     assert document == {
         "schema": "holdfast.agent-run/1",
         "ok": True,

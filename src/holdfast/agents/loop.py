@@ -175,6 +175,7 @@ class Loop:
             usd=record.usd,
             model=record.model,
             session="" if self._session is None else self._session.id,
+            messages=tuple(self.messages[self._place_of_prompt() :]),
             agent=self._setup.name,
         )
 
@@ -374,8 +375,10 @@ class Loop:
         return callable(self._setup.compact) or self._shorten() is not None
 
     def _shorten(self) -> Any:
-        place = next((n for n, message in enumerate(self.messages) if message is self._prompt), 0)
-        return shorten(self.messages, place)
+        return shorten(self.messages, self._place_of_prompt())
+
+    def _place_of_prompt(self) -> int:
+        return next((n for n, message in enumerate(self.messages) if message is self._prompt), 0)
 
     async def _compact(self) -> None:
         before = len(self.messages)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.policies.models.usage import Usage
+from holdfast.providers.messages import Message
 
 __all__ = ["AgentReply"]
 
@@ -29,5 +30,7 @@ class AgentReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """The model that gave the last answer."""
     session: str = ""
     """The id to go on with: of the session, or of a command-line agent's own conversation."""
+    messages: tuple[Message, ...] = ()
+    """What was sent and answered in this run, from the prompt to the answer; empty for command-line agents."""
     agent: str = ""
     """The agent that answered. It is another one than was called if that one's understudy answered."""

@@ -498,9 +498,13 @@ class Journal:
             suppressed(error, "the session's audit chain was not anchored", runtime=self.runtime)
 
     async def write_waiting(self) -> None:
-        """Write the records that wait, if there are any."""
-        if self.recorder.is_waiting:
+        """Write the records that wait, if there are any. A store that fails is reported, because no work of the session is lost."""
+        if not self.recorder.is_waiting:
+            return
+        try:
             await self.write()
+        except Exception as error:  # noqa: BLE001 - a store of somebody else's may raise anything
+            suppressed(error, "records of the session's audit trail were not written", runtime=self.runtime)
 
     def flush(self) -> None:
         """Write the records that nothing else has written in time."""
