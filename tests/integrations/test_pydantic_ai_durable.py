@@ -13,8 +13,8 @@ import sys
 import httpx2
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, ModelRetry, ToolReturn
-from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelRetry, RunContext, ToolReturn
+from pydantic_ai.exceptions import ApprovalRequired, ModelHTTPError
 from pydantic_ai.messages import ModelResponse, ToolReturnPart
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -279,6 +279,78 @@ def test_a_tool_of_unknown_outcome_is_told_to_the_model_each_time():
     assert isinstance(first, TimeoutError)
     assert [json.loads(each)["context"]["fault"] for each in second] == ["TOOL_OUTCOME_UNKNOWN"]
     assert did == ["42"]
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["parallel", "one by one"])
+def test_several_calls_of_one_unsafe_tool_go_on_where_they_were_cut(at_once):
+    """Three customers are charged, and the process ends at the second: the third is charged when the run is made again."""
+    calls = tuple(ToolCall("charge", {"order": order}) for order in "abc")
+    replies = (Turn(calls=calls), "Done.") if at_once else (*(Turn(calls=(each,)) for each in calls), "Done.")
+    provider, did = FaultProvider(Script(replies=replies)), []
+
+    async def charge(order: str) -> str:
+        did.append(order)
+        if did.count("b") == 1 and order == "b":
+            raise ConnectionRefusedError(111, "Connection refused")
+        return f"paid {order}"
+
+    async def work(session):
+        with durable(session):
+            return contents((await settling(claude(provider), charge).run("go")).all_messages())
+
+    first, second = in_memory(work)
+    assert isinstance(first, ConnectionRefusedError)
+    assert second == ["paid a", "paid b", "paid c"]
+    assert did.count("a") == 1
+    assert sorted(did) == ["a", "b", "b", "c"]
+
+
+def test_a_call_that_was_approved_runs_in_a_program_that_makes_only_the_second_run():
+    provider, did, paused = FaultProvider(Script(replies=(SETTLE[0], "Done."))), [], []
+
+    async def charge(ctx: RunContext, order: str) -> str:
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        did.append(order)
+        return "paid"
+
+    async def work(session):
+        agent = Agent(
+            claude(provider),
+            name="payer",
+            tools=[charge],
+            output_type=[str, DeferredToolRequests],
+            capabilities=[SessionDurability()],
+        )
+        with durable(session):
+            if not paused:
+                paused.append(await agent.run("go"))
+                return len(paused[0].output.approvals)
+            (call,) = paused[0].output.approvals
+            yes = DeferredToolResults(approvals={call.tool_call_id: True})
+            return (await agent.run(message_history=paused[0].all_messages(), deferred_tool_results=yes)).output
+
+    assert in_memory(work, times=3) == [1, "Done.", "Done."]
+    assert did == ["42"]
+
+
+def test_each_turn_of_a_session_has_a_run_of_its_own():
+    """The second program makes only the second run, and charges another order. In the same turn that would be a drift."""
+    orders, did = iter("ab"), []
+
+    async def charge(order: str) -> str:
+        did.append(order)
+        return "paid"
+
+    async def work(session):
+        replies = (Turn(tool="charge", arguments={"order": next(orders)}), "Done.")
+        agent = settling(claude(FaultProvider(Script(replies=replies))), charge)
+        async with session.turn("Settle it"):
+            with durable(session):
+                return (await agent.run("Settle it")).output
+
+    assert in_memory(work) == ["Done."] * 2
+    assert did == ["a", "b"]
 
 
 def test_effects_by_name_are_for_tools_without_a_function_of_yours():

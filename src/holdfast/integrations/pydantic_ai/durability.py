@@ -147,8 +147,10 @@ class _SessionBackend(JournalCallableOperationBackend[ToolContract]):
             return await body()
         match operation_id:
             case ToolsetCallToolId():
-                tool, arguments = cache_key[:2]
-                return await _called(session, str(tool), arguments, body, config)
+                tool, arguments, context = cache_key[:3]
+                # The call before the approval is stored too, with the result that it needs one.
+                approved = " (approved)" if getattr(context, "tool_call_approved", False) else ""
+                return await _called(session, f"{tool}{approved}", arguments, body, config)
             case ModelRequestId() | ModelCompactMessagesId():
                 return await session.step(_named(name, body, config), _digest(cache_key[1]))
             case CapabilityOperationId():
