@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import re
 import sys
 import warnings
+from pathlib import Path
 
 import anthropic
 import pytest
@@ -22,6 +24,7 @@ from holdfast.providers import ModelChain, Offers, Reply, Request, User
 from holdfast.testing import Capture
 from holdfast.testing.provider import serve_in_thread
 
+ROOT = Path(__file__).parents[2]
 QUESTION = Request(messages=(User(text="hello"),))
 NAMES = {
     "claude-sonnet-4-5": "anthropic/claude-sonnet-4-5",
@@ -87,6 +90,21 @@ def test_every_model_that_has_a_price_can_be_had_by_its_name(name):
 def test_an_alias_is_a_model_with_a_date_of_its_own_and_its_capabilities_are_known():
     for model in _ALIASES.values():
         assert model_of(model).offers.tool_calling
+
+
+@pytest.mark.parametrize("name", _ALIASES)
+def test_every_alias_has_a_price(name):
+    """A budget of money would not let an agent call it."""
+    assert LIST_PRICES.knows(_ALIASES[name])
+
+
+def test_every_model_that_the_page_names_has_a_price():
+    page = (ROOT / "docs/how-to/choose-models.md").read_text()
+    named = set(re.findall(r"[\"`](?:(?:anthropic|openai|xai)/)?((?:claude|gpt|grok|o\d)(?:-[\w.-]+)?)[\"`]", page))
+    # The page also shows a name that is rejected.
+    models = {_ALIASES.get(name, name) for name in named - {"claude-sonet-4-5"}}
+    assert len(models) > 5
+    assert [name for name in sorted(models) if not LIST_PRICES.knows(name)] == []
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,35 @@ def test_cached_and_written_tokens_without_a_price_of_their_own_cost_what_input_
     assert Price(input=3, output=0).cost(Usage(cached=MILLION, written=MILLION)) == 6
 
 
+@pytest.mark.parametrize(
+    ("usage", "usd"),
+    [
+        (Usage(input=100_000, output=MILLION), 0.01 + 0.5),
+        (Usage(input=100_001, output=MILLION), 0.0500005 + 2.5),
+        (Usage(input=1, cached=60_000, written=40_000), 0.0000005 + 0.003 + 0.025),
+        (Usage(input=50_000, output=900_000), 0.005 + 0.45),
+    ],
+    ids=["up to the limit", "above it", "the cache is a part of the prompt", "the answer is none"],
+)
+def test_a_long_prompt_has_a_price_of_its_own(usage, usd):
+    assert LIST_PRICES.cost("claude-haiku-5-5", usage) == pytest.approx(usd)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"long": 5},
+        {"long": Price(input=1, output=1)},
+        {"long_from": 1000},
+        {"long": Price(input=1, output=1), "long_from": 0},
+        {"long": Price(input=1, output=1, long=Price(input=2, output=2), long_from=5), "long_from": 3},
+    ],
+)
+def test_the_price_of_long_prompts_is_checked(wrong):
+    with pytest.raises(InvalidError, match=r"price\.long"):
+        Price(input=1, output=1, **wrong)
+
+
 def test_R90_a_model_without_a_price_costs_an_unknown_amount():
     assert LIST_PRICES.cost("an-unknown-model", USAGE) is None
     assert LIST_PRICES.cost(None, USAGE) is None

@@ -34,6 +34,12 @@ def test_the_costs_are_those_of_the_price_list():
     )
 
 
+def test_a_long_prompt_is_weighed_at_the_price_of_long_prompts():
+    haiku = LIST_PRICES.price("claude-haiku-5-5")
+    # 154,000 tokens are stored at 0.625 there, and not at 0.125.
+    assert weigh(WARM, here=CLAUDE, there=haiku, wait=None).usd == pytest.approx(154_000 * 0.625 / 1e6 - 0.086)
+
+
 def test_storing_the_prompt_elsewhere_costs_more_than_reading_it():
     haiku = LIST_PRICES.price("claude-haiku-4-5")
     stored = weigh(WARM, here=CLAUDE, there=haiku, wait=None)

@@ -39,15 +39,33 @@ class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
     """Input that came from the provider's cache. None: like other input, so that the cost is never too low."""
     written: float | None = None
     """Input that was stored in the provider's cache. None: like other input."""
+    long: Price | None = None
+    """The price of a request whose prompt is long, its answer included. None: all prompts cost the same."""
+    long_from: int | None = None
+    """How many tokens a long prompt has at least, those of the cache included."""
 
     def __post_init__(self) -> None:
         options.at_least("price.input", self.input, 0)
         options.at_least("price.output", self.output, 0)
         options.at_least("price.cached", self.cached, 0, optional=True)
         options.at_least("price.written", self.written, 0, optional=True)
+        options.count("price.long_from", self.long_from, optional=True)
+        long: Any = self.long
+        if long is not None and (not isinstance(long, Price) or long.long is not None):
+            raise InvalidError.at("price.long", "a Price without a `long` of its own, or None", long)
+        if (self.long is None) != (self.long_from is None):
+            raise InvalidError.saying("price.long", "`long` and `long_from` together", "only one of them")
+
+    def at(self, prompt: int) -> Price:
+        """Return the price of a request with so many tokens of prompt."""
+        return self if self.long is None or self.long_from is None or prompt < self.long_from else self.long
 
     def cost(self, usage: Usage) -> float:
-        """Return the dollars for `usage`."""
+        """Return the dollars for `usage` of one request."""
+        price = self.at(usage.input + usage.cached + usage.written)
+        return price._cost(usage)  # noqa: SLF001 - a price of the same kind
+
+    def _cost(self, usage: Usage) -> float:
         cached = self.input if self.cached is None else self.cached
         written = self.input if self.written is None else self.written
         whole = usage.input * self.input + usage.output * self.output + usage.cached * cached + usage.written * written
@@ -140,6 +158,11 @@ def _claude(input_: float, output: float) -> Price:
 LIST_PRICES = Prices({
     "claude-fable-5": _claude(10, 50),
     "claude-haiku-4-5": _claude(1, 5),
+    # Prompts of more than 100,000 tokens cost five times as much.
+    "claude-haiku-5-5": Price(
+        input=0.1, output=0.5, cached=0.01, written=0.125,
+        long=Price(input=0.5, output=2.5, cached=0.05, written=0.625), long_from=100_001,
+    ),
     "claude-opus-4-1": _claude(15, 75),
     "claude-opus-4-5": _claude(5, 25),
     "claude-opus-4-6": _claude(5, 25),
@@ -161,11 +184,14 @@ LIST_PRICES = Prices({
     "gpt-5": Price(input=1.25, output=10, cached=0.125),
     "gpt-5-mini": Price(input=0.25, output=2, cached=0.025),
     "gpt-5-nano": Price(input=0.05, output=0.4, cached=0.005),
+    "grok-4.7": Price(input=2, output=6, cached=0.5, long=Price(input=4, output=12, cached=1), long_from=200_000),
     "o3": Price(input=2, output=8, cached=0.5),
     "o4-mini": Price(input=1.1, output=4.4, cached=0.275),
 })  # fmt: skip
-"""Public list prices of the standard tier, as of 15 November 2026, from the pricing pages of Anthropic and OpenAI. Prices
-change and contracts differ: give a `Budget` your own prices with `LIST_PRICES.with_prices`.
+"""Public list prices of the standard tier, as of 15 November 2026, from the pricing pages of Anthropic and OpenAI. Those of
+claude-haiku-5-5 (platform.claude.com/docs, page of the model) and grok-4.7 (docs.x.ai, page of the model; long and cached
+prompts as the package genai-prices 0.2.1 has them) are of 16 November 2026. Prices change and contracts differ: give a
+`Budget` your own prices with `LIST_PRICES.with_prices`.
 
-The table leaves out models whose price depends on the length of the prompt, and models without a public price.
+The table leaves out models without a public price.
 """

@@ -78,6 +78,7 @@ def weigh(
     in_cache = usage.cached + usage.written
     # The answer is a part of the next prompt, and it is in no cache yet.
     beside = usage.input + usage.output
+    here, there = here.at(in_cache + beside), there.at(in_cache + beside)
     cached = here.input if here.cached is None else here.cached
     written = there.written if writes and there.written is not None else there.input
     warm = in_cache * cached + beside * here.input
