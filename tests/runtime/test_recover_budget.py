@@ -188,6 +188,29 @@ def test_hedges_are_charged_and_their_usage_is_unknown(world: World) -> None:
     world.run(main())
 
 
+@pytest.mark.parametrize("reported", [0, 100])
+def test_a_tool_uses_what_its_answer_reports_and_otherwise_nothing(world: World, reported: int) -> None:
+    async def slow() -> Any:
+        await asyncio.sleep(10)
+        return answer(reported) if reported else "done"
+
+    async def broken() -> None:
+        raise reset()
+
+    policy = Policy(circuit=LOOSE, hedge=Hedge(after=1, most=2))
+
+    async def main() -> None:
+        with Budget(attempts=100, estimate_tokens=5) as budget:
+            await world.recover("tool:build", policy, effect="read").call(slow)
+            with pytest.raises(ConnectionResetError):
+                await world.recover("tool:test", Policy(attempts=2, circuit=LOOSE), effect="read").call(broken)
+            spend = budget.spend()
+            assert (spend.tokens, spend.unknown) == (reported, 0)
+            assert (spend.attempts, spend.recovery_attempts) == (5, 3)
+
+    world.run(main())
+
+
 def test_fallbacks_are_charged(world: World) -> None:
     decorated = world.recover("a", Policy(attempts=1, circuit=LOOSE))(Always(reset))
     decorated.fallback(Flaky())

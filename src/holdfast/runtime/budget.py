@@ -39,10 +39,12 @@ class Budget:
             print(budget.left(), budget.spend())
 
     seconds, usd, tokens, turns, attempts: the limits; None is no limit.
-    estimate_usd, estimate_tokens: what one call counts if its answer reports no usage. The known SDKs report theirs.
+    attempts: every attempt of every recovery counts, those of tools too. `turns` counts the answers that an agent got.
+    estimate_usd, estimate_tokens: what one call counts if its answer reports no usage. The known SDKs report theirs. A tool that reports none
+    costs nothing.
     warn_at: the share of a limit at which a `BudgetWarning` is emitted, once for each limit.
     prices: what tokens cost; by default a table of list prices. If money is limited, a model without a price raises
-    `BudgetError`: before the call if a recovering client names it, else before the call after its answer.
+    `BudgetError`: before the call if an agent or a recovering client names it, else before the call after its answer.
     runtime: its clock measures the seconds and its readers get the warnings; by default the default runtime.
     """
 
@@ -271,12 +273,15 @@ class Charges:
 
     If other recoveries make the calls of an attempt, they charge them. The attempt itself is then charged only for
     usage that its answer reports beyond theirs.
+
+    `of_tool`: the call goes to a tool. A tool is no model, so it uses what its answer reports, and otherwise nothing.
     """
 
-    __slots__ = ("_answers_inside", "_budget")
+    __slots__ = ("_answers_inside", "_budget", "_of_tool")
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, *, of_tool: bool = False) -> None:
         self._budget = budget
+        self._of_tool = of_tool
         self._answers_inside: list[object] | None = None
         """Answers of recoveries inside the present attempt; None if the attempt makes its calls itself."""
 
@@ -297,10 +302,17 @@ class Charges:
         # If a recovery inside returned this answer, the answer was charged there. This attempt only passes it on.
         inside = self._answers_inside
         reports_usage = usage_of(answer) is not None
-        if inside is None or (reports_usage and all(answer is not other for other in inside)):
+        if (inside is None and not self._of_tool) or (
+            reports_usage and all(answer is not other for other in inside or ())
+        ):
             self._budget.attempt_ended(answer, again=again)
         if outer is not None and reports_usage:
             outer.remember(answer)
+
+    def end_copy(self) -> None:
+        """Charge a hedged copy of a call. Nobody knows what it used."""
+        if not self._of_tool:
+            self._budget.attempt_ended(None, again=True)
 
     def remember(self, answer: object) -> None:
         """Remember an answer that a recovery inside the attempt was charged for."""

@@ -92,8 +92,8 @@ def _release(op: Operation, added: int) -> None:
         # An added call took its place without waiting, so it has no ticket. Ticket 0 releases such a place.
         if limiter is not None:
             limiter.release(0)
-        if op.budget is not None:
-            op.budget.attempt_ended(None, again=True)
+        if op.charges is not None:
+            op.charges.end_copy()
 
 
 def _may_add(op: Operation) -> bool:

@@ -734,7 +734,7 @@ class Operation:
         self.around = around
         self.budget = around.budget
         if self.budget is not None:
-            self.charges = Charges(self.budget)
+            self.charges = Charges(self.budget, of_tool=bool(self.plan.target.tool))
         outer = self.outer_deadline = around.deadline_on(self.plan.monotonic)
         if outer is not None and (self.deadline is None or outer < self.deadline):
             self.deadline = outer
