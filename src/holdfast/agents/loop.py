@@ -34,6 +34,7 @@ from holdfast.agents.decide import (
 )
 from holdfast.agents.hooks import Hooks
 from holdfast.agents.kind import AnyAgent
+from holdfast.agents.models import listed_names
 from holdfast.agents.once import Answered, Misread, Once, Overflowed, RequestEnd
 from holdfast.agents.output import Output
 from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
@@ -215,7 +216,7 @@ class Loop:
         """Send one request. Failures that the loop can handle by itself are returned; the others are raised."""
         bounds, record = self._setup.bounds, self._record
         request = await self._compose()
-        budget = _open_budget()
+        budget = _open_budget(self._model)
         try:
             reply = await self._send(request)
         except Exception as error:
@@ -421,7 +422,7 @@ class Loop:
         request = Request(messages=(User(text=summary_prompt(dropped)),), max_output=self._setup.max_output)
 
         async def ask() -> RequestEnd:
-            _open_budget()
+            _open_budget(self._model)
             return Answered(reply=await self._model.exchange(request))
 
         self._requests += 1
@@ -468,11 +469,12 @@ class Loop:
         leave_fault(error, msgspec.structs.replace(fault, partial=partial_))
 
 
-def _open_budget() -> Budget | None:
-    """Return the budget around the run, if there is one. Raise `BudgetError` if it is spent."""
+def _open_budget(model: Model) -> Budget | None:
+    """Return the budget around the run, if there is one. Raise `BudgetError` if it is spent, or cannot know what the model costs."""
     ambient = in_force(AMBIENT.get())
     budget = None if ambient is None else ambient.budget
-    spent = None if budget is None else budget.exhausted()
-    if spent is not None:
-        raise BudgetError.because(**spent)
+    if budget is not None:
+        # All of a chain: that its last model has no price would otherwise be found out when the others have failed.
+        for name in listed_names(model):
+            budget.check(name)
     return budget

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.providers.model import AfterFirst, Model, ModelOptions, Parts, RecoveringModel
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["NamedModel", "model_of", "opened"]
+__all__ = ["NamedModel", "listed_names", "model_of", "opened"]
 
 # The current model of each family, from platform.claude.com/docs (models overview), read on 16 November 2026. An alias moves
 # to the next model of its family with a release of Holdfast. Write the model's own id where that must not happen.
@@ -92,6 +92,15 @@ async def opened(model: Model) -> AsyncGenerator[Model, None]:
         for one in _parts_of(model):
             await stack.enter_async_context(one.kept())
         yield model
+
+
+def listed_names(model: Model) -> Iterator[str]:
+    """Yield the names under which the models of a chain, or the one model, have a price: those of their providers."""
+    if isinstance(model, ModelChain):
+        for one in model.models:
+            yield from listed_names(one)
+    else:
+        yield model.name.partition("/")[2] or model.name
 
 
 def _parts_of(model: Model) -> Iterator[NamedModel]:
