@@ -18,6 +18,7 @@ from agents_kit import Scripted, World
 
 from holdfast import NOT_HAPPENED, Agent, Happened, HoldfastError, Session, tool
 from holdfast.agents import Asking, Done, Text, ToolReturned
+from holdfast.events import SuppressedError
 from holdfast.providers import Reply, ToolCall, User
 from holdfast.sessions.questions.question import Answer
 from holdfast.stores.memory import MemoryStore
@@ -194,6 +195,89 @@ def test_G1_a_person_who_is_attached_says_whether_a_cut_call_happened():
     assert machine.paid == [5]
     assert results(world.sent[1])[0]["content"] == "receipt 9"
     assert "Did it happen?" in seen[0]
+
+
+def cut_call(*more: Any) -> tuple[World, Machine, MemoryStore, Any]:
+    """Return an agent whose process ended in the middle of a payment."""
+    machine, store = Machine(), MemoryStore()
+    world = World(Turn(tool="pay", arguments={"amount": 5}), "Please check.", *more)
+    agent = world.agent(machine.tool())
+    machine.dies = True
+    with pytest.raises(Stop):
+        start(world, store, agent)
+    machine.dies = False
+    return world, machine, store, agent
+
+
+def test_the_questions_about_a_cut_call_say_which_tool_and_which_arguments():
+    """An interactor reads `details`, as for approvals."""
+    seen: list[Any] = []
+
+    class Ann:
+        async def ask(self, question: Any) -> Answer:
+            seen.append((question.kind, question.details["tool"], question.details["arguments"]))
+            return Answer("It happened" if question.kind == "Select" else "receipt 9")
+
+    world, _, store, agent = cut_call()
+    start(world, store, agent, interactors=[Ann()])
+    assert seen == [("Select", "pay", '{"amount":5}'), ("Ask", "pay", '{"amount":5}')]
+
+
+class Broken:
+    name = "broken"
+
+    async def ask(self, question: Any) -> Answer:
+        raise KeyError("tool")
+
+
+class NoAnswer:
+    name = "broken"
+
+    async def ask(self, question: Any) -> Any:
+        return True
+
+
+class WrongKind:
+    name = "broken"
+
+    async def ask(self, question: Any) -> Answer:
+        return Answer(value=True)
+
+
+@pytest.mark.parametrize("interactor", [Broken(), NoAnswer(), WrongKind()])
+def test_G1_an_interactor_that_fails_leaves_the_outcome_of_a_cut_call_unknown(interactor: Any):
+    """The error of the interactor is not the failure of the tool, and somebody can see it."""
+    world, machine, store, agent = cut_call()
+    assert start(world, store, agent, interactors=[interactor]).text == "Please check."
+    assert machine.paid == [5]
+    (result,) = results(world.sent[1])
+    assert result["is_error"]
+    assert "TOOL_OUTCOME_UNKNOWN" in result["content"]
+    assert '"tool":"pay"' in result["content"]
+    (event,) = [event for event in world.of(SuppressedError) if "broken" in event.reason]
+    assert "pay" in event.reason
+    assert "question q-" in event.reason
+
+
+def test_G1_a_person_who_does_not_want_to_say_leaves_the_outcome_unknown():
+    class Ann:
+        async def ask(self, question: Any) -> Answer:
+            return Answer.no()
+
+    world, machine, store, agent = cut_call()
+    assert start(world, store, agent, interactors=[Ann()]).text == "Please check."
+    assert "TOOL_OUTCOME_UNKNOWN" in results(world.sent[1])[0]["content"]
+    assert machine.paid == [5]
+
+
+def test_an_interactor_that_fails_at_an_approval_ends_the_run_with_its_own_error():
+    machine, store = Machine(), MemoryStore()
+    world = World(Turn(tool="pay", arguments={"amount": 5}), "Done.")
+    with pytest.raises(KeyError) as raised:
+        start(world, store, world.agent(machine.tool()), mode="ask", interactors=[Broken()])
+    assert any("interactor broken failed with KeyError at question q-" in note for note in raised.value.__notes__)
+    assert machine.paid == []
+    assert world.received == 1
 
 
 def test_a_read_that_was_cut_runs_again_and_those_that_ended_do_not():

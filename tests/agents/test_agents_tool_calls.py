@@ -426,6 +426,10 @@ def test_with_nobody_attached_all_questions_are_kept_and_what_may_run_has_run():
         assert halted.value.fault.code == "SESS_NO_INTERACTOR"
         assert world.done == [("look", "x")]
         kept = session.pending
+        # The error names the commands for both.
+        assert halted.value.fault.context["open"] == [question.id for question in kept]
+        for question in kept:
+            assert f"holdfast sessions answer s {question.id} --yes" in str(halted.value)
         assert ["ann" in kept[0].prompt, "bob" in kept[1].prompt, len(kept)] == [True, True, 2]
         for question, approved in zip(kept, (True, False), strict=True):
             await answer(store, "s", question.id, approved=approved)

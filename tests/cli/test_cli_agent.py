@@ -143,6 +143,18 @@ def test_without_keys_the_fault_provider_answers_and_the_command_says_so(tmp_pat
     }
 
 
+def test_the_commands_that_answer_name_the_store_of_the_run(world):
+    world.plays(Turn(calls=(ToolCall("pay", {"to": "ann"}), ToolCall("pay", {"to": "bob"}))), "All is paid.")
+    store = f"sqlite:{world.folder / 'other.db'}"
+    status, out, err = world.run(
+        "agent", "run", "pay", "--agent", "shop:agent", "--session", "s", "--store", store, "--json"
+    )
+    assert status == 7
+    for question in json.loads(out)["pending"]:
+        assert f"holdfast sessions answer s {question['id']} --yes --store {store}" in err
+    assert err.count("holdfast sessions answer") >= 2
+
+
 def test_an_agent_of_a_program_asks_before_an_unsafe_call_and_goes_on_after_the_answer(world):
     """Nobody is at a terminal: the question is kept, somebody answers it, and the run goes on where it was."""
     world.plays(Turn(calls=(ToolCall("look", {"at": "x"}), ToolCall("pay", {"to": "ann"}))), "All is paid.")
@@ -152,6 +164,7 @@ def test_an_agent_of_a_program_asks_before_an_unsafe_call_and_goes_on_after_the_
     (question,) = document["pending"]
     assert question["prompt"] == 'Run pay({"to":"ann"})?'
     assert "go on with: holdfast agent run --session s --agent shop:agent" in err
+    assert f"holdfast sessions answer s {question['id']} --yes\n" in err
     assert (world.file("paid.txt"), world.file("looked.txt")) == ([], ["x"])
     assert world.run("sessions", "answer", "s", question["id"], "--yes")[0] == 0
     status, out, err = world.run("agent", "run", "--agent", "shop:agent", "--session", "s")

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from sessions_kit import Crash, code_of, killed
 
-from holdfast import tool
+from holdfast import Runtime, tool
+from holdfast.events import SuppressedError
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError, OutcomeUnknownError
 from holdfast.sessions import Answer, DeviceCode, Question, Session, answer, pending
 from holdfast.sessions.log import QuestionRaised, TurnStarted, new_entry
 from holdfast.sessions.questions.remedies import remedy_for
 from holdfast.stores import Commit, MemoryStore, SqliteStore
-from holdfast.testing import run
+from holdfast.testing import Capture, run
 
 SECRET = "correct-horse-7"
 
@@ -41,6 +42,13 @@ class Person:
         if isinstance(given, Exception):
             raise given
         return given if isinstance(given, Answer) else Answer(given)
+
+
+def returning(value: Any) -> Any:
+    async def ask(self: Any, question: Question) -> Any:
+        return value
+
+    return ask
 
 
 async def entries_of(store: Any, type_: str, session: str = "s") -> list[bytes]:
@@ -222,6 +230,41 @@ def test_FU7_headless_the_error_names_the_command_that_answers(ask, command) -> 
                 await ask(session)
         id_ = raised.value.fault.context["interaction_id"]
         assert str(raised.value).endswith(f"; answer it with: {command.format(id=id_)}")
+
+    run(main())
+
+
+def test_headless_the_command_names_the_store_and_the_other_open_questions(tmp_path: Any) -> None:
+    """The line is copied as it is, so it must find the store. Who answers one question learns of the others."""
+
+    async def main() -> None:
+        path = tmp_path / "work.db"
+        async with SqliteStore(path) as store:
+            first = await halted(store, lambda s: s.approve("Deploy?"))
+            with pytest.raises(HoldfastError) as raised:
+                async with Session.open("s", store=store) as session:
+                    await session.ask("Name?")
+        second = raised.value.fault.context["interaction_id"]
+        assert str(raised.value).endswith(
+            f"answer it with: holdfast sessions answer s {second} TEXT --store sqlite:{path}. 1 more question is open: "
+            f"holdfast sessions answer s {first} --yes --store sqlite:{path}"
+        )
+        assert raised.value.fault.context["open"] == [first, second]
+
+    run(main())
+
+
+def test_headless_with_many_open_questions_the_error_says_how_many_more_there_are() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        for number in range(6):
+            await halted(store, lambda s, number=number: s.ask(f"Name {number}?"))
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=store) as session:
+                await session.ask("Name?")
+        assert "6 more questions are open" in str(raised.value)
+        assert str(raised.value).endswith("; all of them: holdfast sessions show s")
+        assert str(raised.value).count("holdfast sessions answer") == 4
 
     run(main())
 
@@ -495,6 +538,72 @@ def test_who_fails_to_ask_leaves_it_to_the_others() -> None:
             assert await session.ask("Name?") == "Ada"
 
     run(main())
+
+
+def test_an_interactor_that_fails_is_reported_with_its_name_and_the_question(caplog: Any) -> None:
+    """Otherwise nobody would know that one of the windows has shown nothing."""
+
+    async def main() -> None:
+        runtime, broken = Runtime(), Person(KeyError("tool"), name="slack")
+        heard = Capture()
+        runtime.on(heard)
+        people = [broken, Person("Ada", after=5)]
+        async with Session.open("s", store=MemoryStore(), interactors=people, runtime=runtime) as session:
+            assert await session.ask("Name?") == "Ada"
+        (event,) = [event for event in heard.events if isinstance(event, SuppressedError)]
+        assert f"interactor slack failed with KeyError at question {broken.shown[0].id} of session s" in event.reason
+        assert f"interactor slack failed with KeyError at question {broken.shown[0].id} of session s" in caplog.text
+
+    run(main())
+
+
+def test_of_several_interactors_that_fail_the_last_error_is_raised_and_the_others_are_reported() -> None:
+    async def main() -> None:
+        runtime, heard = Runtime(), Capture()
+        runtime.on(heard)
+        people = [Person(KeyError("tool"), name="slack"), Person(RuntimeError("gone"), name="web")]
+        with pytest.raises(RuntimeError, match="gone") as raised:
+            async with Session.open("s", store=MemoryStore(), interactors=people, runtime=runtime) as session:
+                await session.ask("Name?")
+        (note,) = raised.value.__notes__
+        assert "interactor web" in note
+        (event,) = [event for event in heard.events if isinstance(event, SuppressedError)]
+        assert "interactor slack" in event.reason
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("ask", "got"),
+    [
+        (lambda self, question: Answer(value=True), "an Answer from a function that is not async"),
+        (lambda self, question: True, "a bool from a function that is not async"),
+        (returning(True), "a bool"),
+        (returning(SECRET), "a str"),
+        (returning(None), "None"),
+    ],
+)
+def test_an_interactor_that_returns_no_answer_learns_what_to_return(ask: Any, got: str) -> None:
+    clerk = type("Clerk", (), {"ask": ask})()
+
+    async def main() -> None:
+        with pytest.raises(InvalidError) as raised:
+            async with Session.open("s", store=MemoryStore(), interactors=[clerk]) as session:
+                await session.approve("Deploy?")
+        assert str(raised.value).endswith(f"Clerk.ask: expected an Answer, from an async function, got {got}")
+
+    run(main())
+
+
+def test_the_repr_of_a_question_shows_what_it_is_about() -> None:
+    question = Question(
+        id="q-1", session="s", turn=1, kind="Select", prompt="Where?", choices=("a", "b"), details={"tool": "pay"}
+    )
+    assert repr(question) == (
+        "Question(id='q-1', kind='Select', prompt='Where?', choices=('a', 'b'), details={'tool': 'pay'})"
+    )
+    plain = Question(id="q-1", session="s", turn=1, kind="Approve", prompt="Deploy?", user_code="WDJB")
+    assert repr(plain) == "Question(id='q-1', kind='Approve', prompt='Deploy?')"
 
 
 def test_where_everybody_fails_the_failure_shows_and_the_question_stays() -> None:

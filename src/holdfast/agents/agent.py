@@ -235,7 +235,7 @@ class Agent:
         self, run: str, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
     ) -> tuple[Loop, AgentReply]:
         history = remembered(session, self.name, run) if remembers else []
-        once = InSession(session, run, shown_result)
+        once = InSession(session, run, shown_result, self._setup.runtime)
         loop = Loop(self._setup, prompt, once, history=history, session=session, feed=feed)
         reply = await loop.run()
         if remembers:

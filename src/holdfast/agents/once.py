@@ -6,15 +6,18 @@ it happened, the model is told so, unless the tool's `verify` or a person knows.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
+from holdfast.agents.approval import propose
 from holdfast.agents.tool_calls import CallResult
-from holdfast.faults import OutcomeUnknownError
+from holdfast.faults import AbortedError, HoldfastError, OutcomeUnknownError
 from holdfast.providers.messages import Reply
 from holdfast.runtime.secrets import process_redactor
+from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.tool import ToolContract, declare
 from holdfast.sessions.steps import Identity, step_name
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast.providers.messages import ToolCall
+    from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool
 
@@ -54,6 +58,8 @@ RequestEnd: TypeAlias = Answered | Overflowed | Misread
 
 _MARK = "holdfast.call"
 """Tells a stored result from one that `verify` or a person gave."""
+_UNANSWERED = frozenset({"SESS_NO_INTERACTOR", "SESS_INTERACTION_MISMATCH"})
+"""Codes of a session that mean that a question has no answer."""
 _HAPPENED, _NOT_HAPPENED, _UNKNOWN = "It happened", "It did not happen", "I do not know"
 
 
@@ -99,8 +105,9 @@ class InMemory:
 class InSession:
     """Makes each request and each call a step of the session. Its key is the run's key and its place, so it stays small."""
 
-    def __init__(self, session: Session, run: str, show: Callable[[Tool, Any], str]) -> None:
+    def __init__(self, session: Session, run: str, show: Callable[[Tool, Any], str], runtime: Runtime) -> None:
         self._session = session
+        self._runtime = runtime
         self._run = run
         self._show = show
         """Returns a tool's result as the text that the model gets."""
@@ -140,7 +147,7 @@ class InSession:
                 end = f"/{step_name(Identity('', '', key), 1)}"
                 doubts = [doubt for doubt in self._session.unknown if doubt == error.key or doubt.endswith(end)]
                 if not await self._is_settled(doubts[0] if doubts else "", call):
-                    return _restored(await in_doubt.step(_kept, _stored(_unknown(error))))
+                    return _restored(await in_doubt.step(_kept, _stored(_unknown(error, call.name))))
         return _restored(stored, str if tool is None else partial(self._show, tool))
 
     async def _is_settled(self, key: str, call: ToolCall) -> bool:
@@ -148,16 +155,41 @@ class InSession:
         session = self._session
         if not session.is_attended or not key:
             return False
-        shown = process_redactor().text(msgspec.json.encode(call.arguments).decode())
+        proposal = propose(call.name, call.arguments, key, process_redactor())
+        shown = proposal.details["arguments"]
         prompt = f"{call.name}({shown[:300]}) was started and its end is not known. Did it happen?"
-        choice = await session.select(prompt, (_HAPPENED, _NOT_HAPPENED, _UNKNOWN))
+        try:
+            choice = await session.select(prompt, (_HAPPENED, _NOT_HAPPENED, _UNKNOWN), details=proposal.details)
+            result = None
+            if choice == _HAPPENED:
+                prompt = f"What was the result of {call.name}? Leave it empty if it has none"
+                result = await session.ask(prompt, details=proposal.details) or None
+        except Exception as error:
+            if not _is_unanswered(error):
+                raise
+            self._report(error, call)
+            return False
         if choice == _UNKNOWN:
             return False
-        result = None
-        if choice == _HAPPENED:
-            result = await session.ask(f"What was the result of {call.name}? Leave it empty if it has none") or None
         await session.resolve(key, happened=choice == _HAPPENED, result=result)
         return True
+
+    def _report(self, error: Exception, call: ToolCall) -> None:
+        """Report why nobody has said what became of a call. A no is an answer, and needs no report."""
+        if isinstance(error, HoldfastError) and error.fault.code == "TOOL_APPROVAL_DENIED":
+            return
+        why = "; ".join(getattr(error, "__notes__", ())) or type(error).__name__
+        reason = f"the outcome of {call.name} stays unknown: {why}"
+        fault = suppressed(error, reason, runtime=self._runtime)
+        logging.getLogger("holdfast").error("%s: %s", reason, process_redactor().text(fault.message))
+
+
+def _is_unanswered(error: Exception) -> bool:
+    """Whether an error means that nobody answered: not that the turn was cancelled, and not that the session failed."""
+    if isinstance(error, AbortedError):
+        return False
+    code = error.fault.code if isinstance(error, HoldfastError) else ""
+    return not code.startswith("SESS_") or code in _UNANSWERED
 
 
 def _as_step(call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]) -> Callable[..., Any]:
@@ -211,6 +243,8 @@ def _restored(stored: Any, show: Callable[[Any], str] = str) -> CallResult:
     return CallResult(content=show(stored))
 
 
-def _unknown(error: OutcomeUnknownError) -> CallResult:
-    shown = error.fault.for_model(redactor=process_redactor())
-    return CallResult(content=msgspec.json.encode(shown).decode(), is_error=True, fault=error.fault)
+def _unknown(error: OutcomeUnknownError, tool: str) -> CallResult:
+    # The error of a step names the step, which the model does not know.
+    fault = msgspec.structs.replace(error.fault, context={**error.fault.context, "tool": tool})
+    shown = fault.for_model(redactor=process_redactor())
+    return CallResult(content=msgspec.json.encode(shown).decode(), is_error=True, fault=fault)

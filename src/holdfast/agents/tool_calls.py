@@ -187,6 +187,7 @@ class _Reply:
                 _look_at(tasks)
             else:
                 await wait_to_end(_stop(tasks))
+        _raise_for_all(tasks)
         return [task.result() for task in tasks]
 
     def cancel(self, id_: str) -> bool:
@@ -370,6 +371,14 @@ async def _stop(tasks: Sequence[asyncio.Task[CallResult]]) -> None:
     if running:
         await asyncio.wait(running)
     _look_at(tasks)
+
+
+def _raise_for_all(tasks: Sequence[asyncio.Task[CallResult]]) -> None:
+    """If the first error is that nobody could be asked, raise the one that names all open questions."""
+    errors = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+    unasked = [each for each in errors if isinstance(each, HoldfastError) and each.fault.code == "SESS_NO_INTERACTOR"]
+    if unasked and unasked[0] is errors[0] and not any(task.cancelled() for task in tasks):
+        raise max(unasked, key=lambda each: len(each.fault.context.get("open", ())))
 
 
 def _look_at(tasks: Sequence[asyncio.Task[CallResult]]) -> None:

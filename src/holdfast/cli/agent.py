@@ -37,12 +37,14 @@ from holdfast.agents import (
 from holdfast.cli.exits import Exit
 from holdfast.cli.live import live
 from holdfast.cli.output import counted, fail, narrate, show_json
+from holdfast.cli.session_history import command
 from holdfast.cli.store import time_of
 from holdfast.faults import AbortedError, HoldfastError, InvalidError
 from holdfast.options import suggestion
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import Session, TerminalInteractor
 from holdfast.sessions.manifest import decode_manifest
+from holdfast.sessions.questions.question import answer_word
 from holdfast.stores import open_store
 from holdfast.tools import bash, edit_file, read_file, search
 
@@ -258,7 +260,7 @@ class _Run:
             questions = [{"id": each.id, "kind": each.kind, "prompt": each.prompt} for each in pending]
             shown = {"schema": "holdfast.agent-run/1", "ok": False, "provider": self._provider, "session": self._id}
             show_json(shown | {"fault": fault.for_audit()["fault"], "pending": questions})
-        hints = [f"holdfast sessions answer {self._id} {each.id} …" for each in pending]
+        hints = [command(self._flags.store, "answer", self._id, each.id, answer_word(each.kind)) for each in pending]
         if not isinstance(error, AbortedError):
             hints.append(f"go on with: {self._flags.again(self._id)}")
         fail(f"{fault.code}  {fault.message}", *hints, *_spent(fault), f"holdfast explain {fault.code}")

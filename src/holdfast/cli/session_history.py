@@ -17,6 +17,7 @@ from holdfast.cli.store import time_of
 from holdfast.sessions import machine
 from holdfast.sessions.admin import find, make_resumable, overview
 from holdfast.sessions.history import history_of
+from holdfast.sessions.questions.question import answer_word
 from holdfast.stores import SessionState
 
 if TYPE_CHECKING:
@@ -117,9 +118,8 @@ def _open(seen: Overview, history: History, url: str | None) -> list[Action]:
         what = f"Find out whether {call} happened. If it did, with its result; if not, it runs again:"
         actions.append(Action(what, (happened, did_not)))
     for question in seen.questions:
-        words = ("--yes",) if question.kind in ("Approve", "Confirm") else ("TEXT",)
         what = f"Answer: {question.prompt}"
-        actions.append(Action(what, (command(url, "answer", session, question.id, *words),)))
+        actions.append(Action(what, (command(url, "answer", session, question.id, answer_word(question.kind)),)))
     return actions
 
 

@@ -591,9 +591,13 @@ class Session:
         """
         return await self._questions.notify(Notice(session=self.id, text=text, fault=fault))
 
-    async def ask(self, prompt: str, *, expires: float | None = None) -> str:
-        """Ask for a text: `name = await session.ask("Which branch?")`. A no raises TOOL_APPROVAL_DENIED."""
-        return str(await self._questions.value(await self._turns.steps(), "Ask", {"prompt": prompt}, expires))
+    async def ask(self, prompt: str, *, details: dict[str, Any] | None = None, expires: float | None = None) -> str:
+        """Ask for a text: `name = await session.ask("Which branch?")`. A no raises TOOL_APPROVAL_DENIED.
+
+        `details` are for the interactors to show, as in `approval`.
+        """
+        payload = {"prompt": prompt, **_details(details, "session.ask")}
+        return str(await self._questions.value(await self._turns.steps(), "Ask", payload, expires))
 
     async def approve(self, prompt: str, *, expires: float | None = None) -> bool:
         """Ask for permission; return whether it was given: `if await session.approve("Deploy?", expires=3600)`."""
@@ -621,16 +625,21 @@ class Session:
         """Ask whether a fact is true: `if await session.confirm("Is the site up?")`."""
         return await self._questions.is_yes(await self._turns.steps(), "Confirm", {"prompt": prompt}, expires)
 
-    async def select(self, prompt: str, choices: Sequence[str], *, expires: float | None = None) -> str:
+    async def select(
+        self,
+        prompt: str,
+        choices: Sequence[str],
+        *,
+        details: dict[str, Any] | None = None,
+        expires: float | None = None,
+    ) -> str:
         """Ask for one of several choices: `await session.select("Where?", ["staging", "production"])`.
 
-        A no raises TOOL_APPROVAL_DENIED; an empty list of choices raises SESS_INTERACTION_MISMATCH.
+        `details` are for the interactors to show, as in `approval`. A no raises TOOL_APPROVAL_DENIED; an empty list of choices raises
+        SESS_INTERACTION_MISMATCH.
         """
-        return str(
-            await self._questions.value(
-                await self._turns.steps(), "Select", {"prompt": prompt, "choices": list(choices)}, expires
-            )
-        )
+        payload = {"prompt": prompt, "choices": list(choices), **_details(details, "session.select")}
+        return str(await self._questions.value(await self._turns.steps(), "Select", payload, expires))
 
     async def authenticate(
         self, prompt: str, *, url: str = "", user_code: str = "", expires: float | None = None
@@ -845,6 +854,11 @@ def _check_options(mode: str, on_drift: str, on_crash: str, lease: float, *, thr
     options.one_of("session.mode", mode, ("ask", "allowlist", "yolo"))
     options.seconds("session.lease", lease)
     options.flag("session.threads", threads)
+
+
+def _details(given: dict[str, Any] | None, where: str) -> dict[str, Any]:
+    """Return the part of a question's payload with its details. Without details there is none: the payload identifies the question."""
+    return {} if given is None else {"details": codec.plain(given, where)}
 
 
 def _allowed(mode: str, given: Iterable[Any] | None) -> tuple[str, ...] | None:

@@ -10,20 +10,24 @@ is shown at a time, in order. An answer through the log may come before its ques
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 import secrets
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import options
-from holdfast.faults import AbortedError, Fault, HoldfastError
+from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import default_runtime
-from holdfast.runtime.suppress import suppress
+from holdfast.runtime.secrets import process_redactor
+from holdfast.runtime.suppress import suppress, suppressed
 from holdfast.sessions.journal import audit
 from holdfast.sessions.log import Answered, QuestionRaised
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.question import (
     KINDS,
     Answer,
+    answer_word,
     automatic_answer,
     checked,
     is_secret,
@@ -31,9 +35,10 @@ from holdfast.sessions.questions.question import (
     question_hash,
     question_of,
 )
+from holdfast.stores.address import cli_option
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.journal import Journal
@@ -48,6 +53,8 @@ _SHOW_S = 10.0
 """How long an interactor may take to show a notice. Nobody answers it, so the work does not wait longer."""
 _LEAVE_S = 1.0
 """How long an interactor may take to end after it was cancelled."""
+_MOST_COMMANDS = 3
+"""How many other open questions an error names."""
 
 
 class Prompt(NamedTuple):
@@ -217,7 +224,7 @@ class QuestionBroker:
             seen(question)
         if not self._interactors and expires is None and question.expires_at is None:
             # The question has no expiry, so the program would wait for ever.
-            raise nobody(question)
+            raise self._nobody(question)
         until = question.expires_at
         if until is None and expires is not None:
             until = self._now() + expires
@@ -262,14 +269,17 @@ class QuestionBroker:
         async with self._prompting:
             prompts: dict[asyncio.Future[tuple[Answered, Any]], Interactor] = {}
             failed: list[Interactor] = []
-            failure: Exception | None = None
+            errors: list[tuple[str, Exception]] = []
             async with _stopped(prompts):
                 while True:
                     self._changed.clear()
                     self._follow_changes(question, prompts, failed)
                     # Nobody is left who could answer, and the question has no expiry.
-                    if not prompts and not patient:
-                        raise failure or nobody(question)
+                    last = None if prompts or patient else errors.pop()[1] if errors else self._nobody(question)
+                    self._report(errors)
+                    errors.clear()
+                    if last is not None:
+                        raise last
                     for prompt in await self._first(prompts):
                         interactor = prompts.pop(prompt)
                         if prompt.cancelled():
@@ -281,7 +291,15 @@ class QuestionBroker:
                             raise error
                         failed.append(interactor)
                         # The others may still answer.
-                        failure = _noted(question, error)
+                        where = _place(interactor, question, error)
+                        error.add_note(where)
+                        errors.append((where, error))
+
+    def _report(self, errors: Iterable[tuple[str, Exception]]) -> None:
+        """Report errors of interactors that are not raised, in the log and as events."""
+        for where, error in errors:
+            fault = suppressed(error, where, runtime=self.runtime)
+            logging.getLogger("holdfast").error("%s: %s", where, process_redactor().text(fault.message))
 
     def _follow_changes(
         self,
@@ -308,10 +326,10 @@ class QuestionBroker:
         return [prompt for prompt in prompts if prompt.done()]
 
     async def _ask_one(self, interactor: Interactor, question: Question) -> tuple[Answered, Any]:
-        given = checked(question, await interactor.ask(question))
+        given = checked(question, await _answer_of(interactor, question))
         if given.outcome == "timeout":
             raise mismatch(question.id, "accepted, rejected or dismissed", "timeout")
-        return await self._store(question, given, str(getattr(interactor, "name", type(interactor).__name__)))
+        return await self._store(question, given, _name(interactor))
 
     async def _store(self, question: Question, given: Answer, by: str) -> tuple[Answered, Any]:
         """Store an answer; return it, or the answer that came first."""
@@ -332,26 +350,71 @@ class QuestionBroker:
             raise HoldfastError(Fault.of("SESS_ALREADY_ANSWERED", context={"interaction_id": question.id}))
         return first, first.value
 
+    def _nobody(self, question: Question) -> HoldfastError:
+        memory, session = self._journal.memory, self._journal.session
+        known = [question_of(session, raised) for raised in memory.pending() if raised.kind in KINDS]
+        return nobody(question, [each for each in known if each.id != question.id], cli_option(self._journal.store))
+
     def _now(self) -> float:
         return (self.runtime or default_runtime()).clock.wall()
 
 
-def nobody(question: Question) -> HoldfastError:
-    """Return SESS_NO_INTERACTOR for a question that nobody can answer now."""
+def nobody(question: Question, others: Sequence[Question] = (), store_option: str = "") -> HoldfastError:
+    """Return SESS_NO_INTERACTOR for a question that nobody can answer now.
+
+    `others` are the other open questions of the session. `store_option` is what a command needs to find the store.
+    """
     if is_secret(question.kind):
         # A store must not hold a password, so no other process can answer.
         how = "only a client of this program can answer it"
     else:
-        value = {"Ask": "TEXT", "Select": "CHOICE"}.get(question.kind, "--yes")
-        how = f"answer it with: holdfast sessions answer {question.session} {question.id} {value}"
+        how = f"answer it with: {_command(question, store_option)}"
+    how += _others(question.session, [each for each in others if not is_secret(each.kind)], store_option)
     message = f"Permission required: {question.prompt} Nobody is attached to answer, and the question is kept; {how}"
-    context = {"session_id": question.session, "interaction_id": question.id, "kind": question.kind}
+    context = {
+        "session_id": question.session,
+        "interaction_id": question.id,
+        "kind": question.kind,
+        "open": [*(each.id for each in others), question.id],
+    }
     return HoldfastError(Fault.of("SESS_NO_INTERACTOR", message, context=context))
 
 
-def _noted(question: Question, error: Exception) -> Exception:
-    error.add_note(f"while question {question.id} of session {question.session} was asked")
-    return error
+def _others(session: str, others: Sequence[Question], store_option: str) -> str:
+    """Return a sentence that says how to answer the other open questions."""
+    if not others:
+        return ""
+    count = "1 more question is" if len(others) == 1 else f"{len(others)} more questions are"
+    commands = "; ".join(_command(each, store_option) for each in others[:_MOST_COMMANDS])
+    rest = f"; all of them: holdfast sessions show {session}{store_option}" if len(others) > _MOST_COMMANDS else ""
+    return f". {count} open: {commands}{rest}"
+
+
+def _command(question: Question, store_option: str) -> str:
+    return f"holdfast sessions answer {question.session} {question.id} {answer_word(question.kind)}{store_option}"
+
+
+def _place(interactor: Interactor, question: Question, error: Exception) -> str:
+    kind = type(error).__name__
+    return f"interactor {_name(interactor)} failed with {kind} at question {question.id} of session {question.session}"
+
+
+def _name(interactor: Interactor) -> str:
+    return str(getattr(interactor, "name", type(interactor).__name__))
+
+
+async def _answer_of(interactor: Interactor, question: Question) -> Answer:
+    """Return what an interactor answers. Raise `InvalidError` if it returns something else."""
+    given: object = interactor.ask(question)
+    is_async = inspect.isawaitable(given)
+    if inspect.isawaitable(given):
+        given = await given
+    if is_async and isinstance(given, Answer):
+        return given
+    # Only the type: the value may be a password.
+    got = "None" if given is None else options.an(type(given).__name__)
+    got += "" if is_async else " from a function that is not async"
+    raise InvalidError.saying(f"{type(interactor).__name__}.ask", "an Answer, from an async function", got)
 
 
 def _check(prompt: Prompt) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "Notice",
     "Outcome",
     "Question",
+    "answer_word",
     "automatic_answer",
     "body_hash",
     "checked",
@@ -64,7 +65,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What exactly is asked about, for a program to show: `tool` and `arguments` for the call of a tool."""
 
     def __repr__(self) -> str:
-        return f"Question(id={self.id!r}, kind={self.kind!r}, prompt={self.prompt!r})"
+        # Not the code of a sign-in: it is not for logs.
+        choices = f", choices={self.choices!r}" if self.choices else ""
+        details = f", details={self.details!r}" if self.details else ""
+        return f"Question(id={self.id!r}, kind={self.kind!r}, prompt={self.prompt!r}{choices}{details})"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -110,7 +114,8 @@ class Interactor(Protocol):
             async def ask(self, question: Question) -> Answer:
                 return Answer(await read_line(question.prompt))
 
-    `ask` is cancelled if somebody else answers first. If it raises, the others are still asked. It may also have a method
+    `ask` is an async function and returns an `Answer` that fits `question.kind`. It is cancelled if somebody else answers first. If it
+    raises, the others are still asked and the error is in the log; if nobody is left, the program gets the error. It may also have a method
     `async def notify(self, notice: Notice) -> None`, which shows what `Session.notify` says.
     """
 
@@ -122,6 +127,11 @@ class Interactor(Protocol):
 def is_secret(kind: str) -> bool:
     """Whether the answer must not be stored."""
     return kind == "Auth.Password"
+
+
+def answer_word(kind: str) -> str:
+    """Return what stands for the answer in `holdfast sessions answer SESSION QUESTION …`."""
+    return {"Ask": "TEXT", "Select": "CHOICE"}.get(kind, "--yes")
 
 
 def question_of(session: str, raised: QuestionRaised, user_code: str = "") -> Question:
