@@ -6,12 +6,15 @@ import asyncio
 from typing import Any
 
 import anthropic
+import msgspec
 import pytest
 from agents_kit import Scripted, World
 
 from holdfast import Budget, BudgetError, Err, Fault, HoldfastError, InvalidError, Policy, tool
 from holdfast.agents import Compacted, Done, FellBack, Retrying, Text, ToolCalled
 from holdfast.agents.conversation import is_valid
+from holdfast.policies.models.prices import LIST_PRICES
+from holdfast.policies.models.usage import Usage
 from holdfast.providers import Assistant, Offers, Reply, ToolCall, ToolResult, User
 from holdfast.sessions.questions.question import Answer
 from holdfast.stores.memory import MemoryStore
@@ -228,18 +231,49 @@ def test_G10_a_subagent_that_failed_is_a_failed_call_with_its_reason_and_partial
 
 
 def test_a_subagent_works_for_its_parent_and_its_spend_counts():
-    child = World("It is 42.")
-    parent = World(Turn(tool="thinker", arguments={"prompt": "the answer?"}), "42.")
-    thinker = child.agent(name="thinker", description="Thinks hard.")
-    agent = parent.agent(thinker)
-    alone = child.run(thinker.run("the answer?"))
-    reply = parent.run(agent.run("go"))
-    tools = parent.sent[0]["tools"]
-    assert tools[0]["name"] == "thinker"
-    assert tools[0]["description"] == "Thinks hard."
-    assert parent.sent[1]["messages"][-1]["content"][0]["content"] == "It is 42."
-    assert reply.usage.total > alone.usage.total
-    assert reply.usd > alone.usd
+    def costing(n: int, **more: Any) -> Reply:
+        return Reply(usage=Usage(input=1000 * n, output=n), model="claude-haiku-4-5", **more)
+
+    calls = (ToolCall(id="1", name="thinker", arguments={"prompt": "the answer?"}),)
+    child, parent = Scripted(costing(100, text="It is 42.")), Scripted(costing(1, calls=calls), costing(10, text="42."))
+    world = World()
+    thinker = world.agent(name="thinker", description="Thinks hard.", model=child)
+    reply = world.run(world.agent(thinker, model=parent).run("go"))
+    (shown,) = parent.requests[0].tools
+    assert (shown.name, shown.description) == ("thinker", "Thinks hard.")
+    assert parent.requests[1].messages[-1].text == "It is 42."
+    assert reply.usage == Usage(input=111_000, output=111)
+    assert reply.usd == pytest.approx(LIST_PRICES.cost("claude-haiku-4-5", reply.usage))
+
+
+def test_a_subagent_that_ended_by_its_own_decision_is_asked_anew_in_the_same_words():
+    child = Scripted("no", "no", "no", '{"n": 3}')
+    again = [Reply(calls=(ToolCall(id=f"{n}", name="counter", arguments={"prompt": "count"}),)) for n in (1, 2)]
+    world, parent = World(), Scripted(*again, "Three.")
+    boss = world.agent(world.agent(name="counter", model=child, output=Count), name="boss", model=parent)
+    assert in_session(world, boss).value.text == "Three."
+    assert parent.requests[-1].messages[-1].text == '{"n":3}'
+    assert len(child.requests) == 4
+
+
+class Count(msgspec.Struct):
+    n: int
+
+
+@pytest.mark.parametrize("ends", ["invalid", "unchanged"])
+def test_a_run_that_its_loop_ended_is_another_run_when_it_is_called_again(ends: str):
+    model = Scripted(*(["no"] * 3 if ends == "invalid" else [OVERFLOW]), '{"n": 3}')
+    world = World()
+    agent = world.agent(model=model, output=Count, compact=lambda messages: messages)
+
+    async def main() -> Any:
+        async with world.session(MemoryStore()) as session:
+            first = await agent.outcome("go", session=session)
+            return first, await agent.run("go", session=session)
+
+    first, second = world.run(main())
+    assert first.fault.code == ("PROVIDER_OUTPUT_INVALID" if ends == "invalid" else "PROVIDER_CONTEXT_OVERFLOW")
+    assert second.data == Count(3)
 
 
 def test_a_subagent_in_a_session_goes_on_where_it_was_and_pays_for_nothing_twice():
@@ -284,24 +318,61 @@ def test_a_subagent_in_a_session_goes_on_where_it_was_and_pays_for_nothing_twice
 # --- budgets ---
 
 
+class Billed(Scripted):
+    """A model that notes what each of its answers cost."""
+
+    def __init__(self, model: Any, bill: list[float]) -> None:
+        super().__init__()
+        self.name, self.offers, self._model, self._bill = model.name, model.offers, model, bill
+
+    async def exchange(self, request: Any) -> Reply:
+        reply: Reply = await self._model.exchange(request)
+        self._bill.append(LIST_PRICES.cost(reply.model, reply.usage) or 0)
+        return reply
+
+
 def test_G18_a_budget_of_money_is_overshot_by_at_most_what_was_in_flight():
     """Four subagents work at the same time inside one budget."""
+    bill: list[float] = []
     child = World(*(Turn(tool="echo", arguments={"text": f"{n}"}) for n in range(30)))
     parent = World(Turn(calls=tuple(Call("worker", {"prompt": f"part {n}"}) for n in range(4))), "Done.")
-    worker = child.agent(echo, name="worker", max_turns=30, no_progress=None)
+    worker = child.agent(echo, name="worker", max_turns=30, no_progress=None, model=Billed(child.model(), bill))
 
     async def main() -> Any:
         with Budget(usd=0.005, runtime=parent.runtime) as budget:
-            ended = await parent.agent(worker).outcome("go")
+            ended = await parent.agent(worker, model=Billed(parent.model(), bill)).outcome("go")
             return ended, budget.spend()
 
     ended, spend = parent.run(main())
     assert isinstance(ended, Err)
     assert isinstance(ended.error, BudgetError)
-    requests = child.received + parent.received
-    most = spend.usd / requests * 3
-    assert 0.005 <= spend.usd < 0.005 + 4 * most
+    assert spend.usd == pytest.approx(sum(bill))
+    assert len(bill) == child.received + parent.received
+    # Each of the last four may have begun before the others were charged.
+    assert sum(bill[:-4]) < 0.005 <= spend.usd
     assert ended.fault.partial.payload["messages"]
+
+
+@pytest.mark.parametrize("limits", [{"tokens": 150_000}, {"usd": 0.15}])
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_G18_a_budget_holds_for_a_model_of_the_application_s_own(limits: Any, is_streamed: bool):
+    usage = Usage(input=100_000, output=100)
+    calls = [(ToolCall(id=f"{n}", name="echo", arguments={"text": f"{n}"}),) for n in range(9)]
+    model = Scripted(*(Reply(calls=one, usage=usage, model="claude-haiku-4-5") for one in calls))
+    model.name = "own/claude-haiku-4-5"
+    world = World()
+
+    async def main() -> Any:
+        with Budget(**limits, runtime=world.runtime) as budget:
+            agent = world.agent(echo, model=model)
+            with pytest.raises(BudgetError):
+                await (_stream(agent) if is_streamed else agent.run("go"))
+            return budget.spend()
+
+    spend = world.run(main())
+    assert len(model.requests) == 2
+    assert (spend.tokens, spend.turns) == (200_200, 2)
+    assert spend.usd == pytest.approx(2 * LIST_PRICES.cost("claude-haiku-4-5", usage))
 
 
 # --- people who help ---

@@ -218,13 +218,7 @@ class Agent:
         self, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
     ) -> tuple[Loop, AgentReply]:
         async def work(run: str) -> tuple[Loop, AgentReply] | HoldfastError:
-            try:
-                return await self._once(run, prompt, session, feed, remembers=remembers)
-            except HoldfastError as error:
-                if not _is_decided(error):
-                    raise
-                # Returned, so that the next call in this program is another run.
-                return error
+            return await self._once(run, prompt, session, feed, remembers=remembers)
 
         ended = await session.numbered(f"agent {self.name}", prompt, work)
         if isinstance(ended, HoldfastError):
@@ -233,11 +227,17 @@ class Agent:
 
     async def _once(
         self, run: str, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
-    ) -> tuple[Loop, AgentReply]:
+    ) -> tuple[Loop, AgentReply] | HoldfastError:
         history = remembered(session, self.name, run) if remembers else []
         once = InSession(session, run, shown_result, self._setup.runtime)
         loop = Loop(self._setup, prompt, once, history=history, session=session, feed=feed)
-        reply = await loop.run()
+        try:
+            reply = await loop.run()
+        except HoldfastError as error:
+            if not loop.is_decided:
+                raise
+            # Returned, so that the next call in this program is another run.
+            return error
         if remembers:
             added = loop.messages if loop.is_shortened else loop.messages[len(history) :]
             remember(session, self.name, run, added, anew=loop.is_shortened)
@@ -262,11 +262,6 @@ def _bounds(turns: int, calls: int | None, same_failure: int, no_progress: int |
     return Bounds(
         max_turns=turns, max_tool_calls=calls, same_failure=same_failure, no_progress=no_progress, reasks=reasks
     )
-
-
-def _is_decided(error: Exception) -> bool:
-    """Whether a run ended by a decision of its loop. It would end in the same way if it were continued."""
-    return isinstance(error, HoldfastError) and error.fault.code in ("TASK_LOOP_BOUND", "TASK_HALTED")
 
 
 def _check_prompt(prompt: Any) -> None:

@@ -6,7 +6,8 @@ conversation keeps this. Nothing here does I/O.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+import re
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -15,7 +16,9 @@ from holdfast.providers.messages import Assistant, Message, ToolResult, User
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Messages", "Shortened", "is_valid", "shorten", "size", "summary_prompt", "with_summary"]
+    from holdfast.providers.messages import Reply, ToolCall
+
+__all__ = ["Messages", "Shortened", "is_valid", "shorten", "size", "summary_prompt", "with_own_ids", "with_summary"]
 
 Messages: TypeAlias = tuple[Message, ...]
 
@@ -25,6 +28,10 @@ _LONGEST_RESULT = 2_000
 """Characters that stay of a tool's result if leaving messages out is not enough."""
 _LONGEST_SUMMARISED = 4_000
 """Characters of one message that the model gets to summarise."""
+
+
+_NOT_IN_AN_ID = re.compile(r"[^a-zA-Z0-9_-]")
+"""What Anthropic does not accept in the id of a call. Servers that speak OpenAI's protocol send ids such as `functions.look:0`."""
 
 
 class Shortened(msgspec.Struct, frozen=True):
@@ -47,6 +54,34 @@ def is_valid(messages: Sequence[Message]) -> bool:
         elif isinstance(message, Assistant):
             waiting = [call.id for call in message.calls]
     return not waiting
+
+
+def with_own_ids(reply: Reply, messages: Sequence[Message]) -> Reply:
+    """Return the reply with call ids that every provider accepts, each one once in the conversation that it continues.
+
+    Ids that are valid and new stay as they are. The same reply after the same messages always gets the same ids.
+    """
+    taken = {call.id for message in messages if isinstance(message, Assistant) for call in message.calls}
+    calls = []
+    for call in reply.calls:
+        wanted = _NOT_IN_AN_ID.sub("_", call.id) or "call"
+        own, number = wanted, 1
+        while own in taken:
+            number += 1
+            own = f"{wanted}_{number}"
+        taken.add(own)
+        calls.append(call if own == call.id else msgspec.structs.replace(call, id=own))
+    if all(one is other for one, other in zip(calls, reply.calls, strict=True)):
+        return reply
+    return msgspec.structs.replace(reply, calls=tuple(calls), blocks=_with_ids(reply.blocks, calls))
+
+
+def _with_ids(blocks: Sequence[dict[str, Any]], calls: Sequence[ToolCall]) -> tuple[dict[str, Any], ...]:
+    """Return a provider's own form of an answer, with the ids of these calls."""
+    ids = iter(call.id for call in calls)
+    return tuple(
+        {**block, "id": next(ids, block.get("id"))} if block.get("type") == "tool_use" else block for block in blocks
+    )
 
 
 def size(messages: Sequence[Message]) -> int:

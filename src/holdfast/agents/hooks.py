@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.agents.parts import AgentPart
 
-__all__ = ["Hooks", "hooks_of"]
+__all__ = ["Hooks", "guards_of", "hooks_of"]
 
 
 class Hooks(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,15 +28,16 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
 
         agent = Agent("reader", model, tools, hooks=Hooks(guard=only_reads))
 
-    A transform or guard that raises ends the run with its error. An observer that raises is ignored, and reported once.
+    Guards and observers get copies: what they change in them changes nothing. A transform or guard that raises ends the run with its error. An observer that raises is ignored, and reported once.
     """
 
     transform: Callable[[Request], Request | Awaitable[Request]] | None = None
     """Gets each request before it is sent, and returns the one that is sent."""
     observer: Callable[[Any], object] | None = None
     """Gets each part of the run, as `Agent.stream` yields it."""
-    guard: Callable[[ToolCall], str | Awaitable[str | None] | None] | None = None
-    """Gets each tool call before it is run. A text denies it: the model gets the text, and may do something else."""
+    guard: Callable[[ToolCall], str | bool | Awaitable[str | bool | None] | None] | None = None
+    """Gets each tool call before it is run. None or True allows it. A text denies it: the model gets the text, and may do something else.
+    Anything else raises `InvalidError`, and the call is not run."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -50,6 +53,27 @@ def hooks_of(given: Hooks | Iterable[Hooks] | None) -> tuple[Hooks, ...]:
         if not isinstance(one, Hooks):
             raise InvalidError.at("agent.hooks", "Hooks(transform=…, observer=…, guard=…), or several", one)
     return hooks
+
+
+def guards_of(hooks: Iterable[Hooks]) -> list[Callable[[ToolCall], Awaitable[str | None]]]:
+    """Return the guards as functions that return why a call is denied, or None."""
+    return [_checked(one.guard) for one in hooks if one.guard is not None]
+
+
+def _checked(guard: Callable[[ToolCall], Any]) -> Callable[[ToolCall], Awaitable[str | None]]:
+    async def verdict(call: ToolCall) -> str | None:
+        # A copy: a person may have approved exactly these arguments.
+        given = guard(copy.deepcopy(call))
+        if inspect.isawaitable(given):
+            given = await given
+        if given is None or given is True:
+            return None
+        if isinstance(given, str) and given.strip():
+            return given
+        expected = "a function that returns None or True to allow a call, or a text that says why it is denied"
+        raise InvalidError.at("hooks.guard", expected, given)
+
+    return verdict
 
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ Invariant: every request that is sent has a result for each tool call, in order.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 import msgspec
 
 from holdfast import options
-from holdfast.agents.conversation import is_valid, shorten, summary_prompt, with_summary
+from holdfast.agents.conversation import is_valid, shorten, summary_prompt, with_own_ids, with_summary
 from holdfast.agents.decide import (
     AskAgain,
     Bounds,
@@ -32,7 +33,7 @@ from holdfast.agents.decide import (
     before_request,
     unusable,
 )
-from holdfast.agents.hooks import Hooks
+from holdfast.agents.hooks import Hooks, guards_of
 from holdfast.agents.kind import AnyAgent
 from holdfast.agents.models import listed_names
 from holdfast.agents.once import Answered, Misread, Once, Overflowed, RequestEnd
@@ -47,6 +48,7 @@ from holdfast.policies.models.capabilities import Needs, able
 from holdfast.providers.messages import Message, Reply, Request, ToolResult, ToolSpec, User
 from holdfast.providers.model import Model
 from holdfast.runtime.ambient import AMBIENT, in_force
+from holdfast.runtime.budget import Budget
 from holdfast.runtime.fault_of import leave_fault
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.secrets import process_redactor
@@ -58,7 +60,6 @@ if TYPE_CHECKING:
     from holdfast.agents.feed import Feed
     from holdfast.agents.parts import AgentPart
     from holdfast.providers.messages import ToolCall
-    from holdfast.runtime.budget import Budget
     from holdfast.sessions.session import Session
 
 __all__ = ["Compact", "Loop", "Setup"]
@@ -123,13 +124,15 @@ class Loop:
         self._is_watched = feed is not None or any(hooks.observer is not None for hooks in setup.hooks)
         self._prompt = User(text=prompt)
         self.messages: list[Message] = [*history, self._prompt]
+        self.is_decided = False
+        """Whether the run ended by a decision of its own. It would end in the same way if it were continued."""
         self.is_shortened = False
         """Whether the conversation is not what it was, with messages added, but was made shorter."""
         self._record = Record()
         self._model = setup.model
         self._calls = ToolCalls(
             setup.toolbox,
-            guards=[hooks.guard for hooks in setup.hooks if hooks.guard is not None],
+            guards=guards_of(setup.hooks),
             concurrency=setup.concurrency,
             execute=self._execute,
         )
@@ -163,6 +166,7 @@ class Loop:
                     self.messages.append(User(text=text))
                 case End(fault=fault):
                     self._close_calls()
+                    self.is_decided = True
                     raise HoldfastError(fault)
 
     def _answer(self, finish: Finish) -> AgentReply:
@@ -218,7 +222,7 @@ class Loop:
         request = await self._compose()
         budget = _open_budget(self._model)
         try:
-            reply = await self._send(request)
+            reply = with_own_ids(await self._charged(request, budget), self.messages)
         except Exception as error:
             fault = self._setup.runtime.fault_of(error)
             if fault.code in _OVERFLOWS and self._can_shorten():
@@ -255,6 +259,17 @@ class Loop:
                 if not isinstance(request, Request):
                     raise InvalidError.at("hooks.transform", "a function that returns a Request", request)
         return request
+
+    async def _charged(self, request: Request, budget: Budget | None) -> Reply:
+        """Send a request. What a model of the application's own reports is charged here: no recovery does it."""
+        if budget is None:
+            return await self._send(request)
+        with Budget(runtime=self._setup.runtime) as own:
+            reply = await self._send(request)
+        if own.spend().attempts == 0:
+            budget.attempt_begun(again=False)
+            budget.attempt_ended(reply, again=False)
+        return reply
 
     async def _send(self, request: Request) -> Reply:
         feed, model = self._feed, self._model
@@ -310,7 +325,8 @@ class Loop:
         record = self._record
         if self._is_watched:
             for call in decision.calls:
-                await self._emit(ToolCalled(id=call.id, name=call.name, arguments=call.arguments))
+                # A copy: the arguments of a call that is to be run must stay as they are approved.
+                await self._emit(ToolCalled(id=call.id, name=call.name, arguments=copy.deepcopy(call.arguments)))
         run = [call for place, call in enumerate(decision.calls) if place not in decision.blocked]
         record.tool_calls += len(run)
         ran = iter(
@@ -395,6 +411,7 @@ class Loop:
                 messages = with_summary(shortened, summary) if summary else messages
         if list(messages) == self.messages:
             # The identical request would fail in the identical way.
+            self.is_decided = True
             raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW", "compact returned the conversation unchanged"))
         self.messages = list(messages)
         self.is_shortened = True
