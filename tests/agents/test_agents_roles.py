@@ -25,6 +25,7 @@ from holdfast.agents import AgentReply, Done, FellBack, FunctionAgent, Retrying,
 from holdfast.events import AgentFallback, CircuitState, Failed, Recovered, UserNotified
 from holdfast.faults import AbortedError, Fault, HoldfastError
 from holdfast.sessions import Session
+from holdfast.sinks.live import LiveLine, LiveWord, watch_live
 from holdfast.stores import MemoryStore
 
 ONCE = Tries(attempts=1)
@@ -58,7 +59,7 @@ def test_S1_19_retries_first_then_the_understudies_with_an_event_for_each():
     assert world.clock.monotonic() == pytest.approx(3)
     assert [(event.from_, event.to) for event in world.events.of(AgentFallback)] == [
         ("builder", "builder-simple"),
-        ("builder", "manual-mode"),
+        ("builder-simple", "manual-mode"),
     ]
     assert world.counted("builder", "builder-simple", "manual-mode") == [1, 1, 0]
     assert [event.via for event in world.events.of(Recovered) if event.operation == "agent:builder"] == ["manual-mode"]
@@ -410,7 +411,7 @@ def test_a_stream_has_the_parts_of_whoever_answers_with_what_happened_between():
     ]
     assert [(part.from_, part.to, part.fault.code) for part in parts[2:4]] == [
         ("builder", "simple", "CONN_RESET"),
-        ("builder", "manual", "CONN_RESET"),
+        ("simple", "manual", "CONN_RESET"),
     ]
     assert parts[-1].reply.agent == "manual"
 
@@ -535,3 +536,29 @@ def test_an_outcome_says_who_answered_and_what_was_tried():
 def test_wrong_options_say_what_is_wrong(make, says):
     with pytest.raises(InvalidError, match=says):
         make(FunctionAgent("a", str))
+
+
+def test_a_fallback_names_the_agent_that_failed_and_its_failure_and_not_the_role():
+    world = World()
+    claude = Scripted("guide-claude", HoldfastError(Fault.of("PROVIDER_OVERLOADED")))
+    gpt = Scripted("guide-gpt", HoldfastError(Fault.of("AUTH_FAILED")))
+    by_hand = Scripted("by-hand", "ok")
+    agents = [claude.agent, gpt.agent, by_hand.agent]
+    role = Role("guide", agents[0], understudies=agents[1:], retry=ONCE, runtime=world.runtime)
+    lines: list[LiveLine] = []
+    with watch_live(lines.append, world.runtime):
+        parts = world.run(parts_of(role))
+    assert [(part.from_, part.fault.code, part.to) for part in parts if isinstance(part, FellBack)] == [
+        ("guide-claude", "PROVIDER_OVERLOADED", "guide-gpt"),
+        ("guide-gpt", "AUTH_FAILED", "by-hand"),
+    ]
+    assert [(line.text, line.code) for line in lines if line.state == LiveWord.FALLBACK] == [
+        ("fallback guide-claude → guide-gpt", "PROVIDER_OVERLOADED"),
+        ("fallback guide-gpt → by-hand", "AUTH_FAILED"),
+    ]
+
+
+def test_one_agent_is_not_a_list_of_understudies():
+    with pytest.raises(InvalidError) as caught:
+        Role("guide", Scripted("a", "ok").agent, understudies=Scripted("b", "ok").agent)
+    assert "role.understudies: expected a list of agents" in str(caught.value)

@@ -269,6 +269,30 @@ def test_G19_a_program_that_goes_silent_is_dead_with_its_whole_tree_and_its_word
     assert (error.fault.maybe_executed, error.fault.retryable) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("lines", "text", "calls"),
+    [
+        ([], "", 0),
+        ([said("I look.")], "I look.", 0),
+        ([said("I look."), called(command="ls")], "I look.", 1),
+        ([said("I look."), called(command="ls"), said("It bui")], "I look.\nIt bui", 1),
+    ],
+)
+def test_what_is_kept_of_a_cut_run_has_all_text_under_the_names_of_agent(program: Program, lines, text, calls):
+    error = failure(program.script([init(), *lines, ["hang"]], idle=0.6, resume=None, policy=NOW.replace(attempts=1)))
+    assert error.fault.partial is not None
+    assert (error.fault.partial.payload["text"], error.fault.partial.payload["tool_calls"]) == (text, calls)
+
+
+def test_an_overload_after_a_tool_call_says_why_the_program_is_not_started_again(program: Program):
+    failed = line(type="error", message="Overloaded", status=529)
+    call = line(type="tool-call", id="1", name="pay", arguments={})
+    error = failure(program.script([call, failed], form="plain", policy=NOW))
+    assert (error.fault.code, error.fault.retryable) == ("PROVIDER_OVERLOADED", False)
+    assert "it is not started again: it made 1 tool call, and its conversation cannot be resumed" in str(error)
+    assert len(program.starts) == 1
+
+
 def test_S4_18_the_idle_limit_is_a_stream_timeout_in_the_response_view(program: Program):
     agent = program.script([init(), ["hang"]], idle=0.4, resume=None, policy=NOW.replace(attempts=1))
     error = failure(agent)

@@ -81,10 +81,13 @@ def command_fault(
     # A program that was never started has done nothing, whatever the failure is.
     was_started = stopped is None or finished is not None
     maybe_executed = was_started and worked
+    may_help = _is_retried(fault, stopped)
+    is_held_back = may_help and maybe_executed and not resumes
     return msgspec.structs.replace(
         fault,
+        message=f"{fault.message}{_why_not_again(report)}" if is_held_back else fault.message,
         maybe_executed=maybe_executed,
-        retryable=_is_retried(fault, stopped) and (resumes or not maybe_executed),
+        retryable=may_help and not is_held_back,
         context={**fault.context, **_facts(report, finished, agent)},
         partial=_partial(report, finished),
     ).masked(process_redactor())
@@ -134,7 +137,7 @@ def _reported(failure: ProgramFailure, now: float) -> Fault:
 
 
 def _empty(report: Report) -> Fault:
-    calls = f" after {report.tool_calls} tool calls" if report.tool_calls else ""
+    calls = f" after {_counted(report.tool_calls, 'tool call')}" if report.tool_calls else ""
     return Fault.of("PROVIDER_EMPTY_RESPONSE", f"The program ended with an empty answer{calls}")
 
 
@@ -168,6 +171,15 @@ def _is_retried(fault: Fault, stopped: Fault | None) -> bool:
     return fault.retryable and not (stopped is not None and stopped.context.get("limit") == "timeout")
 
 
+def _why_not_again(report: Report) -> str:
+    did = f"made {_counted(report.tool_calls, 'tool call')}" if report.tool_calls else "may have done something"
+    return f" (it is not started again: it {did}, and its conversation cannot be resumed; resume=[…] says how it can)"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _facts(report: Report, finished: Finished | None, agent: str) -> dict[str, Any]:
     facts: dict[str, Any] = {"agent": agent}
     if report.session:
@@ -180,12 +192,12 @@ def _facts(report: Report, finished: Finished | None, agent: str) -> dict[str, A
     return facts
 
 
-def _partial(report: Report, finished: Finished | None) -> Partial | None:
-    kept = {
-        "text": report.text,
+def _partial(report: Report, finished: Finished | None) -> Partial:
+    more: dict[str, Any] = {
         "printed": report.stray,
         "stderr": "" if finished is None else finished.stderr,
-        "toolCalls": report.tool_calls,
+        "usd": report.usd,
     }
-    kept = {name: value for name, value in kept.items() if value}
-    return Partial(payload=kept) if kept else None
+    kept = {name: value for name, value in more.items() if value}
+    # The names are those of `Agent`, so that a program can read both.
+    return Partial(payload={"text": report.all_text, "turns": report.turns, "tool_calls": report.tool_calls} | kept)

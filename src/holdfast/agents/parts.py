@@ -66,11 +66,14 @@ class Retrying(_Part, frozen=True, kw_only=True, tag="retrying"):
 
 
 class FellBack(_Part, frozen=True, kw_only=True, tag="fell-back", rename={"from_": "from"}):
-    """Another model or another agent takes over."""
+    """Another model or another agent takes over: `print(part.from_, part.fault.code, part.to)`."""
 
     from_: str
+    """Who failed last: the name of the agent, not of its role, or of the model."""
     to: str
+    """Who takes over."""
     fault: Fault | None = None
+    """Why the one in `from_` failed."""
     usd: float | None = None
     """What the prompt costs more there than with the first one's warm cache; None: unknown."""
 

@@ -99,6 +99,7 @@ class Role:
         runtime: Runtime | None = None,
     ) -> None:
         options.name("role.name", name)
+        understudies = options.listed("role.understudies", understudies, "agents")
         for path, one in (("role.agent", agent), *(("role.understudies", one) for one in understudies)):
             check_agent(path, one)
         if notify is not None and not callable(notify):
@@ -318,7 +319,7 @@ class _Run:
         role = self._role
         chain = Chain(itself, name=role.name)
         chain.event = AgentFallback
-        chain.primary_name = role.name
+        chain.primary_name = role.agent.name
         # An understudy is somebody's own code. A defect in it must not hide why the agent itself failed.
         chain.answers_defects = True
         chain.asks = None if self._session is None else partial(self._consent, self._session)

@@ -280,6 +280,8 @@ class _Walk:
         self.chain = chain
         self.error: Exception | None = error
         self.primary = self.latest = op.plan.runtime.fault_of(error)
+        self.latest_name = chain.primary_name
+        """Who failed with the latest fault."""
         self.failed: list[dict[str, str]] = []
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[_Call, Any, Any]:
@@ -295,7 +297,7 @@ class _Walk:
             if isinstance(decision, Skip):
                 self.failed.append({"step": step.name, "skipped": decision.reason})
                 continue
-            reports.fell_back(self.op, self.chain.primary_name, step.name, self.latest, self.chain.event)
+            reports.fell_back(self.op, self._from(), step.name, self.latest, self.chain.event)
             self.op.begin_step(step.name, last=self.chain.ends_with(step))
             try:
                 value = yield _Call(step.fn, args, kwargs)
@@ -306,6 +308,10 @@ class _Walk:
                 self.op.step_answered(value)
                 return value
         return (yield from self._last_resorts(args, kwargs))
+
+    def _from(self) -> str:
+        """Return who is fallen back from. Agents have names of their own; a plain chain falls back from the call itself."""
+        return self.latest_name if self.chain.event is AgentFallback else self.chain.primary_name
 
     def _decide(self, step: Step, arguments_used_up: bool) -> Take | Ask | Skip:  # noqa: FBT001 - private
         op = self.op
@@ -379,7 +385,7 @@ class _Walk:
             if leaves_outcome_unknown(effect, fault):
                 raise errors.outcome_unknown(self.op, fault) from error
             return True
-        self.latest = fault
+        self.latest, self.latest_name = fault, step.name
         self.failed.append({"step": step.name, "code": fault.code, "message": fault.message})
         return False
 

@@ -210,7 +210,9 @@ def _resumed(event: StreamResumed) -> LiveLine:
 
 
 def _fallback(event: Fallback | AgentFallback) -> LiveLine:
-    return _line(event, LiveWord.FALLBACK, f"fallback → {event.to}", f"fallback → {event.to}", code=_code(event.fault))
+    # The operation is the role. Which of its agents failed must be said too.
+    who = f"{event.from_} → {event.to}" if isinstance(event, AgentFallback) else f"→ {event.to}"
+    return _line(event, LiveWord.FALLBACK, f"fallback {who}", f"fallback {who}", code=_code(event.fault))
 
 
 def _degraded(event: Degraded) -> LiveLine:

@@ -48,12 +48,18 @@ class Report:
         """The last line of the form has come."""
         self._text: list[str] = []
         self._size = 0
+        self._earlier = ""
         self._stray = ""
 
     @property
     def text(self) -> str:
         """The text of the answer that arrived."""
         return "".join(self._text)
+
+    @property
+    def all_text(self) -> str:
+        """All text that arrived, also what was said before a tool call."""
+        return _joined(self._earlier, self.text)
 
     @property
     def stray(self) -> str:
@@ -73,6 +79,8 @@ class Report:
 
     def begin_anew(self) -> None:
         """The pieces so far belong to an earlier message: the answer is what comes after the last tool call."""
+        # Its end is kept: the latest text says best how far the work is.
+        self._earlier = self.all_text[-_TEXT_CHARS:]
         self._text.clear()
         self._size = 0
 
@@ -108,6 +116,11 @@ class LineReader:
 
     def end(self) -> None:
         """The program has ended by itself, with exit code 0."""
+
+
+def _joined(first: str, second: str) -> str:
+    """Return two messages as one text. They are not one sentence, so at least a space stands between them."""
+    return f"{first}\n{second}" if first and second and not first[-1].isspace() else first + second
 
 
 def number(value: Any) -> float | None:
