@@ -8,6 +8,7 @@ Invariant: zero means zero. A check either returns nothing or raises `InvalidErr
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,14 +25,18 @@ __all__ = [
     "at_least",
     "count",
     "flag",
+    "listed",
     "name",
     "names",
     "one_of",
     "seconds",
     "share",
     "suggestion",
+    "tool_name",
     "unknown",
 ]
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 class _OptionsMeta(msgspec.StructMeta):
@@ -147,6 +152,19 @@ def name(path: str, value: Any, *, optional: bool = False) -> None:
         return
     if not isinstance(value, str) or not value.strip():
         raise InvalidError.at(path, f"a name{_or_none(optional)}", value)
+
+
+def tool_name(path: str, value: Any) -> None:
+    """Check a name that providers get as the name of a tool: they reject others."""
+    if not isinstance(value, str) or not _TOOL_NAME.fullmatch(value):
+        raise InvalidError.at(path, "1 to 64 ASCII letters, digits, `_` or `-`, as providers take them", value)
+
+
+def listed(path: str, value: Any, expected: str) -> tuple[Any, ...]:
+    """Return the values of a list. A single value, or a text, is not a list."""
+    if isinstance(value, (str, bytes, dict)) or not hasattr(value, "__iter__"):
+        raise InvalidError.at(path, f"a list of {expected}", value)
+    return tuple(value)
 
 
 def names(path: str, value: Any, *, optional: bool = False) -> None:

@@ -275,3 +275,18 @@ def test_two_tools_of_one_name_and_a_tool_with_an_agents_name_are_rejected():
     world = World("fine")
     with pytest.raises(InvalidError, match="two tools named 'add'"):
         world.agent(add, world.agent(name="add"))
+
+
+@pytest.mark.parametrize("name", ["my agent", "a" * 65, ""])
+def test_a_name_that_providers_reject_is_named_when_the_agent_is_made(name):
+    with pytest.raises(InvalidError) as caught:
+        Agent(name, Scripted("ok"))
+    assert "agent.name: expected 1 to 64 ASCII letters, digits, `_` or `-`" in str(caught.value)
+
+
+def test_one_function_is_not_a_list_of_tools():
+    def delete(path: str) -> None: ...
+
+    with pytest.raises(InvalidError) as caught:
+        Agent("cleaner", Scripted("ok"), delete)
+    assert "agent.tools: expected a list of tools" in str(caught.value)

@@ -748,3 +748,33 @@ def test_G22_a_second_process_on_the_session_is_refused():
 
     world.run(main())
     assert world.received == 0
+
+
+def test_a_name_on_the_list_of_a_session_that_no_tool_has_is_reported_once(caplog):
+    world = World("Done.", "Done.")
+
+    @tool(effect="read")
+    def read_file(path: str) -> str:
+        """Read a file."""
+        return path
+
+    @tool(effect="read")
+    def weather(city: str) -> str:
+        """Tell the weather."""
+        return city
+
+    guide = world.agent(weather, name="guide")
+    agent = world.agent(read_file, guide, name="reader")
+    allowed = ["read_flie", "guide", "weather"]
+
+    async def work() -> None:
+        async with Session.open(
+            "s", store=MemoryStore(), mode="allowlist", allowed_tools=allowed, runtime=world.runtime
+        ) as session:
+            await agent.run("Read it.", session=session)
+            await agent.run("And again.", session=session)
+
+    world.run(work())
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "session.allowed_tools: no tool of agent reader is named `read_flie` (did you mean `read_file`?)"
+    ]

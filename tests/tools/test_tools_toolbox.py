@@ -779,3 +779,26 @@ def test_the_sections_of_a_docstring_describe_the_parameters():
     }
     assert [left[name]["description"] for name in ("city", "nights")] == ["Where it was.", "How long it was."]
     assert Toolbox([book]).schemas()[0]["description"] == "Book a room."
+
+
+@pytest.mark.parametrize("name", ["my tool", "<lambda>", "a" * 65, "größe", "a.b", "a\n"])
+def test_a_name_that_providers_reject_is_named_when_the_toolbox_is_made(name):
+    def work(x: int) -> int:
+        return x
+
+    with pytest.raises(InvalidError) as caught:
+        Toolbox([tool(effect="read", name=name)(work)])
+    assert "tool.name: expected 1 to 64 ASCII letters, digits, `_` or `-`" in str(caught.value)
+
+
+def test_a_lambda_needs_a_name():
+    with pytest.raises(InvalidError, match="1 to 64 ASCII letters"):
+        Toolbox([lambda x: x])
+
+
+def test_one_function_is_not_a_list_of_tools():
+    def delete(path: str) -> None: ...
+
+    with pytest.raises(InvalidError) as caught:
+        Toolbox(delete)
+    assert "toolbox: expected a list of functions with @tool(effect=…), or tools, got function" in str(caught.value)

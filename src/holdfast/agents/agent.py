@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast import options
+from holdfast.agents.approval import unknown_names
 from holdfast.agents.decide import Bounds
 from holdfast.agents.feed import Feed
 from holdfast.agents.hooks import hooks_of
@@ -56,6 +59,7 @@ class Agent:
         async with Session.open("release-42") as session:        # survives a crash of the process
             reply = await agent.run("release 4.2", session=session)
 
+    name: its name in messages and events, and as a tool of another agent: 1 to 64 of A-Z, a-z, 0-9, `_` and `-`.
     model: a name, a `Model`, or a list of them; if one fails, the next one answers.
     tools: functions with `@tool(effect=…)`, other tools, and agents. An agent among them works on what the model writes to it. A `Toolbox`
         is used as it is, with its own policy and its own place for large results.
@@ -109,6 +113,8 @@ class Agent:
         runtime: Runtime | None = None,
     ) -> None:
         self.name, self.description = name, description
+        self._warned: set[str] = set()
+        """The sessions whose list of tools has names that no tool has."""
         wanted = partial(model_of, policy=policy, runtime=runtime)
         self._setup = Setup(
             name,
@@ -214,9 +220,30 @@ class Agent:
         await loop.show_end(reply, lambda reply: Done(reply=reply))
         return reply
 
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The names of its tools, and of those of the agents among them."""
+        names = {tool.name for tool in self._setup.toolbox}
+        for agent in self._setup.agents.values():
+            names |= getattr(agent, "tool_names", frozenset())
+        return frozenset(names)
+
+    def _report_unknown_tools(self, session: Session) -> None:
+        """Warn once per session about names in its list that no tool has. Such a tool would be denied, and nobody knew why."""
+        # An error would be too much: the list may name the tools of another agent of the session.
+        wrong = unknown_names(session.allowed_tools or (), self.tool_names)
+        if wrong and session.id not in self._warned:
+            self._warned.add(session.id)
+            logging.getLogger("holdfast").warning(
+                "session.allowed_tools: no tool of agent %s is named %s", self.name, wrong
+            )
+
     async def _in_session(
         self, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
     ) -> tuple[Loop, AgentReply]:
+        if remembers:
+            self._report_unknown_tools(session)
+
         async def work(run: str) -> tuple[Loop, AgentReply] | HoldfastError:
             return await self._once(run, prompt, session, feed, remembers=remembers)
 
@@ -246,7 +273,7 @@ class Agent:
 
 def _kit(tools: Iterable[Any], runtime: Runtime | None) -> tuple[Toolbox, dict[str, AnyAgent], tuple[ToolSpec, ...]]:
     """Return the tools, the agents among them, and how the model sees them."""
-    given = list(tools)
+    given = options.listed("agent.tools", tools, "tools, such as functions with @tool(effect=…)")
     toolbox = (
         tools
         if isinstance(tools, Toolbox)

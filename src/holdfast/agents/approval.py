@@ -18,13 +18,13 @@ from holdfast.faults import Fault, InvalidError
 from holdfast.faults.redaction import cap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from holdfast.faults.redaction import Redactor
     from holdfast.policies.decide import Effect
     from holdfast.sessions.session import Session
 
-__all__ = ["Approval", "Decision", "Grant", "Mode", "Proposal", "denied", "propose"]
+__all__ = ["Approval", "Decision", "Grant", "Mode", "Proposal", "denied", "propose", "unknown_names"]
 
 Mode: TypeAlias = Literal["ask", "allowlist", "yolo"]
 """What a session does with tool calls that nothing else decides: `Session.open(mode=…)`."""
@@ -105,6 +105,13 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
                 return Decision("run", "mode")
             return Decision("deny", "mode", "the session allows only the tools of its list")
         return Decision("ask" if effect == "unsafe" else "run", "mode")
+
+
+def unknown_names(allowed: Iterable[str], known: Collection[str]) -> str:
+    """Return the names of a list that no tool has, each with the tool that may be meant; empty if there are none."""
+    wrong = sorted(set(allowed) - set(known))
+    names = sorted(known)
+    return "; ".join(f"`{name}` ({options.suggestion(name, names) if names else 'it has no tools'})" for name in wrong)
 
 
 class Proposal(NamedTuple):

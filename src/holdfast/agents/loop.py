@@ -94,7 +94,7 @@ class Setup(msgspec.Struct, frozen=True):
     on_limit: OnLimit = "auto"
 
     def __post_init__(self) -> None:
-        options.name("agent.name", self.name)
+        options.tool_name("agent.name", self.name)
         options.count("agent.concurrency", self.concurrency)
         options.count("agent.max_output", self.max_output)
         options.one_of("agent.on_limit", self.on_limit, get_args(OnLimit))

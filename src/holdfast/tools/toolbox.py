@@ -149,7 +149,8 @@ class Toolbox:
     keep: a folder for results that are too large for a model. Each gets a file there, which only its owner may read, and the model
         learns its name; nobody removes the files. By default only what the model gets is kept.
 
-    Two tools of one name raise `InvalidError`.
+    Two tools of one name raise `InvalidError`, and so does a name that providers reject. They take 1 to 64 of A-Z, a-z, 0-9, `_` and `-`:
+    a lambda needs `tool(name=…)`.
     """
 
     def __init__(
@@ -167,8 +168,9 @@ class Toolbox:
         self._keep = None if keep is None else Path(keep)
         self._tools: dict[str, Tool] = {}
         self._calls: dict[str, Any] = {}
-        for given in tools:
+        for given in options.listed("toolbox", tools, "functions with @tool(effect=…), or tools"):
             tool = as_tool(given)
+            options.tool_name("tool.name", tool.name)
             if tool.name in self._tools:
                 raise InvalidError.saying("toolbox", "tools with different names", f"two tools named {tool.name!r}")
             self._tools[tool.name] = tool

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import time
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -72,6 +73,7 @@ _RECONNECT = HOLDFAST.schedules[Schedule.TOOL_SERVER]
 _RECONNECTS = (_RECONNECT.attempts or 6) - 1
 """Attempts to connect again: at once, then after 0.25 to 2 s. The schedule counts the call that failed, too."""
 _MAX_TOOLS = 1024
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 """The most tools that are remembered. A model may invent names, so memory must stay bounded."""
 
 
@@ -252,7 +254,8 @@ class RecoveringSession:
 
         contract = ToolContract(
             effect=self._effects.get(listed.name, "unsafe"),
-            name=f"{prefix}{listed.name}",
+            # MCP allows names such as `files.read`, which the providers of models reject.
+            name=_UNFIT.sub("_", f"{prefix}{listed.name}")[:64],
             description=listed.description or "",
             input=schema or {"type": "object", "properties": {}},
         )
