@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.faults import InvalidError
 from holdfast.testing.provider.http import Request
-from holdfast.testing.provider.script import Playback, read_file, read_script
+from holdfast.testing.provider.replies import ToolCall, Turn
+from holdfast.testing.provider.script import Playback, Script, read_file, read_script
 
 KEY = "sk-a"
 
@@ -139,3 +140,24 @@ def test_settings_beside_the_rules_are_checked_too(text, message):
     with pytest.raises(InvalidError) as caught:
         read_script(text)
     assert caught.value.fault.message.startswith(message)
+
+
+def test_turns_in_code_may_be_written_as_in_toml():
+    script = Script(
+        replies=[{"tool": "add", "arguments": {"a": 1}}, {"text": "Both.", "calls": [{"tool": "x"}]}, "Done."]
+    )
+    assert script.replies == (Turn(tool="add", arguments={"a": 1}), Turn(text="Both.", calls=(ToolCall("x"),)), "Done.")
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        ({"tol": "add"}, "replies[1].tol: expected one of tool, arguments, text, calls"),
+        ({"tool": 5}, "replies[1].tool: expected str, got int"),
+        (5, "replies[1]: expected a text, a Turn, or a dict"),
+    ],
+)
+def test_a_turn_that_cannot_be_played_is_named_when_the_script_is_made(reply, message):
+    with pytest.raises(InvalidError) as caught:
+        Script(replies=("Hello.", reply))
+    assert message in str(caught.value)

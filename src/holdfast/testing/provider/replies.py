@@ -177,7 +177,13 @@ def call_first_tool(prompt: Prompt) -> Reply:
     if not prompt.tools:
         return _answer(prompt, f"You said: {prompt.text}")
     tool = prompt.tools[0]
-    return _call(prompt, "", (ToolCall(tool.name, example(tool.schema)),))
+    reply = _call(prompt, "", (ToolCall(tool.name, example(tool.schema)),))
+    # Ids count the requests of one server. A conversation that goes on with another server must not meet the same id again.
+    return (
+        reply._replace(calls=tuple(call._replace(suffix=f"_t{prompt.turns}") for call in reply.calls))
+        if prompt.turns
+        else reply
+    )
 
 
 def _echo(prompt: Prompt) -> Reply:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OK", "Playback", "Rule", "Script", "Step", "read_file", "read_script"]
 
-T = TypeVar("T", "Rule", "Script", Limit)
+T = TypeVar("T", "Rule", "Script", Limit, Turn)
 
 _LOOP = "loop"
 _EXPECTED = (
@@ -100,6 +100,11 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rules: tuple[Rule, ...] = ()
     limits: tuple[Limit, ...] = ()
     """Limits that depend on the load. They are checked before the rules; a request that is limited takes no step."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.replies, (list, tuple)):
+            turns = tuple(_turn(f"replies[{place}]", turn) for place, turn in enumerate(self.replies))
+            msgspec.structs.force_setattr(self, "replies", turns)
 
 
 class Playback:
@@ -206,6 +211,15 @@ def _convert(tables: dict[str, Any]) -> Script:
     rules = tuple(_read_as(Rule, rule, f"rules[{place}].") for place, rule in enumerate(lists["rules"]))
     limits = tuple(_read_as(Limit, limit, f"limits[{place}].") for place, limit in enumerate(lists["limits"]))
     return msgspec.structs.replace(script, rules=rules, limits=limits)
+
+
+def _turn(path: str, given: Any) -> str | Turn:
+    """Return a turn of a conversation. In code it may be written as in TOML, as a dict."""
+    if isinstance(given, (str, Turn)):
+        return given
+    if not isinstance(given, dict):
+        raise InvalidError.at(path, "a text, a Turn, or a dict such as {'tool': 'search', 'arguments': {}}", given)
+    return _read_as(Turn, given, f"{path}.")
 
 
 def _read_as(kind: type[T], table: Any, prefix: str) -> T:
