@@ -48,6 +48,14 @@ PROGRAM = textwrap.dedent(
     number = 5
     """
 )
+ONE = """
+@tool(effect="read")
+def one() -> str:
+    "Return one letter."
+    return "x"
+
+counts = Agent("counts", "claude-haiku-4-5", [one])
+"""
 PAY = Turn(text="I pay.", tool="pay", arguments={"to": "ann"})
 LOOK = Turn(tool="look", arguments={"at": "x"})
 
@@ -122,21 +130,23 @@ def without_keys(**more):
 def test_without_keys_the_fault_provider_answers_and_the_command_says_so(tmp_path):
     env = without_keys(HOLDFAST_STORE=f"sqlite:{tmp_path}/work.db")
     result = holdfast("agent", "run", "hello there", "--session", "s", env=env)
-    assert (result.exit_code, result.stdout) == (0, "You said: hello there\n")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("The tool says: ")
     assert "No key is set, so the fault provider answers" in result.stderr
     assert "retry 2 in" in result.stderr
-    assert re.search(r"done: 1 turn, 0 tool calls, \d+ tokens, nothing was paid", result.stderr)
+    assert re.search(r"done: 2 turns, 1 tool call, \d+ tokens, nothing was paid", result.stderr)
     assert "ANTHROPIC_BASE_URL" not in os.environ
     document = json.loads(holdfast("agent", "run", "once more", "--session", "s", "--json", env=env).stdout)
     assert document.pop("usage")["output"] > 0
     assert document.pop("usd") > 0
-    assert [message["role"] for message in document.pop("messages")] == ["user", "assistant"]
+    assert [message["role"] for message in document.pop("messages")] == ["user", "assistant", "tool", "assistant"]
+    assert document.pop("text").startswith("The tool says: ")
     assert document == {
         "schema": "holdfast.agent-run/1",
         "ok": True,
         "provider": "fault provider",
-        "text": "You said: once more",
-        "turns": 1,
+        "turns": 2,
+        "tool_calls": 1,
         "model": "claude-sonnet-5-5",
         "session": "s",
         "agent": "agent",
@@ -270,7 +280,7 @@ def test_a_run_that_fails_says_what_it_is_and_how_to_go_on(world, here):
     [
         (("--agent", "shop"), "expected MODULE:NAME"),
         (("--agent", "shp:agent"), "no module shp"),
-        (("--agent", "shop:agnt"), "did you mean `agent`"),
+        (("--agent", "shop:agnt"), "--agent: expected an agent in shop, got 'agnt'; did you mean `agent`?"),
         (("--agent", "shop:number"), "an agent, or a function that returns one"),
         (("--agent", "shop:agent", "--model", "gpt-5"), "no --model beside --agent"),
         (("--model", "claude-sonet"), "did you mean"),
@@ -289,3 +299,34 @@ def test_a_prompt_or_a_session_is_needed():
     result = holdfast("agent", "run")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "a prompt, or --session" in result.stderr
+
+
+def test_a_session_that_does_not_exist_is_not_made_without_a_prompt(here, world):
+    world.plays("Hello.")
+    assert "There is no store at" in here("--agent", "shop:agent", "--session", "release-42").stderr
+    assert not (world.folder / "work.db").exists()
+    assert here("hello", "--agent", "shop:agent", "--session", "release-42").exit_code == 0
+    result = here("--agent", "shop:agent", "--session", "relaese-42")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "SESS_NOT_FOUND" in result.stderr
+    assert "Session 'relaese-42' not found. Did you mean release-42?" in result.stderr
+    listed = json.loads(holdfast("sessions", "ls", "--json", env=world.environment).stdout)
+    assert len(listed["sessions"]) == 1
+
+
+def test_without_keys_the_tools_of_the_agent_are_called(here, world, monkeypatch):
+    for name in without_keys():
+        monkeypatch.delenv(name, raising=False)
+    env = without_keys(HOLDFAST_STORE=f"sqlite:{world.folder}/work.db")
+    result = holdfast("agent", "run", "look around", "--agent", "shop:make", "--session", "s", env=env)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("The tool says: seen ")
+    assert "→ look(" in result.stderr
+    assert len(world.file("looked.txt")) == 1
+    assert "holdfast faults serve --script" in result.stderr
+
+
+def test_a_result_of_one_byte_is_counted_as_one(here, world):
+    world.plays(Turn(tool="one"), "Done.")
+    (world.folder / "shop.py").write_text(PROGRAM + ONE)
+    assert "← one: 1 byte\n" in here("count", "--agent", "shop:counts", "--session", "s").stderr

@@ -38,11 +38,12 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.live import live
 from holdfast.cli.output import counted, fail, narrate, show_json
 from holdfast.cli.session_history import command
-from holdfast.cli.store import time_of
+from holdfast.cli.store import existing_store, time_of
 from holdfast.faults import AbortedError, HoldfastError, InvalidError
 from holdfast.options import suggestion
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import Session, TerminalInteractor
+from holdfast.sessions.admin import find
 from holdfast.sessions.manifest import decode_manifest
 from holdfast.sessions.questions.question import answer_word
 from holdfast.stores import open_store
@@ -66,7 +67,7 @@ _KEYS = {
 _MODELS = {"anthropic": "claude-sonnet", "openai": "gpt-5", "xai": "xai/grok-4"}
 """The model of each provider, if none is named. The first one with a key is used."""
 _INSTRUCTIONS = "You work in the user's current directory with the tools that you have. Be brief."
-_REHEARSAL = "No key is set, so the fault provider answers: it fails once, then repeats what you said. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or XAI_API_KEY for a real model."
+_REHEARSAL = "No key is set, so the fault provider answers: it fails once, calls the agent's first tool, and says what came back. `holdfast faults serve --script FILE` plays a conversation of yours. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or XAI_API_KEY for a real model."
 _SHOWN = 200
 """Characters of a call's arguments that a line of progress shows."""
 
@@ -142,6 +143,10 @@ class _Run:
     async def _session(self) -> Session:
         flags = self._flags
         mode, allowed = flags.mode, flags.allow or None
+        if flags.session is not None and not flags.prompt:
+            # There is nothing to go on with in a session that does not exist: it must not be made.
+            async with existing_store(flags.store) as store:
+                self._id = await find(store, flags.session)
         if mode is None and flags.session is not None:
             mode = await self._stored_mode()
         mode = mode or ("allowlist" if allowed else "ask")
@@ -202,7 +207,7 @@ class _Run:
                 self._end_line()
                 self._say(f"→ {name}({_short(arguments)})")
             case ToolReturned(name=name, content=content, fault=fault):
-                how = f"{len(content.encode())} bytes" if fault is None else fault.code
+                how = counted(len(content.encode()), "byte") if fault is None else fault.code
                 self._say(f"← {name}: {how}")
             case Retrying(restarts_text=True):
                 self._end_line()
@@ -310,7 +315,7 @@ def _imported(name: str) -> AnyAgent:
         if not hasattr(found, part):
             agents = [key for key, value in vars(module).items() if _is_agent(value)]
             hint = suggestion(part, agents) if agents else "it has no agents"
-            raise InvalidError.saying("--agent", f"an agent in {module_name}; {hint}", repr(part))
+            raise InvalidError.saying("--agent", f"an agent in {module_name}", f"{part!r}; {hint}")
         found = getattr(found, part)
     if not _is_agent(found) and callable(found):
         found = found()
@@ -348,7 +353,7 @@ def _rehearsal() -> Iterator[None]:
     from holdfast.testing.provider import Rule, Script, serve_in_thread
 
     before = dict(os.environ)
-    with serve_in_thread(Script(rules=(Rule(steps="529"),))) as provider:
+    with serve_in_thread(Script(replies="tools", rules=(Rule(steps="529"),))) as provider:
         os.environ.update(provider.environment)
         os.environ.update({"XAI_BASE_URL": provider.openai_url, "XAI_API_KEY": "test"})
         try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.cli.exits import Exit
     from holdfast.stores.store import Store
 
-__all__ = ["Form", "form_of", "time_of", "with_store"]
+__all__ = ["Form", "existing_store", "form_of", "time_of", "with_store"]
 
 Form: TypeAlias = Literal["table", "json", "jsonl"]
 
@@ -27,20 +27,26 @@ def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]], *, cre
     A missing default store counts as empty: nothing was saved yet (C25). A missing store that somebody named is an error.
     Only `create` makes a new file.
     """
-    # The store is not opened yet, because opening a SQLite store would create its file.
-    store = open_store(url or default_url())
-    kept = store.inner if isinstance(store, EncryptedStore) else store
-    if isinstance(kept, SqliteStore) and not create and not kept.path.is_file():
-        if url is not None or os.environ.get("HOLDFAST_STORE"):
-            message = f"There is no store at {kept.path}"
-            raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context={"path": str(kept.path)}))
-        store = MemoryStore()
+    store = open_store(url or default_url()) if create else existing_store(url)
 
     async def main() -> Exit:
         async with store:
             return await verb(store)
 
     return asyncio.run(main())
+
+
+def existing_store(url: str | None) -> Store:
+    """Return the store at `url`, or the default store, without making it. A missing default store counts as empty."""
+    # The store is not opened yet, because opening a SQLite store would create its file.
+    store = open_store(url or default_url())
+    kept = store.inner if isinstance(store, EncryptedStore) else store
+    if not isinstance(kept, SqliteStore) or kept.path.is_file():
+        return store
+    if url is not None or os.environ.get("HOLDFAST_STORE"):
+        message = f"There is no store at {kept.path}"
+        raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context={"path": str(kept.path)}))
+    return MemoryStore()
 
 
 def form_of(as_json: bool, as_jsonl: bool, *, follow: bool = False) -> Form:
