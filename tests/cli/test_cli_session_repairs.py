@@ -12,8 +12,9 @@ from contextlib import closing
 import pytest
 from cli_runs import KEY, holdfast
 
-from holdfast import Policy, Runtime, recover, tool
+from holdfast import Agent, Policy, Runtime, recover, tool
 from holdfast.faults import OutcomeUnknownError
+from holdfast.providers import Offers, Reply, Request, ToolCall
 from holdfast.runtime.runtime import use_runtime
 from holdfast.sessions import Session
 from holdfast.stores import SqliteStore, verify_store
@@ -348,3 +349,44 @@ def test_FU8_a_session_that_somebody_works_in_is_left_alone(path):
     assert results[1].exit_code == 2
     assert "works in it" in seen["next"][-1]["what"]
     assert found.exit_code == 0
+
+
+@pytest.mark.parametrize("flags", [("--not-happened",), ("--happened", "--result", "7")])
+def test_a_call_whose_model_was_told_that_it_is_unknown_is_not_promised_to_run_again(tmp_path, flags):
+    """The run of the agent has ended: what a person finds out now reaches the model only in a new prompt."""
+    path = str(tmp_path / "agent.db")
+    asked = Reply(calls=(ToolCall(id="1", name="deploy", arguments={"plan": "version 2"}),), stop="tools")
+
+    async def main(store) -> None:
+        async with Session.open("release", store=store, mode="yolo") as session:
+            reply = await Agent("shipper", Model(asked, Reply(text="Please check.")), [deploy]).run(
+                "ship", session=session
+            )
+            assert reply.text == "Please check."
+
+    again(path, main)
+    (key,) = document(path, "show", "release")["unknown_steps"]
+    shown = verb(path, "show", "release").stdout
+    assert "it runs again" not in " ".join(shown.split())
+    assert "Say in a new prompt what you found out" in " ".join(shown.split())
+    resolved = verb(path, "resolve", "release", key.removeprefix("release/"), *flags)
+    assert resolved.exit_code == 0
+    said = " ".join(resolved.stderr.split())
+    assert "runs again" not in said.replace("It does not run again", "")
+    assert "the agent's model knows that the outcome is unknown, and has answered since" in said
+    assert "now start the program" not in said
+
+
+class Model:
+    """Gives these replies in turn."""
+
+    name, offers = "own/model", Offers()
+
+    def __init__(self, *replies: Reply) -> None:
+        self.replies = list(replies)
+
+    async def exchange(self, request: Request) -> Reply:
+        return self.replies.pop(0)
+
+    def stream(self, request: Request, *, after_first: str = "raise"):
+        raise NotImplementedError

@@ -19,7 +19,7 @@ from holdfast.providers.messages import Reply
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.tool import ToolContract, declare
-from holdfast.sessions.steps import Identity, step_name
+from holdfast.sessions.steps import IN_DOUBT, Identity, step_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -132,7 +132,7 @@ class InSession:
     ) -> CallResult:
         """Make the call as a step, or return its stored result."""
         key = f"{self._run}/{place}"
-        in_doubt = self._session.keyed(f"{key}/unknown")
+        in_doubt = self._session.keyed(f"{key}{IN_DOUBT}")
         # Once the model knows that the outcome is unknown, it acts on that. What is found out later must not change the past.
         if tool is not None and tool.contract.effect == "unsafe" and await in_doubt.is_stored():
             return _restored(await in_doubt.step(_kept, None))

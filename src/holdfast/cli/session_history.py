@@ -116,11 +116,25 @@ def _open(seen: Overview, history: History, url: str | None) -> list[Action]:
         happened = command(url, "resolve", session, name, "--happened", "--result", "JSON")
         did_not = command(url, "resolve", session, name, "--not-happened")
         what = f"Find out whether {call} happened. If it did, with its result; if not, it runs again:"
+        if doubt := in_doubt_text(history, key):
+            what = f"Find out whether {call} happened, for the record. {doubt}"
         actions.append(Action(what, (happened, did_not)))
     for question in seen.questions:
         what = f"Answer: {question.prompt}"
         actions.append(Action(what, (command(url, "answer", session, question.id, answer_word(question.kind)),)))
     return actions
+
+
+def in_doubt_text(history: History, key: str) -> str:
+    """Return what is true about a call whose outcome a model was told to be unknown; empty for every other step."""
+    doubt = history.in_doubt(key)
+    if not doubt:
+        return ""
+    since = "and has answered since" if doubt == "answered" else "and its run goes on with that"
+    return (
+        f"It does not run again: the agent's model knows that the outcome is unknown, {since}. "
+        "Say in a new prompt what you found out."
+    )
 
 
 def _goes_on(seen: Overview, history: History) -> str:

@@ -8,10 +8,11 @@ import msgspec
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import confirmed, narrate, show_json
-from holdfast.cli.session_history import command
+from holdfast.cli.session_history import command, in_doubt_text
 from holdfast.cli.sessions import person
 from holdfast.faults import InvalidError
 from holdfast.sessions.admin import abandon_turn, find, fork_session, overview, resolve_step, retry_turn
+from holdfast.sessions.history import history_of
 
 if TYPE_CHECKING:
     from holdfast.stores import Store
@@ -42,6 +43,7 @@ async def sessions_resolve(
     session = await find(store, given)
     resolved = await resolve_step(store, session, key, happened=happened, result=result, by=by or person())
     left = (await overview(store, session)).unknown
+    doubt = in_doubt_text(await history_of(store, session), resolved)
     if as_json:
         facts = {
             "session": session,
@@ -52,10 +54,13 @@ async def sessions_resolve(
         }
         show_json({"schema": "holdfast.sessions.resolve/1", **facts})
         return Exit.OK
-    narrate(f"{resolved} has happened" if happened else f"{resolved} has not happened, so it runs again")
+    again = "" if happened or doubt else ", so it runs again"
+    narrate(f"{resolved} has {'' if happened else 'not '}happened{again}")
+    if doubt:
+        narrate(doubt)
     if left:
         narrate(f"still unknown: {', '.join(left)}; see `{command(url, 'show', session)}`")
-    else:
+    elif not doubt:
         narrate("now start the program of this session: it goes on from there")
     return Exit.OK
 

@@ -23,7 +23,7 @@ from holdfast.sessions.log import (
     is_doubtful,
     read_entry,
 )
-from holdfast.sessions.steps import identity_of, key_of, suffix
+from holdfast.sessions.steps import IN_DOUBT, identity_of, key_of, suffix
 from holdfast.stores.chain import session_chain
 from holdfast.stores.redaction import Mask
 from holdfast.stores.verification import records_of
@@ -112,6 +112,19 @@ class History(msgspec.Struct, kw_only=True):
     def steps(self) -> list[StepHistory]:
         """Return all steps."""
         return [*self.outside, *(step for turn in self.turns for step in turn.steps)]
+
+    def in_doubt(self, key: str) -> Literal["", "known", "answered"]:
+        """Return whether an agent has told its model that the outcome of this step is unknown, and whether the model has answered since.
+
+        Such a call does not run again, whatever a person finds out: the model acts on what it was told.
+        """
+        keys = {step.key for step in self.steps()}
+        if f"{key}{IN_DOUBT}" not in keys:
+            return ""
+        # The key of a call ends with the number of its request and its place: `…/1.0`. The next request is `…/2`.
+        run, _, place = key.rpartition("/")
+        number = place.partition(".")[0]
+        return "answered" if number.isdigit() and f"{run}/{int(number) + 1}" in keys else "known"
 
 
 async def history_of(store: Store, session: str) -> History:

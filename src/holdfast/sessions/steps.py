@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.stores import NewAudit
 
 __all__ = [
+    "IN_DOUBT",
     "Attempts",
     "Drifted",
     "Finding",
@@ -68,6 +69,8 @@ __all__ = [
 _HASH = 16
 """How many digits of the arguments' hash a name has: 64 bits, so that a million steps of one function do not collide."""
 _KEY = "key:"
+IN_DOUBT = "/unknown"
+"""Ends the key of the step with what an agent told its model about a call of unknown outcome. It follows the key of the call."""
 _RESOLVER = "resolve"
 """The client name under which the store keeps the claims on doubts."""
 _CUT = 1_000
