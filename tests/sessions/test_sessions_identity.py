@@ -639,3 +639,37 @@ def test_FD2_recover_around_a_turn_goes_on_with_the_turn(given: str | None) -> N
     run(main())
     assert attempts == [1, 1, 1, 2]
     assert len(DONE) == 2
+
+
+def test_steps_of_a_part_with_its_own_key_are_counted_apart() -> None:
+    """A part whose result is stored is left out when the program is run again; its steps are not those of another part."""
+    made: list[str] = []
+
+    @tool(effect="unsafe")
+    async def charge(what: str) -> str:
+        made.append(what)
+        return f"{what} {len(made)}"
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            with session.part("a"):
+                assert await session.step(charge, "rent") == "rent 1"
+        async with Session.open("s", store=store) as session:
+            # The part "a" is left out.
+            with session.part("b"):
+                assert await session.step(charge, "rent") == "rent 2"
+            assert await session.step(charge, "water") == "water 3"
+            async with Session.open("other", store=store) as other:
+                with session.part("b"):
+                    assert await other.step(charge, "gas") == "gas 4"
+                assert await other.step(charge, "gas") == "gas 5", "a second use"
+        async with Session.open("s", store=store) as session:
+            with session.part("a"):
+                assert await session.step(charge, "rent") == "rent 1"
+        async with Session.open("other", store=store) as other:
+            assert [await other.step(charge, "gas") for _ in range(2)] == ["gas 4", "gas 5"], (
+                "the part is of another session"
+            )
+
+    run(main())

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.agents.approval import propose
 from holdfast.agents.tool_calls import CallResult
-from holdfast.faults import AbortedError, HoldfastError, OutcomeUnknownError
+from holdfast.faults import AbortedError, Fault, HoldfastError, OutcomeUnknownError
 from holdfast.providers.messages import Reply
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppressed
@@ -24,6 +24,7 @@ from holdfast.sessions.steps import IN_DOUBT, Identity, step_name
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from holdfast.policies.decide import Effect
     from holdfast.providers.messages import ToolCall
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.session import Session
@@ -132,12 +133,23 @@ class InSession:
     ) -> CallResult:
         """Make the call as a step, or return its stored result."""
         key = f"{self._run}/{place}"
+        has_begun = await self.has_begun(place)
+        # A tool that was removed or changed since its call began cannot say whether that happened.
+        effect = tool.contract.effect if tool is not None else "unsafe" if has_begun else None
         in_doubt = self._session.keyed(f"{key}{IN_DOUBT}")
         # Once the model knows that the outcome is unknown, it acts on that. What is found out later must not change the past.
-        if tool is not None and tool.contract.effect == "unsafe" and await in_doubt.is_stored():
+        if effect == "unsafe" and await in_doubt.is_stored():
             return _restored(await in_doubt.step(_kept, None))
+        if effect == "unsafe" and not has_begun and (doubt := self._session.doubt(call.name, call.arguments)):
+            return _restored(await in_doubt.step(_kept, _stored(_unknown(_same_call(call, doubt)))))
+
+        async def inside() -> CallResult:
+            # What the tool itself does in the session, another agent for example, belongs to this call.
+            with self._session.part(key):
+                return await run()
+
         step = self._session.keyed(key)
-        made = _as_step(call, tool, run)
+        made = _as_step(call, tool, effect, inside)
         while True:
             try:
                 stored = await step.step(made, **call.arguments)
@@ -192,21 +204,29 @@ def _is_unanswered(error: Exception) -> bool:
     return not code.startswith("SESS_") or code in _UNANSWERED
 
 
-def _as_step(call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]) -> Callable[..., Any]:
+def _same_call(call: ToolCall, doubt: str) -> OutcomeUnknownError:
+    """Return the error of an unsafe call while it is not known whether the same call happened before."""
+    message = f"{call.name} was not run: the same call was started before, and nobody knows yet whether it happened"
+    return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context={"key": doubt, "tool": call.name}))
+
+
+def _as_step(
+    call: ToolCall, tool: Tool | None, effect: Effect | None, run: Callable[[], Awaitable[CallResult]]
+) -> Callable[..., Any]:
     """Return the call as the function of a step, under the tool's name and with its effect."""
 
     async def made(**_: Any) -> Any:
         result = await run()
         fault = result.fault
-        if fault is not None and fault.maybe_executed and tool is not None and tool.contract.effect == "unsafe":
+        if fault is not None and fault.maybe_executed and effect == "unsafe":
             # The step must not count as done: somebody may find out what became of it.
             raise OutcomeUnknownError(fault)
         return _stored(result)
 
     _bare(made, call.name)
-    if tool is not None:
+    if effect is not None:
         # The toolbox checks results itself, and so does the tool's recovery with its time limit.
-        declare(made, ToolContract(effect=tool.contract.effect, verify=_verify(tool)))
+        declare(made, ToolContract(effect=effect, verify=None if tool is None else _verify(tool)))
     return made
 
 

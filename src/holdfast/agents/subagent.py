@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
 
-from holdfast.agents.tool_calls import CallResult
+from holdfast.agents.tool_calls import CallResult, ends_run
 from holdfast.faults import Err, Fault, InvalidError, Partial
 from holdfast.policies.models.usage import Usage
 from holdfast.runtime.secrets import process_redactor
@@ -54,6 +54,8 @@ async def answer_of_agent(agent: AnyAgent, tool: Tool, call: ToolCall, session: 
     run = getattr(agent, "outcome_anew", agent.outcome)
     ended: Outcome[AgentReply] = await run(prompt, session=session)
     if isinstance(ended, Err):
+        if ends_run(ended.fault) and isinstance(ended.error, Exception):
+            raise ended.error
         return _failed(_subtask_failed(agent.name, ended.fault), *_spend(ended.fault))
     reply = ended.value
     text = reply.text if reply.data is None else _json(reply.data)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool, Toolbox
 
-__all__ = ["CallResult", "Execute", "Guard", "Steps", "ToolCalls"]
+__all__ = ["CallResult", "Execute", "Guard", "Steps", "ToolCalls", "ends_run"]
 
 _CONCURRENCY = 8
 _MOST_QUESTIONS = 3
@@ -251,13 +251,12 @@ class _Reply:
             call = running.call
             try:
                 return await self._step(place, call, running.tool, lambda: self._calls.execute(call))
-            except HoldfastError as error:
-                # A cancelled scope, or a failure of the session: no other call would do better.
-                if isinstance(error, AbortedError) or error.fault.code.startswith("SESS_"):
+            except Exception as error:
+                fault = fault_of(error)
+                # A cancelled scope, a failure of the session, a limit that an agent among the tools waits for: they end the run.
+                if isinstance(error, AbortedError) or ends_run(fault):
                     raise
-                return _failed(error.fault)
-            except Exception as error:  # noqa: BLE001 - the failure of one call is its result
-                return _failed(fault_of(error))
+                return _failed(fault)
 
     def _misfit(self, running: _Running) -> Fault | None:
         """Return why a call cannot run at all. Nobody is asked about such a call."""
@@ -349,6 +348,11 @@ class _Running:
         self.tool: Tool | None = None
         self.began = False
         """Whether its tool may have been called."""
+
+
+def ends_run(fault: Fault) -> bool:
+    """Whether a failure is not the result of one call: the session failed or waits for a person, or a run is parked."""
+    return fault.code.startswith("SESS_") or "parked_until" in fault.context
 
 
 def _failed(fault: Fault) -> CallResult:

@@ -23,19 +23,20 @@ from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take
 from holdfast.sessions.log import Message, StateChanged, StepAccepted
 from holdfast.sessions.manifest import DriftPolicy, Manifest, compare, decode_manifest, encode_manifest, manifest_fields
 from holdfast.sessions.parked_runs import ParkedRuns
+from holdfast.sessions.part import part
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.broker import QuestionBroker
 from holdfast.sessions.questions.question import Notice, question_of
 from holdfast.sessions.questions.remedies import Remedies
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.steps import Finding, key_of, settlement, stored_step
+from holdfast.sessions.steps import Finding, key_of, settlement, shown, stored_step
 from holdfast.sessions.turn import TurnRunner
 from holdfast.stores import Claim, NewSession, SessionState, shared
 from holdfast.stores.address import open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from types import TracebackType
 
     from holdfast.clock import Clock
@@ -422,6 +423,25 @@ class Session:
             raise InvalidError.at("session.keyed", "a text that is not empty", key)
         return KeyedStep(key, self._turns.steps)
 
+    def part(self, key: str) -> AbstractContextManager[None]:
+        """Return a block in which steps and questions are known by this key too, and are counted apart from all others.
+
+            with session.part("call-7"):
+                await session.step(check, order)
+
+        Use it for code that is left out if the program is run again, because its result is stored: the steps inside are then not
+        called, and must not be taken for those of another place.
+        """
+        return part(self._journal, key)
+
+    def doubt(self, fn: str, arguments: dict[str, Any]) -> str:
+        """Return the key of a step of unknown outcome that called this function with these arguments; empty if there is none."""
+        text, running = shown((), arguments), self._turns.running()
+        for after, entry in self._journal.memory.unknown().items():
+            if after not in running and entry.fn == fn and entry.shown == text:
+                return key_of(self.id, after)
+        return ""
+
     async def numbered(self, name: str, given: Any, work: Callable[[str], Awaitable[T]]) -> T:
         """Return `await work(key)`, for work that has steps of its own. The key is the same in every run of the program.
 
@@ -433,7 +453,7 @@ class Session:
 
         The key is that of the first, second … use of this name with this input, in the session or inside a `turn` block in the turn. As for
         steps, a use counts when it returns: work that failed or was cut is the same use when it is called again, and goes on with
-        the steps that are stored.
+        the steps that are stored. The block of `part(key)` is around it.
         """
         args = codec.arguments_hash((given,), {}, name)
         return await (await self._turns.steps()).numbered(name, args, work)

@@ -29,6 +29,7 @@ from holdfast.sessions import codec
 from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import audit
 from holdfast.sessions.log import StepEnded, StepsForgotten, StepStarted, is_doubtful
+from holdfast.sessions.part import known_as, part
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.steps import (
     Drifted,
@@ -42,6 +43,7 @@ from holdfast.sessions.steps import (
     drift_error,
     identity_of,
     is_bound,
+    is_within,
     key_of,
     name_in,
     needs_start,
@@ -133,7 +135,7 @@ class StepRunner:
         may have happened.
         """
         self._check_open()
-        call = _call_of(fn, args, kwargs, key)
+        call = _call_of(fn, args, kwargs, key, self._journal)
         self._calls += 1
         use = self._uses.take(call.identity, attempts_around())
         return await self._in_use(use, partial(self._once, call, use.name))
@@ -141,14 +143,21 @@ class StepRunner:
     async def question(self, kind: str, args: str, ask: Callable[[str], Awaitable[T]]) -> T:
         """Return `await ask(name)`, with the name of the question of this kind and hash."""
         self._check_open()
-        use = self._questions.take(Identity(f"?{kind}", args), attempts_around())
+        use = self._questions.take(known_as(self._journal, Identity(f"?{kind}", args)), attempts_around())
         return await self._in_use(use, partial(ask, use.name))
 
     async def numbered(self, name: str, args: str, work: Callable[[str], Awaitable[T]]) -> T:
         """Return `await work(key)`: see `Session.numbered`. `args` is the hash of what the work is about."""
         self._check_open()
-        use = self._numbered.take(Identity(name, args), attempts_around())
-        return await self._in_use(use, partial(work, use.name))
+        use = self._numbered.take(known_as(self._journal, Identity(name, args)), attempts_around())
+        # With its turn: what is unknown about work of an earlier turn is not about this one.
+        key = suffix(self.turn, use.name)
+
+        async def in_part() -> T:
+            with part(self._journal, key):
+                return await work(key)
+
+        return await self._in_use(use, in_part)
 
     async def map(self, fn: Callable[..., Any], items: Iterable[Any], concurrency: int) -> AsyncIterator[Outcome[Any]]:
         """Run a step for each item, `concurrency` at a time; yield the outcomes in the order of the items."""
@@ -187,7 +196,7 @@ class StepRunner:
 
     def name_of_next(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the name that a call of `step` with this function and arguments would have now."""
-        return self._uses.take(_call_of(fn, args, kwargs, "").identity, attempts_around()).name
+        return self._uses.take(_call_of(fn, args, kwargs, "", self._journal).identity, attempts_around()).name
 
     def may_have_happened(self, name: str) -> bool:
         """Whether a step may have happened and must not be repeated automatically."""
@@ -287,7 +296,8 @@ class StepRunner:
     def _decide_unsafe(self, call: _Call, name: str) -> StepDecision:
         steps = self._memory.steps_of(self.turn)
         attempts = attempts_around()
-        others = self._uses.not_replayed(call.identity.fn, attempts) if not call.identity.key else []
+        is_apart = call.identity.key or is_within(call.identity)
+        others = [] if is_apart else self._uses.not_replayed(call.identity.fn, attempts)
         decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in others if other in steps))
         accepted = self._memory.accepted if isinstance(decision, Drifted) else ()
         for other in others:
@@ -566,7 +576,7 @@ class FinishedSteps(StepRunner):
     async def question(self, kind: str, args: str, ask: Callable[[str], Awaitable[T]]) -> T:
         """Return the answer that the question got."""
         del ask
-        use = self._questions.take(Identity(f"?{kind}", args), attempts_around())
+        use = self._questions.take(known_as(self._journal, Identity(f"?{kind}", args)), attempts_around())
         raised = self._memory.questions.get(use.name)
         answered = None if raised is None else self._memory.answers.get(raised.id)
         if answered is None:
@@ -629,7 +639,9 @@ def attempts_around() -> Attempts:
     return found
 
 
-def _call_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str) -> _Call:
+def _call_of(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str, journal: Journal
+) -> _Call:
     if type(fn) is FunctionType and not fn.__dict__:
         # Nothing was declared for it and nothing wraps it, so its attributes need not be searched.
         contract, name, returns = None, fn.__qualname__, codec.declared_result(fn)
@@ -637,7 +649,7 @@ def _call_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     else:
         contract, name, returns = contract_of(fn), name_of(fn), codec.result_type(fn)
         given = "" if key else _hash_of(fn, args, kwargs, name)
-    identity = Identity("", "", key) if key else Identity(name, given)
+    identity = Identity("", "", key) if key else known_as(journal, Identity(name, given))
     return _Call(identity, fn, args, kwargs, contract, returns, name)
 
 

@@ -71,6 +71,8 @@ _HASH = 16
 _KEY = "key:"
 IN_DOUBT = "/unknown"
 """Ends the key of the step with what an agent told its model about a call of unknown outcome. It follows the key of the call."""
+_PART = "~"
+"""Marks the hash of a step that is made inside of a part with its own key."""
 _RESOLVER = "resolve"
 """The client name under which the store keeps the claims on doubts."""
 _CUT = 1_000
@@ -102,12 +104,27 @@ def step_name(identity: Identity, use: int) -> str:
     return name if use == 1 else f"{name}#{use}"
 
 
+def within(identity: Identity, part: str) -> Identity:
+    """Return the identity of a step or question that is made inside of a part of the program with its own key.
+
+    If that part has ended, it is not made again, and neither are its steps. So they are counted apart from all others.
+    """
+    return Identity(identity.fn, _PART + codec.arguments_hash((identity.args, part), {}, identity.fn)[: _HASH - 1])
+
+
+def is_within(identity: Identity) -> bool:
+    """Whether it is the identity of a step that is made inside of a part with its own key."""
+    return identity.args.startswith(_PART)
+
+
 def identity_of(entry: Recorded) -> Identity:
     """Return what a step of the log is known by. Steps of version 1 had names such as `pay#2`, `pay[]#1/7` or `pay#1/2`."""
     name = entry.step
     if name.startswith(_KEY):
         return Identity("", "", name.removeprefix(_KEY))
-    fn, at, _ = name.rpartition("@")
+    fn, at, rest = name.rpartition("@")
+    if rest.startswith(_PART):
+        return Identity(fn, rest.partition("#")[0])
     return Identity(fn if at else name.partition("#")[0].removesuffix("[]"), entry.args)
 
 
@@ -195,7 +212,8 @@ class Uses:
         use = Use(name)
         self._names.add(name)
         self._by_identity.setdefault(identity, []).append(use)
-        if not identity.key:
+        # Steps of a part with its own key may be there and not be called again: nothing has drifted then.
+        if not identity.key and not is_within(identity):
             self._by_function.setdefault(identity.fn, []).append(use)
         return use
 
