@@ -141,7 +141,7 @@ class InSession:
         if effect == "unsafe" and await in_doubt.is_stored():
             return _restored(await in_doubt.step(_kept, None))
         if effect == "unsafe" and not has_begun and (doubt := self._session.doubt(call.name, call.arguments)):
-            return _restored(await in_doubt.step(_kept, _stored(_unknown(_same_call(call, doubt)))))
+            return _restored(await in_doubt.step(_kept, _stored(_unknown(_same_call(call, doubt), call.name))))
 
         async def inside() -> CallResult:
             # What the tool itself does in the session, another agent for example, belongs to this call.
@@ -207,7 +207,7 @@ def _is_unanswered(error: Exception) -> bool:
 def _same_call(call: ToolCall, doubt: str) -> OutcomeUnknownError:
     """Return the error of an unsafe call while it is not known whether the same call happened before."""
     message = f"{call.name} was not run: the same call was started before, and nobody knows yet whether it happened"
-    return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context={"key": doubt, "tool": call.name}))
+    return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context={"key": doubt}))
 
 
 def _as_step(
