@@ -14,7 +14,7 @@ from holdfast.agents.decide import Bounds
 from holdfast.agents.feed import Feed
 from holdfast.agents.hooks import hooks_of
 from holdfast.agents.loop import Loop, Setup
-from holdfast.agents.memory import remember, remembered
+from holdfast.agents.memory import messages_of, remember, runs_before, start
 from holdfast.agents.models import model_of, opened
 from holdfast.agents.once import InMemory, InSession
 from holdfast.agents.output import Output
@@ -27,11 +27,12 @@ from holdfast.runtime.shield import wait_to_end
 from holdfast.tools.toolbox import Toolbox, shown_result
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
+    from holdfast.agents.compaction import Compact
     from holdfast.agents.hooks import Hooks
     from holdfast.agents.kind import AnyAgent
-    from holdfast.agents.loop import Compact
+    from holdfast.agents.loop import Keep
     from holdfast.agents.parts import AgentPart
     from holdfast.agents.reply import AgentReply
     from holdfast.agents.usage_limit import OnLimit
@@ -255,9 +256,14 @@ class Agent:
     async def _once(
         self, run: str, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
     ) -> tuple[Loop, AgentReply] | HoldfastError:
-        history = remembered(session, self.name, run) if remembers else []
+        keep = _keep(session, run)
+        unseen, seen = list[str](), list[str]()
+        if remembers:
+            unseen = await keep("unseen", partial(_itself, start(session, self.name, run)))
+            seen = runs_before(session, self.name, run, unseen)
+        history = messages_of(session, self.name, seen)
         once = InSession(session, run, shown_result, self._setup.runtime)
-        loop = Loop(self._setup, prompt, once, history=history, session=session, feed=feed)
+        loop = Loop(self._setup, prompt, once, history=history, session=session, feed=feed, keep=keep)
         try:
             reply = await loop.run()
         except HoldfastError as error:
@@ -267,7 +273,7 @@ class Agent:
             return error
         if remembers:
             added = loop.messages if loop.is_shortened else loop.messages[len(history) :]
-            remember(session, self.name, run, added, anew=loop.is_shortened)
+            remember(session, self.name, run, added, unseen=unseen, replaces=seen if loop.is_shortened else ())
         return loop, reply
 
 
@@ -289,6 +295,22 @@ def _bounds(turns: int, calls: int | None, same_failure: int, no_progress: int |
     return Bounds(
         max_turns=turns, max_tool_calls=calls, same_failure=same_failure, no_progress=no_progress, reasks=reasks
     )
+
+
+async def _itself(names: list[str]) -> list[str]:
+    return names
+
+
+def _keep(session: Session, run: str) -> Keep:
+    """Return what stores something about a run as a step of its own."""
+
+    async def keep(place: str, make: Callable[[], Awaitable[Any]]) -> Any:
+        async def kept() -> Any:
+            return await make()
+
+        return await session.keyed(f"{run}/{place}").step(kept)
+
+    return keep
 
 
 def _check_prompt(prompt: Any) -> None:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 import msgspec
 
 from holdfast import options
-from holdfast.agents.conversation import is_valid, shorten, summary_prompt, with_own_ids, with_summary
+from holdfast.agents.compaction import Compact, Compaction, Summary, can_compact, compacted
+from holdfast.agents.conversation import is_valid, summary_prompt, with_own_ids
 from holdfast.agents.decide import (
     AskAgain,
     Bounds,
@@ -43,8 +44,10 @@ from holdfast.agents.reply import AgentReply
 from holdfast.agents.subagent import answer_of_agent
 from holdfast.agents.tool_calls import CallResult, ToolCalls
 from holdfast.agents.usage_limit import OnLimit, Parking
-from holdfast.faults import BudgetError, Category, Fault, HoldfastError, InvalidError, Scope
+from holdfast.events import SuppressedError
+from holdfast.faults import AbortedError, BudgetError, Category, Fault, HoldfastError, InvalidError, Scope
 from holdfast.policies.models.capabilities import Needs, able
+from holdfast.policies.models.prices import LIST_PRICES
 from holdfast.providers.messages import Message, Reply, Request, ToolResult, ToolSpec, User
 from holdfast.providers.model import Model
 from holdfast.runtime.ambient import AMBIENT, in_force
@@ -55,21 +58,22 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.tools.toolbox import Answer, Toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.agents.feed import Feed
     from holdfast.agents.parts import AgentPart
     from holdfast.providers.messages import ToolCall
     from holdfast.sessions.session import Session
 
-__all__ = ["Compact", "Loop", "Setup"]
+__all__ = ["Keep", "Loop", "Setup"]
 
-Compact: TypeAlias = "str | Callable[[tuple[Message, ...]], Any] | None"
-"""How a conversation that is too long is made shorter: `drop`, `summarise`, a function of the messages, or not at all."""
+Keep: TypeAlias = "Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]"
+"""Returns what is stored at a place of the run; without it makes it and stores it."""
 
 # Each request repeats the conversation, so most of its prompt can come from the provider's cache at a tenth of the price.
 _CACHED = Needs(levels={"promptCaching": "probed"})
 _OVERFLOWS = frozenset({"PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
+_NO_SUMMARY = Fault.of("PROVIDER_EMPTY_RESPONSE", "The model answered with no summary")
 _MISSING = frozenset({"PROVIDER_CAPABILITY_MISSING", "PROVIDER_MISSING_STREAMING", "PROVIDER_MISSING_TOOL_CALLING"})
 
 
@@ -116,14 +120,19 @@ class Loop:
         history: Sequence[Message] = (),
         session: Session | None = None,
         feed: Feed | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self._setup = setup
+        self._keep = _made if keep is None else keep
         self._once = once
         self._session = session
         self._feed = feed
         self._is_watched = feed is not None or any(hooks.observer is not None for hooks in setup.hooks)
-        self._prompt = User(text=prompt)
-        self.messages: list[Message] = [*history, self._prompt]
+        self.messages: list[Message] = [*history, User(text=prompt)]
+        self._prompt_at = len(history)
+        """The place of the request that this run is about."""
+        self._compaction: Compaction | None = None
+        """Made, and not yet stored."""
         self.is_decided = False
         """Whether the run ended by a decision of its own. It would end in the same way if it were continued."""
         self.is_shortened = False
@@ -180,7 +189,7 @@ class Loop:
             usd=record.usd,
             model=record.model,
             session="" if self._session is None else self._session.id,
-            messages=tuple(self.messages[self._place_of_prompt() :]),
+            messages=tuple(self.messages[self._prompt_at :]),
             agent=self._setup.name,
         )
 
@@ -222,10 +231,12 @@ class Loop:
         request = await self._compose()
         budget = _open_budget(self._model)
         try:
-            reply = with_own_ids(await self._charged(request, budget), self.messages)
+            reply = with_own_ids(await self._charged(lambda: self._send(request), budget), self.messages)
         except Exception as error:
             fault = self._setup.runtime.fault_of(error)
             if fault.code in _OVERFLOWS and self._can_shorten():
+                # Before the overflow is stored: if this fails, a later run asks again.
+                self._compaction = await self._compacted()
                 return Overflowed()
             if fault.code == "PROVIDER_OUTPUT_INVALID" and record.reasks < bounds.reasks:
                 return Misread(reason=str(fault.context.get("reason", fault.message)))
@@ -260,12 +271,12 @@ class Loop:
                     raise InvalidError.at("hooks.transform", "a function that returns a Request", request)
         return request
 
-    async def _charged(self, request: Request, budget: Budget | None) -> Reply:
+    async def _charged(self, send: Callable[[], Awaitable[Reply]], budget: Budget | None) -> Reply:
         """Send a request. What a model of the application's own reports is charged here: no recovery does it."""
         if budget is None:
-            return await self._send(request)
+            return await send()
         with Budget(runtime=self._setup.runtime) as own:
-            reply = await self._send(request)
+            reply = await send()
         if own.spend().attempts == 0:
             budget.attempt_begun(again=False)
             budget.attempt_ended(reply, again=False)
@@ -389,71 +400,55 @@ class Loop:
         # If the model has not answered since the last time, making it even shorter would lose the rest.
         if self._setup.compact is None or self._shortened_at == self._record.turns:
             return False
-        return callable(self._setup.compact) or self._shorten() is not None
+        return can_compact(self._setup.compact, self.messages, self._prompt_at)
 
-    def _shorten(self) -> Any:
-        return shorten(self.messages, self._place_of_prompt())
-
-    def _place_of_prompt(self) -> int:
-        return next((n for n, message in enumerate(self.messages) if message is self._prompt), 0)
+    async def _compacted(self) -> Compaction:
+        try:
+            return await compacted(self._setup.compact, self.messages, self._prompt_at, self._summary)
+        except HoldfastError as error:
+            self.is_decided = error.fault.code == "PROVIDER_CONTEXT_OVERFLOW"
+            raise
 
     async def _compact(self) -> None:
+        """Go on with the shorter conversation that is stored, or with the one that was just made."""
         before = len(self.messages)
-        compact = self._setup.compact
-        messages: Sequence[Message]
-        if callable(compact):
-            messages = await self._compact_with(compact)
-        else:
-            shortened = self._shorten()
-            messages = shortened.messages
-            if compact == "summarise" and shortened.dropped:
-                summary = await self._summary(shortened.dropped)
-                messages = with_summary(shortened, summary) if summary else messages
-        if list(messages) == self.messages:
-            # The identical request would fail in the identical way.
-            self.is_decided = True
-            raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW", "compact returned the conversation unchanged"))
-        self.messages = list(messages)
+
+        async def make() -> Any:
+            return msgspec.to_builtins(self._compaction or await self._compacted())
+
+        made = msgspec.convert(await self._keep(f"{self._requests}/compacted", make), Compaction)
+        self._compaction = None
+        self.messages, self._prompt_at = list(made.messages), made.prompt
         self.is_shortened = True
         self._shortened_at = self._record.turns
+        summary = made.summary
+        if summary is not None and summary.is_answered:
+            self._record.add_spend(summary.usage, summary.usd)
         if self._is_watched:
-            await self._emit(Compacted(before=before, after=len(self.messages)))
+            fault = None if summary is None else summary.fault
+            await self._emit(Compacted(before=before, after=len(self.messages), fault=fault))
 
-    async def _compact_with(self, compact: Callable[[tuple[Message, ...]], Any]) -> list[Message]:
-        returned = compact(tuple(self.messages))
-        given = await returned if inspect.isawaitable(returned) else returned
-        try:
-            messages = msgspec.convert(msgspec.to_builtins(list(given)), list[Message])
-        except (TypeError, msgspec.ValidationError) as error:
-            raise InvalidError.saying("agent.compact", "a function that returns messages", str(error)) from error
-        if not messages or not is_valid(messages):
-            raise InvalidError.saying(
-                "agent.compact",
-                "messages in which each tool call has its result",
-                "a conversation in which one has none",
-            )
-        return messages
-
-    async def _summary(self, dropped: Sequence[Message]) -> str:
-        """Ask the model for a summary. Without one, the messages are just left out."""
+    async def _summary(self, dropped: Sequence[Message]) -> Summary:
+        """Ask the model for a summary. Without one, the messages are just left out, and an event says so."""
+        runtime = self._setup.runtime
         request = Request(messages=(User(text=summary_prompt(dropped)),), max_output=self._setup.max_output)
-
-        async def ask() -> RequestEnd:
-            _open_budget(self._model)
-            return Answered(reply=await self._model.exchange(request))
-
-        self._requests += 1
+        budget = _open_budget(self._model)
+        cost: dict[str, Any] = {}
         try:
-            ended = await self._once.request(self._requests, ask)
-        except HoldfastError as error:
-            if error.fault.code.startswith("SESS_") or isinstance(error, BudgetError):
+            reply = await self._charged(lambda: self._model.exchange(request), budget)
+        except Exception as error:
+            fault: Fault | None = runtime.fault_of(error)
+            if isinstance(error, BudgetError | AbortedError):
                 raise
-            return ""
-        except Exception:  # noqa: BLE001 - any failure of a provider: the messages are left out without a summary
-            return ""
-        assert isinstance(ended, Answered)
-        self._record.add_reply(ended.reply)
-        return ended.reply.text
+        else:
+            cost = {"usage": reply.usage, "usd": LIST_PRICES.cost(reply.model, reply.usage), "is_answered": True}
+            fault = unusable(reply)
+            if fault is None and reply.text.strip():
+                return Summary(text=reply.text, **cost)
+        fault = fault or _NO_SUMMARY
+        reason = "messages of an agent's conversation were left out without a summary"
+        runtime.bus.emit(SuppressedError.of(fault, reason, at=runtime.clock.wall()))
+        return Summary(fault=msgspec.structs.replace(fault, partial=None), **cost)
 
     # --- what others see ---
 
@@ -484,6 +479,11 @@ class Loop:
         given = fault.partial.payload if fault.partial is not None and isinstance(fault.partial.payload, str) else ""
         partial_ = self._record.partial(self.messages, given)
         leave_fault(error, msgspec.structs.replace(fault, partial=partial_))
+
+
+async def _made(place: str, make: Callable[[], Awaitable[Any]]) -> Any:
+    del place
+    return await make()
 
 
 def _open_budget(model: Model) -> Budget | None:

@@ -85,6 +85,8 @@ class Compacted(_Part, frozen=True, kw_only=True, tag="compacted"):
     """Messages before."""
     after: int
     """Messages after."""
+    fault: Fault | None = None
+    """Why there is no summary of what was left out, if one was wanted."""
 
 
 class Asking(_Part, frozen=True, kw_only=True, tag="question"):
