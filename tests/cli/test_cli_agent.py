@@ -197,7 +197,7 @@ def test_the_mode_decides(world, here, flags, paid):
 
 
 def on_terminal(world, *arguments, typed):
-    """Run the command at a terminal; type each text when the text before it was shown."""
+    """Run the command at a terminal; type each text when the question before it was shown, and the hint that an answer is awaited."""
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(world.folder)
@@ -206,7 +206,8 @@ def on_terminal(world, *arguments, typed):
     with suppress(OSError):  # the terminal is gone when the process is
         while data := os.read(terminal, 65_536):
             shown += data.decode("utf-8", "replace")
-            if left and left[0][0] in shown:
+            # What is typed before the hint is dropped: it cannot be an answer to this question.
+            if left and "[y/n] " in shown[shown.find(left[0][0]) :] and left[0][0] in shown:
                 os.write(terminal, left.pop(0)[1].encode())
     os.close(terminal)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", shown)
