@@ -59,7 +59,7 @@ def test_S1_19_retries_first_then_the_understudies_with_an_event_for_each():
     assert world.clock.monotonic() == pytest.approx(3)
     assert [(event.from_, event.to) for event in world.events.of(AgentFallback)] == [
         ("builder", "builder-simple"),
-        ("builder-simple", "manual-mode"),
+        ("builder", "manual-mode"),
     ]
     assert world.counted("builder", "builder-simple", "manual-mode") == [1, 1, 0]
     assert [event.via for event in world.events.of(Recovered) if event.operation == "agent:builder"] == ["manual-mode"]

@@ -86,6 +86,7 @@ _fields: dict[str, st.SearchStrategy] = {
     "server": _texts,
     "usd": st.none() | _seconds,
     "why": _texts,
+    "failed": _texts,
 }
 
 

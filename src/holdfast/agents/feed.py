@@ -78,7 +78,8 @@ class Feed:
                     )
                 )
             case Fallback() | AgentFallback():
-                self._put(FellBack(from_=event.from_, to=event.to, fault=event.fault, usd=event.usd))
+                who = getattr(event, "failed", "") or event.from_
+                self._put(FellBack(from_=who, to=event.to, fault=event.fault, usd=event.usd))
 
     def put_question(self, question: Question) -> None:
         """Add the part about a question of this run."""

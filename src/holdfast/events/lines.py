@@ -183,7 +183,8 @@ class LogLines:
         if event.fault is not None:
             self._remember(event, event.fault.code)
         because = f"{_because_of(event.fault)}{_weighed(event.why)}"
-        return f"{_name(event)} falls back from {event.from_} to {event.to}{because}"
+        who = getattr(event, "failed", "") or event.from_
+        return f"{_name(event)} falls back from {who} to {event.to}{because}"
 
     def _recovered(self, event: Recovered) -> str:
         failures = self._failures.take(event.run)

@@ -157,6 +157,8 @@ class AgentFallback(_Record, frozen=True, kw_only=True, tag="agent-fallback", re
     """What it costs more than the one before; None: unknown."""
     why: str = ""
     """How the costs were weighed; empty if nothing was."""
+    failed: str = ""
+    """Who failed last, with `fault`, if that is another one than `from`: an agent that had taken over before."""
 
 
 class Degraded(_Record, frozen=True, kw_only=True, tag="degraded"):

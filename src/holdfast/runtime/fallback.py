@@ -297,7 +297,10 @@ class _Walk:
             if isinstance(decision, Skip):
                 self.failed.append({"step": step.name, "skipped": decision.reason})
                 continue
-            reports.fell_back(self.op, self._from(), step.name, self.latest, self.chain.event)
+            chain = self.chain
+            reports.fell_back(
+                self.op, chain.primary_name, step.name, self.latest, kind=chain.event, failed=self.latest_name
+            )
             self.op.begin_step(step.name, last=self.chain.ends_with(step))
             try:
                 value = yield _Call(step.fn, args, kwargs)
@@ -308,10 +311,6 @@ class _Walk:
                 self.op.step_answered(value)
                 return value
         return (yield from self._last_resorts(args, kwargs))
-
-    def _from(self) -> str:
-        """Return who is fallen back from. Agents have names of their own; a plain chain falls back from the call itself."""
-        return self.latest_name if self.chain.event is AgentFallback else self.chain.primary_name
 
     def _decide(self, step: Step, arguments_used_up: bool) -> Take | Ask | Skip:  # noqa: FBT001 - private
         op = self.op

@@ -8,6 +8,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast._lazy import lazy_module
 from holdfast.events import (
     AgentFallback,
@@ -242,24 +244,32 @@ def timeline(op: Operation, value: object) -> tuple[Attempt, ...]:
 
 
 def fell_back(
-    op: Operation, primary: str, step: str, fault: Fault, event: type[Fallback | AgentFallback] = Fallback
+    op: Operation,
+    primary: str,
+    step: str,
+    fault: Fault,
+    *,
+    kind: type[Fallback | AgentFallback] = Fallback,
+    failed: str = "",
 ) -> None:
-    """Report that the next step of a chain is called."""
+    """Report that the next step of a chain is called. `failed` is who had the fault; only events of agents name it."""
     bus = op.plan.runtime.bus
-    if bus.wants(event):
-        weighed = _weighed(op, fault)
-        bus.emit(
-            event(
-                at=_now(op),
-                run=op.run,
-                operation=op.plan.name,
-                from_=primary,
-                to=step,
-                fault=fault,
-                usd=None if weighed is None else weighed.usd,
-                why="" if weighed is None else weighed.why,
-            )
-        )
+    if not bus.wants(kind):
+        return
+    weighed = _weighed(op, fault)
+    event = kind(
+        at=_now(op),
+        run=op.run,
+        operation=op.plan.name,
+        from_=primary,
+        to=step,
+        fault=fault,
+        usd=None if weighed is None else weighed.usd,
+        why="" if weighed is None else weighed.why,
+    )
+    if isinstance(event, AgentFallback) and failed != primary:
+        event = msgspec.structs.replace(event, failed=failed)
+    bus.emit(event)
 
 
 def _weighed(op: Operation, fault: Fault) -> Weighed | None:

@@ -211,7 +211,7 @@ def _resumed(event: StreamResumed) -> LiveLine:
 
 def _fallback(event: Fallback | AgentFallback) -> LiveLine:
     # The operation is the role. Which of its agents failed must be said too.
-    who = f"{event.from_} → {event.to}" if isinstance(event, AgentFallback) else f"→ {event.to}"
+    who = f"{event.failed or event.from_} → {event.to}" if isinstance(event, AgentFallback) else f"→ {event.to}"
     return _line(event, LiveWord.FALLBACK, f"fallback {who}", f"fallback {who}", code=_code(event.fault))
 
 
