@@ -7,14 +7,13 @@ contenders run in this process, because `.venv` has the frameworks for their int
 from __future__ import annotations
 
 import asyncio
-import resource
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.rounds import beside, processor
 from benchmarks.table import ratio, show, verdict
 from holdfast import Agent, HoldfastError, Session, tool
 from holdfast.faults import Fault
@@ -79,7 +78,7 @@ async def _run(rounds: int, times: int, long: int) -> dict[str, Any]:
                 "Holdfast, MemoryStore": _holdfast(MemoryStore()),
                 "Holdfast, SqliteStore": _holdfast(disk),
             }
-            turns = await _beside(work, rounds, times)
+            turns = await beside(work, rounds, times, per_call=TURNS)
         resumed = await _resumed(f"sqlite:{Path(folder) / 'long.db'}", long)
     best = min(turns[name]["cpu"] for name in ("pydantic-ai", "LangGraph, create_agent"))
     _show(turns, [*NOTES, verdict(turns["Holdfast"]["cpu"] / best, TARGET, "x the faster framework")])
@@ -197,51 +196,22 @@ def _langgraph(saver: str | None) -> Callable[[], Awaitable[Any]]:
 # --- measurements ---
 
 
-async def _beside(work: dict[str, Callable[[], Awaitable[Any]]], rounds: int, times: int) -> dict[str, Any]:
-    """Return seconds of time and of processor time per turn, and the ratio to the first contender, taken round by round."""
-    took: dict[str, list[tuple[float, float]]] = {name: [] for name in work}
-    for one in work.values():
-        await one()
-    for _ in range(rounds):
-        # They take turns, so that a slow minute of the machine hits all of them.
-        for name, one in work.items():
-            wall, cpu = perf_counter(), _processor()
-            for _ in range(times):
-                await one()
-            per = times * TURNS
-            took[name].append(((perf_counter() - wall) / per, (_processor() - cpu) / per))
-    first = next(iter(took.values()))
-    return {
-        name: {
-            "wall": median(wall for wall, _ in each),
-            "cpu": median(cpu for _, cpu in each),
-            "ratio": median(cpu / base for (_, cpu), (_, base) in zip(each, first, strict=True)),
-        }
-        for name, each in took.items()
-    }
-
-
 async def _resumed(address: str, turns: int) -> dict[str, Any]:
     """Store a run whose last request fails, then run it again; return how long both took, and the requests of the second."""
 
     async def once(model: Instant) -> tuple[float, float]:
         agent = Agent("bench", model, [add], max_turns=turns)
-        began, cpu = perf_counter(), _processor()
+        began, cpu = perf_counter(), processor()
         # The error leaves the session's block, as a crash would: the turn stays in flight.
         with suppress(HoldfastError):
             async with Session.open("long", store=address, mode="yolo") as session:
                 await agent.run("go", session=session)
-        return perf_counter() - began, _processor() - cpu
+        return perf_counter() - began, processor() - cpu
 
     stored, _ = await once(Instant(turns, fails=True))
     model = Instant(turns)
     resumed, cpu = await once(model)
     return {"turns": turns, "stored": stored, "resumed": resumed, "cpu": cpu, "requests": model.requests}
-
-
-def _processor() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def _show(figures: dict[str, Any], notes: list[str]) -> None:

@@ -107,7 +107,7 @@ def record() -> None:
 
 def neutral(text: str, home: str, port: int) -> str:
     """Without what differs between machines and moments."""
-    text = text.replace(home, "/home/user").replace(f":{port}", ":8000")
+    text = text.replace(home, "~").replace(f":{port}", ":8000")
     ids: dict[str, str] = {}
     text = re.sub(
         r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",

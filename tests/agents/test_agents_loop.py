@@ -221,7 +221,7 @@ def test_the_parts_of_a_run_arrive_in_order_and_end_with_done():
     assert parts[-1].reply.text == "It is 5."
 
 
-def test_hooks_change_requests_observe_the_run_and_deny_calls():
+def test_N2_4_hooks_change_requests_observe_the_run_and_deny_calls():
     seen: list[Any] = []
 
     def shout(request: Any) -> Any:

@@ -16,7 +16,7 @@ import pytest
 from agents_kit import World
 
 from holdfast import Budget, Err, Ok, tool
-from holdfast.agents import Agent, Done, FunctionAgent, Hooks, Roles
+from holdfast.agents import Done, FunctionAgent, Hooks, Roles
 from holdfast.events import AttemptStarted, UserNotified
 from holdfast.faults import CATALOG
 from holdfast.profiles import AGENT_CHAINS, SPEC016_ROLES
@@ -146,7 +146,8 @@ def sample(every: list[Any], most: int) -> list[Any]:
 
 @pytest.mark.parametrize(("fault", "name", "when", "model", "streamed"), sample(CASES, 48))
 def test_every_fault_ends_in_an_answer_or_a_typed_fault(fault, name, when, model, streamed):
-    play(fault, name, when=when, model=model, streamed=streamed)
+    end, _ = play(fault, name, when=when, model=model, streamed=streamed)
+    assert end == "ok" or end in CATALOG
 
 
 @pytest.mark.soak
@@ -233,7 +234,9 @@ def play_roles(seed: int, *, in_session: bool) -> Counter[str]:
 
 @pytest.mark.parametrize(("seed", "in_session"), [(1, False), (2, True)])
 def test_five_roles_in_a_storm(seed, in_session):
-    play_roles(seed, in_session=in_session)
+    ends = play_roles(seed, in_session=in_session)
+    assert ends["ok"] > 0
+    assert set(ends) - {"ok"} <= set(CATALOG)
 
 
 @pytest.mark.soak
@@ -244,9 +247,3 @@ def test_five_roles_in_many_storms(seeds):
         ends += play_roles(seed, in_session=bool(seed % 2))
     assert ends["ok"] > 0
     assert len(ends) > 1
-
-
-def test_the_storm_has_an_agent_for_each_role():
-    assert set(ROLES) <= set(SPEC016_ROLES)
-    assert len(ROLES) == 5
-    assert isinstance(world_of("", "ok").agent(_tool("ok")), Agent)

@@ -1,6 +1,6 @@
 """Whether the arguments of a message fit the annotations of the method, for actors in processes.
 
-Only what can be told without a doubt is checked: builtin types, containers of them, closed lists of values, unions and classes. Every
+Only what is certain is checked: builtin types, containers of them, closed lists of values, unions and classes. Every
 other annotation accepts every value.
 
 Invariant: a value that a type checker accepts is accepted.

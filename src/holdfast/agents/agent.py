@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import options
 from holdfast.agents.approval import unknown_names
 from holdfast.agents.decide import Bounds
-from holdfast.agents.feed import Feed
+from holdfast.agents.feed import parts_of
 from holdfast.agents.hooks import hooks_of
 from holdfast.agents.loop import Loop, Setup
 from holdfast.agents.memory import messages_of, remember, runs_before, start
@@ -23,13 +22,13 @@ from holdfast.agents.subagent import is_agent, tool_of
 from holdfast.faults import Err, HoldfastError, InvalidError, Ok
 from holdfast.providers.messages import ToolSpec
 from holdfast.runtime.runtime import default_runtime
-from holdfast.runtime.shield import wait_to_end
 from holdfast.tools.toolbox import Toolbox, shown_result
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
     from holdfast.agents.compaction import Compact
+    from holdfast.agents.feed import Feed
     from holdfast.agents.hooks import Hooks
     from holdfast.agents.kind import AnyAgent
     from holdfast.agents.loop import Keep
@@ -191,22 +190,13 @@ class Agent:
         If an answer is cut after its first words, the request is made again: a `Retrying` part with `restarts_text` says that the text
         begins anew. Reading raises what `run` raises. Leaving the block early cancels the run.
         """
-        feed = Feed(self._setup.runtime)
 
-        async def work() -> None:
-            feed.follow()
+        async def work(feed: Feed) -> None:
             with nullcontext() if session is None else session.watching(feed.put_question):
                 await self._start(prompt, session, feed)
 
-        task = asyncio.ensure_future(work())
-        feed.read_from(task)
-        try:
-            yield feed
-        finally:
-            feed.close()
-            task.cancel()
-            # Until the turn is left and its tools have ended: the next run must not meet them.
-            await wait_to_end(_ended(task))
+        async with parts_of(self._setup.runtime, work) as parts:
+            yield parts
 
     async def _start(
         self, prompt: str, session: Session | None, feed: Feed | None, *, remembers: bool = True
@@ -316,10 +306,3 @@ def _keep(session: Session, run: str) -> Keep:
 def _check_prompt(prompt: Any) -> None:
     if not isinstance(prompt, str) or not prompt.strip():
         raise InvalidError.at("agent.prompt", "a text that is not empty", prompt)
-
-
-async def _ended(task: asyncio.Task[Any]) -> None:
-    await asyncio.wait((task,))
-    if not task.cancelled():
-        # Read it: the reader has left, or has got it already.
-        task.exception()

@@ -11,7 +11,6 @@ started again only if it goes on with its own conversation.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from contextlib import asynccontextmanager
 from pathlib import PurePath
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from holdfast import options
 from holdfast.agents.command_lines import FORMS, form_of
 from holdfast.agents.command_run import CommandRun
-from holdfast.agents.feed import Feed
+from holdfast.agents.feed import parts_of
 from holdfast.agents.parts import Done
 from holdfast.agents.usage_limit import OnLimit
 from holdfast.faults import Err, InvalidError, Ok
@@ -30,13 +29,13 @@ from holdfast.policies.profiles import ACTOR
 from holdfast.policies.target import Target
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
-from holdfast.runtime.shield import wait_to_end
 from holdfast.tools.command import Command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from holdfast.agents.command_lines import Form
+    from holdfast.agents.feed import Feed
     from holdfast.agents.parts import AgentPart
     from holdfast.agents.reply import AgentReply
     from holdfast.faults import Outcome
@@ -186,21 +185,12 @@ class CommandAgent:
         Leaving the block ends the program.
         """
         text = _prompt(prompt)
-        feed = Feed(self.runtime)
 
-        async def work() -> None:
-            feed.follow()
+        async def work(feed: Feed) -> None:
             await feed.put(Done(reply=await CommandRun(self, text, session, feed).reply()))
 
-        task = asyncio.ensure_future(work())
-        feed.read_from(task)
-        try:
-            yield feed
-        finally:
-            feed.close()
-            task.cancel()
-            # Until the program is gone: the next run must not meet it.
-            await wait_to_end(_ended(task))
+        async with parts_of(self.runtime, work) as parts:
+            yield parts
 
     # --- for `CommandRun` ---
 
@@ -235,13 +225,6 @@ class CommandAgent:
 
     def __repr__(self) -> str:
         return f"CommandAgent({list(self._argv)!r}, name={self.name!r})"
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    await asyncio.wait((task,))
-    if not task.cancelled():
-        # It has surfaced where the parts are read, or nobody wants it any more.
-        task.exception()
 
 
 def _argv(command: Any) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ Invariant: when a run ends, however it ends, no process of the program is alive.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from holdfast.tools.process_error import Finished
 
 __all__ = ["Begun", "CommandRun"]
+
+T = TypeVar("T", Usage, float)
 
 _EXIT_S = 5.0
 """How long a program may live after its last line. Some hang there, and the answer is complete."""
@@ -291,7 +293,7 @@ class CommandRun:
         report = live.report
         self._conversation = report.session or self._conversation
         self._worked = self._worked or report.worked
-        self._usage, self._usd = _sum(self._usage, report.usage), _sum_usd(self._usd, report.usd)
+        self._usage, self._usd = _sum(self._usage, report.usage), _sum(self._usd, report.usd)
         if (budget := self._budget) is not None:
             budget.attempt_ended(report, again=self._runs > 1)
             budget.charge(turns=report.turns)
@@ -321,18 +323,8 @@ class CommandRun:
         return None if around is None else around.budget
 
 
-def _sum(first: Usage | None, second: Usage | None) -> Usage | None:
-    if first is None or second is None:
-        return first or second
-    return Usage(
-        input=first.input + second.input,
-        output=first.output + second.output,
-        cached=first.cached + second.cached,
-        written=first.written + second.written,
-    )
-
-
-def _sum_usd(first: float | None, second: float | None) -> float | None:
+def _sum(first: T | None, second: T | None) -> T | None:
+    """Return the sum of what is known."""
     return first if second is None else second if first is None else first + second
 
 

@@ -106,7 +106,7 @@ class Record:
         self._failures: dict[bytes, list[Fault]] = {}
         """Failures in a row, by call. All faults of one list have the same code."""
         self._warned: set[bytes] = set()
-        """Calls that were not run, and the model was told so."""
+        """Calls that were not run, and whose results say so."""
         self._seen: set[tuple[bytes, str]] = set()
         """Calls with their results."""
         self._repeated = 0
@@ -122,7 +122,7 @@ class Record:
 
     def add_spend(self, usage: Usage | None, usd: float | None) -> None:
         """Add what something cost. What is unknown once is unknown in the sum."""
-        self.usage = None if usage is None or self.usage is None else _sum(self.usage, usage)
+        self.usage = None if usage is None or self.usage is None else self.usage + usage
         self.usd = None if usd is None or self.usd is None else self.usd + usd
 
     def add_result(self, call: ToolCall, text: str, fault: Fault | None, *, is_run: bool = True) -> None:
@@ -151,7 +151,7 @@ class Record:
         return turns is not None and self._repeated >= turns
 
     def warn(self, call: ToolCall) -> bool:
-        """Note that the model is told that a call is not run. Return False if it was told before."""
+        """Note that the result of a call says that it was not run. Return False if an earlier result did."""
         key = _key(call)
         first = key not in self._warned
         self._warned.add(key)
@@ -255,7 +255,7 @@ def _insists(call: ToolCall, failures: list[Fault]) -> Fault:
     shown = msgspec.json.encode(call.arguments).decode()
     reason = (
         f"{call.name}({shown[:_SHOWN]}) failed {len(failures)} times with {failures[-1].code}, "
-        "and the model calls it again after it was told so"
+        "and the model calls it again after a result that says so"
     )
     errors = [msgspec.to_builtins(ItemError.of(call.name, fault)) for fault in failures]
     return Fault.of("TASK_HALTED", context={"tool": call.name, "reason": reason, "errors": errors})
@@ -263,12 +263,3 @@ def _insists(call: ToolCall, failures: list[Fault]) -> Fault:
 
 def _key(call: ToolCall) -> bytes:
     return msgspec.json.encode((call.name, call.arguments), order="sorted")
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        input=one.input + other.input,
-        output=one.output + other.output,
-        cached=one.cached + other.cached,
-        written=one.written + other.written,
-    )

@@ -8,22 +8,53 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.agents.parts import Asking, Done, FellBack, Retrying, Text
 from holdfast.events import AgentFallback, Fallback, Retry
+from holdfast.runtime.shield import wait_to_end
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
     from holdfast.agents.parts import AgentPart
     from holdfast.runtime.bus import Subscription
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.questions.question import Question
 
-__all__ = ["Feed"]
+__all__ = ["Feed", "parts_of"]
 
 _MOST_WAITING = 256
 """The most parts that wait for their reader before the agent waits, too."""
+
+
+@asynccontextmanager
+async def parts_of(runtime: Runtime, work: Callable[[Feed], Awaitable[None]]) -> AsyncIterator[Feed]:
+    """Let an agent work and yield its parts: what `stream` of every agent does. Leaving the block early cancels the work."""
+    feed = Feed(runtime)
+
+    async def followed() -> None:
+        feed.follow()
+        await work(feed)
+
+    task = asyncio.ensure_future(followed())
+    feed.read_from(task)
+    try:
+        yield feed
+    finally:
+        feed.close()
+        task.cancel()
+        # Until its tools and programs have ended: the next run must not meet them.
+        await wait_to_end(_ended(task))
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        # Look at the error, or asyncio would report that nobody has seen it. Who reads the parts has got it, or has left.
+        task.exception()
 
 
 class Feed:

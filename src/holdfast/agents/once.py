@@ -1,7 +1,7 @@
 """Each request and each tool call of a run is made once: in a session they are durable steps, without one they are just made.
 
-Invariant: what the model was told is what it is told again after a crash. An unsafe tool call begins at most once. If nobody knows whether
-it happened, the model is told so, unless the tool's `verify` or a person knows.
+Invariant: after a crash the model gets the results that it got before. An unsafe tool call begins at most once. If nobody knows whether
+it happened, its result says so, unless the tool's `verify` or a person knows.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class InSession:
         return True
 
     def _report(self, error: Exception, call: ToolCall) -> None:
-        """Report why nobody has said what became of a call. A no is an answer, and needs no report."""
+        """Report why nobody has answered what became of a call. A no is an answer, and needs no report."""
         if isinstance(error, HoldfastError) and error.fault.code == "TOOL_APPROVAL_DENIED":
             return
         why = "; ".join(getattr(error, "__notes__", ())) or type(error).__name__

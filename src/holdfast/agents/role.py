@@ -12,7 +12,6 @@ run after a restart. A failure of the session itself is nobody's failure: it is 
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import secrets
 from contextlib import asynccontextmanager, contextmanager
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import options
-from holdfast.agents.feed import Feed
+from holdfast.agents.feed import parts_of
 from holdfast.agents.parts import AgentPart, Done
 from holdfast.events import AgentFallback, UserNotified
 from holdfast.faults import CATALOG, AbortedError, Err, Fault, HoldfastError, InvalidError, Ok
@@ -38,11 +37,11 @@ from holdfast.runtime.fallback import Chain, drive_chain_async
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import PLAN_ATTRIBUTE, Plan, PlanCache
 from holdfast.runtime.runtime import default_runtime
-from holdfast.runtime.shield import wait_to_end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
+    from holdfast.agents.feed import Feed
     from holdfast.agents.kind import AnyAgent
     from holdfast.agents.reply import AgentReply
     from holdfast.faults import Code, Outcome
@@ -153,22 +152,13 @@ class Role:
         A `FellBack` part stands between the parts of two agents, and a `Retrying` part before the next attempt of the same agent: the
         pieces of text before it are void. The time that the reader takes counts for `timeout`.
         """
-        feed = Feed(self._runtime or default_runtime())
 
-        async def work() -> None:
-            feed.follow()
+        async def work(feed: Feed) -> None:
             reply, _ = await _Run(self, prompt, session, feed).answer()
             await feed.put(Done(reply=reply))
 
-        task = asyncio.ensure_future(work())
-        feed.read_from(task)
-        try:
-            yield feed
-        finally:
-            feed.close()
-            # The reader may have left early. The agent must have ended before the next run begins.
-            task.cancel()
-            await wait_to_end(_ended(task))
+        async with parts_of(self._runtime or default_runtime(), work) as parts:
+            yield parts
 
     @property
     def description(self) -> str:
@@ -421,13 +411,6 @@ class _Run:
                     fault=fault,
                 )
             )
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    await asyncio.wait((task,))
-    if not task.cancelled():
-        # Read it, or asyncio would log that it was never retrieved.
-        task.exception()
 
 
 def _unwrapped(outcome: Outcome[AgentReply]) -> AgentReply:

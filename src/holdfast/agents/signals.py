@@ -1,4 +1,4 @@
-"""`stop_on_signals`: a program that is told to stop leaves its agents in order."""
+"""`stop_on_signals`: a program that gets a signal to stop leaves its agents in order."""
 
 from __future__ import annotations
 

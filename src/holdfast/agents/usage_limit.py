@@ -32,7 +32,7 @@ __all__ = ["OnLimit", "ParkedError", "Parking", "limit_end", "waits"]
 
 OnLimit: TypeAlias = Literal["auto", "wait", "raise"]
 """What an agent does at a usage limit that says when it ends: wait for it, or raise. `auto` waits if the limit ends before the
-deadline of the budget around it, and raises otherwise: without a budget nobody has said that there is time."""
+deadline of the budget around it, and raises otherwise: without a budget nobody knows that there is time."""
 
 # A plan's window, a day's requests: they end at a known time, however far away.
 _LIMITS = frozenset({"PROVIDER_QUOTA_EXHAUSTED", "PROVIDER_DAILY_LIMIT"})

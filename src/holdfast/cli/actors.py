@@ -156,7 +156,7 @@ def _nothing_found(pid: int | None) -> Exit:
 def _owner(pid: int) -> int | None:
     """Return the user of a process; None if there is none."""
     try:
-        return os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116 - systems without /proc are asked below
+        return os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116 - systems without /proc come below
     except OSError:
         # There is no /proc here, or no such process. A signal without effect tells them apart.
         pass

@@ -126,7 +126,7 @@ def _open(seen: Overview, history: History, url: str | None) -> list[Action]:
 
 
 def in_doubt_text(history: History, key: str) -> str:
-    """Return what is true about a call whose outcome a model was told to be unknown; empty for every other step."""
+    """Return what is true about a call whose result, as a model got it, is that the outcome is unknown; empty for every other step."""
     doubt = history.in_doubt(key)
     if not doubt:
         return ""

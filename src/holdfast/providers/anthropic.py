@@ -141,6 +141,7 @@ class _Incoming:
             try:
                 self.blocks[index]["input"] = msgspec.json.decode(called.arguments or "{}")
             except msgspec.DecodeError:
+                # `reply` decides about a call that was cut off: it is left out, or raises.
                 continue
         return [self.blocks[index] for index in sorted(self.blocks)]
 

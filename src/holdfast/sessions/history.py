@@ -114,9 +114,9 @@ class History(msgspec.Struct, kw_only=True):
         return [*self.outside, *(step for turn in self.turns for step in turn.steps)]
 
     def in_doubt(self, key: str) -> Literal["", "known", "answered"]:
-        """Return whether an agent has told its model that the outcome of this step is unknown, and whether the model has answered since.
+        """Return whether an agent's model has the result that the outcome of this step is unknown, and whether the model has answered since.
 
-        Such a call does not run again, whatever a person finds out: the model acts on what it was told.
+        Such a call does not run again, whatever a person finds out: the model acts on the result that it got.
         """
         keys = {step.key for step in self.steps()}
         if f"{key}{IN_DOUBT}" not in keys:

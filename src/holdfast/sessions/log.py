@@ -221,7 +221,7 @@ class RunUnparked(EntryBody, frozen=True, tag="run_unparked"):
 
     agent: str
     by: str = ""
-    """Who said so; empty if the time was over."""
+    """Who ended it; empty if the time was over."""
 
 
 _Known: TypeAlias = (

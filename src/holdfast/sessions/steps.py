@@ -70,7 +70,7 @@ _HASH = 16
 """How many digits of the arguments' hash a name has: 64 bits, so that a million steps of one function do not collide."""
 _KEY = "key:"
 IN_DOUBT = "/unknown"
-"""Ends the key of the step with what an agent told its model about a call of unknown outcome. It follows the key of the call."""
+"""Ends the key of the step with the result that an agent's model got for a call of unknown outcome. It follows the key of the call."""
 _PART = "~"
 """Marks the hash of a step that is made inside of a part with its own key."""
 _RESOLVER = "resolve"

@@ -210,7 +210,7 @@ def _resumed(event: StreamResumed) -> LiveLine:
 
 
 def _fallback(event: Fallback | AgentFallback) -> LiveLine:
-    # The operation is the role. Which of its agents failed must be said too.
+    # The operation is the role. Which of its agents failed is shown too.
     who = f"{event.failed or event.from_} → {event.to}" if isinstance(event, AgentFallback) else f"→ {event.to}"
     return _line(event, LiveWord.FALLBACK, f"fallback {who}", f"fallback {who}", code=_code(event.fault))
 

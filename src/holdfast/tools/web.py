@@ -114,6 +114,7 @@ class _Hosts:
             try:
                 self._networks.append(ipaddress.ip_network(host))
             except ValueError:
+                # A name or a pattern, which `check_name` compares.
                 continue
 
     def check_name(self, host: str) -> None:

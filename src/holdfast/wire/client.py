@@ -4,7 +4,7 @@
     match effect:
         case Connect(delay, address): ...     # wait, then connect; tell `opened` or `connect_failed`
         case Send(frame): ...
-        case Drop(): ...                      # close the socket and forget it; nothing of it is told any more
+        case Drop(): ...                      # close the socket and forget it; nothing of it comes to the machine any more
         case Deliver(message): ...            # to the application, each once and in order
         case Acked(…), GapFound(…), Online(…), Failed(…): ...
 
@@ -71,7 +71,7 @@ class Send(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """Close the socket. Whatever it still says is not told to the machine."""
+    """Close the socket. Nothing that it still sends comes to the machine."""
 
     code: int = CloseCode.BYE
 

@@ -1,7 +1,7 @@
 """When a client connects again, and how.
 
 Invariant: after its own list a client goes on at the longest delay until the server has given the session up. Only a client that counts
-attempts, or one that was told not to come back, gives up.
+attempts, or one that the server rejects for good, gives up.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ class ServerConnection:
         return [self._send("ack", ServerAck(ids=[each.id for each in found], results=found))]
 
     def failed(self, message: Envelope, fault: Fault) -> list[Effect]:
-        """What a message asked for could not be done."""
+        """What a message is for could not be done."""
         return self._reject(message, fault)
 
     def answer(self, type_: str, payload: Payload, *, re: str = "", session_id: str = "") -> list[Effect]:

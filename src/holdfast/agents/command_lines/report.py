@@ -58,7 +58,7 @@ class Report:
 
     @property
     def all_text(self) -> str:
-        """All text that arrived, also what was said before a tool call."""
+        """All text that arrived, also the text before a tool call."""
         return _joined(self._earlier, self.text)
 
     @property
@@ -111,8 +111,8 @@ class LineReader:
         return []
 
     def read_object(self, found: dict[str, Any]) -> list[AgentPart]:
-        """Take a JSON object."""
-        raise NotImplementedError
+        """Take a JSON object. A form that knows no objects keeps them as text."""
+        return self.read_text(msgspec.json.encode(found).decode())
 
     def end(self) -> None:
         """The program has ended by itself, with exit code 0."""

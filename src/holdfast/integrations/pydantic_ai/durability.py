@@ -190,9 +190,9 @@ def _named(name: str, body: Callable[[], Awaitable[object]], contract: ToolContr
     return work
 
 
-def _digest(asked: Any) -> str:
+def _digest(request: Any) -> str:
     """Return a hash of the messages of a request. A run that is made again sends the same ones, at another time."""
-    messages: Sequence[ModelMessage] = asked.messages if isinstance(asked, ModelRequestContext) else asked
+    messages: Sequence[ModelMessage] = request.messages if isinstance(request, ModelRequestContext) else request
     plain = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
     kept = [{**_lasting(message), "parts": [_lasting(part) for part in message["parts"]]} for message in plain]
     return sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()[:16]

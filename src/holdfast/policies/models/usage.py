@@ -27,6 +27,14 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
     written: int = 0
     """Input that was stored in the provider's cache."""
 
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cached=self.cached + other.cached,
+            written=self.written + other.written,
+        )
+
     @property
     def total(self) -> int:
         """The sum of the four kinds."""

@@ -264,7 +264,7 @@ class CrashTest:
         return {name: "test" for name in names if not variables.get(name)}
 
     async def _services(self, stack: AsyncExitStack) -> list[Target]:
-        """Return the services that the program is told to reach through the gateway."""
+        """Return the services that the program reaches through the gateway."""
         variables = {**os.environ, **self._environment}
         if self._fake_model is not False:
             script = 'replies = "tools"' if self._fake_model is True else self._fake_model

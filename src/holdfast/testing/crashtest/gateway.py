@@ -59,7 +59,7 @@ _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Target(NamedTuple):
-    """A service that the program is told to reach here."""
+    """A service that the program reaches through here."""
 
     variable: str
     """The environment variable with its address."""
