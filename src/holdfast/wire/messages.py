@@ -525,6 +525,23 @@ class Notification(Payload, frozen=True, kw_only=True):
     data: dict[str, Any] = {}
 
 
+class SessionEvent(Payload, frozen=True, kw_only=True):
+    """Anything else that the session's log holds: a turn or a step began or ended, a state changed. A client may ignore it.
+
+    It has names only, no arguments and no results. Every entry of the log is one message, so that the offsets have no holes.
+    """
+
+    event: Annotated[str, Meta(description="The type of the log's entry, such as `turn_started` or `session_paused`.")]
+    turn: int = 0
+    """The number of the turn; 0: outside of any turn."""
+    step: str = ""
+    state: str = ""
+    """The session's new state."""
+    outcome: str = ""
+    """How the turn or the step ended."""
+    agent: str = ""
+
+
 class Presence(Payload, frozen=True, kw_only=True):
     """Who is in the session."""
 
@@ -569,6 +586,7 @@ FROM_SERVER: dict[str, type[Payload]] = {
     "recovery": Recovery,
     "claude_event": ClaudeEvent,
     "notification": Notification,
+    "session_event": SessionEvent,
     "presence": Presence,
     "certificate_rotation_scheduled": CertificateRotation,
 }
@@ -589,6 +607,7 @@ DURABLE = frozenset({
     "recovery",
     "claude_event",
     "notification",
+    "session_event",
 })  # fmt: skip
 """The messages that are a part of a session's log: they have an offset, and a client that was away gets them."""
 
