@@ -21,6 +21,7 @@ from pathlib import Path
 
 import faults_actors
 import faults_agents
+import faults_bridge
 import faults_recoveries
 import faults_sessions
 import faults_stores
@@ -296,6 +297,9 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("AUTH_FAILED", lambda: anthropic_answers(401, {"type": "authentication_error", "message": "invalid x-api-key"})),
     ("AUTH_TOKEN_EXPIRED", lambda: anthropic_answers(401, {"type": "authentication_error", "message": "OAuth token has expired. Please obtain a new token or refresh your existing token."})),
     ("AUTH_TOKEN_REVOKED", lambda: openai_answers(401, {"code": "token_revoked", "message": "Encountered invalidated oauth token for user", "type": None})),
+    ("AUTH_INVALID_TOKEN", faults_bridge.token_is_wrong),
+    ("AUTH_INSUFFICIENT_SCOPE", faults_bridge.token_is_of_another_kind),
+    ("CONN_RATE_LIMITED", faults_bridge.too_many_tokens_were_wrong),
     ("AUTH_REQUIRED", lambda: rpc_error(-32042, "This request requires more information.")),
     ("AUTH_FORBIDDEN", lambda: anthropic_answers(403, {"type": "permission_error", "message": "Your API key does not have permission to use the specified resource."})),
     ("AUTH_REGION_BLOCKED", lambda: openai_answers(403, {"code": "unsupported_country_region_territory", "message": "Country, region, or territory not supported", "type": "request_forbidden"})),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from holdfast.faults import Fault, HoldfastError
 from holdfast.wire.messages import Role
 
 if TYPE_CHECKING:
@@ -38,6 +39,18 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     def may_see(self, session: str) -> bool:
         """Return whether it may see a session. One that it may not see does not exist for it."""
         return self.kind in {"device", "admin"} and (self.sessions is None or session in self.sessions)
+
+    def require(self, *kinds: TokenKind) -> None:
+        """Raise AUTH_INSUFFICIENT_SCOPE if its token is of none of these kinds. An admin may do everything.
+
+        For example:
+            identity.require("hook")
+        """
+        if self.kind != "admin" and self.kind not in kinds:
+            expected = " or ".join([*kinds, "admin"])
+            message = f"This needs a token of kind {expected}, and the token is of kind {self.kind}"
+            context = {"scope": expected, "received": self.kind}
+            raise HoldfastError(Fault.of("AUTH_INSUFFICIENT_SCOPE", message, context=context))
 
 
 class Authenticator(Protocol):
