@@ -29,7 +29,7 @@ class LockoutLimits(options.Options, frozen=True, kw_only=True, omit_defaults=Tr
 
     attempts: int = 10
     """Wrong tokens of one address in a row."""
-    refill: float = 6.0
+    refill: float = 60.0
     """Seconds until one more is allowed."""
     per_token: int = 20
     """Wrong secrets for the id of one token, from addresses that never had the right one."""
