@@ -296,7 +296,8 @@ def _keep(session: Session, run: str) -> Keep:
 
     async def keep(place: str, make: Callable[[], Awaitable[Any]]) -> Any:
         async def kept() -> Any:
-            return await make()
+            # An earlier message, the prompt for example, may hold a secret, which a store rejects.
+            return session.storable(await make())
 
         return await session.keyed(f"{run}/{place}").step(kept)
 

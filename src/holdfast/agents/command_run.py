@@ -300,8 +300,9 @@ class CommandRun:
         fault = self._fault(report, live.form, live.finished, live.stopped)
         if fault is not None:
             raise command_error(fault)
+        answer = report.answer or ""
         return AgentReply(
-            text=report.answer or "",
+            text=answer if self._session is None else self._session.storable(answer),
             turns=report.turns,
             tool_calls=report.tool_calls,
             usage=self._usage,

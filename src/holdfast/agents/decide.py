@@ -19,7 +19,7 @@ from holdfast.policies.models.usage import Usage
 from holdfast.providers.messages import ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from holdfast.providers.messages import Message, Reply
 
@@ -181,12 +181,23 @@ def before_request(record: Record, bounds: Bounds) -> End | None:
     return None
 
 
-def after_reply(reply: Reply, record: Record, bounds: Bounds, check: Callable[[Reply], Any] | None = None) -> Decision:
-    """Decide what follows a reply. `check` returns the answer's value, or raises `ValueError` if it has not the right form."""
+def after_reply(
+    reply: Reply,
+    record: Record,
+    bounds: Bounds,
+    check: Callable[[Reply], Any] | None = None,
+    *,
+    with_secrets: Collection[int] = (),
+) -> Decision:
+    """Decide what follows a reply.
+
+    `check` returns the answer's value, or raises `ValueError` if it has not the right form. `with_secrets` are the places of calls that
+    must not run, because their arguments held a secret.
+    """
     if (fault := unusable(reply)) is not None:
         return End(fault)
     if reply.calls:
-        return _calls(reply.calls, record, bounds)
+        return _calls(reply.calls, record, bounds, with_secrets)
     if check is None:
         return Finish(reply.text)
     try:
@@ -220,7 +231,9 @@ def after_invalid(reason: str, record: Record, bounds: Bounds) -> AskAgain | End
     return AskAgain(f"Your answer did not have the required form: {reason}. Answer again in the required form.")
 
 
-def _calls(calls: tuple[ToolCall, ...], record: Record, bounds: Bounds) -> RunTools | End:
+def _calls(
+    calls: tuple[ToolCall, ...], record: Record, bounds: Bounds, with_secrets: Collection[int]
+) -> RunTools | End:
     # The model could not be asked again, so nobody would read the results. An effect without a reader is not wanted.
     if record.turns >= bounds.max_turns:
         return _bound("model turns", bounds.max_turns)
@@ -228,6 +241,9 @@ def _calls(calls: tuple[ToolCall, ...], record: Record, bounds: Bounds) -> RunTo
         return _bound("tool calls", bounds.max_tool_calls)
     blocked: dict[int, Fault] = {}
     for place, call in enumerate(calls):
+        if place in with_secrets:
+            blocked[place] = _holds_secret(call)
+            continue
         failures = record.failures(call)
         if len(failures) < bounds.same_failure:
             continue
@@ -240,6 +256,15 @@ def _calls(calls: tuple[ToolCall, ...], record: Record, bounds: Bounds) -> RunTo
 def _bound(unit: str, limit: int) -> End:
     message = f"The agent used all its {limit} {unit}" if limit else f"The agent may make no {unit}"
     return End(Fault.of("TASK_LOOP_BOUND", message, context={"limit": limit, "unit": unit}))
+
+
+def _holds_secret(call: ToolCall) -> Fault:
+    """Return the result of a call that is not run because its arguments held a secret of the program."""
+    reason = (
+        f"not run: the arguments of {call.name} hold a secret of this program, which is masked here and stored nowhere. "
+        "Pass the name of the secret, and let the tool read it"
+    )
+    return Fault.of("TOOL_INPUT_INVALID", context={"tool": call.name, "reason": reason})
 
 
 def _not_run(call: ToolCall, failures: list[Fault]) -> Fault:

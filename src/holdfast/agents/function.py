@@ -58,13 +58,14 @@ class FunctionAgent:
         self.name = name
         self._fn = fn
         self._takes_session = _takes_session(fn)
-        self._step = self._make_step()
 
     async def run(self, prompt: str, *, session: Session | None = None) -> AgentReply:
         """Call the function and return its reply: `await by_hand.run("paint the door")`."""
         if self._takes_session:
             return await self._call(prompt, session=session)
-        return await (self._step(prompt) if session is None else session.step(self._step, prompt))
+        if session is None:
+            return await self._call(prompt)
+        return await session.step(self._step(session), prompt)
 
     async def outcome(self, prompt: str, *, session: Session | None = None) -> Outcome[AgentReply]:
         """Call the function and return `Ok` or `Err`. It raises only cancellations."""
@@ -103,11 +104,13 @@ class FunctionAgent:
             return value if value.agent else msgspec.structs.replace(value, agent=self.name)
         raise InvalidError.at(f"what agent {self.name} returns", "a text or an AgentReply", value)
 
-    def _make_step(self) -> Callable[[str], Any]:
+    def _step(self, session: Session) -> Callable[[str], Any]:
         """Return the function that a session runs as a step. It has the agent's name and the function's contract."""
 
         async def call(prompt: str) -> AgentReply:
-            return await self._call(prompt)
+            reply = await self._call(prompt)
+            # An answer that could not be stored would be asked for again with the next start.
+            return msgspec.structs.replace(reply, text=session.storable(reply.text))
 
         # Two lambdas have the same name. Their steps must not be taken for each other, so the agent's name identifies them.
         call.__qualname__ = f"agent:{self.name}"

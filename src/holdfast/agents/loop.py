@@ -199,12 +199,13 @@ class Loop:
         self._requests += 1
         ended = await self._ended_request()
         match ended:
-            case Answered(reply=reply):
+            case Answered(reply=reply, with_secrets=places):
                 record.add_reply(reply)
                 self.messages.append(reply.message)
                 if self._is_watched:
                     await self._show_text(reply)
-                return after_reply(reply, record, setup.bounds, None if setup.output is None else setup.output.value)
+                check = None if setup.output is None else setup.output.value
+                return after_reply(reply, record, setup.bounds, check, with_secrets=places)
             case Misread(reason=reason):
                 record.turns += 1
                 return after_invalid(reason, record, setup.bounds)

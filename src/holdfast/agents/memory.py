@@ -87,7 +87,8 @@ def remember(
         if names:
             session.context.setdefault(kind, {}).setdefault(agent, {})[own] = list(names)
     # As text: the session compares its whole context with the stored one at each turn, and texts are compared fast.
-    session.context.setdefault(_CONTEXT, {}).setdefault(agent, {})[own] = msgspec.json.encode(messages).decode()
+    text = session.storable(msgspec.json.encode(messages).decode())
+    session.context.setdefault(_CONTEXT, {}).setdefault(agent, {})[own] = text
 
 
 def _of(session: Session, name: str, agent: str) -> dict[str, Any]:

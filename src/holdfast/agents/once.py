@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from holdfast.agents.approval import propose
+from holdfast.agents.masks import masked_reply, masked_result
 from holdfast.agents.tool_calls import CallResult
 from holdfast.faults import AbortedError, Fault, HoldfastError, OutcomeUnknownError
 from holdfast.providers.messages import Reply
@@ -41,6 +42,8 @@ class Answered(_RequestEnd, frozen=True, kw_only=True, tag="reply"):
     """The model answered."""
 
     reply: Reply
+    with_secrets: tuple[int, ...] = ()
+    """The places of calls whose arguments held a secret. The stored reply has masks there."""
 
 
 class Overflowed(_RequestEnd, frozen=True, kw_only=True, tag="overflow"):
@@ -59,6 +62,7 @@ RequestEnd: TypeAlias = Answered | Overflowed | Misread
 
 _MARK = "holdfast.call"
 """Tells a stored result from one that `verify` or a person gave."""
+_WITH_SECRET = {"answer": "an answer of the model", "result": "the result of a tool call"}
 _UNANSWERED = frozenset({"SESS_NO_INTERACTOR", "SESS_INTERACTION_MISMATCH"})
 """Codes of a session that mean that a question has no answer."""
 _HAPPENED, _NOT_HAPPENED, _UNKNOWN = "It happened", "It did not happen", "I do not know"
@@ -117,12 +121,35 @@ class InSession:
         """Make the request as a step, or return what is stored about it."""
 
         async def request() -> dict[str, Any]:
-            return msgspec.to_builtins(await ask())  # type: ignore[no-any-return] # a struct becomes a dict
+            return msgspec.to_builtins(self._storable(await ask()))  # type: ignore[no-any-return] # a struct becomes a dict
 
         _bare(request, "request")
         stored = await self._session.keyed(f"{self._run}/{number}").step(request)
         ended: RequestEnd = msgspec.convert(stored, RequestEnd)
         return ended
+
+    def _storable(self, ended: RequestEnd) -> RequestEnd:
+        """Return how a request ended, without secrets. An answer that could not be stored would be paid for again."""
+        storable = self._session.storable
+        match ended:
+            case Answered(reply=reply):
+                masked, places = masked_reply(reply, storable)
+                if masked is reply:
+                    return ended
+                self._report_mask("answer")
+                return Answered(reply=masked, with_secrets=places)
+            case Misread(reason=reason):
+                return Misread(reason=storable(reason))
+            case Overflowed():
+                return ended
+
+    def _report_mask(self, what: str) -> None:
+        self._session.audit("Integrity", event="secret-masked", content=what, run=self._run)
+        logging.getLogger("holdfast").warning(
+            "session %s: a secret of this program was in %s of a run, and was masked",
+            self._session.id,
+            _WITH_SECRET[what],
+        )
 
     async def has_begun(self, place: str) -> bool:
         """Whether the log has a start or an end of the call."""
@@ -141,7 +168,7 @@ class InSession:
         if effect == "unsafe" and await in_doubt.is_stored():
             return _restored(await in_doubt.step(_kept, None))
         if effect == "unsafe" and not has_begun and (doubt := self._session.doubt(call.name, call.arguments)):
-            return _restored(await in_doubt.step(_kept, _stored(_unknown(_same_call(call, doubt), call.name))))
+            return _restored(await in_doubt.step(_kept, self._stored(_unknown(_same_call(call, doubt), call.name))))
 
         async def inside() -> CallResult:
             # What the tool itself does in the session, another agent for example, belongs to this call.
@@ -149,7 +176,7 @@ class InSession:
                 return await run()
 
         step = self._session.keyed(key)
-        made = _as_step(call, tool, effect, inside)
+        made = _as_step(call, tool, effect, inside, self._stored)
         while True:
             try:
                 stored = await step.step(made, **call.arguments)
@@ -159,8 +186,15 @@ class InSession:
                 end = f"/{step_name(Identity('', '', key), 1)}"
                 doubts = [doubt for doubt in self._session.unknown if doubt == error.key or doubt.endswith(end)]
                 if not await self._is_settled(doubts[0] if doubts else "", call):
-                    return _restored(await in_doubt.step(_kept, _stored(_unknown(error, call.name))))
+                    return _restored(await in_doubt.step(_kept, self._stored(_unknown(error, call.name))))
         return _restored(stored, str if tool is None else partial(self._show, tool))
+
+    def _stored(self, result: CallResult) -> dict[str, Any]:
+        """Return a result as it is stored."""
+        masked = masked_result(result, self._session.storable)
+        if masked is not result:
+            self._report_mask("result")
+        return {_MARK: msgspec.to_builtins(masked)}
 
     async def _is_settled(self, key: str, call: ToolCall) -> bool:
         """Ask a person whether an unsafe call happened, if somebody is there. Return whether the person knows."""
@@ -211,7 +245,11 @@ def _same_call(call: ToolCall, doubt: str) -> OutcomeUnknownError:
 
 
 def _as_step(
-    call: ToolCall, tool: Tool | None, effect: Effect | None, run: Callable[[], Awaitable[CallResult]]
+    call: ToolCall,
+    tool: Tool | None,
+    effect: Effect | None,
+    run: Callable[[], Awaitable[CallResult]],
+    stored: Callable[[CallResult], dict[str, Any]],
 ) -> Callable[..., Any]:
     """Return the call as the function of a step, under the tool's name and with its effect."""
 
@@ -221,7 +259,7 @@ def _as_step(
         if fault is not None and fault.maybe_executed and effect == "unsafe":
             # The step must not count as done: somebody may find out what became of it.
             raise OutcomeUnknownError(fault)
-        return _stored(result)
+        return stored(result)
 
     _bare(made, call.name)
     if effect is not None:
@@ -250,10 +288,6 @@ def _verify(tool: Tool) -> Callable[..., Any] | None:
 
 async def _kept(stored: dict[str, Any] | None) -> dict[str, Any] | None:
     return stored
-
-
-def _stored(result: CallResult) -> dict[str, Any]:
-    return {_MARK: msgspec.to_builtins(result)}
 
 
 def _restored(stored: Any, show: Callable[[Any], str] = str) -> CallResult:

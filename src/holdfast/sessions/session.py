@@ -33,6 +33,7 @@ from holdfast.sessions.steps import Finding, key_of, settlement, shown, stored_s
 from holdfast.sessions.turn import TurnRunner
 from holdfast.stores import Claim, NewSession, SessionState, shared
 from holdfast.stores.address import open_store
+from holdfast.stores.redaction import mask_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -640,6 +641,15 @@ class Session:
         session.audit("Approval", tool="deploy", verdict="deny")
         """
         self._journal.recorder.add(audit(kind, self.id, **facts))
+
+    def storable(self, value: T) -> T:
+        """Return a JSON value as the session's store takes it: with a mask in place of each secret that the store knows.
+
+            text = session.storable(answer)             # "The key is [redacted]."
+
+        Storing such a secret raises `InvalidError`, so mask what others wrote, the answer of a model for example, before a step returns it.
+        """
+        return mask_of(self._store).storable(value)
 
     async def confirm(self, prompt: str, *, expires: float | None = None) -> bool:
         """Ask whether a fact is true: `if await session.confirm("Is the site up?")`."""

@@ -135,7 +135,8 @@ class EncryptedStore:
         """The store that keeps the ciphertext."""
         self._given = (key, *old_keys)
         self._ring: _KeyRing | None = None
-        self._mask = Mask(redactor or process_redactor())
+        self.mask = Mask(redactor or process_redactor())
+        """Knows the secrets that may not be stored."""
         self._known: dict[str, _DataKey] = {}
         self._of_audit: _DataKey | None = None
 
@@ -171,7 +172,7 @@ class EncryptedStore:
 
     async def commit(self, commit: Commit) -> Receipt:
         """Write all of the commit, or nothing. Raises what `Store.commit` lists, and SESS_KEY_WRONG."""
-        commit = prepared(commit, self._mask)
+        commit = prepared(commit, self.mask)
         if commit.session == _KEYS:
             raise InvalidError.saying("commit.session", "another id, because this one is reserved", repr(_KEYS))
         if commit.audit:

@@ -72,7 +72,8 @@ class MemoryStore:
         self._wall = time.time if clock is None else clock.wall
         # A wall clock that is set forward must not end a lease. A clock of the user's own, such as a test's, decides alone.
         self._monotonic = time.monotonic if clock is None else clock.wall
-        self._mask = Mask(redactor or process_redactor())
+        self.mask = Mask(redactor or process_redactor())
+        """Knows the secrets that may not be stored."""
         self._sessions: dict[str, _Kept] = {}
         self._chains: dict[str, list[AuditRecord]] = {}
         self._wakeups = Wakeups()
@@ -101,7 +102,7 @@ class MemoryStore:
         return made
 
     def _make(self, commit: Commit) -> Receipt:
-        commit = prepared(commit, self._mask)
+        commit = prepared(commit, self.mask)
         # Nothing below awaits, so a commit is atomic in the event loop. The lock keeps out the thread that renews leases.
         with self._lock:
             return self._commit(commit)

@@ -16,14 +16,16 @@ import msgspec
 
 from holdfast.faults import InvalidError, Redactor
 from holdfast.faults.redaction import MASK, is_secret_name, mask_secrets
+from holdfast.runtime.secrets import process_redactor
 from holdfast.stores.records import Commit, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["SEALED", "Mask", "prepared"]
+__all__ = ["SEALED", "Mask", "mask_of", "prepared"]
 
 S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 
 SEALED = b'"hfe1.'
 """How JSON with ciphertext begins (`encryption.py`). Masking or cutting it would destroy it."""
@@ -40,8 +42,8 @@ class Mask:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._written = _forms(redactor.secrets)
-        rejected = _forms(secret for secret in redactor.secrets if not _is_word(secret))
-        self._rejected = tuple(form.encode(errors="surrogatepass") for form in rejected)
+        self._unstorable = tuple(secret for secret in redactor.secrets if not _is_word(secret))
+        self._rejected = tuple(form.encode(errors="surrogatepass") for form in _forms(self._unstorable))
 
     def is_in(self, text: str) -> bool:
         """Whether a text contains a known secret."""
@@ -61,6 +63,31 @@ class Mask:
                     "content without a configured secret",
                     "content with one: store the secret's name, and read the secret where it is used",
                 )
+
+    def storable(self, value: T) -> T:
+        """Return a JSON value without the secrets that `check` rejects: a mask stands in their place.
+
+        Text that only looks like a secret stays. A value without secrets is returned itself.
+        """
+        if not self._unstorable or not any(form in _written(value) for form in self._rejected):
+            return value
+        return self._without(value)  # type: ignore[no-any-return] # masks keep the shape of a value
+
+    def _without(self, value: Any) -> Any:
+        match value:
+            case str():
+                for form in _forms(self._unstorable):
+                    value = value.replace(form, MASK)
+                return value
+            case dict():
+                return {self._without(name): self._without(kept) for name, kept in value.items()}
+            case list() | tuple():
+                return type(value)(self._without(item) for item in value)
+            case int() | float():
+                # A key may be a long number, and then a model may write it as one.
+                return MASK if any(secret in str(value) for secret in self._unstorable) else value
+            case _:
+                return value
 
     def json(self, body: bytes) -> bytes:
         """Return JSON with its secrets masked: known ones, and text that looks like one."""
@@ -102,9 +129,22 @@ class Mask:
         return mask_secrets(text)
 
 
+def mask_of(store: object) -> Mask:
+    """Return what knows the secrets that may not be in a store. A store of somebody else's knows those of the process."""
+    known = getattr(store, "mask", None)
+    return known if isinstance(known, Mask) else Mask(process_redactor())
+
+
 def _forms(secrets: Iterable[str]) -> tuple[str, ...]:
     """Return the secrets as JSON may write them, with and without escapes."""
-    return tuple({form for secret in secrets for form in (secret, msgspec.json.encode(secret)[1:-1].decode())})
+    # In order: a longer secret may hold a shorter one, and must be masked whole.
+    return tuple(
+        dict.fromkeys(form for secret in secrets for form in (msgspec.json.encode(secret)[1:-1].decode(), secret))
+    )
+
+
+def _written(value: Any) -> bytes:
+    return value.encode(errors="surrogatepass") if isinstance(value, str) else msgspec.json.encode(value)
 
 
 def _is_word(secret: str) -> bool:

@@ -83,7 +83,8 @@ class PostgresStore:
         self._busy = busy
         self._poll = poll
         self._clock = clock
-        self._mask = Mask(redactor or process_redactor())
+        self.mask = Mask(redactor or process_redactor())
+        """Knows the secrets that may not be stored."""
         self._wakeups = Wakeups()
         self._reads = Reads(
             self._read,
@@ -159,11 +160,11 @@ class PostgresStore:
         Raises what `Store.commit` lists, and SESS_STORE_UNAVAILABLE if the server cannot be used. If the connection breaks
         during COMMIT, nobody knows yet whether the data is stored: the same commit, made again, finds out first.
         """
-        return await self._commit(prepared(commit, self._mask))
+        return await self._commit(prepared(commit, self.mask))
 
     def submit(self, commit: Commit) -> asyncio.Future[Receipt]:
         """Begin a commit; return its future. The commit is made whether or not somebody waits for it; raises as `commit` does."""
-        ready = prepared(commit, self._mask)
+        ready = prepared(commit, self.mask)
         if self._doubts:
             return asyncio.get_running_loop().create_task(self._commit(ready))
         return self._begin(ready)

@@ -74,7 +74,8 @@ class SqliteStore:
         self._mode = mode
         self._busy = busy
         self._clock = clock
-        self._mask = Mask(redactor or process_redactor())
+        self.mask = Mask(redactor or process_redactor())
+        """Knows the secrets that may not be stored."""
         self._wakeups = Wakeups()
         self._reads = Reads(self._read, lambda _: self._instant())
         self._readers: list[sqlite3.Connection] = []
@@ -124,7 +125,7 @@ class SqliteStore:
 
     def submit(self, commit: Commit) -> asyncio.Future[Receipt]:
         """Begin a commit; return its future. The commit is made whether or not somebody waits for it; raises as `commit` does."""
-        ready = prepared(commit, self._mask)
+        ready = prepared(commit, self.mask)
         begun: asyncio.Future[Receipt] = self._in_use().do(Job(None, ready.session, ready, asyncio.get_running_loop()))
         return begun
 
