@@ -17,6 +17,10 @@ import sys
 import tokenize
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Words that end in -ing and are nouns: modules may be called so.
 NOUNS_IN_ING = {
@@ -67,13 +71,14 @@ class Module:
         self.room = parts[1] if len(parts) > 2 else "(root)"
         self.source = path.read_text(encoding="utf-8")
         self.tree = ast.parse(self.source)
-        self.comments, self.code = _count_lines(self.source, self.tree)
+        self.nodes = tuple(ast.walk(self.tree))
+        self.comments, self.code = _count_lines(self.source, self.nodes)
 
 
-def _count_lines(source: str, tree: ast.AST) -> tuple[int, int]:
+def _count_lines(source: str, nodes: Iterable[ast.AST]) -> tuple[int, int]:
     """Return the lines that hold a comment, and the lines that hold code; directives for tools are no comments."""
     described: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             described.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     comments: set[int] = set()
@@ -99,7 +104,7 @@ def import_graph(modules: list[Module]) -> dict[str, set[str]]:
     names = {module.name for module in modules}
     graph: dict[str, set[str]] = {name: set() for name in names}
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 for alias in node.names:
                     inner = f"{node.module}.{alias.name}"
@@ -130,7 +135,7 @@ def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 
 def writers_of_operation(modules: list[Module]) -> list[str]:
     """Return the modules that assign an operation's attributes, or derive a class from it."""
-    return sorted(module.name for module in modules if any(_writes_operation(node) for node in ast.walk(module.tree)))
+    return sorted(module.name for module in modules if any(_writes_operation(node) for node in module.nodes))
 
 
 def _writes_operation(node: ast.AST) -> bool:
@@ -162,7 +167,7 @@ def stream_loops(modules: list[Module]) -> list[str]:
     """Return the modules that decide what a stream's failure after its first item becomes."""
     found = []
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Call) and module.room not in {"faults", "(root)"}:
                 called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
                 if called in CUTS and not module.name.endswith(".operation"):
@@ -210,13 +215,13 @@ def _exported(module: Module) -> list[str]:
 
 
 def _definition(by_name: dict[str, Module], module: Module, name: str, depth: int) -> ast.AST | None:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         is_definition = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         # Of overloads only the last, which is the function itself, needs words.
         if is_definition and node.name == name and not _is_overload(node):
             return node
     if depth < 5:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ImportFrom) and node.module in by_name:
                 for alias in node.names:
                     if (alias.asname or alias.name) == name:

@@ -1,15 +1,12 @@
-"""The package as a whole: what importing it costs, what it shows, and the rules every module keeps (STYLE)."""
+"""The package as a whole: what importing it costs, and what it shows. What each module keeps: `test_style.py`."""
 
 from __future__ import annotations
 
 import ast
 import importlib
-import inspect
-import runpy
 import subprocess
 import sys
 from importlib import metadata, resources
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,6 @@ import holdfast
 
 SOURCE = Path(holdfast.__file__).parent
 ROOT = Path(__file__).parent.parent
-MODULES = sorted(SOURCE.rglob("*.py"))
 ROOMS = [
     name
     for name in (
@@ -37,10 +33,6 @@ ROOMS = [
     )
     if (SOURCE / name).is_dir()
 ]
-
-MAX_MODULE_LINES = 530
-"""Of code: comments and docstrings must not be what makes a module too long."""
-MAX_FUNCTION_LINES = 60
 
 
 # Importing it
@@ -180,31 +172,6 @@ def test_a_name_that_is_none_is_told_as_python_tells_it():
     assert not hasattr(holdfast, "_nothing")
 
 
-@pytest.mark.parametrize("name", [name for name in holdfast.__all__ if not name.startswith("__")])
-def test_every_public_name_is_documented(name):
-    value = getattr(holdfast, name)
-    if inspect.isclass(value) or inspect.isfunction(value):
-        assert inspect.cleandoc(value.__doc__ or "")
-    else:
-        assert name in _documented_assignments(), "an alias or a constant has its docstring on the line below it"
-
-
-def _documented_assignments() -> set[str]:
-    named = set()
-    for path in MODULES:
-        body = ast.parse(path.read_text(encoding="utf-8")).body
-        for node, below in pairwise(body):
-            told = (
-                isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-                and isinstance(below.value.value, str)
-            )
-            if told and isinstance(node, (ast.Assign, ast.AnnAssign)):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                named |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return named
-
-
 def test_the_version_is_the_installed_one():
     assert holdfast.__version__ == metadata.version("holdfast")
 
@@ -217,99 +184,6 @@ def test_types_and_pages_ship_with_it():
 def test_the_command_is_installed():
     (command,) = (entry for entry in metadata.entry_points(group="console_scripts") if entry.name == "holdfast")
     assert command.value == "holdfast.cli:main"
-
-
-# The rules every module keeps
-
-
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
-BELOW_THE_COMMAND = {path: tree for path, tree in TREES.items() if not path.is_relative_to(SOURCE / "cli")}
-
-
-def _place(path: Path, node: ast.AST) -> str:
-    return f"{path.relative_to(SOURCE)}:{node.lineno}"
-
-
-def _functions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-
-
-def test_STYLE_a_module_says_what_it_is_for():
-    assert [path for path, tree in TREES.items() if not ast.get_docstring(tree)] == []
-
-
-def test_STYLE_a_module_is_short():
-    house = runpy.run_path(str(ROOT / "scripts" / "house.py"))
-    lines = {path: house["Module"](SOURCE, path).code for path in MODULES}
-    assert {path: count for path, count in lines.items() if count > MAX_MODULE_LINES} == {}
-
-
-def test_HOUSE_the_rules_that_scripts_house_measures_hold():
-    house = runpy.run_path(str(ROOT / "scripts" / "house.py"))
-    modules = house["modules_of"](ROOT)
-    assert len(house["largest_knot"](house["import_graph"](modules))) <= 4
-    assert house["writers_of_operation"](modules) == ["holdfast.runtime.operation"]
-    assert house["stream_loops"](modules) == ["holdfast.runtime.flow"]
-    assert house["gerunds"](modules) == []
-    assert house["undocumented"](modules) == []
-    comments, code = sum(module.comments for module in modules), sum(module.code for module in modules)
-    assert comments / code >= 0.04
-
-
-def test_STYLE_a_function_is_short():
-    long = [
-        _place(path, function)
-        for path, tree in TREES.items()
-        for function in _functions(tree)
-        if function.end_lineno - function.lineno + 1 > MAX_FUNCTION_LINES
-    ]
-    assert long == []
-
-
-def test_STYLE_our_own_package_is_imported_at_the_top():
-    """Only the command imports its verbs when they run, so that --help stays instant."""
-
-    def is_ours(node: ast.AST) -> bool:
-        if isinstance(node, ast.ImportFrom):
-            return bool(node.level) or (node.module or "").partition(".")[0] == "holdfast"
-        return isinstance(node, ast.Import) and any(alias.name.partition(".")[0] == "holdfast" for alias in node.names)
-
-    hidden = [
-        _place(path, node)
-        for path, tree in BELOW_THE_COMMAND.items()
-        for function in _functions(tree)
-        for node in ast.walk(function)
-        if is_ours(node)
-    ]
-    assert hidden == []
-
-
-def test_STYLE_only_the_command_prints():
-    def prints(node: ast.AST) -> bool:
-        if isinstance(node, ast.Name):
-            return node.id == "print"
-        return (
-            isinstance(node, ast.Attribute)
-            and node.attr in ("stdout", "stderr")
-            and isinstance(node.value, ast.Name)
-            and node.value.id == "sys"
-        )
-
-    printing = [
-        _place(path, node) for path, tree in BELOW_THE_COMMAND.items() for node in ast.walk(tree) if prints(node)
-    ]
-    assert printing == []
-
-
-def test_STYLE_what_a_module_says_it_offers_is_there():
-    untrue = []
-    for path, tree in TREES.items():
-        dotted = ".".join(("holdfast", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
-        for node in tree.body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                module = importlib.import_module(dotted)
-                untrue += [f"{dotted}.{name}" for name in ast.literal_eval(node.value) if not hasattr(module, name)]
-    assert untrue == []
 
 
 def test_every_test_file_has_a_name_of_its_own():

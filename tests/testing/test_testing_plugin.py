@@ -34,10 +34,13 @@ def project(pytester, monkeypatch):
     return pytester
 
 
+OTHER_PLUGINS = ("xdist", "hypothesispytest", "anyio", "langsmith_plugin", "schemathesis")
+"""What else this environment has. The project has only ours."""
+
+
 def run_in(project, *arguments):
-    return project.runpytest_subprocess(
-        "-p", "no:xdist", "-p", "no:hypothesispytest", "-p", "no:anyio", "-p", "no:langsmith_plugin", *arguments
-    )
+    off = [part for name in OTHER_PLUGINS for part in ("-p", f"no:{name}")]
+    return project.runpytest_subprocess(*off, *arguments)
 
 
 def test_the_fixtures_and_the_marker_work_together(project):
