@@ -250,7 +250,7 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     working_directory: str = ""
 
 
-class ConnectionAck(Payload, frozen=True, kw_only=True):
+class ConnectionAck(Payload, frozen=True, kw_only=True, omit_defaults=False):
     """The client is authenticated. It has the id of the `auth` message."""
 
     connection_id: str
@@ -281,7 +281,7 @@ class ErrorPayload(Payload, frozen=True, kw_only=True):
     retry_after_ms: int | None = None
 
 
-class HealthStatus(Payload, frozen=True, kw_only=True):
+class HealthStatus(Payload, frozen=True, kw_only=True, omit_defaults=False):
     """How well the connection is."""
 
     status: Literal["healthy", "warning", "blocked"]
@@ -295,7 +295,7 @@ class HealthStatus(Payload, frozen=True, kw_only=True):
     requires_acknowledgment: bool = False
 
 
-class AcknowledgmentAccepted(Payload, frozen=True, kw_only=True):
+class AcknowledgmentAccepted(Payload, frozen=True, kw_only=True, omit_defaults=False):
     """The warning is acknowledged."""
 
     warning_code: str
@@ -322,7 +322,7 @@ class SessionJoined(Payload, frozen=True, kw_only=True):
     gap: dict[str, Any] | None = None
 
 
-class SessionReady(Payload, frozen=True, kw_only=True):
+class SessionReady(Payload, frozen=True, kw_only=True, omit_defaults=False):
     """The answer to `session_start`."""
 
     session_id: str

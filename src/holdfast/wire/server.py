@@ -135,7 +135,7 @@ class ServerConnection:
         lenient_ids: bool = False,
     ) -> None:
         self.phase = Phase.UNAUTHENTICATED
-        self.mode = mode
+        self.mode: ConnectionMode = mode
         self.limits = limits
         self.roles: dict[str, Role] = {}
         """The sessions that it has joined, and as what."""

@@ -1,0 +1,297 @@
+"""`Connection`: one client on its WebSocket. It drives the machine `ServerConnection` and performs its effects.
+
+Invariant: frames are handled one after the other, in order. For each session that it has joined one loop sends the log, from the client's
+position on: replay and live messages are the same loop, so there is no seam between them. A client that does not read is
+disconnected, and nothing is kept for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import uuid4
+
+from holdfast.bridge.frames import replay_frame
+from holdfast.bridge.mode import mode_of
+from holdfast.bridge.requests import Requests
+from holdfast.faults import Fault, HoldfastError
+from holdfast.wire.messages import GapPayload, Presence, SessionJoined
+from holdfast.wire.position import Gap, GoOn, Position
+from holdfast.wire.server import Close, Handle, Send, ServerConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+
+    from holdfast.bridge.hub import Hub
+    from holdfast.bridge.identity import Identity
+    from holdfast.bridge.live_session import LiveSession
+    from holdfast.wire.messages import Role
+    from holdfast.wire.replay import Held
+    from holdfast.wire.server import Effect
+
+__all__ = ["ABORT", "Connection"]
+
+Message: TypeAlias = "MutableMapping[str, Any]"
+
+ABORT = "holdfast.abort"
+"""The extension of the scope with a function that ends the socket at once, without waiting for a client that does not read."""
+
+
+class Connection:
+    """One connection, as an ASGI application of its own: `await Connection(hub, scope, receive, send).run()`."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        scope: Message,
+        receive: Callable[[], Awaitable[Message]],
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        self.id = str(uuid4())
+        self.hub = hub
+        self.identity: Identity | None = None
+        self.client_key: tuple[str, str] | None = None
+        self.client_id = ""
+        self.protocol = 1
+        self.peer = (scope.get("client") or ("", 0))[0]
+        self.acked: dict[str, int] = {}
+        """How far the client's application has come in each session, as it says."""
+        headers = dict(scope.get("headers", ()))
+        mode = mode_of(
+            self.peer,
+            is_encrypted=scope.get("scheme") == "wss",
+            host=headers.get(b"host", b"").decode("latin-1"),
+            allows_plain=hub.limits.allows_plain,
+        )
+        self.machine = ServerConnection(
+            clock=hub.clock,
+            new_id=lambda: str(uuid4()),
+            limits=hub.limits.connection,
+            mode=mode,
+            lenient_ids=hub.limits.lenient_ids,
+        )
+        self._receive, self._send_asgi = receive, send
+        self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT)
+        self._sending = asyncio.Lock()
+        self._tails: dict[str, asyncio.Task[None]] = {}
+        self._lives: dict[str, LiveSession] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._requests = Requests(self)
+
+    # --- the socket ---
+
+    async def run(self) -> None:
+        """Serve the client until one of both ends the connection."""
+        if (await self._receive())["type"] != "websocket.connect":
+            return
+        await self._send_asgi({"type": "websocket.accept"})
+        self._arm()
+        try:
+            await self._read()
+        finally:
+            self._gone()
+            await self._requests.finish()
+
+    async def _read(self) -> None:
+        while not self.machine.is_closed:
+            message = await self._receive()
+            if message["type"] != "websocket.receive":
+                return
+            text = message.get("text")
+            frame = message.get("bytes") or b"" if text is None else text
+            await self.perform(self.machine.received(frame))
+
+    def _gone(self) -> None:
+        self.machine.is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for session in tuple(self._lives):
+            self.leave(session)
+        self.hub.leave(self)
+
+    async def perform(self, effects: Iterable[Effect]) -> None:
+        """Perform what the machine wants, in order."""
+        for effect in effects:
+            match effect:
+                case Send(frame):
+                    await self.send(frame)
+                case Close(code, reason):
+                    await self._close(code, reason)
+                case Handle():
+                    await self._requests.handle(effect)
+                case _:
+                    pass
+
+    async def send(self, frame: bytes) -> None:
+        """Send a frame. A client that does not read for too long is disconnected."""
+        try:
+            async with self._sending, asyncio.timeout(self.hub.limits.send_timeout):
+                await self._send_asgi({"type": "websocket.send", "text": frame.decode()})
+        except TimeoutError:
+            self._cut()
+        except (OSError, RuntimeError):
+            # The client has gone. `_read` ends by itself.
+            self.machine.is_closed = True
+
+    def _cut(self) -> None:
+        """End a connection whose client does not read. A close frame would wait behind everything else."""
+        if self.machine.is_closed:
+            return
+        self.machine.is_closed = True
+        if self._abort is not None:
+            self._abort()
+
+    async def _close(self, code: int, reason: str) -> None:
+        with suppress(OSError, RuntimeError, TimeoutError):
+            async with self._sending, asyncio.timeout(self.hub.limits.send_timeout):
+                await self._send_asgi({"type": "websocket.close", "code": code, "reason": reason})
+                return
+        if self._abort is not None:
+            self._abort()
+
+    async def end(self, fault: Fault) -> None:
+        """End the connection for a reason that the client gets."""
+        await self.perform(self.machine.end(fault))
+
+    async def shut_down(self, *, restarts: bool) -> None:
+        """End the connection because the server stops."""
+        await self.perform(self.machine.shut_down(restarts=restarts))
+
+    # --- time ---
+
+    def _arm(self) -> None:
+        delay = max(0.0, self.machine.next_at - self.hub.clock.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        if self.machine.is_closed:
+            return
+        # Every frame moves the next tick. The timer is not moved each time, so it may fire early.
+        effects = self.machine.tick()
+        if effects:
+            self.hub.spawn(self.perform(effects))
+        if not self.machine.is_closed:
+            self._arm()
+
+    # --- sessions ---
+
+    async def join(
+        self,
+        re: str,
+        live: LiveSession,
+        role: Role,
+        *,
+        after: Position | None,
+        history: str = "tail",
+        token: str = "",
+    ) -> None:
+        """Join a session, or join it again, and send its log from the client's position on."""
+        fault = self.hub.enter(live, self)
+        if fault is not None:
+            raise HoldfastError(fault)
+        self._stop_tail(live.id)
+        self._lives[live.id] = live
+        await live.catch_up()
+        found = GoOn(live.start(history)) if after is None else await live.resume(after)
+        reach, top = live.reach(), live.top
+        gap = found.payload(snapshot=top) if isinstance(found, Gap) else None
+        begin = found.after if isinstance(found, GoOn) else found.requested
+        joined = SessionJoined(
+            session_id=live.id,
+            state=live.state.value,
+            role=role,
+            epoch=live.epoch,
+            oldest_offset=reach.oldest,
+            top_offset=top,
+            from_offset=begin,
+            was_recovering=after is not None,
+            recovered=after is not None and gap is None,
+            resume_token=token,
+            resume_expires_in_ms=int(self.hub.limits.resume_age * 1000),
+            clients=len(live.clients),
+            gap=gap,
+        )
+        await self.perform(self.machine.joined(re, joined))
+        await self._announce(live)
+        if gap is None:
+            tail = self._tail(live, begin, top)
+            self._tails[live.id] = asyncio.create_task(tail, name=f"bridge: {live.id} to {self.id}")
+
+    def leave(self, session: str) -> None:
+        """Leave a session."""
+        self._stop_tail(session)
+        live = self._lives.pop(session, None)
+        self.machine.left(session)
+        if live is not None:
+            self.hub.exit(live, self)
+            if live.clients:
+                self.hub.spawn(self._announce(live))
+
+    def live(self, session: str) -> LiveSession:
+        """Return a session that it has joined."""
+        return self._lives[session]
+
+    async def _announce(self, live: LiveSession) -> None:
+        """Tell the other clients of a session how many there are."""
+        presence = Presence(session_id=live.id, clients=len(live.clients))
+        for other in self.hub.others(live, self):
+            self.hub.spawn(other.perform(other.machine.answer("presence", presence, session_id=live.id)))
+
+    def _stop_tail(self, session: str) -> None:
+        tail = self._tails.pop(session, None)
+        if tail is not None:
+            tail.cancel()
+
+    async def _tail(self, live: LiveSession, cursor: int, top: int) -> None:
+        """Send the log after `cursor`, for ever. What was there when the client joined comes as a replay."""
+        epoch, is_live = live.epoch, False
+        while not self.machine.is_closed:
+            news = live.news()
+            if live.epoch != epoch:
+                return await self._send_gap(live, Gap(reason="reset", requested=cursor, oldest=1, top=live.top))
+            found = await self._read_log(live, cursor)
+            if found is None:
+                return None
+            if isinstance(found, Gap):
+                return await self._send_gap(live, found)
+            if cursor < top and found:
+                cursor = await self._replay(live, found, top)
+                continue
+            if not is_live:
+                is_live = True
+                state = await live.summary()
+                await self.perform(self.machine.answer("session_state", state, session_id=live.id))
+            for held in found:
+                # Before it is sent: a heartbeat that comes between must not say that it was lost.
+                self.machine.sent[live.id] = cursor = held.offset
+                await self.send(held.frame)
+            if not found:
+                await news.wait()
+        return None
+
+    async def _read_log(self, live: LiveSession, cursor: int) -> list[Held] | Gap | None:
+        try:
+            return await live.read(cursor)
+        except HoldfastError as error:
+            # The client comes back, and by then the store may answer again.
+            await self.end(error.fault)
+            return None
+
+    async def _replay(self, live: LiveSession, found: list[Held], top: int) -> int:
+        last = found[-1].offset
+        fields = {
+            "session_id": live.id,
+            "from": found[0].offset,
+            "to": last,
+            "more": last < top,
+            "complete": True,
+        }
+        self.machine.sent[live.id] = last
+        frame = replay_frame(found, fields, id_=str(uuid4()), at=self.hub.clock.wall(), as_text=self.protocol == 1)
+        await self.send(frame)
+        return last
+
+    async def _send_gap(self, live: LiveSession, gap: Gap) -> None:
+        payload = GapPayload(session_id=live.id, **gap.payload(snapshot=live.top))
+        await self.perform(self.machine.answer("gap", payload, session_id=live.id))

@@ -1,0 +1,163 @@
+"""Frames: an entry of a session's log as clients get it.
+
+Invariant: every entry becomes exactly one message, so offsets on the wire have no holes. The same entry becomes the same bytes each time,
+also after a restart. Secrets are masked here, because everything that leaves the bridge passes here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID, uuid5
+
+import msgspec
+
+from holdfast.wire.envelope import Envelope, encode, stamp
+from holdfast.wire.messages import DURABLE
+from holdfast.wire.replay import Held
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from holdfast.faults import Redactor
+    from holdfast.stores import Entry
+
+__all__ = ["frame_of", "message_of", "question_payload", "replay_frame", "tool_call_of"]
+
+_IDS: Final = UUID("7d5fbd4c-6a0e-4b7e-9c55-0d6b1a3f2e18")
+"""The namespace in which the ids of messages are made from the ids of entries."""
+_EVENT_FIELDS: Final = ("turn", "step", "state", "outcome", "ok", "reason", "agent", "until", "role")
+"""What of an entry a client learns that needs no more than that it happened: names, never arguments or results."""
+
+
+def frame_of(
+    entry: Entry, session: str, epoch: str, *, redactor: Redactor, tool_call: Callable[[str], str], at: float = 0.0
+) -> Held:
+    """Return the frame of an entry. `tool_call` returns the tool call of a question; empty if the question is about none.
+
+    at: when it came, by the monotonic clock.
+    """
+    type_, payload = message_of(entry, tool_call)
+    message = Envelope(
+        type=type_,
+        id=_id(entry.id, epoch),
+        timestamp=stamp(entry.at),
+        payload=redactor.value(payload),
+        session_id=session,
+        epoch=epoch,
+        offset=entry.offset,
+    )
+    return Held(entry.offset, message.id, message.timestamp, encode(message), at)
+
+
+def message_of(entry: Entry, tool_call: Callable[[str], str]) -> tuple[str, dict[str, Any]]:
+    """Return the type and the payload of an entry's message."""
+    try:
+        body = msgspec.json.decode(entry.body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return "session_event", {"event": entry.type, "damaged": True}
+    if not isinstance(body, dict):
+        return "session_event", {"event": entry.type}
+    if entry.type in DURABLE:
+        # The bridge wrote it, as it is sent.
+        return entry.type, body
+    match entry.type:
+        case "message" if body.get("role", "user") == "user":
+            return "user_message", _user_message(body)
+        case "interaction_raised":
+            if tool_call_of(body):
+                return "approval_required", _approval(body)
+            return "question", question_payload(body)
+        case "interaction_answered":
+            return _closed(body, tool_call(str(body.get("id", ""))))
+        case _:
+            event = {"event": entry.type}
+            return "session_event", event | {name: body[name] for name in _EVENT_FIELDS if name in body}
+
+
+def tool_call_of(raised: dict[str, Any]) -> str:
+    """Return the tool call that a stored question is about; empty if it asks for something else than to approve one."""
+    details = raised.get("payload", {}).get("details")
+    if raised.get("kind") != "Approve" or not isinstance(details, dict) or "tool" not in details:
+        return ""
+    # Equal calls have different places in their session, so a place is the id of its call.
+    return str(details.get("call") or raised.get("id", ""))
+
+
+def question_payload(raised: dict[str, Any], user_code: str = "") -> dict[str, Any]:
+    """Return the payload of `question` for a stored question. `user_code` is shown, and stored nowhere."""
+    asked = raised.get("payload", {})
+    payload: dict[str, Any] = {
+        "question_id": str(raised.get("id", "")),
+        "kind": raised.get("kind", "Ask"),
+        "prompt": str(asked.get("prompt", "")),
+    }
+    if asked.get("choices"):
+        payload["choices"] = [str(choice) for choice in asked["choices"]]
+    if asked.get("url"):
+        payload["url"] = str(asked["url"])
+    if user_code:
+        payload["user_code"] = user_code
+    return payload | _expiry(raised)
+
+
+def replay_frame(held: Iterable[Held], fields: dict[str, Any], *, id_: str, at: float, as_text: bool = False) -> bytes:
+    """Return a frame `replay_buffer` with these messages as they were. as_text: each as a string, as older clients want them."""
+    messages: list[Any] = [message.frame.decode() if as_text else msgspec.Raw(message.frame) for message in held]
+    document = {
+        "type": "replay_buffer",
+        "id": id_,
+        "timestamp": stamp(at),
+        "payload": {"messages": messages} | fields,
+        "session_id": fields.get("session_id", ""),
+    }
+    return msgspec.json.encode(document)
+
+
+def _user_message(body: dict[str, Any]) -> dict[str, Any]:
+    content = body.get("content")
+    text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
+    return {"content": text, "client_id": str(body.get("client", "")), "message_id": str(body.get("id", ""))}
+
+
+def _approval(raised: dict[str, Any]) -> dict[str, Any]:
+    asked = raised["payload"]
+    details = asked["details"]
+    payload = {
+        "tool_call_id": tool_call_of(raised),
+        "tool": str(details["tool"]),
+        "params": _params(details.get("arguments")),
+        "description": str(asked.get("prompt", "")),
+        "question_id": str(raised.get("id", "")),
+    }
+    return payload | _expiry(raised)
+
+
+def _params(arguments: Any) -> dict[str, Any]:
+    """Return the arguments as an object. Agents store them as a text that may be cut."""
+    if isinstance(arguments, str):
+        try:
+            arguments = msgspec.json.decode(arguments)
+        except msgspec.DecodeError:
+            return {"arguments": arguments}
+    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+
+
+def _expiry(raised: dict[str, Any]) -> dict[str, Any]:
+    until = raised.get("expires_at")
+    return {"expires_at": stamp(until)} if isinstance(until, int | float) else {}
+
+
+def _closed(body: dict[str, Any], tool_call: str) -> tuple[str, dict[str, Any]]:
+    outcome, by = str(body.get("outcome", "")), str(body.get("by", ""))
+    if not tool_call:
+        return "question_closed", {"question_id": str(body.get("id", "")), "outcome": outcome, "by": by}
+    decision = {"accepted": "approved"}.get(outcome, outcome)
+    return "approval_resolved", {"tool_call_id": tool_call, "decision": decision, "by": by}
+
+
+def _id(entry: str, epoch: str) -> str:
+    """Return the message's id: a UUID that is the same each time. Older clients check that it is one."""
+    try:
+        return str(UUID(entry)) if len(entry) == 36 else str(uuid5(_IDS, f"{epoch}:{entry}"))
+    except ValueError:
+        return str(uuid5(_IDS, f"{epoch}:{entry}"))

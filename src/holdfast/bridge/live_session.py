@@ -1,0 +1,337 @@
+"""`LiveSession`: a session that somebody is connected to: its newest messages, who is there, and what they send.
+
+Invariant: the store's log is the only truth. The ring holds a copy of its end, and whoever is behind the ring reads the store. What a client
+sends is in the store before it is acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.bridge.frames import frame_of, question_payload, tool_call_of
+from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.secrets import process_redactor
+from holdfast.sessions.journal import fresh_id, memory_of
+from holdfast.sessions.log import Message, new_entry
+from holdfast.stores import Claim, Commit, NewEntry, SessionState
+from holdfast.wire.messages import SessionStatePayload, Snapshot
+from holdfast.wire.outbox import AckResult
+from holdfast.wire.position import Gap, Position, Reach, resume
+from holdfast.wire.replay import RING_AGE_S, RING_BYTES, Held, Ring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from holdfast.clock import Clock
+    from holdfast.sessions.log import SessionMemory
+    from holdfast.stores import Entry, SessionRecord, Store
+    from holdfast.wire.position import Resumption
+
+__all__ = ["LiveSession"]
+
+_PREFILL = 256
+"""The most entries that are read into the ring when a session is opened."""
+_LOOK_S = 30.0
+"""How often the store is asked whether the log began anew, if nothing else happens."""
+_STORE_DOWN_S = 1.0
+"""How long to wait before a store that does not answer is asked again."""
+_QUESTIONS = 10_000
+"""The most questions whose tool calls are remembered."""
+
+
+class LiveSession:
+    """One session in use. `await live.open()` before anything else, `await live.close()` at the end.
+
+    replays_log: whether clients that are behind the ring get what the store has. False: they get a gap.
+    """
+
+    def __init__(
+        self,
+        record: SessionRecord,
+        store: Store,
+        *,
+        clock: Clock,
+        ring_bytes: int = RING_BYTES,
+        ring_age: float = RING_AGE_S,
+        replays_log: bool = True,
+    ) -> None:
+        self.id = record.id
+        self.state = record.state
+        self.clients: set[Any] = set()
+        """The connections that have joined it."""
+        self.secrets: dict[str, str] = {}
+        """What is shown with a question and stored nowhere, by the question's id: codes of sign-ins."""
+        self.unacked: dict[str, list[str]] = {}
+        self._store = store
+        self._clock = clock
+        self._replays_log = replays_log
+        self._ring_limits: dict[str, Any] = {"max_bytes": ring_bytes, "max_age": ring_age}
+        self._oldest = record.oldest
+        self._ring = Ring(epoch=record.epoch, top=max(record.top - _PREFILL, record.oldest - 1), **self._ring_limits)
+        self._tool_calls: dict[str, str] = {}
+        self._news = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
+        self._reading = asyncio.Lock()
+        self._redactor = process_redactor()
+
+    @property
+    def epoch(self) -> str:
+        """The name of its log."""
+        return self._ring.epoch
+
+    @property
+    def top(self) -> int:
+        """The offset of the newest message."""
+        return self._ring.top
+
+    async def open(self) -> None:
+        """Read the end of the log, and follow it from now on."""
+        await self.catch_up()
+        self._following = asyncio.create_task(self._follow(), name=f"bridge: log of {self.id}")
+
+    async def close(self) -> None:
+        """Stop following the log."""
+        if self._following is not None:
+            self._following.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._following
+        self._tell()
+
+    # --- the log ---
+
+    def news(self) -> asyncio.Event:
+        """Return what is set at the next message. Take it before reading: what comes between reading and waiting is not missed."""
+        return self._news
+
+    async def catch_up(self) -> None:
+        """Read what the store has and the ring has not."""
+        # Two readers at once would put the same messages into the ring twice.
+        async with self._reading:
+            while entries := await self._store.read(self.id, after=self._ring.top):
+                for held in await self._frames(entries):
+                    self._ring.append(held, self._clock.monotonic())
+                self._tell()
+
+    async def read(self, after: int, *, most_bytes: int = 65_536) -> list[Held] | Gap:
+        """Return the messages after an offset, at least one and about `most_bytes`; an empty list if there are none yet."""
+        held = self._ring.read(after, self._clock.monotonic(), most_bytes=most_bytes)
+        if held is not None:
+            return held
+        if not self._replays_log:
+            return self._gap(after)
+        try:
+            entries = await self._store.read(self.id, after=after, max_bytes=most_bytes)
+        except HoldfastError as error:
+            if error.fault.code != "SESS_GAP":
+                raise
+            self._oldest = (await self._store.session(self.id)).oldest
+            return self._gap(after)
+        return await self._frames(entries)
+
+    async def resume(self, after: Position) -> Resumption:
+        """Return whether a client can go on at its position."""
+        id_there = None
+        if after.id and after.epoch == self.epoch and 0 < after.offset <= self.top:
+            id_there = self._ring.id_at(after.offset) or await self._id_in_store(after.offset)
+        return resume(after, self.reach(), id_there)
+
+    def start(self, history: str) -> int:
+        """Return the offset after which a client begins that has no position."""
+        match history:
+            case "tail":
+                return self._ring.oldest - 1
+            case "full":
+                return self.reach().oldest - 1
+            case _:
+                return self.top
+
+    def reach(self) -> Reach:
+        """Return what of the log can be sent."""
+        stored = self._oldest if self._replays_log else None
+        return self._ring.reach(self._clock.monotonic(), oldest_stored=stored)
+
+    def held_since(self, timestamp: str | None) -> tuple[list[Held], bool]:
+        """Return the messages of the ring from a time on, and whether these are all that there were."""
+        return self._ring.since(timestamp, self._clock.monotonic())
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                has_more = await self._store.changed(self.id, self._ring.top, _LOOK_S)
+                await (self.catch_up() if has_more else self._look())
+            except HoldfastError as error:
+                if error.fault.code == "SESS_NOT_FOUND":
+                    return
+                logging.getLogger("holdfast").warning("bridge: the log of %s cannot be read: %s", self.id, error)
+                await asyncio.sleep(_STORE_DOWN_S)
+
+    async def _look(self) -> None:
+        """Find out whether the log began anew. Clients then find their position in another epoch."""
+        record = await self._store.session(self.id)
+        self.state, self._oldest = record.state, record.oldest
+        if record.epoch != self.epoch or record.top < self.top:
+            self._ring = Ring(epoch=record.epoch, top=record.oldest - 1, **self._ring_limits)
+            self._tool_calls.clear()
+            await self.catch_up()
+            self._tell()
+
+    def _tell(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def _gap(self, after: int) -> Gap:
+        found = resume(Position(epoch=self.epoch, offset=after), self.reach())
+        if isinstance(found, Gap):
+            return found
+        return Gap(reason="evicted", requested=after, oldest=self.reach().oldest, top=self.top)
+
+    async def _id_in_store(self, offset: int) -> str | None:
+        try:
+            entries = await self._store.read(self.id, after=offset - 1, limit=1)
+        except HoldfastError as error:
+            if error.fault.code != "SESS_GAP":
+                raise
+            # It was dropped, so nobody knows. What comes after it has no gap.
+            return None
+        held = await self._frames(entries)
+        return held[0].id if held else None
+
+    async def _frames(self, entries: Iterable[Entry]) -> list[Held]:
+        found = []
+        age_of = self._ages()
+        for entry in entries:
+            if entry.type == "interaction_raised":
+                self._remember(msgspec.json.decode(entry.body))
+            elif entry.type == "interaction_answered":
+                await self._know(msgspec.json.decode(entry.body).get("id", ""), entry.offset)
+            elif entry.type.startswith("session_") and entry.offset > self._ring.top:
+                self._take_state(entry)
+            found.append(
+                frame_of(
+                    entry,
+                    self.id,
+                    self.epoch,
+                    redactor=self._redactor,
+                    tool_call=lambda question: self._tool_calls.get(question, ""),
+                    at=age_of(entry.at),
+                )
+            )
+        return found
+
+    def _ages(self) -> Callable[[float], float]:
+        """Return what says when an entry was written, by the monotonic clock."""
+        wall, now = self._clock.wall(), self._clock.monotonic()
+        # A clock that was set back must not make a message newer than now.
+        return lambda at: now - max(0.0, wall - at)
+
+    def _take_state(self, entry: Entry) -> None:
+        body = msgspec.json.decode(entry.body)
+        with suppress(ValueError):
+            self.state = SessionState(body.get("state", ""))
+
+    def _remember(self, raised: dict[str, Any]) -> None:
+        if len(self._tool_calls) >= _QUESTIONS:
+            del self._tool_calls[next(iter(self._tool_calls))]
+        self._tool_calls[str(raised.get("id", ""))] = tool_call_of(raised)
+
+    async def _know(self, question: str, before: int) -> None:
+        """Find a question that was asked before this process read the log, so that its answer becomes the same message each time."""
+        if question in self._tool_calls:
+            return
+        after = (await self._store.session(self.id)).oldest - 1
+        while entries := await self._store.read(self.id, after=after):
+            for entry in entries:
+                if entry.type == "interaction_raised":
+                    raised = msgspec.json.decode(entry.body)
+                    if raised.get("id") == question:
+                        self._remember(raised)
+                        return
+            after = entries[-1].offset
+            if after >= before:
+                break
+
+    # --- what clients send, and what the bridge adds ---
+
+    async def store_message(self, content: str, *, client: str, id_: str) -> AckResult:
+        """Store a message of a user once; return where it stands. Raises what the store raises."""
+        body = Message(content=content, role="user", id=id_, client=client)
+        claim = Claim(client=client or "bridge", id=id_, body_hash=sha256(msgspec.json.encode(content)).digest()[:16])
+        commit = Commit(session=self.id, entries=(new_entry(body, str(uuid4())),), claim=claim)
+        receipt = await self._store.commit(commit)
+        return AckResult(id=id_, status="duplicate" if receipt.duplicate else "stored", offset=receipt.first)
+
+    async def publish(self, *messages: tuple[str, dict[str, Any]]) -> int:
+        """Store messages of the bridge, each a type and a payload; return the last offset."""
+        entries = tuple(
+            NewEntry(type=type_, body=msgspec.json.encode(payload), id=fresh_id()) for type_, payload in messages
+        )
+        return (await self._store.commit(Commit(session=self.id, entries=entries))).top
+
+    # --- what it is like now ---
+
+    async def summary(self, *, unacked: Iterable[str] = ()) -> SessionStatePayload:
+        """Return what the session does now."""
+        memory = await memory_of(self._store, self.id)
+        approvals, questions = self._open_questions(memory)
+        waits = bool(approvals or questions)
+        return SessionStatePayload(
+            session_id=self.id,
+            at_offset=self.top,
+            state=self.state.value,
+            turn="requires_action" if waits else "running" if memory.in_flight else "idle",
+            pending_approvals=approvals,
+            pending_questions=questions,
+            unacked_client_ids=list(unacked),
+        )
+
+    async def snapshot(self) -> Snapshot:
+        """Return the session as it is, and the position at which a client goes on."""
+        # The position first: what happens after it is read is sent again, and nothing is missed.
+        record = await self._store.session(self.id)
+        await self.catch_up()
+        memory = await memory_of(self._store, self.id)
+        approvals, questions = self._open_questions(memory)
+        state = {
+            "state": record.state.value,
+            "turn": memory.turn,
+            "in_flight": memory.in_flight,
+            "messages": memory.message_count,
+            "pending_approvals": approvals,
+            "pending_questions": questions,
+        }
+        return Snapshot(session_id=self.id, epoch=record.epoch, offset=record.top, state=self._redactor.value(state))
+
+    def _open_questions(self, memory: SessionMemory) -> tuple[list[Any], list[Any]]:
+        approvals, questions = list[Any](), list[Any]()
+        for each in memory.pending():
+            raised = msgspec.to_builtins(each)
+            payload = self._redactor.value(question_payload(raised)) | self._secret(each.id)
+            call = tool_call_of(raised)
+            if call:
+                approvals.append(payload | {"tool_call_id": call, "tool": str(each.payload["details"]["tool"])})
+            else:
+                questions.append(payload)
+        return approvals, questions
+
+    def _secret(self, question: str) -> dict[str, str]:
+        code = self.secrets.get(question)
+        return {} if code is None else {"user_code": code}
+
+    async def question_of_call(self, tool_call: str) -> str:
+        """Return the question about a tool call, or raise SESS_NOT_FOUND."""
+        for question, call in self._tool_calls.items():
+            if tool_call in (call, question) and call:
+                return question
+        for each in (await memory_of(self._store, self.id)).pending():
+            if tool_call_of(msgspec.to_builtins(each)) == tool_call:
+                return each.id
+        context = {"session_id": self.id, "tool_call_id": tool_call}
+        message = f"Session '{self.id}' has no question about tool call '{tool_call}'"
+        raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context=context))

@@ -1,0 +1,51 @@
+"""The connection mode: how a client reaches the bridge, and what that means for its safety."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from holdfast.wire.messages import ConnectionMode
+
+__all__ = ["MODE_TEXTS", "mode_of"]
+
+_TAILSCALE: Final = (ipaddress.ip_network("100.64.0.0/10"), ipaddress.ip_network("fd7a:115c:a1e0::/48"))
+
+MODE_TEXTS: Final[dict[ConnectionMode, str]] = {
+    "local_only": "The client runs on the same machine.",
+    "private_network": "The client is in the same private network.",
+    "secure_remote": "The client comes through an encrypted private network.",
+    "direct_public": "The client comes over the public internet. Acknowledge the warning before you join a session.",
+    "misconfigured": "The connection is not encrypted, and the client is on another machine.",
+}
+"""What a person reads about each mode."""
+
+
+def mode_of(peer: str, *, is_encrypted: bool, host: str = "", allows_plain: bool = False) -> ConnectionMode:
+    """Return the mode of a connection from the address `peer`.
+
+    >>> mode_of("127.0.0.1", is_encrypted=False), mode_of("192.168.1.7", is_encrypted=False)
+    ('local_only', 'misconfigured')
+
+    host: the name under which the client has reached the server. allows_plain: an unencrypted connection from elsewhere is wanted.
+    """
+    address = _address(peer)
+    # A connection that never leaves the machine needs no encryption.
+    if address is None or address.is_loopback:
+        return "local_only"
+    if not is_encrypted and not allows_plain:
+        return "misconfigured"
+    if any(address in network for network in _TAILSCALE) or host.rpartition(":")[0].endswith(".ts.net"):
+        return "secure_remote"
+    return "private_network" if address.is_private or address.is_link_local else "direct_public"
+
+
+def _address(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address; None for a socket of this machine that has none."""
+    try:
+        address = ipaddress.ip_address(peer.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address

@@ -1,0 +1,116 @@
+"""`Port`: an address on which an ASGI application is served, by uvicorn's protocols in the running event loop.
+
+Invariant: the port accepts connections when `open` returns. After `close` nothing listens on it, and no connection is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+
+from holdfast.bridge.connection import ABORT
+from holdfast.faults import Fault, HoldfastError
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+
+__all__ = ["Port"]
+
+_LEAVE_S = 2.0
+"""How long connections may take to end when the port is closed."""
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket, with a way to end it at once: a client that does not read would block every other end."""
+
+    def handle_connect(self, event: Any) -> None:
+        """Add the way out to the scope of the connection."""
+        super().handle_connect(event)
+        scope: Any = getattr(self, "scope", None)
+        if scope is not None:
+            scope["extensions"][ABORT] = self.transport.abort
+
+
+class Port:
+    """Serves an ASGI application: `port = Port(app); await port.open("127.0.0.1", 0); print(port.url); await port.close()`."""
+
+    def __init__(
+        self, app: Any, *, max_frame: int = 1_000_000, tls: ssl.SSLContext | None = None, http: Any = "auto"
+    ) -> None:
+        # Frames of one byte more than the largest message reach our own check, which answers with a reason.
+        self._config = Config(
+            app,
+            interface="asgi3",
+            http=http,
+            ws=WebSocketProtocol,
+            ws_max_size=max_frame,
+            ws_ping_interval=None,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+        )
+        self._tls = tls
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+        self.address: tuple[str, int] = ("", 0)
+
+    @property
+    def url(self) -> str:
+        """The address for clients: `http://127.0.0.1:3000`."""
+        host, port = self.address
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'http' if self._tls is None else 'https'}://{shown}:{port}"
+
+    async def open(self, host: str, port: int) -> None:
+        """Listen. Raises `HoldfastError` (CONN_MISCONFIGURED) if the address cannot be used."""
+        if not self._config.loaded:
+            self._config.load()
+        self._state.default_headers = list(self._config.encoded_headers)
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._protocol, host, port, ssl=self._tls, backlog=2048)
+        except OSError as error:
+            message = f"The bridge cannot listen on {host}:{port}: {error.strerror or error}"
+            context = {"host": host, "port": port, "reason": str(error)}
+            raise HoldfastError(Fault.of("CONN_MISCONFIGURED", message, context=context)) from error
+        self.address = _address(self._server.sockets)
+
+    def _protocol(self) -> asyncio.Protocol:
+        kind: Any = self._config.http_protocol_class
+        made: asyncio.Protocol = kind(config=self._config, server_state=self._state, app_state={})
+        return made
+
+    async def close(self) -> None:
+        """Stop listening and end all connections."""
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in tuple(self._state.connections):
+            connection.shutdown()
+        tasks = set(self._state.tasks)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=_LEAVE_S)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=_LEAVE_S)
+        for left in tuple(self._state.connections):
+            transport = getattr(left, "transport", None)
+            if transport is not None:
+                transport.abort()
+        self._server = None
+
+
+def _address(sockets: Any) -> tuple[str, int]:
+    first: socket.socket = sockets[0]
+    host, port = first.getsockname()[:2]
+    return str(host), int(port)

@@ -1,0 +1,418 @@
+"""`Requests`: what each message of a client does.
+
+Invariant: a message is acknowledged after it is stored, and an error names what was wrong with it. Messages are stored in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from msgspec import UNSET
+
+from holdfast._version import __version__
+from holdfast.bridge.frames import replay_frame
+from holdfast.bridge.mode import MODE_TEXTS
+from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.fault_of import fault_of
+from holdfast.sessions import admin
+from holdfast.sessions.questions import answers
+from holdfast.sessions.questions.question import Answer as GivenAnswer
+from holdfast.stores import SessionState
+from holdfast.wire import messages as wire
+from holdfast.wire.envelope import Invalid, Violation, is_timestamp, stamp
+from holdfast.wire.outbox import AckResult
+from holdfast.wire.position import Gap, Position
+from holdfast.wire.server import PUBLIC_WARNING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.bridge.connection import Connection
+    from holdfast.bridge.identity import Identity
+    from holdfast.bridge.live_session import LiveSession
+    from holdfast.stores import SessionRecord
+    from holdfast.wire.envelope import Envelope
+    from holdfast.wire.messages import Role
+    from holdfast.wire.server import Handle
+
+__all__ = ["PROTOCOLS", "Requests"]
+
+PROTOCOLS = (1, 2)
+"""The versions of the protocol that the server speaks."""
+
+
+class Requests:
+    """The handlers of one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._hub = connection.hub
+        self._storing: set[asyncio.Task[None]] = set()
+        self._handlers: dict[str, Callable[[Handle, Any], Awaitable[None]]] = {
+            "auth": self._auth,
+            "health_check": self._health,
+            "session_list": self._list,
+            "session_create": self._create,
+            "session_start": self._start,
+            "session_join": self._join,
+            "session_resume": self._resume,
+            "session_snapshot": self._snapshot,
+            "session_message": self._message,
+            "message": self._message,
+            "answer": self._answer,
+            "approval_response": self._approval,
+            "request_replay": self._request_replay,
+            "ack": self._acked,
+            "session_leave": self._leave,
+            "session_end": self._end,
+            "session_close": self._end,
+        }
+
+    async def handle(self, handle: Handle) -> None:
+        """Do what a message asks for, or tell the client why not."""
+        message = handle.message
+        handler = self._handlers.get(message.type, self._unknown)
+        if message.type not in ("session_message", "message"):
+            # What a client does after it sent a message comes after that message is stored.
+            await self.finish()
+        try:
+            await handler(handle, handle.payload)
+        except Exception as error:  # noqa: BLE001 - whatever fails is the answer to the client, and other clients go on
+            await self._failed(message, error)
+
+    async def finish(self) -> None:
+        """Wait until everything that came before is stored."""
+        if self._storing:
+            await asyncio.wait(set(self._storing))
+
+    async def _unknown(self, handle: Handle, _: wire.Payload) -> None:
+        raise HoldfastError(Fault.of("SYS_NOT_IMPLEMENTED", context={"received": handle.message.type}))
+
+    async def _failed(self, message: Envelope, error: Exception) -> None:
+        fault = error.fault if isinstance(error, HoldfastError) else fault_of(error)
+        if not isinstance(error, HoldfastError):
+            # An error of ours. Its text may have details that are not for clients.
+            fault = Fault.of("SYS_INTERNAL_ERROR", context={"received": message.type, "cause": fault.code})
+        await self._connection.perform(self._connection.machine.failed(message, fault))
+
+    async def _reply(self, handle: Handle, type_: str, payload: wire.Payload, session: str = "") -> None:
+        effects = self._connection.machine.answer(type_, payload, re=handle.message.id, session_id=session)
+        await self._connection.perform(effects)
+
+    @property
+    def _identity(self) -> Identity:
+        identity = self._connection.identity
+        assert identity is not None, "the machine hands on nothing before auth"
+        return identity
+
+    # --- who is there ---
+
+    async def _auth(self, handle: Handle, auth: wire.Auth) -> None:
+        connection = self._connection
+        try:
+            identity = self._identified(auth)
+            connection.protocol = _protocol(auth)
+        except HoldfastError as error:
+            return await connection.end(error.fault)
+        connection.identity = identity
+        connection.client_id = auth.client_id or auth.device_id
+        if connection.client_id and auth.purpose == "primary":
+            connection.client_key = (identity.token_id, connection.client_id)
+        fault = self._hub.admit(connection)
+        if fault is not None:
+            return await connection.end(fault)
+        resumed = [each for each in auth.resume if identity.may_see(each.session_id)]
+        await connection.perform(
+            connection.machine.accepted(handle.message, await self._ack(tuple(each.session_id for each in resumed)))
+        )
+        for each in resumed:
+            await self._join_again(handle, each)
+        return None
+
+    def _identified(self, auth: wire.Auth) -> Identity:
+        authenticator, peer = self._hub.authenticator, self._connection.peer
+        if self._connection.machine.mode == "misconfigured":
+            # Before the token is looked at: it has crossed the network for everybody to read.
+            raise HoldfastError(Fault.of("CONN_MISCONFIGURED", context={"reason": MODE_TEXTS["misconfigured"]}))
+        identity = (
+            authenticator.redeem(auth.ticket, peer=peer)
+            if auth.ticket and not auth.token
+            else authenticator.identify(auth.token, peer=peer)
+        )
+        if identity.kind not in ("device", "admin"):
+            why = f"A token for {identity.kind} may not open a connection"
+            raise HoldfastError(Fault.of("AUTH_INSUFFICIENT_SCOPE", why, context={"kind": identity.kind}))
+        return identity
+
+    async def _ack(self, resumed: tuple[str, ...]) -> wire.ConnectionAck:
+        limits, connection = self._hub.limits, self._connection
+        mode = connection.machine.mode
+        open_ones = [
+            record
+            for record in await self._hub.visible(self._identity)
+            if record.state in (SessionState.ACTIVE, SessionState.CREATED) or record.id in self._hub.sessions
+        ]
+        return wire.ConnectionAck(
+            connection_id=connection.id,
+            protocol=connection.protocol,
+            server_version=__version__,
+            server_time=stamp(self._hub.clock.wall()),
+            heartbeat_interval_ms=int(limits.connection.heartbeat * 1000),
+            limits=wire.Limits(
+                max_frame=limits.connection.max_frame,
+                max_inflight=limits.max_inflight,
+                replay_bytes=limits.ring_bytes,
+                replay_age_ms=int(limits.ring_age * 1000),
+                grace_ms=int(limits.grace * 1000),
+            ),
+            connection_mode=mode,
+            connection_mode_description=MODE_TEXTS[mode],
+            requires_health_verification=mode == "direct_public",
+            active_sessions=tuple(_summary(record) for record in open_ones[:100]),
+            resumed=resumed,
+        )
+
+    async def _join_again(self, handle: Handle, each: wire.ResumeRequest) -> None:
+        if self._connection.machine.mode == "direct_public":
+            return
+        try:
+            await self._enter(handle.message.id, each.session_id, "controller", each.after)
+        except HoldfastError as error:
+            # The client gets an error about this session, and goes on with the others.
+            context = {"session_id": each.session_id}
+            fault = Fault.of(error.fault.code, error.fault.message, context=context)
+            await self._connection.perform(self._connection.machine.failed(handle.message, fault))
+
+    async def _health(self, handle: Handle, check: wire.HealthCheck) -> None:
+        machine, now = self._connection.machine, self._hub.clock.wall()
+        is_public = machine.mode == "direct_public" and machine.phase.value == "awaiting_ack"
+        skew = _seconds(check.timestamp)
+        status = wire.HealthStatus(
+            status="warning" if is_public else "healthy",
+            connection_mode=machine.mode,
+            ready=not is_public,
+            server_timestamp=stamp(now),
+            warnings=(PUBLIC_WARNING,) if is_public else (),
+            warning_details={PUBLIC_WARNING: MODE_TEXTS["direct_public"]} if is_public else {},
+            checks={
+                "tls_valid": machine.mode != "misconfigured",
+                "clock_sync": skew is None or abs(now - skew) < 300,
+                "version_compatible": True,
+                "token_permissions": True,
+            },
+            latency_ms=None if skew is None else max(0, int((now - skew) * 1000)),
+            requires_acknowledgment=is_public,
+        )
+        await self._connection.perform(machine.checked(handle.message, status))
+
+    # --- which session ---
+
+    async def _list(self, handle: Handle, _: wire.SessionList) -> None:
+        records = await self._hub.visible(self._identity)
+        await self._reply(handle, "sessions", wire.SessionsPayload(sessions=[_summary(record) for record in records]))
+
+    async def _create(self, handle: Handle, create: wire.SessionCreate) -> None:
+        live = await self._make(handle, create)
+        await self._enter(handle.message.id, live.id, "controller", None)
+
+    async def _start(self, handle: Handle, start: wire.SessionStart) -> None:
+        if start.resume or (isinstance(start.session_id, str) and await self._exists(start.session_id)):
+            if not isinstance(start.session_id, str):
+                raise _invalid(handle.message, "payload.session_id", "required")
+            live = await self._enter(handle.message.id, start.session_id, "controller", None)
+        else:
+            made = await self._make(handle, start)
+            live = await self._enter(handle.message.id, made.id, "controller", None)
+        ready = wire.SessionReady(session_id=live.id, agent=start.agent, working_directory=start.working_directory)
+        await self._reply(handle, "session_ready", ready, live.id)
+
+    async def _make(self, handle: Handle, wanted: wire.SessionCreate | wire.SessionStart) -> LiveSession:
+        session = wanted.session_id if isinstance(wanted.session_id, str) else ""
+        identity = self._identity
+        if identity.role != "controller" or (session and not identity.may_see(session)):
+            raise HoldfastError(Fault.of("AUTH_FORBIDDEN", "This token may not make sessions"))
+        if not session and identity.sessions is not None:
+            raise HoldfastError(Fault.of("AUTH_FORBIDDEN", "This token may not make sessions"))
+        try:
+            return await self._hub.create(session, agent=wanted.agent, working_directory=wanted.working_directory)
+        except HoldfastError as error:
+            if error.fault.code != "CONFIG_OPTION_INVALID":
+                raise
+            raise _invalid(handle.message, "payload.session_id", "a name", session) from error
+
+    async def _exists(self, session: str) -> bool:
+        try:
+            await self._find(session)
+        except HoldfastError as error:
+            if error.fault.code != "SESS_NOT_FOUND":
+                raise
+            return False
+        return True
+
+    async def _find(self, session: str) -> LiveSession:
+        # One that exists and one that may not be seen get the same answer.
+        if not self._identity.may_see(session):
+            raise HoldfastError(Fault.of("SESS_NOT_FOUND", context={"session_id": session}))
+        return await self._hub.live(session)
+
+    async def _join(self, handle: Handle, join: wire.SessionJoin) -> None:
+        await self._enter(handle.message.id, join.session_id, join.role, join.after, join.history)
+
+    async def _resume(self, handle: Handle, resume: wire.SessionResume) -> None:
+        await self._enter(handle.message.id, resume.session_id, "controller", None)
+
+    async def _enter(
+        self, re: str, session: str, role: Role, after: Position | None, history: str = "tail"
+    ) -> LiveSession:
+        live = await self._find(session)
+        if live.state is SessionState.CLOSED:
+            raise HoldfastError(Fault.of("SESS_CLOSED", context={"session_id": session, "state": "closed"}))
+        # What a client says of itself only narrows what its token may do.
+        granted: Role = "observer" if "observer" in (role, self._identity.role) else "controller"
+        await self._connection.join(re, live, granted, after=after, history=history)
+        return live
+
+    async def _leave(self, handle: Handle, _: wire.SessionPlain) -> None:
+        self._connection.leave(handle.session_id)
+        await self._acknowledge(handle)
+
+    async def _snapshot(self, handle: Handle, asked: wire.SessionPlain) -> None:
+        session = asked.session_id if isinstance(asked.session_id, str) else ""
+        session = session or handle.message.session_id or next(reversed(self._connection.machine.roles), "")
+        live = await self._find(session)
+        await self._reply(handle, "snapshot", await live.snapshot(), live.id)
+
+    async def _end(self, handle: Handle, payload: wire.SessionEnd | wire.SessionPlain) -> None:
+        reason = payload.reason if isinstance(payload, wire.SessionEnd) else "user_request"
+        await admin.close(self._hub.store, handle.session_id, reason)
+        await self._acknowledge(handle)
+
+    # --- what is said ---
+
+    async def _message(self, handle: Handle, said: wire.SessionMessage) -> None:
+        content = said.text if said.content is UNSET else said.content
+        if not isinstance(content, str):
+            raise _invalid(handle.message, "payload.content", "required")
+        self._check_expiry(handle, said.expires_at)
+        if len(self._storing) >= self._hub.limits.max_inflight:
+            # The client has sent more than it may. It waits, and nothing is lost.
+            await self.finish()
+        task = asyncio.create_task(self._store(handle, content))
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
+
+    async def _store(self, handle: Handle, content: str) -> None:
+        connection = self._connection
+        live = connection.live(handle.session_id)
+        client = connection.client_id or self._identity.token_id
+        try:
+            result = await live.store_message(content, client=client, id_=handle.message.id)
+        except Exception as error:  # noqa: BLE001 - the client learns of any failure
+            return await self._failed(handle.message, error)
+        return await connection.perform(connection.machine.stored([result]))
+
+    def _check_expiry(self, handle: Handle, expires_at: str | None) -> None:
+        until = None if expires_at is None else _seconds(expires_at)
+        if expires_at is not None and until is None:
+            raise _invalid(handle.message, "payload.expires_at", "iso8601", expires_at)
+        if until is not None and until <= self._hub.clock.wall():
+            message = "The message had expired when it arrived, and was not stored"
+            raise HoldfastError(Fault.of("SESS_INTERACTION_EXPIRED", message, context={"expires_at": expires_at}))
+
+    async def _answer(self, handle: Handle, answer: wire.Answer) -> None:
+        self._check_expiry(handle, answer.expires_at)
+        given = GivenAnswer(answer.value, answer.outcome, answer.reason)
+        await self._give(handle, answer.question_id, given)
+
+    async def _approval(self, handle: Handle, response: wire.ApprovalResponse) -> None:
+        if response.decision == "modified":
+            message = "Other arguments cannot be given with an approval: reject it, and say what to do instead"
+            raise HoldfastError(Fault.of("SESS_INTERACTION_MISMATCH", message, context={"received": "modified"}))
+        live = self._connection.live(handle.session_id)
+        question = await live.question_of_call(response.tool_call_id)
+        given = GivenAnswer(value=True) if response.decision == "approved" else GivenAnswer.no(response.reason)
+        await self._give(handle, question, given)
+
+    async def _give(self, handle: Handle, question: str, given: GivenAnswer) -> None:
+        by = self._identity.name
+        await answers.answer(self._hub.store, handle.session_id, question, given, by=by, runtime=self._hub.runtime)
+        await self._acknowledge(handle)
+
+    async def _acknowledge(self, handle: Handle) -> None:
+        result = AckResult(id=handle.message.id, status="stored")
+        await self._connection.perform(self._connection.machine.stored([result]))
+
+    # --- what was missed ---
+
+    async def _acked(self, handle: Handle, ack: wire.ClientAck) -> None:
+        if ack.epoch == self._connection.live(handle.session_id).epoch:
+            self._connection.acked[handle.session_id] = ack.offset
+
+    async def _request_replay(self, handle: Handle, asked: wire.RequestReplay) -> None:
+        live = self._connection.live(handle.session_id)
+        await live.catch_up()
+        if asked.since_offset is not None:
+            return await self._replay_after(handle, live, asked.since_offset, asked.epoch or live.epoch)
+        since = None
+        if asked.since is not None:
+            wall = _seconds(asked.since)
+            if wall is None:
+                raise _invalid(handle.message, "payload.since", "iso8601", asked.since)
+            since = stamp(wall)
+        held, is_complete = live.held_since(since)
+        newest = _seconds(held[-1].timestamp) if held else None
+        if since is not None and not held:
+            # A time after the newest message is the time of another clock, so nobody knows what is missing.
+            everything, _ = live.held_since(None)
+            newest = _seconds(everything[-1].timestamp) if everything else None
+            is_complete = newest is None or (_seconds(since) or 0.0) <= newest + 1.0
+        fields = {"session_id": live.id, "complete": is_complete}
+        frame = replay_frame(
+            held, fields, id_=str(uuid4()), at=self._hub.clock.wall(), as_text=self._connection.protocol == 1
+        )
+        return await self._connection.send(frame)
+
+    async def _replay_after(self, handle: Handle, live: LiveSession, after: int, epoch: str) -> None:
+        found = await live.resume(Position(epoch=epoch, offset=after))
+        if isinstance(found, Gap):
+            buffer = wire.ReplayBuffer(messages=[], session_id=live.id, complete=False, gap=found.payload())
+            return await self._reply(handle, "replay_buffer", buffer, live.id)
+        held = await live.read(after)
+        messages = [] if isinstance(held, Gap) else held
+        last = messages[-1].offset if messages else after
+        fields = {"session_id": live.id, "complete": True, "from": after + 1, "to": last, "more": last < live.top}
+        frame = replay_frame(messages, fields, id_=str(uuid4()), at=self._hub.clock.wall())
+        return await self._connection.send(frame)
+
+
+def _protocol(auth: wire.Auth) -> int:
+    """Return the newest version of the protocol that both sides speak."""
+    named = (int(each.removeprefix("v")) for each in auth.supported_protocols if each.removeprefix("v").isdigit())
+    wanted = set(auth.protocol) | set(named) or {1}
+    common = wanted & set(PROTOCOLS)
+    if not common:
+        context = {"expected": list(PROTOCOLS), "received": sorted(wanted)}
+        raise HoldfastError(Fault.of("PROTO_VERSION_INCOMPATIBLE", context=context))
+    return max(common)
+
+
+def _summary(record: SessionRecord) -> wire.SessionSummary:
+    return wire.SessionSummary(session_id=record.id, status=record.state.value)
+
+
+def _seconds(text: str) -> float | None:
+    """Return the wall clock of a time stamp; None if it is none."""
+    if not is_timestamp(text):
+        return None
+    try:
+        return datetime.fromisoformat(text.replace(",", ".")).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _invalid(message: Envelope, field: str, constraint: str, received: Any = None) -> HoldfastError:
+    violation = Violation(field=field, constraint=constraint, received=received)
+    return HoldfastError(Invalid((violation,), message.id).fault)

@@ -1,0 +1,164 @@
+"""What the tests of the bridge share: a bridge on a loopback port in this process, and a client without any logic of its own.
+
+    async with serving() as bridge, raw(bridge) as client:
+        await client.auth()
+        joined = await client.create("s")
+        await client.say("hello")
+
+`raw` speaks the protocol message by message. For a client that reconnects use `holdfast.bridge.Client`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from holdfast.bridge.hub import HubLimits
+from holdfast.bridge.identity import Identity
+from holdfast.bridge.server import Bridge
+from holdfast.faults import Fault, HoldfastError
+from holdfast.stores import MemoryStore, Store
+from holdfast.wire.envelope import stamp
+
+LIMIT = 5.0
+"""The most seconds that a test waits for anything."""
+
+
+class Tokens:
+    """An authenticator with fixed tokens: `Tokens(ada=Identity(…))`; the token of each is its name."""
+
+    def __init__(self, **known: Identity) -> None:
+        self.known = known or {"token": Identity(token_id="t-1", kind="device", name="Ada")}
+        self.tickets: dict[str, Identity] = {}
+        self.watchers: list[Callable[[str], None]] = []
+
+    def identify(self, token: str, *, peer: str) -> Identity:
+        found = self.known.get(token)
+        if found is None:
+            raise HoldfastError(Fault.of("AUTH_FAILED"))
+        return found
+
+    def make_ticket(self, identity: Identity) -> str:
+        ticket = uuid4().hex
+        self.tickets[ticket] = identity
+        return ticket
+
+    def redeem(self, ticket: str, *, peer: str) -> Identity:
+        found = self.tickets.pop(ticket, None)
+        if found is None:
+            raise HoldfastError(Fault.of("AUTH_FAILED"))
+        return found
+
+    def watch(self, revoked: Callable[[str], None]) -> None:
+        self.watchers.append(revoked)
+
+    def revoke(self, token: str) -> None:
+        identity = self.known.pop(token)
+        for watcher in self.watchers:
+            watcher(identity.token_id)
+
+
+@asynccontextmanager
+async def serving(
+    agent: Any = None, *, store: Store | str | None = None, tokens: Any = None, port: int = 0, **options: Any
+) -> AsyncIterator[Bridge]:
+    """Start a bridge on a loopback port. `limits` and other options go to `Bridge`; without `store` it keeps all in memory."""
+    async with MemoryStore() as memory:
+        bridge = Bridge(agent, store=memory if store is None else store, tokens=tokens or Tokens(), **options)
+        async with bridge.serving("127.0.0.1", port):
+            yield bridge
+
+
+def limits(**options: Any) -> HubLimits:
+    """Return limits for a bridge: `limits(grace=0.05)`. Those of a connection go to `connection=ServerLimits(…)`."""
+    return HubLimits(**options)
+
+
+class Raw:
+    """A socket with the protocol's messages, and nothing else."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.received: list[dict[str, Any]] = []
+
+    async def send(self, type_: str, payload: dict[str, Any] | None = None, *, id_: str = "", **fields: Any) -> str:
+        """Send a message; return its id."""
+        id_ = id_ or str(uuid4())
+        document = {"type": type_, "id": id_, "timestamp": stamp(1_700_000_000.0), "payload": payload or {}, **fields}
+        await self.socket.send(json.dumps(document))
+        return id_
+
+    async def next(self) -> dict[str, Any]:
+        """Return the next message."""
+        async with asyncio.timeout(LIMIT):
+            message: dict[str, Any] = json.loads(await self.socket.recv())
+        self.received.append(message)
+        return message
+
+    async def until(self, *types: str) -> dict[str, Any]:
+        """Return the next message of one of these types. The others are in `received`."""
+        while (message := await self.next())["type"] not in types:
+            pass
+        return message
+
+    async def ask(self, type_: str, payload: dict[str, Any] | None = None, *answers: str) -> dict[str, Any]:
+        """Send a message and return its answer: one of these types, or the error about it."""
+        id_ = await self.send(type_, payload)
+        while True:
+            message = await self.until(*answers, "error", "connection_error")
+            if message.get("re", id_) == id_ or id_ in message["payload"].get("ids", ()):
+                return message
+
+    async def auth(self, token: str = "token", **payload: Any) -> dict[str, Any]:
+        """Authenticate; return the answer."""
+        return await self.ask("auth", {"token": token, "protocol": [1, 2], **payload}, "connection_ack")
+
+    async def create(self, session: str, **payload: Any) -> dict[str, Any]:
+        """Make a session and join it; return the payload of `session_joined`."""
+        answer = await self.ask("session_create", {"session_id": session, **payload}, "session_joined")
+        return dict(answer["payload"])
+
+    async def join(self, session: str, **payload: Any) -> dict[str, Any]:
+        """Join a session; return the payload of the answer."""
+        answer = await self.ask("session_join", {"session_id": session, **payload}, "session_joined")
+        return dict(answer["payload"])
+
+    async def say(self, text: str, **payload: Any) -> dict[str, Any]:
+        """Send a message; return what became of it, as the acknowledgement says."""
+        answer = await self.ask("session_message", {"content": text, **payload}, "ack")
+        return dict(answer["payload"]["results"][0] if answer["type"] == "ack" else answer["payload"])
+
+    async def close_code(self) -> int:
+        """Read until the server closes; return the code."""
+        try:
+            while True:
+                await self.next()
+        except ConnectionClosed as closed:
+            return 1006 if closed.rcvd is None else closed.rcvd.code
+
+
+@asynccontextmanager
+async def raw(bridge: Bridge, **options: Any) -> AsyncIterator[Raw]:
+    """Connect to a bridge. `options` go to `websockets.connect`."""
+    options = {"ping_interval": None, "compression": None, "max_size": None} | options
+    async with connect(bridge.ws_url, **options) as socket:
+        yield Raw(socket)
+
+
+def offsets(messages: list[dict[str, Any]]) -> list[int]:
+    """Return the offsets of the log's messages, replayed and live ones, as they came."""
+    found: list[int] = []
+    for message in messages:
+        if message["type"] == "replay_buffer":
+            inner = [json.loads(each) if isinstance(each, str) else each for each in message["payload"]["messages"]]
+            found += [each["offset"] for each in inner]
+        elif "offset" in message:
+            found.append(message["offset"])
+    return found
