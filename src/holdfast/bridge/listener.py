@@ -1,0 +1,176 @@
+"""The limits of a connection that an ASGI app cannot see: slow headers, many half-open connections, clients that do not read.
+
+uvicorn waits for the headers of a request without end. The protocol here is uvicorn's own with deadlines added:
+
+    uvicorn.Config(app, http=http_protocol(settings), timeout_keep_alive=settings.idle_timeout)
+
+Invariant: every connection has a deadline running, or a request that the app works on. A connection whose peer does not read is aborted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from holdfast.bridge.lockout import address_group
+from holdfast.extras import needs_extra
+from holdfast.faults import Fault
+from holdfast.views import wire
+
+with needs_extra("holdfast.bridge", "uvicorn", "server"):
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from holdfast.bridge.settings import BridgeSettings
+
+__all__ = ["http_protocol"]
+
+
+def http_protocol(settings: BridgeSettings) -> type[HttpToolsProtocol]:
+    """Return uvicorn's HTTP protocol with the limits of the settings: times, sizes, and half-open connections of an address.
+
+    uvicorn.Config(app, http=http_protocol(BridgeSettings(header_timeout=5)))
+    """
+    half_open = _HalfOpen(settings.max_unauthenticated_per_address)
+    # uvicorn makes the protocols itself, so what they share stands in a class.
+    return type("BridgeHttp", (_HttpProtocol,), {"settings": settings, "half_open": half_open})
+
+
+class _HalfOpen:
+    """The connections that have not sent their headers yet, by address, the oldest first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # A dict keeps the order in which connections came.
+        self._waiting: defaultdict[str, dict[_HttpProtocol, None]] = defaultdict(dict)
+
+    def add(self, address: str, connection: _HttpProtocol) -> None:
+        """A connection begins to wait for headers. The oldest one of its address is closed if there are too many.
+
+        The newest is let in: a client that is well sends its headers at once, and a hostile one must not lock it out.
+        """
+        waiting = self._waiting[address]
+        waiting[connection] = None
+        if len(waiting) > self._most:
+            next(iter(waiting)).drop()
+
+    def remove(self, address: str, connection: _HttpProtocol) -> None:
+        """A connection has sent its headers, or is gone."""
+        waiting = self._waiting.get(address)
+        if waiting is not None:
+            waiting.pop(connection, None)
+            if not waiting:
+                del self._waiting[address]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+
+class _HttpProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol with a deadline and a size for headers."""
+
+    settings: BridgeSettings
+    half_open: _HalfOpen
+    _stalled: asyncio.TimerHandle | None = None
+    _deadline: asyncio.TimerHandle | None = None
+    _header_bytes = 0
+    _address = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast("asyncio.Transport", transport))
+        self._address = address_group(self.client[0]) if self.client else ""
+        self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._have_headers()
+        self._reads_again()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._header_bytes += len(data)
+        super().data_received(data)
+        if self.transport.is_closing() or self.parser is None:
+            self._have_headers()
+        elif self._deadline is None and self._is_between_requests:
+            # Something came that is not a request yet. uvicorn has stopped its own clock for it.
+            self._await_headers()
+        elif self._deadline is not None and self._header_bytes > self.settings.max_header_bytes:
+            self._reject(431, f"The headers have more than {self.settings.max_header_bytes} bytes")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._await_headers()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if len(self.headers) > self.settings.max_headers:
+            # The parser turns it into its own error, and the answer is a 400.
+            raise ValueError("too many headers")
+
+    def on_headers_complete(self) -> None:
+        self._have_headers()
+        super().on_headers_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._have_headers()
+        super().handle_websocket_upgrade()
+
+    def send_400_response(self, msg: str) -> None:
+        self._reject(400, msg)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # Closing would wait for the peer to read, which it does not.
+        self._stalled = self.loop.call_later(self.settings.send_timeout, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._reads_again()
+
+    def _reads_again(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def drop(self) -> None:
+        """Close the connection because it took too long to send its headers."""
+        self._reject(408, f"The headers did not come within {self.settings.header_timeout:g} s")
+
+    def _await_headers(self) -> None:
+        if self._deadline is None:
+            self._header_bytes = 0
+            self._deadline = self.loop.call_later(self.settings.header_timeout, self.drop)
+            self.half_open.add(self._address, self)
+
+    def _have_headers(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+            self.half_open.remove(self._address, self)
+
+    @property
+    def _is_between_requests(self) -> bool:
+        # uvicorn's types do not say that there is no cycle before the first request.
+        cycle: Any = self.cycle
+        return cycle is None or bool(cycle.response_complete)
+
+    def _reject(self, status: int, message: str) -> None:
+        self._have_headers()
+        if self.transport.is_closing():
+            return
+        if self._is_between_requests:
+            self.transport.write(_response(status, message))
+        self.transport.close()
+
+
+_PHRASES = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+
+
+def _response(status: int, message: str) -> bytes:
+    body = msgspec.json.encode(wire.http_body(Fault.of("PROTO_INVALID_MESSAGE", message)))
+    head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+    return head % (status, _PHRASES[status], len(body)) + body
