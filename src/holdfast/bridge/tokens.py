@@ -265,7 +265,7 @@ class Tokens:
             raise HoldfastError(Fault.of("AUTH_REQUIRED"))
         form = _TEXT.fullmatch(token) if len(token) <= _LONGEST else None
         token_id = form["id"] if form else ""
-        self._wait(peer, token_id)
+        self.admit(peer, token_id)
         self.reload()
         # The same digests and comparisons are made whatever is known of the token: the time tells nothing.
         record = self._records.get(token_id)
@@ -296,7 +296,7 @@ class Tokens:
         """Return the holder of a ticket, once. Raises as `identify` does, also if the token was revoked in between."""
         if not ticket:
             raise HoldfastError(Fault.of("AUTH_REQUIRED"))
-        self._wait(peer, "")
+        self.admit(peer)
         found = self._tickets.pop(_digest(ticket[:_LONGEST]), None)
         if found is None:
             raise self._wrong(peer, "")
@@ -334,16 +334,21 @@ class Tokens:
         """Call `rejected` for each token that is not accepted from now on."""
         self._rejected.append(rejected)
 
-    def _wait(self, peer: str, token_id: str) -> None:
+    def admit(self, peer: str, token_id: str = "") -> None:
+        """Raise CONN_RATE_LIMITED if an address has to wait after too many wrong tokens. Other secrets, such as codes, ask it too."""
         wait = self.lockout.wait(peer, token_id, self._clock.monotonic())
         if wait > 0:
             self._report(RejectedToken(peer, "CONN_RATE_LIMITED", token_id, locks=False))
             message = "Too many wrong tokens came from this address"
             raise HoldfastError(Fault.of("CONN_RATE_LIMITED", message, retry_after=wait))
 
-    def _wrong(self, peer: str, token_id: str) -> HoldfastError:
+    def count_wrong(self, peer: str, token_id: str = "") -> None:
+        """Count a wrong token, ticket or code, and report it."""
         locks = self.lockout.wrong(peer, token_id, self._clock.monotonic())
         self._report(RejectedToken(peer, "AUTH_INVALID_TOKEN", token_id, locks))
+
+    def _wrong(self, peer: str, token_id: str) -> HoldfastError:
+        self.count_wrong(peer, token_id)
         return HoldfastError(Fault.of("AUTH_INVALID_TOKEN"))
 
     def _rejection(self, code: Code, peer: str, token_id: str, message: str | None = None) -> HoldfastError:
