@@ -29,13 +29,18 @@ _TYPE = re.compile(r"[a-z_]+")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _LENIENT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _TIMESTAMP = re.compile(
-    r"(\d{4})-(\d{2})-(\d{2})T(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:[.,]\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)"
+    r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:[.,]\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)"
 )
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]|-?\d[\d.eE+-]*')
-_LONG_NUMBER = re.compile(rb"\d{19}")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""It also matches a string without an end, up to the end: otherwise each quote in it would be tried as a beginning."""
+_LONG_NUMBERS = re.compile(rb"-?\d[\d.eE+-]{18,}")
+_DIGITS_ONLY = bytes(ord("0") if each in b"0123456789" else ord(" ") for each in range(256))
+"""Every digit becomes 0, and everything else a space: whether there is a long number is then seen 15 times faster than by a pattern."""
+_LONG_NUMBER = b"0" * 19
+_BRACKETS_ALIKE = bytes(ord({"{": "[", "}": "]"}.get(chr(each), chr(each))) for each in range(256))
+_NO_BRACKETS = bytes(each for each in range(256) if each not in b"{}[]")
 _LONGEST_NUMBER = 64
 """The most characters of a number."""
-_QUOTE = ord('"')
 _RECEIVED = 80
 """The most characters of a wrong value that an error repeats."""
 
@@ -103,6 +108,9 @@ def read(frame: str | bytes, *, lenient_ids: bool = False) -> Read:
         return _not_json(str(error))
     if not isinstance(found, dict):
         return Invalid((Violation(field="$", constraint="object", received=_shown(found)),))
+    message = _common(found, _LENIENT_ID if lenient_ids else _UUID)
+    if message is not None:
+        return message
     violations = tuple(_violations(found, _LENIENT if lenient_ids else _STRICT))
     if violations:
         id_ = found.get("id")
@@ -134,31 +142,41 @@ def is_timestamp(text: Any) -> bool:
     found = _TIMESTAMP.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         return False
-    year, month, day = map(int, found.groups())
+    year, month, day = found.groups()
+    if day <= "28" and year != "0000":
+        return True
     try:
-        date(year, month, day)
+        date(int(year), int(month), int(day))
     except ValueError:
         return False
     return True
 
 
 def _is_abusive(data: bytes) -> bool:
-    """Whether a parser could be hurt by the frame. Parsers recurse, and Python's whole numbers have no largest one."""
-    # Most messages have few brackets and no long number. Only the others are read twice.
-    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH and _LONG_NUMBER.search(data) is None:
+    """Whether a parser could be hurt by the frame. Parsers recurse, and Python's whole numbers have no largest one.
+
+    No step looks at each byte in Python: a frame of 1 MB must not hold up the other clients.
+    """
+    # Most messages have few brackets and no long number. Only of the others the strings are taken out.
+    many = data.count(b"{") + data.count(b"[") > MAX_DEPTH
+    if not many and _LONG_NUMBER not in data.translate(_DIGITS_ONLY):
         return False
-    depth = 0
-    for found in _TOKEN.finditer(data):
-        token = found.group()
-        if token in b"{[":
-            depth += 1
-        elif token in b"}]":
-            depth -= 1
-        elif token[0] != _QUOTE and not _is_number(token):
-            return True
-        if depth > MAX_DEPTH:
-            return True
-    return False
+    bare = _STRING.sub(b"", data)
+    if _is_deep(bare):
+        return True
+    if _LONG_NUMBER not in bare.translate(_DIGITS_ONLY):
+        return False
+    return not all(_is_number(found.group()) for found in _LONG_NUMBERS.finditer(bare))
+
+
+def _is_deep(bare: bytes) -> bool:
+    """Whether JSON without its strings is nested too deep: each round removes the innermost level of brackets."""
+    left = bare.translate(_BRACKETS_ALIKE, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        if not left:
+            return False
+        left = left.replace(b"[]", b"")
+    return bool(left)
 
 
 def _is_number(token: bytes) -> bool:
@@ -166,6 +184,16 @@ def _is_number(token: bytes) -> bool:
     if len(token) > _LONGEST_NUMBER:
         return False
     return not token.lstrip(b"-").isdigit() or -(2**63) <= int(token) < 2**64
+
+
+def _common(found: dict[str, Any], id_: re.Pattern[str]) -> Envelope | None:
+    """Return the message if nothing about it is unusual. What is wrong with the others is found out field by field, which takes longer."""
+    try:
+        message = msgspec.convert(found, Envelope)
+    except msgspec.ValidationError:
+        return None
+    fits = _TYPE.fullmatch(message.type) and id_.fullmatch(message.id) and is_timestamp(message.timestamp)
+    return message if fits and 0 <= message.offset <= MAX_OFFSET else None
 
 
 def _violations(found: dict[str, Any], rules: Rules) -> list[Violation]:
