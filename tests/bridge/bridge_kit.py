@@ -20,9 +20,9 @@ from uuid import uuid4
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from holdfast.bridge.hub import HubLimits
 from holdfast.bridge.identity import Identity
 from holdfast.bridge.server import Bridge
+from holdfast.bridge.settings import BridgeSettings
 from holdfast.faults import Fault, HoldfastError
 from holdfast.stores import MemoryStore, Store
 from holdfast.wire.envelope import stamp
@@ -67,18 +67,25 @@ class Tokens:
 
 @asynccontextmanager
 async def serving(
-    agent: Any = None, *, store: Store | str | None = None, tokens: Any = None, port: int = 0, **options: Any
+    agent: Any = None,
+    *,
+    store: Store | str | None = None,
+    tokens: Any = None,
+    port: int = 0,
+    limits: BridgeSettings | None = None,
+    **options: Any,
 ) -> AsyncIterator[Bridge]:
-    """Start a bridge on a loopback port. `limits` and other options go to `Bridge`; without `store` it keeps all in memory."""
+    """Start a bridge on a loopback port. Other options go to `Bridge`; without `store` it keeps all in memory."""
+    options = {"settings": limits or BridgeSettings()} | options
     async with MemoryStore() as memory:
         bridge = Bridge(agent, store=memory if store is None else store, tokens=tokens or Tokens(), **options)
         async with bridge.serving("127.0.0.1", port):
             yield bridge
 
 
-def limits(**options: Any) -> HubLimits:
-    """Return limits for a bridge: `limits(grace=0.05)`. Those of a connection go to `connection=ServerLimits(…)`."""
-    return HubLimits(**options)
+def limits(**options: Any) -> BridgeSettings:
+    """Return settings for a bridge: `limits(grace=0.05)`. Those of a connection go to `connection=ServerLimits(…)`."""
+    return BridgeSettings(**options)
 
 
 class Raw:

@@ -62,14 +62,14 @@ class Connection:
             self.peer,
             is_encrypted=scope.get("scheme") == "wss",
             host=headers.get(b"host", b"").decode("latin-1"),
-            allows_plain=hub.limits.allows_plain,
+            allows_plain=hub.settings.insecure,
         )
         self.machine = ServerConnection(
             clock=hub.clock,
             new_id=lambda: str(uuid4()),
-            limits=hub.limits.connection,
+            limits=hub.settings.connection,
             mode=mode,
-            lenient_ids=hub.limits.lenient_ids,
+            lenient_ids=hub.settings.lenient_ids,
         )
         self._receive, self._send_asgi = receive, send
         self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT)
@@ -126,7 +126,7 @@ class Connection:
     async def send(self, frame: bytes) -> None:
         """Send a frame. A client that does not read for too long is disconnected."""
         try:
-            async with self._sending, asyncio.timeout(self.hub.limits.send_timeout):
+            async with self._sending, asyncio.timeout(self.hub.settings.send_timeout):
                 await self._send_asgi({"type": "websocket.send", "text": frame.decode()})
         except TimeoutError:
             self._cut()
@@ -144,7 +144,7 @@ class Connection:
 
     async def _close(self, code: int, reason: str) -> None:
         with suppress(OSError, RuntimeError, TimeoutError):
-            async with self._sending, asyncio.timeout(self.hub.limits.send_timeout):
+            async with self._sending, asyncio.timeout(self.hub.settings.send_timeout):
                 await self._send_asgi({"type": "websocket.close", "code": code, "reason": reason})
                 return
         if self._abort is not None:
@@ -162,6 +162,9 @@ class Connection:
 
     def _arm(self) -> None:
         delay = max(0.0, self.machine.next_at - self.hub.clock.monotonic())
+        until = None if self.identity is None else self.identity.expires_at
+        if until is not None:
+            delay = min(delay, max(0.0, until - self.hub.clock.wall()))
         self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
@@ -169,6 +172,9 @@ class Connection:
             return
         # Every frame moves the next tick. The timer is not moved each time, so it may fire early.
         effects = self.machine.tick()
+        until = None if self.identity is None else self.identity.expires_at
+        if until is not None and until <= self.hub.clock.wall():
+            effects += self.machine.end(Fault.of("AUTH_TOKEN_EXPIRED"))
         if effects:
             self.hub.spawn(self.perform(effects))
         if not self.machine.is_closed:
@@ -208,7 +214,7 @@ class Connection:
             was_recovering=after is not None,
             recovered=after is not None and gap is None,
             resume_token=token,
-            resume_expires_in_ms=int(self.hub.limits.resume_age * 1000),
+            resume_expires_in_ms=int(self.hub.settings.resume_age * 1000),
             clients=len(live.clients),
             gap=gap,
         )
@@ -225,6 +231,9 @@ class Connection:
         self.machine.left(session)
         if live is not None:
             self.hub.exit(live, self)
+            if self.identity is not None:
+                now = self.hub.clock.monotonic()
+                self.hub.resume_tokens.depart(self.identity.token_id, self.client_id, session, now)
             if live.clients:
                 self.hub.spawn(self._announce(live))
 

@@ -11,15 +11,34 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
-from holdfast import options
+import msgspec
+
+from holdfast.bridge.agent_runner import AgentRunner, check_agent
 from holdfast.bridge.live_session import LiveSession
+from holdfast.bridge.resume_tokens import ResumeTokens
+from holdfast.bridge.settings import BridgeSettings
+from holdfast.events import (
+    AgentFallback,
+    BudgetWarning,
+    CircuitStateChange,
+    Commanded,
+    Degraded,
+    Failed,
+    Fallback,
+    Recovered,
+    Repaired,
+    Retry,
+    RetryDenied,
+    StreamResumed,
+    encode,
+)
+from holdfast.events.lines import LogLines
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.runtime import default_runtime
+from holdfast.sessions import admin, machine
 from holdfast.sessions.journal import audit
-from holdfast.sessions.manifest import Manifest, encode_manifest, manifest_fields
-from holdfast.stores import Commit, NewSession
-from holdfast.wire.replay import RING_AGE_S, RING_BYTES
-from holdfast.wire.server import ServerLimits
+from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest, manifest_fields
+from holdfast.stores import Commit, NewSession, SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,41 +46,17 @@ if TYPE_CHECKING:
     from holdfast.bridge.identity import Authenticator, Identity
     from holdfast.runtime.runtime import Runtime
     from holdfast.stores import SessionRecord, Store
+    from holdfast.wire.messages import Payload
 
-__all__ = ["Connected", "Hub", "HubLimits"]
+__all__ = ["Connected", "Hub"]
 
 
-class HubLimits(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """What a bridge allows and keeps: `HubLimits(grace=1800)`. Wrong options raise `InvalidError`."""
-
-    connection: ServerLimits = ServerLimits()
-    grace: float = 300.0
-    """Seconds that a session without clients is kept as it is."""
-    ring_bytes: int = RING_BYTES
-    """Bytes of a session's newest messages in memory."""
-    ring_age: float = RING_AGE_S
-    """Seconds for which they are kept there."""
-    replays_log: bool = True
-    """Whether a client that is behind the memory gets the rest from the store. False: it gets a gap."""
-    send_timeout: float = 10.0
-    """Seconds that a client may take to read. A slower one is disconnected, and goes on where it was."""
-    max_connections: int = 10_000
-    max_clients: int = 100
-    """Connections in one session."""
-    max_inflight: int = 32
-    """Messages of one client that wait to be stored."""
-    resume_age: float = 86_400.0
-    """Seconds for which a client may come back with its resume token."""
-    lenient_ids: bool = False
-    """Accept ids of messages that are not UUIDs, as older clients send them."""
-    allows_plain: bool = False
-    """Accept unencrypted connections from other machines."""
-
-    def __post_init__(self) -> None:
-        for name in ("ring_bytes", "max_connections", "max_clients", "max_inflight"):
-            options.count(f"limits.{name}", getattr(self, name))
-        for name in ("grace", "ring_age", "send_timeout", "resume_age"):
-            options.seconds(f"limits.{name}", getattr(self, name))
+_FORWARDED = (
+    *(Retry, Fallback, AgentFallback, Recovered, Failed, Degraded, Repaired, RetryDenied, StreamResumed),
+    *(CircuitStateChange, BudgetWarning, Commanded),
+)
+"""The recovery events that clients get."""
+_FINAL = (SessionState.CLOSED, SessionState.ERROR)
 
 
 class Connected(Protocol):
@@ -88,30 +83,39 @@ class Hub:
         store: Store,
         authenticator: Authenticator,
         *,
-        limits: HubLimits = HubLimits(),  # noqa: B008 - a frozen value
+        agent: Any = None,
+        settings: BridgeSettings = BridgeSettings(),  # noqa: B008 - a frozen value
         runtime: Runtime | None = None,
     ) -> None:
+        check_agent(agent)
+        self.agent = agent
         self.store = store
         self.authenticator = authenticator
-        self.limits = limits
+        self.settings = settings
         self.runtime = runtime or default_runtime()
         self.clock = self.runtime.clock
         self.connections: set[Connected] = set()
         self.sessions: dict[str, LiveSession] = {}
         self._by_client: dict[tuple[str, str], Connected] = {}
         self._opening = asyncio.Lock()
+        self._lines = LogLines()
         self._graces: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.resume_tokens = ResumeTokens(settings.resume_age)
+        self._loop = asyncio.get_running_loop()
+        self._subscription = self.runtime.bus.subscribe(self._on_event, _FORWARDED)
         authenticator.watch(self._revoked)
 
     async def stop(self, *, restarts: bool = False) -> None:
-        """Close all connections, and stop following the logs."""
+        """Close all connections, let the agents pause, and stop following the logs. A turn that runs goes on at the next start."""
+        self._subscription.cancel()
         for timer in self._graces.values():
             timer.cancel()
         self._graces.clear()
         await asyncio.gather(*(each.shut_down(restarts=restarts) for each in tuple(self.connections)))
-        for live in tuple(self.sessions.values()):
-            await live.close()
+        # All at once: each has a turn to end and a lease to give back.
+        lives = tuple(self.sessions.values())
+        await asyncio.gather(*(self._put_away(live) for live in lives), return_exceptions=True)
         self.sessions.clear()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -128,7 +132,49 @@ class Hub:
                 found = self._made(await self._record(session))
                 await found.open()
                 self.sessions[session] = found
+                if self.agent is not None and found.state not in _FINAL:
+                    self.runner(found).start()
         return found
+
+    def runner(self, live: LiveSession) -> AgentRunner:
+        """Return what runs the agent of a session."""
+        if live.runner is None:
+            live.runner = AgentRunner(
+                self.agent, live, self.store, runtime=self.runtime, coalesces=self.settings.coalesce
+            )
+        return live.runner
+
+    async def _put_away(self, live: LiveSession) -> None:
+        if live.runner is not None:
+            await live.runner.stop()
+        await live.close()
+
+    async def activate(self, live: LiveSession) -> None:
+        """Make a paused session active again, or raise SESS_NOT_RESUMABLE."""
+        record = await self.store.session(live.id)
+        manifest = decode_manifest(live.id, bytes(record.manifest))
+        error = machine.not_resumable(live.id, record.state, resumable=manifest.resumable)
+        if error is not None:
+            raise error
+        runner = self.runner(live)
+        await runner.stop()
+        runner.start(opens=True)
+        await runner.opened()
+
+    async def pause(self, live: LiveSession) -> None:
+        """Pause a session after the turn that runs. It can be resumed."""
+        if live.runner is not None and live.runner.session is not None:
+            await live.runner.leave()
+        elif (await self.store.session(live.id)).state is SessionState.ACTIVE:
+            # Its owner died, or works in another process: then this raises SESS_LEASE_LOST.
+            await admin.make_resumable(self.store, live.id)
+        await live.catch_up()
+
+    async def close(self, live: LiveSession, reason: str) -> None:
+        """Close a session for good."""
+        if live.runner is None or not await live.runner.close(reason):
+            await admin.close(self.store, live.id, reason)
+        await live.catch_up()
 
     async def create(self, session: str, *, agent: str = "", working_directory: str = "") -> LiveSession:
         """Make a session, or raise SESS_ILLEGAL_TRANSITION if there is one of that name."""
@@ -166,17 +212,18 @@ class Hub:
             record,
             self.store,
             clock=self.clock,
-            ring_bytes=self.limits.ring_bytes,
-            ring_age=self.limits.ring_age,
-            replays_log=self.limits.replays_log,
+            ring_bytes=self.settings.ring_bytes,
+            ring_age=self.settings.ring_age,
+            replays_log=self.settings.replays_log,
+            broadcast=self.broadcast,
         )
 
     # --- connections ---
 
     def admit(self, connection: Connected) -> Fault | None:
         """Count a connection that has authenticated. Returns why it may not stay, if so."""
-        if len(self.connections) >= self.limits.max_connections:
-            return Fault.of("CONN_LIMIT", context={"limit": self.limits.max_connections})
+        if len(self.connections) >= self.settings.max_connections:
+            return Fault.of("CONN_LIMIT", context={"limit": self.settings.max_connections})
         self.connections.add(connection)
         key = connection.client_key
         if key is None:
@@ -196,8 +243,8 @@ class Hub:
 
     def enter(self, live: LiveSession, connection: Connected) -> Fault | None:
         """Add a connection to a session. Returns why it may not join, if so."""
-        if connection not in live.clients and len(live.clients) >= self.limits.max_clients:
-            return Fault.of("CONN_LIMIT", context={"limit": self.limits.max_clients, "session_id": live.id})
+        if connection not in live.clients and len(live.clients) >= self.settings.max_clients:
+            return Fault.of("CONN_LIMIT", context={"limit": self.settings.max_clients, "session_id": live.id})
         live.clients.add(connection)
         timer = self._graces.pop(live.id, None)
         if timer is not None:
@@ -211,17 +258,40 @@ class Hub:
         live.clients.discard(connection)
         if not live.clients and self.sessions.get(live.id) is live:
             loop = asyncio.get_running_loop()
-            self._graces[live.id] = loop.call_later(self.limits.grace, self._grace_over, live)
+            self._graces[live.id] = loop.call_later(self.settings.grace, self._grace_over, live)
 
     def _grace_over(self, live: LiveSession) -> None:
         self._graces.pop(live.id, None)
+        if not live.clients:
+            self.spawn(self._end_grace(live))
+
+    async def _end_grace(self, live: LiveSession) -> None:
+        """Nobody came back: pause or close the session, as it is configured. The agent's turn is not cut."""
+        how = self.settings.on_grace_expiry
+        if how != "detach" and live.runner is not None:
+            await live.runner.leave()
         if live.clients:
+            # Somebody came back while the agent finished its turn.
+            if live.runner is not None and self.agent is not None:
+                live.runner.start()
             return
-        if self.sessions.get(live.id) is live:
+        if self.sessions.get(live.id) is live and (live.runner is None or not live.runner.is_running):
             del self.sessions[live.id]
-        self.spawn(live.close())
+            await live.close()
+        if how != "detach":
+            await self._let_go(live, closes=how == "close")
+
+    async def _let_go(self, live: LiveSession, *, closes: bool) -> None:
+        record = await self.store.session(live.id)
+        if live.id in self.sessions or record.state in _FINAL or admin.in_use(record, self.store, self.runtime):
+            return
+        if closes or record.checkpoint is None:
+            await admin.close(self.store, live.id, "nobody came back")
+        elif record.state is SessionState.ACTIVE:
+            await admin.make_resumable(self.store, live.id)
 
     def _revoked(self, token_id: str) -> None:
+        self.resume_tokens.revoke(token_id)
         for connection in tuple(self.connections):
             identity = connection.identity
             if identity is not None and identity.token_id == token_id:
@@ -237,6 +307,38 @@ class Hub:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logging.getLogger("holdfast").error("bridge: %s", task.exception())
+
+    # --- what clients see of the agent's recoveries ---
+
+    def broadcast(self, live: LiveSession, type_: str, payload: Payload) -> None:
+        """Send something that is not stored to everybody in a session."""
+        for each in tuple(live.clients):
+            self.spawn(each.perform(each.machine.answer(type_, payload, session_id=live.id)))
+
+    def _on_event(self, event: Any) -> None:
+        if isinstance(event, Commanded) and not event.session:
+            # Whoever commands is not inside the session whose operation obeys.
+            lives = tuple(self.sessions.values())
+            session = next((live.id for live in lives if event.run in live.runs), "")
+            event = msgspec.structs.replace(event, session=session)
+        # A tool may run in a thread, and so may its recovery.
+        if event.session in self.sessions:
+            self._loop.call_soon_threadsafe(self._forward, event)
+
+    def _forward(self, event: Any) -> None:
+        live = self.sessions.get(event.session)
+        if live is None or live.runner is None or live.runner.session is None:
+            return
+        can = list[str]()
+        if isinstance(event, Retry):
+            waiting = next((each for each in self.runtime.commands.waiting() if each.run == event.run), None)
+            if waiting is not None:
+                can = ["retry_now", *(["fall_back"] if waiting.can_fall_back else []), "cancel"]
+            if event.run not in live.runs:
+                live.runs.append(event.run)
+        line = event.text if isinstance(event, Retry) else self._lines.of(event)[1]
+        document = msgspec.json.decode(encode(event))
+        live.runner.publish("recovery", {"event": document, "line": line, "run": event.run, "can": can})
 
     def others(self, live: LiveSession, connection: Connected) -> Iterable[Any]:
         """Return the other connections of a session."""

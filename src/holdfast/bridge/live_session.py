@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import fresh_id, memory_of
 from holdfast.sessions.log import Message, new_entry
 from holdfast.stores import Claim, Commit, NewEntry, SessionState
-from holdfast.wire.messages import SessionStatePayload, Snapshot
+from holdfast.wire.messages import Question, SessionStatePayload, Snapshot
 from holdfast.wire.outbox import AckResult
 from holdfast.wire.position import Gap, Position, Reach, resume
 from holdfast.wire.replay import RING_AGE_S, RING_BYTES, Held, Ring
@@ -29,9 +30,11 @@ from holdfast.wire.replay import RING_AGE_S, RING_BYTES, Held, Ring
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from holdfast.bridge.agent_runner import AgentRunner
     from holdfast.clock import Clock
     from holdfast.sessions.log import SessionMemory
     from holdfast.stores import Entry, SessionRecord, Store
+    from holdfast.wire.messages import Payload
     from holdfast.wire.position import Resumption
 
 __all__ = ["LiveSession"]
@@ -42,6 +45,8 @@ _LOOK_S = 30.0
 """How often the store is asked whether the log began anew, if nothing else happens."""
 _STORE_DOWN_S = 1.0
 """How long to wait before a store that does not answer is asked again."""
+_RUNS = 1_000
+"""The most operations that can be commanded."""
 _QUESTIONS = 10_000
 """The most questions whose tool calls are remembered."""
 
@@ -50,6 +55,7 @@ class LiveSession:
     """One session in use. `await live.open()` before anything else, `await live.close()` at the end.
 
     replays_log: whether clients that are behind the ring get what the store has. False: they get a gap.
+    broadcast: sends something that is not stored to all its clients.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class LiveSession:
         ring_bytes: int = RING_BYTES,
         ring_age: float = RING_AGE_S,
         replays_log: bool = True,
+        broadcast: Callable[[LiveSession, str, Payload], None] = lambda *_: None,
     ) -> None:
         self.id = record.id
         self.state = record.state
@@ -68,10 +75,14 @@ class LiveSession:
         """The connections that have joined it."""
         self.secrets: dict[str, str] = {}
         """What is shown with a question and stored nowhere, by the question's id: codes of sign-ins."""
-        self.unacked: dict[str, list[str]] = {}
+        self.runs: deque[str] = deque(maxlen=_RUNS)
+        """The operations of its agent that clients have seen, for their commands."""
+        self.runner: AgentRunner | None = None
+        """What answers its messages."""
         self._store = store
         self._clock = clock
         self._replays_log = replays_log
+        self._broadcast = broadcast
         self._ring_limits: dict[str, Any] = {"max_bytes": ring_bytes, "max_age": ring_age}
         self._oldest = record.oldest
         self._ring = Ring(epoch=record.epoch, top=max(record.top - _PREFILL, record.oldest - 1), **self._ring_limits)
@@ -323,6 +334,12 @@ class LiveSession:
     def _secret(self, question: str) -> dict[str, str]:
         code = self.secrets.get(question)
         return {} if code is None else {"user_code": code}
+
+    def show_code(self, question: str, code: str) -> None:
+        """Show the code of a sign-in to everybody who is here, and to whoever joins while the question is open. It is not stored."""
+        self.secrets[question] = code
+        payload = Question(question_id=question, kind="Auth.DeviceCode", prompt="", user_code=code)
+        self._broadcast(self, "question", payload)
 
     async def question_of_call(self, tool_call: str) -> str:
         """Return the question about a tool call, or raise SESS_NOT_FOUND."""

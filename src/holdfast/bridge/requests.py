@@ -13,11 +13,11 @@ from uuid import uuid4
 from msgspec import UNSET
 
 from holdfast._version import __version__
+from holdfast.bridge.agent_runner import agent_name
 from holdfast.bridge.frames import replay_frame
 from holdfast.bridge.mode import MODE_TEXTS
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.fault_of import fault_of
-from holdfast.sessions import admin
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.question import Answer as GivenAnswer
 from holdfast.stores import SessionState
@@ -67,8 +67,13 @@ class Requests:
             "request_replay": self._request_replay,
             "ack": self._acked,
             "session_leave": self._leave,
+            "session_pause": self._pause,
             "session_end": self._end,
             "session_close": self._end,
+            "stop": self._stop,
+            "command": self._command,
+            "refresh_token": self._refresh,
+            "notification_ack": self._seen,
         }
 
     async def handle(self, handle: Handle) -> None:
@@ -148,30 +153,32 @@ class Requests:
         return identity
 
     async def _ack(self, resumed: tuple[str, ...]) -> wire.ConnectionAck:
-        limits, connection = self._hub.limits, self._connection
+        settings, connection = self._hub.settings, self._connection
         mode = connection.machine.mode
         open_ones = [
             record
             for record in await self._hub.visible(self._identity)
             if record.state in (SessionState.ACTIVE, SessionState.CREATED) or record.id in self._hub.sessions
         ]
+        name = "" if self._hub.agent is None else agent_name(self._hub.agent)
         return wire.ConnectionAck(
             connection_id=connection.id,
             protocol=connection.protocol,
             server_version=__version__,
             server_time=stamp(self._hub.clock.wall()),
-            heartbeat_interval_ms=int(limits.connection.heartbeat * 1000),
+            heartbeat_interval_ms=int(settings.connection.heartbeat * 1000),
             limits=wire.Limits(
-                max_frame=limits.connection.max_frame,
-                max_inflight=limits.max_inflight,
-                replay_bytes=limits.ring_bytes,
-                replay_age_ms=int(limits.ring_age * 1000),
-                grace_ms=int(limits.grace * 1000),
+                max_frame=settings.connection.max_frame,
+                max_inflight=settings.max_inflight,
+                replay_bytes=settings.ring_bytes,
+                replay_age_ms=int(settings.ring_age * 1000),
+                grace_ms=int(settings.grace * 1000),
             ),
             connection_mode=mode,
             connection_mode_description=MODE_TEXTS[mode],
             requires_health_verification=mode == "direct_public",
             active_sessions=tuple(_summary(record) for record in open_ones[:100]),
+            supported_agents=(name,) if name else (),
             resumed=resumed,
         )
 
@@ -262,6 +269,10 @@ class Requests:
         await self._enter(handle.message.id, join.session_id, join.role, join.after, join.history)
 
     async def _resume(self, handle: Handle, resume: wire.SessionResume) -> None:
+        live = await self._find(resume.session_id)
+        if self._identity.role == "observer":
+            raise HoldfastError(Fault.of("AUTH_FORBIDDEN", context={"session_id": live.id}))
+        await self._hub.activate(live)
         await self._enter(handle.message.id, resume.session_id, "controller", None)
 
     async def _enter(
@@ -272,7 +283,8 @@ class Requests:
             raise HoldfastError(Fault.of("SESS_CLOSED", context={"session_id": session, "state": "closed"}))
         # What a client says of itself only narrows what its token may do.
         granted: Role = "observer" if "observer" in (role, self._identity.role) else "controller"
-        await self._connection.join(re, live, granted, after=after, history=history)
+        token = self._hub.resume_tokens.issue(self._identity.token_id, self._connection.client_id, session)
+        await self._connection.join(re, live, granted, after=after, history=history, token=token)
         return live
 
     async def _leave(self, handle: Handle, _: wire.SessionPlain) -> None:
@@ -287,7 +299,43 @@ class Requests:
 
     async def _end(self, handle: Handle, payload: wire.SessionEnd | wire.SessionPlain) -> None:
         reason = payload.reason if isinstance(payload, wire.SessionEnd) else "user_request"
-        await admin.close(self._hub.store, handle.session_id, reason)
+        await self._hub.close(self._connection.live(handle.session_id), reason)
+        await self._acknowledge(handle)
+
+    async def _pause(self, handle: Handle, _: wire.SessionPlain) -> None:
+        await self._hub.pause(self._connection.live(handle.session_id))
+        await self._acknowledge(handle)
+
+    async def _stop(self, handle: Handle, _: wire.SessionPlain) -> None:
+        runner = self._connection.live(handle.session_id).runner
+        if runner is None or not runner.stop_turn():
+            message = f"Session '{handle.session_id}' has no turn to stop"
+            raise HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context={"session_id": handle.session_id}))
+        await self._acknowledge(handle)
+
+    async def _command(self, handle: Handle, command: wire.Command) -> None:
+        live = self._connection.live(handle.session_id)
+        # A run of another session is as unknown as one that never was.
+        obeyed = command.run in live.runs and getattr(self._hub.runtime.commands, command.command)(
+            command.run, by=self._identity.name
+        )
+        if not obeyed:
+            message = f"Operation '{command.run}' does not wait for {command.command} (any more)"
+            context = {"session_id": live.id, "run": command.run, "command": command.command}
+            raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context=context))
+        await self._acknowledge(handle)
+
+    async def _refresh(self, handle: Handle, refresh: wire.RefreshToken) -> None:
+        found = self._hub.authenticator.identify(refresh.token, peer=self._connection.peer)
+        old = self._identity
+        if (found.kind, found.role, found.sessions) != (old.kind, old.role, old.sessions):
+            message = "The new token is not for the same: connect again with it"
+            raise HoldfastError(Fault.of("AUTH_FORBIDDEN", message))
+        self._connection.identity = found
+        await self._acknowledge(handle)
+
+    async def _seen(self, handle: Handle, _: wire.NotificationAck) -> None:
+        # Notifications are a part of the log, so nothing waits for this. A client may still say it.
         await self._acknowledge(handle)
 
     # --- what is said ---
@@ -297,7 +345,7 @@ class Requests:
         if not isinstance(content, str):
             raise _invalid(handle.message, "payload.content", "required")
         self._check_expiry(handle, said.expires_at)
-        if len(self._storing) >= self._hub.limits.max_inflight:
+        if len(self._storing) >= self._hub.settings.max_inflight:
             # The client has sent more than it may. It waits, and nothing is lost.
             await self.finish()
         task = asyncio.create_task(self._store(handle, content))
@@ -337,9 +385,13 @@ class Requests:
         await self._give(handle, question, given)
 
     async def _give(self, handle: Handle, question: str, given: GivenAnswer) -> None:
+        runner = self._connection.live(handle.session_id).runner
+        if runner is not None and runner.give(question, given):
+            # A password goes to the program that asks for it, and is stored nowhere.
+            return await self._acknowledge(handle)
         by = self._identity.name
         await answers.answer(self._hub.store, handle.session_id, question, given, by=by, runtime=self._hub.runtime)
-        await self._acknowledge(handle)
+        return await self._acknowledge(handle)
 
     async def _acknowledge(self, handle: Handle) -> None:
         result = AckResult(id=handle.message.id, status="stored")
@@ -348,6 +400,8 @@ class Requests:
     # --- what was missed ---
 
     async def _acked(self, handle: Handle, ack: wire.ClientAck) -> None:
+        client = self._connection.client_id
+        self._hub.resume_tokens.confirm(self._identity.token_id, client, handle.session_id)
         if ack.epoch == self._connection.live(handle.session_id).epoch:
             self._connection.acked[handle.session_id] = ack.offset
 

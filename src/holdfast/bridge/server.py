@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.bridge.connection import Connection
-from holdfast.bridge.hub import Hub, HubLimits
+from holdfast.bridge.hub import Hub
 from holdfast.bridge.port import Port
+from holdfast.bridge.settings import BridgeSettings
 from holdfast.stores import shared
 from holdfast.stores.address import open_store
 
@@ -37,7 +38,7 @@ class Bridge:
 
     store: an open store, or an address; by default `stores.default_url()`.
     tokens: who may connect.
-    limits: what clients may do, and what is kept for them.
+    settings: where it listens, what clients may do, and what is kept for them.
     tls: the TLS settings of the port; None: it is not encrypted.
     """
 
@@ -47,14 +48,14 @@ class Bridge:
         *,
         store: Store | str | Path | None = None,
         tokens: Authenticator,
-        limits: HubLimits = HubLimits(),  # noqa: B008 - a frozen value
+        settings: BridgeSettings = BridgeSettings(),  # noqa: B008 - a frozen value
         tls: ssl.SSLContext | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         self.agent = agent
         self._given = store
         self._authenticator = tokens
-        self._limits = limits
+        self.settings = settings
         self._tls = tls
         self._runtime = runtime
         self._owned: Store | None = None
@@ -84,7 +85,7 @@ class Bridge:
             store = self._owned
         else:
             store = self._given
-        self._hub = Hub(store, self._authenticator, limits=self._limits, runtime=self._runtime)
+        self._hub = Hub(store, self._authenticator, agent=self.agent, settings=self.settings, runtime=self._runtime)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -97,7 +98,7 @@ class Bridge:
     async def serving(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Self]:
         """Serve on an address until the block is left: `async with bridge.serving("127.0.0.1", 3000): …`. Port 0 takes a free one."""
         async with self:
-            opened = Port(self.app, max_frame=self._limits.connection.max_frame, tls=self._tls)
+            opened = Port(self.app, max_frame=self.settings.connection.max_frame, tls=self._tls)
             await opened.open(host, port)
             self._port = opened
             try:

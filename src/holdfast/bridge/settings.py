@@ -32,12 +32,12 @@ OnGraceExpiry: TypeAlias = Literal["pause", "close", "detach"]
 _LEAST_GIVEN = 32
 """Characters of a token in the settings of a server that others can reach. `openssl rand -hex 32` makes 64."""
 _COUNTS = (
-    "max_connections", "max_connections_per_address", "max_unauthenticated", "max_unauthenticated_per_address", "max_sessions",
+    "max_connections", "max_clients", "max_connections_per_address", "max_unauthenticated", "max_unauthenticated_per_address", "max_sessions",
     "max_inflight", "max_outgoing", "ring_bytes", "max_body", "max_headers", "max_header_bytes",
     "info_per_minute", "hooks_per_minute", "batches_per_minute", "sessions_per_minute", "files_per_minute", "messages_per_minute",
 )  # fmt: skip
 _SECONDS = (
-    "ring_age", "send_timeout", "header_timeout", "body_timeout", "idle_timeout", "hook_timeout", "stop_timeout",
+    "ring_age", "resume_age", "send_timeout", "header_timeout", "body_timeout", "idle_timeout", "hook_timeout", "stop_timeout",
 )  # fmt: skip
 _NAMES = ("allowed_hosts", "allowed_origins", "trusted_proxies")
 
@@ -80,6 +80,8 @@ class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=T
     connection: ServerLimits = ServerLimits()
     """What one connection may do."""
     max_connections: int = 1000
+    max_clients: int = 100
+    """Connections in one session."""
     max_connections_per_address: int = 200
     max_unauthenticated: int = 100
     """Connections that have not authenticated yet."""
@@ -116,6 +118,12 @@ class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=T
     ring_bytes: int = 102_400
     """Bytes of each session's latest messages that are kept in memory. Older ones are read from the store."""
     ring_age: float = 1800.0
+    replays_log: bool = True
+    """Whether a client that is behind the memory gets the rest from the store. False: it gets a gap."""
+    resume_age: float = 86_400.0
+    """Seconds for which a client may come back with its resume token."""
+    coalesce: bool = False
+    """Answer messages that wait for the agent together, in one turn. False: each in a turn of its own."""
     lenient_ids: bool = False
     """Accept message ids that are not UUIDs, as old clients send them."""
     project_root: Path | None = None
@@ -132,7 +140,7 @@ class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=T
         options.one_of("bridge.on_grace_expiry", self.on_grace_expiry, get_args(OnGraceExpiry))
         for name in _NAMES:
             _check_names(f"bridge.{name}", getattr(self, name))
-        for name in ("insecure", "lenient_ids"):
+        for name in ("insecure", "lenient_ids", "replays_log", "coalesce"):
             options.flag(f"bridge.{name}", getattr(self, name))
         options.count("bridge.port", self.port, least=0)
         if self.port > 65_535:

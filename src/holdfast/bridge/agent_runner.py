@@ -1,0 +1,484 @@
+"""`AgentRunner`: lets an agent answer the messages of one session, one turn for each, in order.
+
+Invariant: a message is answered once. If the process dies, the turn goes on where it was when a server opens the session again, and messages
+that waited are answered after it. A turn that fails is said to have failed; the next message is a turn of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.agents.parts import Compacted, Done, Parked, Retrying, Text, ToolCalled, ToolReturned
+from holdfast.bridge.publisher import Publisher
+from holdfast.bridge.turn import Turn
+from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
+from holdfast.runtime.secrets import process_redactor
+from holdfast.sessions import Session
+from holdfast.sessions.manifest import decode_manifest
+from holdfast.views import wire
+
+if TYPE_CHECKING:
+    from holdfast.agents.parts import AgentPart
+    from holdfast.bridge.live_session import LiveSession
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.questions.question import Answer, Notice, Question
+    from holdfast.stores import Store
+
+__all__ = ["AgentRunner", "agent_name", "check_agent"]
+
+_AGAIN_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""How long to wait before a session that cannot be opened is tried again."""
+_SHOWN_CONTENT = 65_536
+"""The most characters of a tool's result that clients get."""
+
+
+class Waiting(NamedTuple):
+    """A message of a user that has no answer yet."""
+
+    offset: int
+    text: str
+
+
+class _Found(NamedTuple):
+    """What the log says about the last turn."""
+
+    cursor: int = 0
+    """The offset of the message that the last turn is about; 0 if there was none."""
+    is_cut: bool = False
+    """Whether that turn has begun and not ended."""
+    open_stream: str = ""
+    """The answer that was begun and not ended."""
+    has_ended: bool = False
+    """Whether its answer is in the log, whole."""
+
+
+_TURNS = frozenset({"turn_started", "turn_ended", "stream_start", "stream_end"})
+
+
+def _after(found: _Found, type_: str, body: dict[str, Any]) -> _Found:
+    """Return what is known after one more entry."""
+    match type_:
+        case "turn_started":
+            given = body.get("input")
+            offset = given.get("offset") if isinstance(given, dict) else None
+            if not isinstance(offset, int):
+                # The turn of another program.
+                return found._replace(is_cut=False, open_stream="", has_ended=False)
+            return _Found(cursor=max(found.cursor, offset), is_cut=True)
+        case "turn_ended":
+            return found._replace(is_cut=False)
+        case "stream_start":
+            return found._replace(open_stream=str(body.get("stream_id", "")), has_ended=False)
+        case _:
+            return found._replace(open_stream="", has_ended=body.get("finish_reason") == "stop")
+
+
+class _People:
+    """Everybody who is connected, as the session's interactor. Answers come through the log, except what must not be stored."""
+
+    name = "bridge"
+
+    def __init__(self, live: LiveSession, publisher: Publisher) -> None:
+        self._live = live
+        self._publisher = publisher
+        self._secret: dict[str, asyncio.Future[Answer]] = {}
+
+    async def ask(self, question: Question) -> Answer:
+        """Wait for an answer that the log does not hold. The session cancels this when the log has one."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if question.kind == "Auth.Password":
+            self._secret[question.id] = answer
+        if question.user_code:
+            self._live.show_code(question.id, question.user_code)
+        try:
+            return await answer
+        finally:
+            self._secret.pop(question.id, None)
+            self._live.secrets.pop(question.id, None)
+
+    async def notify(self, notice: Notice) -> None:
+        """Show a notice to everybody."""
+        data = {} if notice.fault is None else {"code": notice.fault.code}
+        payload = {"notification_id": str(uuid4()), "notification_type": "notice", "title": notice.text, "data": data}
+        self._publisher.put("notification", payload)
+
+    def give(self, question: str, answer: Answer) -> bool:
+        """Hand a password to the program that asks for it. False: nobody asks for it here."""
+        waiting = self._secret.get(question)
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_result(answer)
+        return True
+
+
+class AgentRunner:
+    """Runs the agent of one session: `runner.start()`, and `await runner.stop()` at the end.
+
+    agent: an `Agent`, `CommandAgent`, `FunctionAgent`, a role, or `async def agent(turn)`; None: messages stay unanswered.
+    coalesces: whether messages that wait are answered together.
+    """
+
+    def __init__(
+        self, agent: Any, live: LiveSession, store: Store, *, runtime: Runtime, coalesces: bool = False
+    ) -> None:
+        self.session: Session | None = None
+        """The session, while it is open here."""
+        self._agent = agent
+        self._live = live
+        self._store = store
+        self._runtime = runtime
+        self._coalesces = coalesces
+        self._publisher = Publisher(store, live.id)
+        self._people = _People(live, self._publisher)
+        self._turn: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self._leaving = asyncio.Event()
+        self._opened = asyncio.Event()
+        self._close_reason: str | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a turn runs."""
+        return self._turn is not None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it answers messages."""
+        return self._task is not None and not self._task.done()
+
+    def start(self, *, opens: bool = False) -> None:
+        """Answer what waits, and what comes. opens: open the session now, and not only when there is something to answer."""
+        if not self.is_running:
+            self._leaving.clear()
+            self._opened.clear()
+            self._task = asyncio.create_task(self._run(opens=opens), name=f"bridge: agent of {self._live.id}")
+
+    async def opened(self) -> None:
+        """Wait until the session is open here, or raise what prevents it."""
+        assert self._task is not None
+        waiting = asyncio.ensure_future(self._opened.wait())
+        try:
+            await asyncio.wait((waiting, self._task), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        if self._task.done():
+            self._task.result()
+
+    async def leave(self) -> None:
+        """Stop after the turn that runs. The session is paused."""
+        self._leaving.set()
+        await self._ended()
+
+    async def stop(self) -> None:
+        """Stop now. A turn that runs goes on when the session is opened again."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+        await self._ended()
+
+    async def close(self, reason: str) -> bool:
+        """Close the session for good, if it is open here; return whether it was."""
+        if not self.is_running or self.session is None:
+            await self.stop()
+            return False
+        self._close_reason = reason
+        self.stop_turn()
+        await self.leave()
+        return True
+
+    def stop_turn(self) -> bool:
+        """Cancel the turn that runs; return whether there was one."""
+        return self._turn is not None and bool(self._turn.cancel())
+
+    def give(self, question: str, answer: Answer) -> bool:
+        """Hand over an answer that must not be stored. False: nobody waits for it here."""
+        return self._people.give(question, answer)
+
+    def publish(self, type_: str, payload: dict[str, Any]) -> None:
+        """Add a message to the log, in order with what the agent says."""
+        self._publisher.put(type_, payload)
+
+    async def _ended(self) -> None:
+        if self._task is not None:
+            await asyncio.wait((self._task,))
+        with suppress(Exception):
+            await self._publisher.flush()
+
+    # --- the session ---
+
+    async def _run(self, *, opens: bool) -> None:
+        found = await self._look_back()
+        first = None
+        if not opens and not found.is_cut:
+            first = await self._next(found.cursor)
+            if first is None:
+                return
+        failures = 0
+        while not self._leaving.is_set():
+            try:
+                await self._serve(found)
+            except HoldfastError as error:
+                if opens and not self._opened.is_set():
+                    raise
+                if error.fault.code in ("SESS_CLOSED", "SESS_NOT_FOUND", "SESS_NOT_RESUMABLE"):
+                    return
+                await self._cannot(error.fault, failures)
+                failures += 1
+                found = await self._look_back()
+
+    async def _serve(self, found: _Found) -> None:
+        record = await self._store.session(self._live.id)
+        manifest = decode_manifest(self._live.id, bytes(record.manifest))
+        session = Session.open(
+            self._live.id,
+            store=self._store,
+            project_root=manifest.project_root,
+            mode=manifest.mode,
+            agent_type=manifest.agent_type,
+            on_drift="accept",
+            runtime=self._runtime,
+            interactors=(self._people,),
+        )
+        async with session:
+            self.session = session
+            self._opened.set()
+            try:
+                await self._answer_all(session, found)
+                if self._close_reason is not None:
+                    await session.close(self._close_reason)
+            finally:
+                self.session = None
+
+    async def _answer_all(self, session: Session, found: _Found) -> None:
+        if found.open_stream:
+            # The process that wrote it is gone. What was said of it does not count.
+            self._publisher.put("stream_end", {"stream_id": found.open_stream, "finish_reason": "error"})
+        if found.is_cut:
+            await self._answer(session, None, is_said=found.has_ended)
+        elif session.in_flight is not None:
+            # The turn of another program. Nobody here knows how to go on with it.
+            await session.abandon("a message came over the bridge")
+        cursor = found.cursor
+        while (waiting := await self._next(cursor)) is not None:
+            if self._agent is not None:
+                await self._answer(session, waiting, is_said=False)
+            cursor = waiting.offset
+
+    async def _cannot(self, fault: Fault, failures: int) -> None:
+        """Say why nothing is answered, and wait."""
+        logging.getLogger("holdfast").warning("bridge: session %s: %s", self._live.id, fault.message)
+        if failures == 0:
+            with suppress(HoldfastError):
+                await self._live.publish(("notification", _problem("agent_unavailable", fault)))
+        delay = _AGAIN_S[min(failures, len(_AGAIN_S) - 1)]
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._leaving.wait(), delay)
+
+    # --- messages ---
+
+    async def _look_back(self) -> _Found:
+        """Return which message the last turn was about, and what became of it. Turns say it in the log."""
+        found = _Found()
+        after = (await self._store.session(self._live.id)).oldest - 1
+        while entries := await self._store.read(self._live.id, after=after):
+            for entry in entries:
+                if entry.type in _TURNS:
+                    found = _after(found, entry.type, msgspec.json.decode(entry.body))
+            after = entries[-1].offset
+        return found
+
+    async def _next(self, cursor: int) -> Waiting | None:
+        """Return the next message after an offset. Wait for one; None: the runner is to leave."""
+        while not self._leaving.is_set():
+            news = self._live.news()
+            found, scanned = await self._messages(cursor)
+            if found is not None:
+                return found
+            leaving = asyncio.ensure_future(self._leaving.wait())
+            coming = asyncio.ensure_future(news.wait())
+            try:
+                await asyncio.wait((leaving, coming), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                leaving.cancel()
+                coming.cancel()
+            cursor = scanned
+        return None
+
+    async def _messages(self, cursor: int) -> tuple[Waiting | None, int]:
+        """Return what waits after an offset, and up to where there is no other message."""
+        texts, last, after = list[str](), 0, cursor
+        while entries := await self._store.read(self._live.id, after=after):
+            for entry in entries:
+                text = _text_of(entry.type, entry.body)
+                if text is None:
+                    continue
+                texts.append(text)
+                last = entry.offset
+                if not self._coalesces:
+                    return Waiting(last, text), last
+            after = entries[-1].offset
+        return (Waiting(last, "\n\n".join(texts)) if texts else None), after
+
+    # --- turns ---
+
+    async def _answer(self, session: Session, waiting: Waiting | None, *, is_said: bool) -> None:
+        """Run a turn for a message; None: go on with the turn that was cut."""
+        block = (
+            session.turn(unfinished="continue")
+            if waiting is None
+            else session.turn({"text": waiting.text, "offset": waiting.offset})
+        )
+        try:
+            async with block as turn:
+                self._turn = turn
+                text = str(turn.input["text"])
+                await self._work(session, text, turn.number, is_said=is_said)
+                await self._publisher.flush()
+        except AbortedError as error:
+            await self._turn_failed(session, error.fault, "cancelled")
+        except Exception as error:
+            fault = self._runtime.fault_of(error)
+            if fault.code in ("SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST"):
+                raise
+            logging.getLogger("holdfast").warning("bridge: a turn of %s failed: %s", self._live.id, fault.message)
+            await self._turn_failed(session, fault, "failed")
+        finally:
+            self._turn = None
+
+    async def _turn_failed(self, session: Session, fault: Fault, how: str) -> None:
+        """Say that the turn has ended without an answer. Otherwise clients would wait for ever."""
+        kind = "turn_cancelled" if how == "cancelled" else "agent_error"
+        self._publisher.put("notification", _problem(kind, fault))
+        await self._publisher.flush()
+        await session.abandon(f"{how}: {fault.code}")
+
+    async def _work(self, session: Session, text: str, number: int, *, is_said: bool) -> None:
+        if hasattr(self._agent, "stream"):
+            shown = _Shown(self._publisher, number, is_said=is_said)
+            try:
+                async with self._agent.stream(text, session=session) as parts:
+                    async for part in parts:
+                        shown.take(part)
+                        await self._publisher.room()
+            except BaseException:
+                shown.end("error")
+                raise
+            return
+        turn = Turn(text, session, number, self._publisher)
+        made = self._agent(turn)
+        if inspect.isasyncgen(made):
+            async with aclosing(made):
+                async for piece in made:
+                    await turn.say(str(piece))
+            return
+        answer = await made
+        if answer is not None:
+            await turn.say(str(getattr(answer, "text", answer)))
+
+
+class _Shown:
+    """What clients see of one run of an agent."""
+
+    def __init__(self, publisher: Publisher, turn: int, *, is_said: bool) -> None:
+        self._publisher = publisher
+        self._turn = turn
+        self._stream = ""
+        self._has_text = is_said
+
+    def take(self, part: AgentPart) -> None:
+        match part:
+            case Text(text=text):
+                self._text(text)
+            case ToolCalled():
+                self.end("tool_call")
+                call = {"tool_call_id": part.id, "tool": part.name, "params": part.arguments, "turn": self._turn}
+                self._publisher.put("tool_call", call)
+            case ToolReturned():
+                self._publisher.put(*_returned(part))
+            case Retrying(restarts_text=True):
+                # What was said of this answer does not count: it begins anew.
+                self.end("error")
+                self._has_text = False
+            case Parked(until=until, fault=fault):
+                self._publisher.put("notification", _problem("parked", fault) | {"data": {"until": until}})
+            case Compacted(before=before, after=after):
+                title = f"The conversation was shortened from {before} to {after} messages"
+                note = {"notification_id": str(uuid4()), "notification_type": "compacted", "title": title}
+                self._publisher.put("notification", note | {"priority": "low"})
+            case Done(reply=reply):
+                if reply.text and not self._has_text:
+                    self._text(reply.text)
+                usage = None if reply.usage is None else msgspec.to_builtins(reply.usage)
+                self.end("stop", usage=usage, usd=reply.usd)
+            case _:
+                # Retries and fallbacks come as events, which have the id for commands. Questions are in the log.
+                pass
+
+    def _text(self, text: str) -> None:
+        if not self._stream:
+            self._stream = str(uuid4())
+            self._publisher.put("stream_start", {"stream_id": self._stream, "turn": self._turn})
+        self._has_text = True
+        self._publisher.text(self._stream, text)
+
+    def end(self, reason: str, **facts: Any) -> None:
+        """End the stream that is open, if one is."""
+        if not self._stream:
+            return
+        known = {name: value for name, value in facts.items() if value is not None}
+        self._publisher.put("stream_end", {"stream_id": self._stream, "finish_reason": reason} | known)
+        self._stream = ""
+        if reason == "tool_call":
+            # The text after the tools is another part of the answer.
+            self._has_text = False
+
+
+def agent_name(agent: Any) -> str:
+    """Return the name of an agent, for people."""
+    return str(getattr(agent, "name", None) or getattr(agent, "__name__", type(agent).__name__))
+
+
+def check_agent(agent: Any) -> None:
+    """Raise `InvalidError` if this is not something that can be served."""
+    is_agent = not isinstance(agent, type) and all(hasattr(agent, name) for name in ("name", "run", "stream"))
+    if agent is None or is_agent or inspect.iscoroutinefunction(agent) or inspect.isasyncgenfunction(agent):
+        return
+    if callable(agent) and inspect.iscoroutinefunction(getattr(agent, "__call__", None)):  # noqa: B004 - an object whose call is async
+        return
+    raise InvalidError.at("bridge.agent", "an agent, or a function `async def agent(turn)`", agent)
+
+
+def _returned(part: ToolReturned) -> tuple[str, dict[str, Any]]:
+    if part.fault is not None:
+        payload = wire.tool_error(part.fault, redactor=process_redactor())["payload"]
+        return "tool_error", payload | {"tool_call_id": part.id, "tool": part.name}
+    result = {"tool_call_id": part.id, "tool": part.name, "success": not part.is_error}
+    return "tool_result", result | {"content": part.content[:_SHOWN_CONTENT]}
+
+
+def _problem(kind: str, fault: Fault) -> dict[str, Any]:
+    """Return a notification about a failure, in words for people."""
+    return {
+        "notification_id": str(uuid4()),
+        "notification_type": kind,
+        "title": fault.for_user(redactor=process_redactor()),
+        "priority": "high",
+        "data": {"code": fault.code},
+    }
+
+
+def _text_of(type_: str, body: bytes) -> str | None:
+    """Return the text of an entry that is a message of a user."""
+    if type_ != "message":
+        return None
+    message = msgspec.json.decode(body)
+    if message.get("role", "user") != "user":
+        return None
+    content = message.get("content")
+    return content if isinstance(content, str) else msgspec.json.encode(content).decode()

@@ -1,0 +1,111 @@
+"""`Publisher`: stores what an agent says and does in its session's log, in order.
+
+Invariant: the order of the calls is the order in the log. Pieces of text that come within some milliseconds become one message, so that a
+model's tokens do not each cost a write. `flush` returns when everything is stored, and raises if something could not be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.sessions.journal import fresh_id
+from holdfast.stores import Claim, Commit, NewEntry
+
+if TYPE_CHECKING:
+    from holdfast.stores import Store
+
+__all__ = ["Publisher"]
+
+DELAY_S = 0.03
+"""How long a piece of text waits for the next one."""
+_LONGEST_CHUNK = 32_768
+"""The most characters of one piece."""
+_MOST_WAITING = 256
+"""Messages that wait to be stored, until whoever brings them waits too."""
+
+
+class Publisher:
+    """What is said in one session: `publisher.text("s-1", "Hel"); publisher.text("s-1", "lo"); await publisher.flush()`."""
+
+    def __init__(self, store: Store, session: str, *, delay: float = DELAY_S) -> None:
+        self._store = store
+        self._session = session
+        self._delay = delay
+        self._waiting: list[tuple[str, dict[str, Any]]] = []
+        self._pieces: list[str] = []
+        """The text of the last message that waits, if that is a piece of text."""
+        self._stream = ""
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._error: Exception | None = None
+
+    def text(self, stream: str, text: str) -> None:
+        """Add a piece of text to a stream."""
+        if self._pieces and (stream != self._stream or sum(map(len, self._pieces)) > _LONGEST_CHUNK):
+            self._end_chunk()
+        self._stream = stream
+        self._pieces.append(text)
+        self._schedule(self._delay)
+
+    def put(self, type_: str, payload: dict[str, Any]) -> None:
+        """Add a message."""
+        self._end_chunk()
+        self._waiting.append((type_, payload))
+        self._schedule(0.0)
+
+    async def room(self) -> None:
+        """Wait while much waits to be stored. Raises what storing raised."""
+        if len(self._waiting) >= _MOST_WAITING or self._error is not None:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Store everything that waits. Raises what the store raises."""
+        await self._write()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    async def once(self, key: str, *messages: tuple[str, dict[str, Any]]) -> None:
+        """Store messages once for a key, also if the program is run again."""
+        await self.flush()
+        digest = sha256(msgspec.json.encode(messages)).digest()[:16]
+        claim = Claim(client="bridge", id=f"{key}/{digest.hex()}", body_hash=digest)
+        await self._store.commit(Commit(session=self._session, entries=_entries(messages), claim=claim))
+
+    def _end_chunk(self) -> None:
+        if self._pieces:
+            text, self._pieces = "".join(self._pieces), []
+            self._waiting.append(("stream_chunk", {"stream_id": self._stream, "text": text}))
+
+    def _schedule(self, delay: float) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(delay, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._task = asyncio.ensure_future(self._write())
+
+    async def _write(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        async with self._writing:
+            self._end_chunk()
+            while self._waiting and self._error is None:
+                taken, self._waiting = self._waiting, []
+                try:
+                    await self._store.commit(Commit(session=self._session, entries=_entries(taken)))
+                except Exception as error:  # noqa: BLE001 - the agent's turn gets it at its next message
+                    self._error = error
+
+
+def _entries(messages: Any) -> tuple[NewEntry, ...]:
+    return tuple(
+        NewEntry(type=type_, body=msgspec.json.encode(payload, enc_hook=str), id=fresh_id())
+        for type_, payload in messages
+    )

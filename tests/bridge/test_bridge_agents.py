@@ -1,0 +1,443 @@
+"""Agents on the bridge: their parts become messages, each message of a user is a turn, and nothing is answered twice."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from bridge_kit import LIMIT, Raw, limits, offsets, raw, serving
+
+from holdfast import Agent, Backoff, Policy, Runtime, tool
+from holdfast.agents import CommandAgent, FunctionAgent
+from holdfast.bridge.turn import Turn
+from holdfast.providers import Offers, Part, Reply, Request
+from holdfast.providers.messages import ToolCall
+from holdfast.runtime.recover import recover
+from holdfast.stores import MemoryStore, SqliteStore, Store
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(4 * LIMIT):
+            await work()
+
+    asyncio.run(limited())
+
+
+class Model:
+    """A model with these replies in turn."""
+
+    name = "own/scripted"
+    offers = Offers()
+
+    def __init__(self, *replies: Reply) -> None:
+        self.requests: list[Request] = []
+        self._replies = list(replies)
+
+    async def exchange(self, request: Request) -> Reply:
+        self.requests.append(request)
+        return self._replies.pop(0)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, *, after_first: str = "raise") -> AsyncIterator[AsyncIterator[Part]]:
+        async def parts() -> AsyncIterator[Part]:
+            reply = await self.exchange(request)
+            for word in reply.text.split():
+                yield word
+            yield reply
+
+        yield parts()
+
+
+async def said(client: Raw) -> str:
+    """Return the next whole answer."""
+    text = ""
+    while (message := await client.until("stream_chunk", "stream_end"))["type"] != "stream_end" or not text:
+        text += message["payload"].get("text", "")
+    return text
+
+
+async def joined(client: Raw, **auth: Any) -> Raw:
+    await client.auth(**auth)
+    await client.create("s")
+    return client
+
+
+def test_a_function_answers_each_message_in_a_turn_of_its_own() -> None:
+    async def agent(turn: Turn) -> str:
+        await turn.say(f"working on {turn.text}")
+        return f"{turn.text} is done"
+
+    async def work() -> None:
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await joined(client)
+            ack = await client.say("the tests")
+            assert ack["offset"] == 1
+            assert [await said(client), await said(client)] == ["working on the tests", "the tests is done"]
+            await client.until("session_event")
+            while client.received[-1]["payload"].get("event") != "turn_ended":
+                await client.until("session_event")
+            assert client.received[-1]["payload"] | {"turn": 1, "outcome": "ok"} == client.received[-1]["payload"]
+            found = offsets(client.received)
+            assert found == list(range(1, len(found) + 1))
+
+    run(work)
+
+
+def test_what_an_agent_yields_is_said() -> None:
+    async def agent(turn: Turn) -> AsyncIterator[str]:
+        yield "one"
+        yield "two"
+
+    async def work() -> None:
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await joined(client)
+            await client.say("count")
+            assert [await said(client), await said(client)] == ["one", "two"]
+
+    run(work)
+
+
+def test_B59_messages_that_wait_are_answered_in_order() -> None:
+    async def work() -> None:
+        go = asyncio.Event()
+
+        async def agent(turn: Turn) -> str:
+            await go.wait()
+            return f"answer to {turn.text}"
+
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await joined(client)
+            for number in range(3):
+                await client.say(str(number))
+            go.set()
+            assert [await said(client) for _ in range(3)] == [f"answer to {number}" for number in range(3)]
+
+    run(work)
+
+
+def test_N0_23_waiting_messages_are_answered_together_if_configured() -> None:
+    async def work() -> None:
+        go, begun = asyncio.Event(), asyncio.Event()
+
+        async def agent(turn: Turn) -> str:
+            begun.set()
+            await go.wait()
+            return turn.text
+
+        async with serving(agent, limits=limits(coalesce=True)) as bridge, raw(bridge) as client:
+            await joined(client)
+            await client.say("0")
+            await begun.wait()
+            await client.say("1")
+            await client.say("2")
+            go.set()
+            assert [await said(client), await said(client)] == ["0", "1\n\n2"]
+
+    run(work)
+
+
+def test_an_agents_tools_and_approvals_become_messages() -> None:
+    @tool(effect="unsafe")
+    async def deploy(version: str) -> str:
+        return f"{version} is live"
+
+    async def work() -> None:
+        call = ToolCall(id="call-1", name="deploy", arguments={"version": "4.2"})
+        model = Model(Reply(calls=(call,), stop="tools"), Reply(text="Released."))
+        agent = Agent("releaser", model, [deploy])
+        async with serving(agent) as bridge, raw(bridge) as one, raw(bridge) as two:
+            await joined(one)
+            await two.auth()
+            await two.join("s")
+            await one.say("release 4.2")
+            wanted = await one.until("approval_required")
+            assert (wanted["payload"]["tool"], wanted["payload"]["params"]) == ("deploy", {"version": "4.2"})
+            id_ = wanted["payload"]["tool_call_id"]
+            answer = await two.ask("approval_response", {"tool_call_id": id_, "decision": "approved"}, "ack")
+            assert answer["type"] == "ack"
+            resolved = await one.until("approval_resolved")
+            assert resolved["payload"] == {"tool_call_id": id_, "decision": "approved", "by": "Ada"}
+            result = await one.until("tool_result")
+            assert result["payload"] == {
+                "tool_call_id": "call-1",
+                "tool": "deploy",
+                "success": True,
+                "content": "4.2 is live",
+            }
+            assert await said(one) == "Released."
+            late = await one.ask("approval_response", {"tool_call_id": id_, "decision": "rejected"}, "ack")
+            assert late["payload"]["code"] == "SESS_ALREADY_ANSWERED"
+
+    run(work)
+
+
+def test_retries_are_shown_and_can_be_commanded() -> None:
+    async def work() -> None:
+        calls = list[int]()
+
+        runtime = Runtime()
+
+        @recover(
+            "flaky", policy=Policy(attempts=3, backoff=Backoff(initial=600, cap=600), patience=None), runtime=runtime
+        )
+        async def flaky() -> str:
+            calls.append(1)
+            if len(calls) == 1:
+                raise ConnectionResetError
+            return "at last"
+
+        async def agent(turn: Turn) -> str:
+            return await flaky()
+
+        async with serving(agent, runtime=runtime) as bridge, raw(bridge) as client:
+            await joined(client)
+            await client.say("go")
+            shown = await client.until("recovery")
+            assert (shown["payload"]["line"], shown["payload"]["can"]) == ("Retrying… (2/3)", ["retry_now", "cancel"])
+            event = shown["payload"]["event"]
+            assert (event["session"], event["turn"], event["type"]) == ("s", 1, "retry")
+            command = {"run": shown["payload"]["run"], "command": "retry_now"}
+            wrong = await client.ask("command", command | {"run": "another"}, "ack")
+            assert wrong["payload"]["code"] == "SESS_NOT_FOUND"
+            assert (await client.ask("command", command, "ack"))["type"] == "ack"
+            assert await said(client) == "at last"
+            commanded = next(m for m in client.received if m["type"] == "recovery" and m is not shown)
+            assert commanded["payload"]["event"]["by"] == "Ada"
+            late = await client.ask("command", command, "ack")
+            assert late["payload"]["code"] == "SESS_NOT_FOUND"
+
+    run(work)
+
+
+def test_a_command_line_agent_answers() -> None:
+    program = "import sys; print('echo: ' + sys.argv[1])"
+
+    async def work() -> None:
+        agent = CommandAgent([sys.executable, "-c", program, "{prompt}"])
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await joined(client)
+            await client.say("hello")
+            assert (await said(client)).strip() == "echo: hello"
+
+    run(work)
+
+
+def test_a_failed_turn_is_said_and_the_next_message_is_answered() -> None:
+    async def work() -> None:
+        async def agent(turn: Turn) -> str:
+            if turn.text == "break":
+                raise ValueError("broken")
+            return "fine"
+
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await joined(client)
+            await client.say("break")
+            note = await client.until("notification")
+            assert note["payload"]["notification_type"] == "agent_error"
+            await client.say("work")
+            assert await said(client) == "fine"
+            await client.join("s")
+            state = await client.until("session_state")
+            assert state["payload"]["turn"] == "idle"
+
+    run(work)
+
+
+def test_stop_cancels_the_turn_and_the_session_goes_on() -> None:
+    async def work() -> None:
+        begun = asyncio.Event()
+
+        async def agent(turn: Turn) -> str:
+            if turn.text == "hang":
+                begun.set()
+                await asyncio.Event().wait()
+            return "fine"
+
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await joined(client)
+            await client.say("hang")
+            await begun.wait()
+            assert (await client.ask("stop", {}, "ack"))["type"] == "ack"
+            note = await client.until("notification")
+            assert note["payload"]["notification_type"] == "turn_cancelled"
+            await client.say("again")
+            assert await said(client) == "fine"
+            assert (await client.ask("stop", {}, "ack"))["payload"]["code"] == "SESS_ILLEGAL_TRANSITION"
+
+    run(work)
+
+
+def test_a_turn_goes_on_after_a_restart_and_nothing_is_said_twice(tmp_path: Path) -> None:
+    done = list[str]()
+
+    def agent_of(hangs: bool, reached: asyncio.Event) -> Any:
+        async def agent(turn: Turn) -> str:
+            await turn.say("one")
+            await turn.session.step(note, "step")
+            reached.set()
+            if hangs:
+                await asyncio.Event().wait()
+            return "two"
+
+        return agent
+
+    async def note(what: str) -> None:
+        done.append(what)
+
+    async def work() -> None:
+        async with SqliteStore(tmp_path / "work.db") as store:
+            reached = asyncio.Event()
+            async with serving(agent_of(hangs=True, reached=reached), store=store) as bridge, raw(bridge) as client:
+                await joined(client)
+                await client.say("count")
+                await client.say("and this")
+                await reached.wait()
+            assert (await store.session("s")).state.value == "paused"
+            async with (
+                serving(agent_of(hangs=False, reached=reached), store=store) as bridge,
+                raw(bridge) as client,
+            ):
+                await client.auth()
+                await client.join("s", history="full")
+                while [m["payload"].get("event") for m in _log(client)].count("turn_ended") < 2:
+                    await client.next()
+                texts = [m["payload"]["text"] for m in _log(client) if m["type"] == "stream_chunk"]
+                assert texts == ["one", "two", "one", "two"]
+                assert done == ["step", "step"]
+                found = offsets(client.received)
+                assert found == list(range(1, len(found) + 1))
+
+    run(work)
+
+
+def _log(client: Raw) -> list[dict[str, Any]]:
+    """Return the log's messages, as far as the client has them."""
+    found: list[dict[str, Any]] = []
+    for message in client.received:
+        if message["type"] == "replay_buffer":
+            found += message["payload"]["messages"]
+        elif "offset" in message:
+            found.append(message)
+    return found
+
+
+def test_a_password_reaches_the_program_and_is_stored_nowhere() -> None:
+    async def work() -> None:
+        got = list[Any]()
+
+        async def agent(turn: Turn) -> str:
+            got.append(await turn.session.password("Password?"))
+            return "thanks"
+
+        async with MemoryStore() as store, serving(agent, store=store) as bridge, raw(bridge) as client:
+            await joined(client)
+            await client.say("log in")
+            question = await client.until("question")
+            assert question["payload"]["kind"] == "Auth.Password"
+            id_ = question["payload"]["question_id"]
+            await client.ask("answer", {"question_id": id_, "value": "correct horse"}, "ack")
+            assert await said(client) == "thanks"
+            assert got == ["correct horse"]
+            stored = b"".join(bytes(entry.body) for entry in await store.read("s"))
+            trail = b"".join(bytes(record.payload) for record in await store.audit("s"))
+            assert b"correct horse" not in stored + trail
+            assert all("correct horse" not in str(m) for m in client.received)
+
+    run(work)
+
+
+def test_a_code_for_signing_in_is_shown_and_not_stored() -> None:
+    async def work() -> None:
+        async def agent(turn: Turn) -> str:
+            yes = await turn.session.authenticate("Sign in", url="https://example.org/device", user_code="AB-12")
+            return "in" if yes else "out"
+
+        async with (
+            MemoryStore() as store,
+            serving(agent, store=store) as bridge,
+            raw(bridge) as client,
+            raw(bridge) as late,
+        ):
+            await joined(client)
+            await client.say("log in")
+            question = await client.until("question")
+            while "user_code" not in question["payload"]:
+                question = await client.until("question")
+            assert "offset" not in question
+            await late.auth()
+            await late.join("s", history="pending")
+            state = await late.until("session_state")
+            assert state["payload"]["pending_questions"][0]["user_code"] == "AB-12"
+            id_ = question["payload"]["question_id"]
+            await late.ask("answer", {"question_id": id_, "value": True}, "ack")
+            assert await said(client) == "in"
+            assert b"AB-12" not in b"".join(bytes(entry.body) for entry in await store.read("s"))
+
+    run(work)
+
+
+def test_S0_19_pause_resume_and_close() -> None:
+    async def work() -> None:
+        async with serving(FunctionAgent("echo", lambda prompt: prompt)) as bridge, raw(bridge) as client:
+            await joined(client)
+            assert (await client.ask("session_resume", {"session_id": "s"}, "session_joined"))["payload"]["code"] == (
+                "SESS_NOT_RESUMABLE"
+            )
+            await client.say("hello")
+            assert await said(client) == "hello"
+            assert (await client.ask("session_pause", {}, "ack"))["type"] == "ack"
+            assert (await bridge.hub.store.session("s")).state.value == "paused"
+            again = await client.ask("session_resume", {"session_id": "s"}, "session_joined")
+            assert again["payload"]["state"] == "active"
+            await client.say("and again")
+            assert await said(client) == "and again"
+            assert (await client.ask("session_end", {"reason": "completed"}, "ack"))["type"] == "ack"
+            assert (await bridge.hub.store.session("s")).state.value == "closed"
+            assert (await client.say("too late"))["code"] == "SESS_CLOSED"
+            assert (await client.join("s"))["code"] == "SESS_CLOSED"
+
+    run(work)
+
+
+async def _in_state(store: Store, state: str) -> None:
+    while (record := await store.session("s")).state.value != state:
+        await store.changed("s", record.top, LIMIT)
+
+
+def test_B29_B69_grace_begins_when_the_last_client_leaves() -> None:
+    async def work() -> None:
+        settings = limits(grace=0.05)
+        async with serving(FunctionAgent("echo", lambda prompt: prompt), limits=settings) as bridge:
+            async with raw(bridge) as one:
+                await joined(one)
+                await one.say("hello")
+                assert await said(one) == "hello"
+                async with raw(bridge) as two:
+                    await two.auth()
+                    await two.join("s")
+                await one.until("presence")
+                assert not bridge.hub._graces
+            store = bridge.hub.store
+            await _in_state(store, "paused")
+            async with raw(bridge) as one:
+                await one.auth()
+                await one.join("s")
+                await one.say("back")
+                assert await said(one) == "back"
+
+    run(work)
+
+
+def test_B29_a_session_in_which_nothing_was_done_is_closed_after_the_grace() -> None:
+    async def work() -> None:
+        async with serving(limits=limits(grace=0.05)) as bridge:
+            async with raw(bridge) as client:
+                await joined(client)
+            await _in_state(bridge.hub.store, "closed")
+
+    run(work)
