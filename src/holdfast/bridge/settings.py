@@ -175,6 +175,7 @@ class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=T
 
         Read are PORT, HOST, BRIDGE_TOKEN, HOOK_TOKEN, METRICS_TOKEN, ADMIN_TOKEN, ALLOWED_PROJECT_ROOT, TLS_CERT and TLS_KEY, each also with
         HOLDFAST_ before it, which wins. A variable that is set and empty is a mistake, not a missing one: it raises CONFIG_INVALID.
+        On an address that others can reach, the certificate of `holdfast tls create` is used if no other is named.
         """
         environ = os.environ if environ is None else environ
         found: dict[str, Any] = {}
@@ -189,7 +190,11 @@ class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=T
                 found[name] = _converted(chosen, environ[chosen].strip(), convert)
         if empty:
             raise _refused([f"{variable} is set, but empty: give it a value, or unset it" for variable in empty])
-        return cls(**{**found, **given})
+        settings = cls(**{**found, **given})
+        own = state_folder(environ) / "tls"
+        if settings.is_loopback or settings.has_tls or not (own / "cert.pem").exists():
+            return settings
+        return settings.replace(tls_cert=own / "cert.pem", tls_key=own / "key.pem")
 
     @property
     def is_loopback(self) -> bool:

@@ -200,7 +200,7 @@ class Tokens:
             alike = [each for each in records.values() if each.name == which and each.state(now) == "valid"]
             named = [records[which]] if which in records else alike
             if len(named) != 1:
-                raise InvalidError.saying("token", "the id or the name of one token", _counted(len(named), which))
+                raise InvalidError.saying("which", "the id or the name of one token", _counted(len(named), which))
             found.append(msgspec.structs.replace(named[0], revoked_at=named[0].revoked_at or now))
             return {**records, found[0].id: found[0]}
 

@@ -1,0 +1,135 @@
+"""The flags of the verbs about a bridge: `holdfast tokens …`, `holdfast tls …` and `holdfast pair`.
+
+Each verb imports its implementation when it runs, so that `--help` and shell completion stay instant.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.exits import perform
+from holdfast.cli.store_app import Group
+
+__all__ = ["pair", "tls", "tokens"]
+
+tokens = typer.Typer(cls=Group, help="Make, list and revoke the tokens of a bridge.", no_args_is_help=True)
+tls = typer.Typer(
+    cls=Group, help="Make and exchange the certificate of a bridge, and show its pins.", no_args_is_help=True
+)
+
+_Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+_Home = Annotated[
+    Path | None,
+    typer.Option(
+        help="The folder with the bridge's tokens and keys; by default, holdfast/bridge in your state folder.",
+        envvar="HOLDFAST_BRIDGE_HOME",
+    ),
+]
+_Role = Annotated[str, typer.Option(help="The most that it may be in a session: controller or observer.")]
+_Sessions = Annotated[
+    list[str] | None, typer.Option("--session", help="Only this session; may be repeated. By default, all.")
+]
+_Expires = Annotated[str | None, typer.Option(help="How long the token is valid: 12h, 90d. By default, until revoked.")]
+_Names = Annotated[
+    list[str] | None, typer.Argument(help="Host names and addresses under which clients reach the bridge.")
+]
+_Days = Annotated[int, typer.Option(min=1, help="How many days the certificate is valid.")]
+
+
+def _home(named: Path | None) -> Path:
+    from holdfast.bridge.private_files import state_folder
+
+    return state_folder() if named is None else named
+
+
+@tokens.command("create")
+def tokens_create(
+    name: Annotated[str, typer.Argument(help='What you call its holder: "Ada\'s phone".')],
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="device: a client. hook: may send hook events. metrics: may read metrics. admin: everything."
+        ),
+    ] = "device",
+    role: _Role = "controller",
+    session: _Sessions = None,
+    expires: _Expires = None,
+    home: _Home = None,
+    as_json: _Json = False,
+) -> None:
+    """Make a token and print it. Only its digest is stored, so it cannot be shown again."""
+    from holdfast.cli.tokens import tokens_create as verb
+
+    sessions = session or []
+    perform(lambda: verb(_home(home), name, kind=kind, role=role, sessions=sessions, expires=expires, as_json=as_json))
+
+
+@tokens.command("list")
+def tokens_list(home: _Home = None, as_json: _Json = False) -> None:
+    """List the tokens, without their secrets."""
+    from holdfast.cli.tokens import tokens_list as verb
+
+    perform(lambda: verb(_home(home), as_json=as_json))
+
+
+@tokens.command("revoke")
+def tokens_revoke(
+    which: Annotated[str, typer.Argument(help="The id of a token, or its name if only one has it.")],
+    home: _Home = None,
+    as_json: _Json = False,
+) -> None:
+    """Revoke a token. A running bridge closes its connections within a second."""
+    from holdfast.cli.tokens import tokens_revoke as verb
+
+    perform(lambda: verb(_home(home), which, as_json=as_json))
+
+
+@tls.command("create")
+def tls_create(names: _Names = None, days: _Days = 365, home: _Home = None, as_json: _Json = False) -> None:
+    """Make a self-signed certificate, and the key that comes after it."""
+    from holdfast.cli.tls import tls_create as verb
+
+    perform(lambda: verb(_home(home), names or [], days=days, as_json=as_json))
+
+
+@tls.command("show")
+def tls_show(names: _Names = None, home: _Home = None, as_json: _Json = False) -> None:
+    """Show the certificate, its pins, and what clients would complain about. Exit 1 if there is something."""
+    from holdfast.cli.tls import tls_show as verb
+
+    perform(lambda: verb(_home(home), names or [], as_json=as_json))
+
+
+@tls.command("rotate")
+def tls_rotate(names: _Names = None, days: _Days = 365, home: _Home = None, as_json: _Json = False) -> None:
+    """Bring the next key into use with a new certificate. A running bridge takes it without a restart."""
+    from holdfast.cli.tls import tls_rotate as verb
+
+    perform(lambda: verb(_home(home), names or [], days=days, as_json=as_json))
+
+
+def pair(
+    url: Annotated[
+        str | None, typer.Option(help="Where the device reaches the bridge: https://192.168.1.5:3000.")
+    ] = None,
+    role: _Role = "controller",
+    session: _Sessions = None,
+    expires: _Expires = None,
+    wait: Annotated[
+        bool | None, typer.Option("--wait/--no-wait", help="Wait until the code is used; by default, on a terminal.")
+    ] = None,
+    home: _Home = None,
+    as_json: _Json = False,
+) -> None:
+    """Show a one-time code, as a QR code, with which a new device gets a token of its own."""
+    from holdfast.cli.tokens import pair as verb
+
+    waits = sys.stdout.isatty() if wait is None else wait
+    sessions = session or []
+    perform(
+        lambda: verb(_home(home), url=url, role=role, sessions=sessions, expires=expires, wait=waits, as_json=as_json)
+    )

@@ -1,0 +1,153 @@
+"""`holdfast tokens create|list|revoke` and `holdfast pair`: who may use a bridge."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from holdfast.bridge.pairing import Pairing, pair_link, qr_code
+from holdfast.bridge.settings import BridgeSettings
+from holdfast.bridge.tls import TlsFiles
+from holdfast.bridge.tokens import Tokens
+from holdfast.cli.exits import Exit
+from holdfast.cli.output import fail, narrate, show_json, show_table
+from holdfast.cli.run import seconds_of
+from holdfast.cli.store import time_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from holdfast.bridge.identity import TokenKind
+    from holdfast.bridge.tokens import TokenRecord
+    from holdfast.wire.messages import Role
+
+__all__ = ["pair", "tokens_create", "tokens_list", "tokens_revoke"]
+
+_COLUMNS = ("id", "kind", "name", "role", "sessions", "created", "expires", "state")
+_POLL_S = 0.3
+
+
+def tokens_create(
+    home: Path, name: str, *, kind: str, role: str, sessions: Sequence[str], expires: str | None, as_json: bool
+) -> Exit:
+    """Make a token and print it. It cannot be printed again."""
+    made = Tokens(home / "tokens.json").create(
+        name,
+        kind=cast("TokenKind", kind),
+        role=cast("Role", role),
+        sessions=tuple(sessions) or None,
+        expires_in=seconds_of("--expires", expires),
+    )
+    if as_json:
+        _write_secret({"schema": "holdfast.token/1", **_document(made.record), "token": made.text})
+        return Exit.OK
+    sys.stdout.write(f"{made.text}\n")
+    narrate(f"This {kind} token is shown only now. Revoke it with: holdfast tokens revoke {made.record.id}")
+    return Exit.OK
+
+
+def tokens_list(home: Path, *, as_json: bool) -> Exit:
+    """List the tokens. Their secrets are stored nowhere."""
+    found = [_document(record) for record in Tokens(home / "tokens.json").all()]
+    if as_json:
+        show_json({"schema": "holdfast.tokens/1", "tokens": found})
+        return Exit.OK
+    if not found:
+        narrate("There are no tokens yet. Make one with: holdfast tokens create NAME")
+    show_table(_COLUMNS, [[_cell(each[name]) for name in _COLUMNS] for each in found])
+    return Exit.OK
+
+
+def tokens_revoke(home: Path, which: str, *, as_json: bool) -> Exit:
+    """Revoke a token by its id or name. A running server closes its connections within a second."""
+    tokens = Tokens(home / "tokens.json")
+    if not any(which in (each.id, each.name) for each in tokens.all()):
+        fail(f"there is no token with the id or name {which!r}", "holdfast tokens list shows all of them")
+        return Exit.NOT_FOUND
+    record = tokens.revoke(which)
+    if as_json:
+        show_json({"schema": "holdfast.token/1", **_document(record)})
+    else:
+        sys.stdout.write(f"revoked {record.id}\n")
+        narrate(f"A running bridge closes the connections of {record.name!r} within a second.")
+    return Exit.OK
+
+
+def pair(
+    home: Path, *, url: str | None, role: str, sessions: Sequence[str], expires: str | None, wait: bool, as_json: bool
+) -> Exit:
+    """Show a one-time code for a new device, as a QR code and as a link."""
+    files = TlsFiles(home / "tls")
+    pins = files.pins() if files.cert.exists() else []
+    address = _address(files) if url is None else url
+    pairing = Pairing(Tokens(home / "tokens.json"))
+    # A wrong address fails before a code is made.
+    pair_link(address, "")
+    offer = pairing.offer(
+        role=cast("Role", role), sessions=tuple(sessions) or None, token_expires_in=seconds_of("--expires", expires)
+    )
+    link = pair_link(address, offer.code, pins)
+    if as_json:
+        _write_secret(
+            {
+                "schema": "holdfast.pair/1",
+                "url": address,
+                "code": offer.code,
+                "pins": pins,
+                "link": link,
+                "expires_at": time_of(offer.expires_at),
+            }
+        )
+        return Exit.OK
+    sys.stdout.write(f"{qr_code(link)}\n{link}\n")
+    sys.stdout.flush()
+    narrate(f"Scan it, or open {address} and type {offer.code}. It works once, and for five minutes.")
+    return _wait(pairing, offer.code, offer.expires_at) if wait else Exit.OK
+
+
+def _wait(pairing: Pairing, code: str, until: float) -> Exit:
+    while pairing.is_waiting(code):
+        time.sleep(_POLL_S)
+    if time.time() >= until:
+        narrate("Nobody used the code in time. Run holdfast pair again for a new one.")
+        return Exit.TIMEOUT
+    narrate("Paired. `holdfast tokens list` shows the new device.")
+    return Exit.OK
+
+
+def _address(files: TlsFiles) -> str:
+    """Return where a device on another machine finds the bridge, as far as the settings here say."""
+    port = BridgeSettings.from_env().port
+    if not files.cert.exists():
+        return f"http://127.0.0.1:{port}"
+    # The first three names are those of loopback, which another device cannot reach.
+    host = next(iter(files.facts().names[3:]), "127.0.0.1")
+    return f"https://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _document(record: TokenRecord) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "kind": record.kind,
+        "name": record.name,
+        "role": record.role,
+        "sessions": None if record.sessions is None else list(record.sessions),
+        "created": time_of(record.created_at),
+        "expires": None if record.expires_at is None else time_of(record.expires_at),
+        "state": record.state(time.time()),
+    }
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def _write_secret(document: dict[str, Any]) -> None:
+    # `show_json` would mask the one thing that this verb is for.
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
