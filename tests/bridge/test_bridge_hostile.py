@@ -1,0 +1,289 @@
+"""Clients that send what no client should: each is answered as specified, and the others notice nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import resource
+import struct
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from bridge_kit import LIMIT, Raw, limits, raw, serving
+
+from holdfast.bridge.server import Bridge
+from holdfast.wire.envelope import stamp
+from holdfast.wire.server import ServerLimits
+
+TEXT, BINARY, CLOSE, PING = 1, 2, 8, 9
+ID = "0b8a7f60-1111-4222-8333-444455556666"
+GOOD = {"type": "session_message", "id": ID, "timestamp": stamp(0.0), "payload": {"content": "hello"}}
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(4 * LIMIT):
+            await work()
+
+    asyncio.run(limited())
+
+
+def frame(
+    opcode: int, data: bytes = b"", *, fin: bool = True, mask: bool = True, rsv: int = 0, length: int = -1
+) -> bytes:
+    """Return a frame, also one that is wrong. `length` is what its header says."""
+    first = (0x80 if fin else 0) | rsv << 4 | opcode
+    said = len(data) if length < 0 else length
+    head = bytes(
+        [
+            first,
+            (0x80 if mask else 0) | min(said, 126 if said < 2**16 else 127)
+            if said > 125
+            else (0x80 if mask else 0) | said,
+        ]
+    )
+    if said > 125:
+        head += struct.pack("!H", said) if said < 2**16 else struct.pack("!Q", said)
+    # The key of the mask is zero, so the data is as it is.
+    return head + (bytes(4) if mask else b"") + data
+
+
+class Wire:
+    """A WebSocket as bytes, after its handshake."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def say(self, type_: str, payload: dict[str, Any]) -> None:
+        document = GOOD | {"type": type_, "payload": payload}
+        await self.send(frame(TEXT, json.dumps(document).encode()))
+
+    async def next(self) -> tuple[int, bytes]:
+        """Return the opcode and the data of the next frame; 0 at the end of the connection."""
+        try:
+            first, said = await self.reader.readexactly(2)
+            if said == 126:
+                said = struct.unpack("!H", await self.reader.readexactly(2))[0]
+            elif said == 127:
+                said = struct.unpack("!Q", await self.reader.readexactly(8))[0]
+            return first & 15, await self.reader.readexactly(said)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return 0, b""
+
+    async def until(self, type_: str) -> dict[str, Any]:
+        while True:
+            opcode, data = await self.next()
+            assert opcode == TEXT, (opcode, data)
+            message: dict[str, Any] = json.loads(data)
+            if message["type"] == type_:
+                return message
+
+    async def close_code(self) -> int:
+        """Read until the server closes; return its code, or 1006 if it sends none."""
+        while True:
+            opcode, data = await self.next()
+            if opcode == CLOSE:
+                return int.from_bytes(data[:2], "big")
+            if opcode == 0:
+                return 1006
+
+
+@asynccontextmanager
+async def wire(bridge: Bridge, *, headers: str = "") -> AsyncIterator[Wire]:
+    address = bridge.url.removeprefix("http://")
+    host, _, port = address.partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    key = base64.b64encode(os.urandom(16)).decode()
+    writer.write(
+        f"GET /ws HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        f"Sec-WebSocket-Key: {key}\r\n{headers}\r\n".encode()
+    )
+    answer = await reader.readuntil(b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 101"), answer
+    try:
+        yield Wire(reader, writer)
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def attack(**options: Any) -> AsyncIterator[tuple[Wire, Raw, Bridge]]:
+    """A bridge with a peaceful client in a session, and a hostile one in the same session."""
+    async with serving(**options) as bridge, raw(bridge) as peaceful:
+        await peaceful.auth()
+        await peaceful.create("s")
+        async with wire(bridge) as hostile:
+            await hostile.say("auth", {"token": "token"})
+            await hostile.until("connection_ack")
+            await hostile.say("session_join", {"session_id": "s"})
+            await hostile.until("session_state")
+            yield hostile, peaceful, bridge
+        assert (await peaceful.say("I am still here"))["status"] == "stored"
+
+
+BROKEN = {
+    "B15 a text that is not UTF-8": (frame(TEXT, b'{"a":"\xff"}'), 1007),
+    "B17 a binary frame": (frame(BINARY, b"\x00\x01"), 1003),
+    "B18 one byte too many": (frame(TEXT, b"x" * 20_001), 1009),
+    "B18 a header that says 2^62 bytes": (frame(TEXT, length=2**62), 1009),
+    "B19 fragments without an end": (frame(TEXT, b"x" * 100, fin=False) + frame(0, b"x" * 100, fin=False) * 1000, 1009),
+    "B25 a frame without a mask": (frame(TEXT, b"{}", mask=False), 1002),
+    "B25 an opcode that does not exist": (frame(5, b"{}"), 1002),
+    "B25 a ping of 126 bytes": (frame(PING, b"x" * 126), 1002),
+    "B25 a ping in fragments": (frame(PING, b"x", fin=False), 1002),
+    "B25 a fragment of nothing": (frame(0, b"x"), 1002),
+    "compressed, although that was not agreed on": (frame(TEXT, zlib.compress(b" " * 10_000_000), rsv=4), 1002),
+}
+
+
+@pytest.mark.parametrize(("data", "code"), BROKEN.values(), ids=BROKEN.keys())
+def test_B15_to_B25_a_broken_frame_ends_only_its_own_connection(data: bytes, code: int) -> None:
+    async def work() -> None:
+        small = limits(connection=ServerLimits(max_frame=20_000))
+        async with attack(limits=small) as (hostile, _, bridge):
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            await hostile.send(data)
+            assert await hostile.close_code() == code
+            assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 5_000  # kB
+            await _alone(bridge)
+
+    run(work)
+
+
+async def _alone(bridge: Bridge) -> None:
+    """Wait until only the peaceful client is left."""
+    async with asyncio.timeout(LIMIT):
+        while len(bridge.hub.connections) > 1:  # noqa: ASYNC110 - a connection that has ended sets no event
+            await asyncio.sleep(0.001)
+
+
+def test_compression_is_not_agreed_on_so_there_is_no_deflate_bomb() -> None:
+    async def work() -> None:
+        async with serving() as bridge:
+            address = bridge.url.removeprefix("http://")
+            host, _, port = address.partition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(
+                f"GET /ws HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                "Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n".encode()
+            )
+            answer = await reader.readuntil(b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 101")
+            assert b"permessage-deflate" not in answer.lower()
+            writer.close()
+
+    run(work)
+
+
+def _text(**changes: Any) -> str:
+    return json.dumps(GOOD | changes)
+
+
+INVALID = {
+    "B14 not JSON": ('{"type":', "json"),
+    "B21 nested 2,000 deep": ('{"a":' * 2000 + "1" + "}" * 2000, "json"),
+    "B21 nested 200,000 deep": ("[" * 200_000, "json"),
+    "B22 NaN": (_text()[:-1] + ', "a": NaN}', "json"),
+    "B22 1e999": (_text()[:-1] + ', "a": 1e999}', "json"),
+    "B22 5,000 digits": (_text()[:-1] + f', "a": {"9" * 5000}}}', "json"),
+    "B22 half a surrogate pair": (_text()[:-1] + ', "a": "\\ud800"}', "json"),
+    "B22 a byte order mark": ("\ufeff" + _text(), "json"),
+    "B22 something after it": (_text() + " x", "json"),
+    "B9 a list as payload": (_text(payload=[]), "object"),
+    "B9 null as payload": (_text(payload=None), "object"),
+    "B9 a text as payload": (_text(payload="x"), "object"),
+    "a list": ("[]", "object"),
+    "a type with a line break": (_text(type="stop\n"), "matches"),
+}
+
+
+@pytest.mark.parametrize(("text", "constraint"), INVALID.values(), ids=INVALID.keys())
+def test_B9_to_B22_an_invalid_message_gets_its_violations_and_the_connection_stays(text: str, constraint: str) -> None:
+    async def work() -> None:
+        async with attack() as (hostile, _, _bridge):
+            await hostile.send(frame(TEXT, text.encode("utf-8", "surrogatepass")))
+            error = await hostile.until("error")
+            assert error["payload"]["code"] == "PROTO_INVALID_MESSAGE"
+            assert [each["constraint"] for each in error["payload"]["violations"]] == [constraint]
+            await hostile.say("session_message", {"content": "and again, right"})
+            assert (await hostile.until("ack"))["payload"]["results"][0]["status"] == "stored"
+
+    run(work)
+
+
+def test_B7_B13_all_violations_come_at_once_with_the_id_as_it_was_and_no_path_of_ours() -> None:
+    async def work() -> None:
+        async with attack() as (hostile, _, _bridge):
+            document = {"type": "session_message", "id": "msg 123", "timestamp": "2026-03-20 14:32:00"}
+            await hostile.send(frame(TEXT, json.dumps(document).encode()))
+            error = await hostile.until("error")
+            assert error["id"] == "msg 123"
+            found = {each["field"]: each["constraint"] for each in error["payload"]["violations"]}
+            assert found == {"id": "uuid", "timestamp": "iso8601", "payload": "required"}
+            assert error["payload"]["recoverable"] is False
+            assert {"code", "severity", "message"} <= set(error["payload"])
+            assert "holdfast/" not in json.dumps(error)
+            assert "Traceback" not in json.dumps(error)
+
+    run(work)
+
+
+def test_B14_ten_invalid_messages_in_a_minute_end_the_connection() -> None:
+    async def work() -> None:
+        async with attack() as (hostile, _, bridge):
+            await hostile.send(frame(TEXT, b'{"type":') * 10)
+            assert await hostile.close_code() == 4508
+            await _alone(bridge)
+
+    run(work)
+
+
+def test_B5_B6_B10_B11_B23_what_is_out_of_order_unknown_or_doubled() -> None:
+    async def work() -> None:
+        async with serving() as bridge, raw(bridge) as client:
+            await client.auth()
+            early = await client.say("before the join")
+            assert (early["code"], early["details"]["currentPhase"]) == ("PROTO_SEQUENCE_ERROR", "authenticated")
+            await client.create("s")
+            again = await client.ask("auth", {"token": "wrong"}, "connection_ack")
+            assert again["payload"]["code"] == "PROTO_SEQUENCE_ERROR"
+            unknown = await client.ask("git_command", {}, "ack")
+            assert unknown["payload"]["code"] == "PROTO_UNKNOWN_TYPE"
+            assert (await client.say("and it goes on"))["status"] == "stored"
+            doubled = _text(later={"x": 1})[:-1] + ', "payload": {"content": "the last one counts"}}'
+            await client.socket.send(doubled)
+            while (message := await client.until("user_message"))["payload"]["message_id"] != ID:
+                pass
+            assert message["payload"]["content"] == "the last one counts"
+
+    run(work)
+
+
+def test_before_auth_a_message_is_at_most_8_kB() -> None:
+    async def work() -> None:
+        async with serving() as bridge, wire(bridge) as hostile:
+            await hostile.say("auth", {"token": "x" * 9000})
+            assert await hostile.close_code() == 1009
+
+    run(work)
+
+
+def test_a_client_that_goes_away_in_the_middle_of_a_frame_is_forgotten() -> None:
+    async def work() -> None:
+        async with attack() as (hostile, _, bridge):
+            await hostile.send(frame(TEXT, b'{"type"', length=5000))
+            hostile.writer.transport.abort()
+            await _alone(bridge)
+            assert len(bridge.hub.sessions["s"].clients) == 1
+
+    run(work)
