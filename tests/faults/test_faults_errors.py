@@ -30,6 +30,7 @@ from holdfast.faults import (
     resolve,
 )
 from holdfast.tools import ProcessError
+from holdfast.workflow import WorkflowError
 
 LEAVES = {
     CircuitOpenError: ("CIRCUIT_OPEN", ()),
@@ -50,6 +51,7 @@ LEAVES = {
     ProcessError: ("TOOL_EXECUTION_FAILED", ()),
     RemoteError: ("ACTOR_ERROR", ()),
     SaveError: ("SESS_STORE_UNAVAILABLE", ()),
+    WorkflowError: ("TASK_EVALUATION_FAILED", ()),
 }
 KEY = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"
 

@@ -27,6 +27,7 @@ import faults_sessions
 import faults_stores
 import faults_supervisors
 import faults_tools
+import faults_workflows
 import httpx
 import msgspec
 import pydantic
@@ -375,6 +376,11 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TASK_HALTED", faults_agents.agent_makes_no_progress),
     ("TASK_OUTPUT_EXHAUSTED", faults_agents.answer_is_cut),
     ("TASK_SUBTASK_FAILED", faults_agents.subagent_fails),
+    ("TASK_SYNTAX_ERROR", faults_workflows.list_is_not_closed),
+    ("TASK_UNBOUND_SYMBOL", faults_workflows.name_is_not_bound),
+    ("TASK_EVALUATION_FAILED", faults_workflows.task_fails),
+    ("TASK_DEPTH_EXCEEDED", faults_workflows.calls_without_end),
+    ("TASK_TEMPLATE_NOT_FOUND", faults_workflows.task_is_not_registered),
     ("TASK_LOOP_BOUND", lambda: from_text("langgraph.errors.GraphRecursionError: Recursion limit of 25 reached without hitting a stop condition.")),
     ("ACTOR_CLI_NETWORK", lambda: from_process(1, "API Error: Connection error. (fetch failed)")),
     ("ACTOR_CLI_ERROR", faults_tools.command_line_agent_fails),

@@ -41,7 +41,9 @@ _MODEL_FACTS = frozenset({
     "actual", "column", "exit_code", "expected", "field", "limit", "line", "location", "path", "symbol", "timeout_s", "tool", "used",
 })  # fmt: skip
 """Context fields without details of the machine, so the model may always see them."""
-_MODEL_TEXTS = frozenset({"errors", "expression", "item", "reason", "received", "stderr", "supported", "violations"})
+_MODEL_TEXTS = frozenset(
+    {"errors", "failing_expression", "item", "reason", "received", "stderr", "supported", "violations"}
+)
 """Context fields that may contain foreign text. The model sees them only if it must act on them."""
 
 

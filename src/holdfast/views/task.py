@@ -195,7 +195,7 @@ def _place(fault: Fault, partial: Partial, word: str) -> str:
         return _ORIGINAL  # the output is complete but has the wrong form: a reader may still parse it (S3-9)
     if isinstance(partial.payload, list):
         return "partialResults"  # the results of the finished steps (S3-4, N3-2)
-    if fault.code in _WORKFLOW:
+    if fault.code in _WORKFLOW or "failing_expression" in fault.context:
         return "s_expression_environment"  # a workflow's partial result is its bindings (S3-7, S3-18)
     if word == _SUBTASK:
         return _OUTPUT  # not the task's own output but that of the failed subtask (S3-15)

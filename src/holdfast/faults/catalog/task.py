@@ -278,7 +278,7 @@ ENTRIES = (
     entry(
         "TASK_EVALUATION_FAILED",
         _FAILED,
-        "Workflow failed[ at {expression}]",
+        "Workflow failed[ at {failing_expression}]",
         "A step of the workflow failed. The values bound so far are kept.",
         "Read the environment at the failure, then resume from the last binding",
         aliases=("SexpEvaluationError",),

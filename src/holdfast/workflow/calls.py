@@ -1,0 +1,165 @@
+"""Calls of tasks, tools and functions: which arguments have a name, and which parameter the others are.
+
+    (summarise :text document)           a keyword names the argument
+    (summarise (text document))          so does a list whose head is the parameter
+    (summarise document)                 without a name, it is the task's first parameter
+
+Invariant: if the parameters of a task are known, exactly they are names. If they are not, a list of two whose head is no form and no
+function names an input.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.workflow.environment import MISSING
+from holdfast.workflow.failure import Problem
+from holdfast.workflow.frames import SPECIAL, Frame, special
+from holdfast.workflow.syntax import Form, Symbol
+from holdfast.workflow.values import Closure, Primitive, Reference, kind_of, plain, show
+
+if TYPE_CHECKING:
+    from holdfast.workflow.environment import Env
+    from holdfast.workflow.frames import Evaluation
+    from holdfast.workflow.syntax import Node
+    from holdfast.workflow.values import Value
+
+__all__ = ["begin_call", "named"]
+
+
+class _Argument(NamedTuple):
+    name: str
+    """Empty for one without a name."""
+    node: Node
+
+
+def begin_call(machine: Evaluation, fn: Reference, form: Form, env: Env) -> None:
+    """Evaluate the arguments of a call, then ask for it."""
+    machine.at(form, env)
+    _Inputs(fn, form, env, _arguments(machine, fn, form.items[1:], env)).go_on(machine)
+
+
+@special("call-atomic-task")
+def _call_atomic_task(machine: Evaluation, form: Form, env: Env) -> None:
+    """(call-atomic-task 'name (input value) …): call a task by its name."""
+    machine.at(form, env)
+    if len(form.items) < 2:
+        raise Problem.wrong("call-atomic-task takes the name of a task, got nothing", "arity")
+    machine.push(_TaskNamed(form, env))
+    machine.evaluate(form.items[1], env)
+
+
+class _TaskNamed(Frame):
+    """The name of the task of `call-atomic-task` is there."""
+
+    __slots__ = ("env", "form")
+
+    def __init__(self, form: Form, env: Env) -> None:
+        self.form = form
+        self.env = env
+
+    def resume(self, machine: Evaluation, value: Value) -> None:
+        machine.at(self.form, self.env)
+        name = value.name if isinstance(value, (Symbol, Reference)) else value
+        if not isinstance(name, str):
+            raise Problem.wrong(f"call-atomic-task takes the name of a task, got {kind_of(value)}")
+        kind = machine.call_kind(name)
+        if kind is None:
+            known = ", ".join(sorted({*machine.operators.tasks, *machine.templates})) or "none"
+            message = f"no task {name} is registered; registered are: {known}"
+            raise Problem("TASK_TEMPLATE_NOT_FOUND", message, {"request": name}, why="unknown_task")
+        rest = self.form.items[2:]
+        fn = Reference(kind, name)
+        _Inputs(fn, self.form, self.env, _arguments(machine, fn, rest, self.env)).go_on(machine)
+
+
+class _Inputs(Frame):
+    """Evaluates the arguments of a call of a task, tool or function."""
+
+    __slots__ = ("arguments", "env", "fn", "form", "values")
+
+    def __init__(self, fn: Reference, form: Form, env: Env, arguments: list[_Argument]) -> None:
+        self.fn = fn
+        self.form = form
+        self.env = env
+        self.arguments = arguments
+        self.values: list[Value] = []
+
+    def resume(self, machine: Evaluation, value: Value) -> None:
+        self.values.append(value)
+        self.go_on(machine)
+
+    def go_on(self, machine: Evaluation) -> None:
+        if len(self.values) < len(self.arguments):
+            machine.push(self)
+            machine.evaluate(self.arguments[len(self.values)].node, self.env)
+            return
+        args = [plain(value) for argument, value in zip(self.arguments, self.values, strict=True) if not argument.name]
+        inputs: dict[str, Any] = {}
+        for argument, value in zip(self.arguments, self.values, strict=True):
+            if argument.name:
+                inputs[argument.name] = plain(value)
+        machine.perform(self.fn, tuple(args), inputs, self.form, self.env)
+
+
+def _arguments(machine: Evaluation, fn: Reference, nodes: tuple[Node, ...], env: Env) -> list[_Argument]:
+    found: list[_Argument] = []
+    params = _params(machine, fn)
+    rest = iter(nodes)
+    for node in rest:
+        if isinstance(node, Symbol) and node.is_keyword and env.find(node.name) is MISSING:
+            value = next(rest, MISSING)
+            if value is MISSING:
+                raise Problem.wrong(f"{fn.name}: {node.name} has no value after it", "arity")
+            found.append(_Argument(node.name[1:], value))
+        elif (name := _name_in(machine, node, params, env)) is not None:
+            found.append(_Argument(name, node.items[1]))
+        else:
+            found.append(_Argument("", node))
+    names = [argument.name for argument in found if argument.name]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise Problem.wrong(f"{fn.name}: the argument {twice} is given twice", "arity")
+    return found
+
+
+def _params(machine: Evaluation, fn: Reference) -> tuple[str, ...] | None:
+    """Return the names of the parameters; None if they are not known."""
+    if fn.kind == "template":
+        return machine.templates[fn.name].params
+    if fn.kind == "task":
+        return machine.operators.tasks[fn.name]
+    if fn.kind == "tool":
+        return machine.operators.tools[fn.name]
+    return {"context": ("query",), "script": ("command",)}.get(fn.kind)
+
+
+def _name_in(machine: Evaluation, node: Node, params: tuple[str, ...] | None, env: Env) -> str | None:
+    """Return the name of an argument that is written as a list, `(text document)`; None if the list is a call."""
+    if not isinstance(node, Form) or len(node.items) != 2 or not isinstance(node.items[0], Symbol):
+        return None
+    name: str = node.items[0].name
+    if params is not None:
+        return name if name in params else None
+    bound = env.find(name)
+    fn = machine.operator(name) if bound is MISSING else bound
+    is_callable = name in SPECIAL or isinstance(fn, (Closure, Primitive, Reference))
+    return None if is_callable else name
+
+
+def named(
+    machine: Evaluation, fn: Reference, args: tuple[Any, ...], inputs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Give arguments without a name the names of the parameters that are left, as far as they are known."""
+    params = _params(machine, fn)
+    if params is None:
+        return args, inputs
+    strange = next((name for name in inputs if name not in params), None)
+    if strange is not None:
+        raise Problem.wrong(f"{fn.name} takes {', '.join(params) or 'no arguments'}; got {strange}", "arity")
+    free = [name for name in params if name not in inputs]
+    if len(args) > len(free):
+        takes = ", ".join(params) or "no arguments"
+        shown = show(list(args), 80)
+        raise Problem.wrong(f"{fn.name} takes {takes}; got {len(args)} arguments without a name: {shown}", "arity")
+    return (), {**dict(zip(free, args, strict=False)), **inputs}

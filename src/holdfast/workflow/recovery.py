@@ -1,0 +1,225 @@
+"""Recovery that a workflow writes itself: `try`, `retry`, `fallback` and `with-budget`.
+
+Invariant: what a whole workflow may use cannot be caught, and a failure that cannot end otherwise is not retried: a wrong expression, an
+unbound name, a budget that is used up, or a call that may have taken effect.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.workflow.environment import Env
+from holdfast.workflow.failure import Problem
+from holdfast.workflow.forms import clauses_of, symbol_at
+from holdfast.workflow.frames import Frame, Sequence, check_count, special
+from holdfast.workflow.requests import BudgetScope, Wait
+from holdfast.workflow.syntax import Form, Symbol
+from holdfast.workflow.values import show
+
+if TYPE_CHECKING:
+    from holdfast.workflow.failure import Failure
+    from holdfast.workflow.frames import Evaluation
+    from holdfast.workflow.syntax import Node
+    from holdfast.workflow.values import Value
+
+__all__: list[str] = []
+
+_MOST_ATTEMPTS = 100
+_LONGEST_DELAY_S = 3_600.0
+_BUDGET = ("turns", "steps", "seconds", "usd", "tokens")
+_RETRY = ("attempts", "delay", "backoff")
+
+
+@special("try")
+def _try(machine: Evaluation, form: Form, env: Env) -> None:
+    """(try body … (catch (failure) handler …)): the handler's value if the body fails. The failure is a dict with code, message and line."""
+    machine.at(form, env)
+    check_count("try", len(form.items) - 1, 2, None)
+    catch = form.items[-1]
+    if not _is_clause(catch, "catch") or len(catch.items) < 3:
+        raise Problem.wrong("try ends with (catch (failure) handler …)", "syntax")
+    param = catch.items[1]
+    if not isinstance(param, Form) or len(param.items) != 1:
+        raise Problem.wrong(f"catch takes one name in a list, got {show(param, 60)}", "syntax")
+    name = symbol_at(Form((catch.items[0], param.items[0])), 1, "one name in a list").name
+    machine.push(_Catch(name, catch.items[2:], env))
+    Sequence(form.items[1:-1], env).go_on(machine)
+
+
+def _is_clause(node: Node, name: str) -> bool:
+    return isinstance(node, Form) and bool(node.items) and node.items[0] == Symbol(name)
+
+
+class _Catch(Frame):
+    __slots__ = ("env", "handler", "name")
+
+    def __init__(self, name: str, handler: tuple[Node, ...], env: Env) -> None:
+        self.name = name
+        self.handler = handler
+        self.env = env
+
+    def resume(self, machine: Evaluation, value: Value) -> None:
+        machine.give(value)
+
+    def catches(self, failure: Failure) -> bool:
+        return not failure.problem.is_fatal
+
+    def handle(self, machine: Evaluation, failure: Failure) -> None:
+        inner = Env({self.name: failure.value()}, self.env, machine.path)
+        Sequence(self.handler, inner).go_on(machine)
+
+
+@special("fallback")
+def _fallback(machine: Evaluation, form: Form, env: Env) -> None:
+    """(fallback first second …): the value of the first expression that does not fail."""
+    machine.at(form, env)
+    check_count("fallback", len(form.items) - 1, 1, None)
+    _Fallback(form, env).go_on(machine)
+
+
+class _Fallback(Frame):
+    __slots__ = ("at", "env", "form")
+
+    def __init__(self, form: Form, env: Env) -> None:
+        self.form = form
+        self.env = env
+        self.at = 1
+
+    def resume(self, machine: Evaluation, value: Value) -> None:
+        machine.give(value)
+
+    def catches(self, failure: Failure) -> bool:
+        return not failure.problem.is_fatal
+
+    def handle(self, machine: Evaluation, failure: Failure) -> None:
+        del failure
+        self.go_on(machine)
+
+    def go_on(self, machine: Evaluation) -> None:
+        node = self.form.items[self.at]
+        self.at += 1
+        # A failure of the last one is the failure of the whole.
+        if self.at < len(self.form.items):
+            machine.push(self)
+        machine.evaluate(node, self.env)
+
+
+@special("retry")
+def _retry(machine: Evaluation, form: Form, env: Env) -> None:
+    """(retry ((attempts 3) (delay 1) (backoff 2)) body …): evaluates the body again after a failed call or an `error`.
+
+    delay is in seconds before the second attempt, and backoff is by what it grows. (retry 3 body …) sets the attempts only.
+    """
+    machine.at(form, env)
+    check_count("retry", len(form.items) - 1, 2, None)
+    given = form.items[1]
+    if isinstance(given, Form) and given.items and all(isinstance(item, Form) for item in given.items):
+        clauses = clauses_of(Form((form.items[0], *given.items)), _RETRY, ("attempts",))
+    else:
+        clauses = {"attempts": Form((Symbol("attempts"), given))}
+    machine.push(_RetryOptions(form, env, clauses))
+    machine.evaluate(Form((Symbol("list"), *(clause.items[1] for clause in clauses.values()))), env)
+
+
+class _RetryOptions(Frame):
+    __slots__ = ("env", "form", "names")
+
+    def __init__(self, form: Form, env: Env, clauses: dict[str, Form]) -> None:
+        self.form = form
+        self.env = env
+        self.names = tuple(clauses)
+
+    def resume(self, machine: Evaluation, value: Value) -> None:
+        machine.at(self.form, self.env)
+        given = dict(zip(self.names, value, strict=True))
+        attempts = given["attempts"]
+        if not isinstance(attempts, int) or isinstance(attempts, bool) or not 1 <= attempts <= _MOST_ATTEMPTS:
+            raise Problem.wrong(f"retry takes 1 to {_MOST_ATTEMPTS} attempts, got {show(attempts, 60)}")
+        delay = _seconds("delay of retry", given.get("delay", 0))
+        backoff = _seconds("backoff of retry", given.get("backoff", 1))
+        _Retry(self.form, self.env, attempts, delay, backoff).begin(machine)
+
+
+def _seconds(what: str, value: Value) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LONGEST_DELAY_S:
+        raise Problem.wrong(f"the {what} is a number from 0 to 3600, got {show(value, 60)}")
+    return float(value)
+
+
+class _Retry(Frame):
+    __slots__ = ("backoff", "delay", "env", "form", "left")
+
+    def __init__(self, form: Form, env: Env, attempts: int, delay: float, backoff: float) -> None:
+        self.form = form
+        self.env = env
+        self.left = attempts
+        self.delay = delay
+        self.backoff = backoff
+
+    def resume(self, machine: Evaluation, value: Value) -> None:
+        machine.give(value)
+
+    def catches(self, failure: Failure) -> bool:
+        return self.left > 0 and failure.is_retryable
+
+    def handle(self, machine: Evaluation, failure: Failure) -> None:
+        del failure
+        delay, self.delay = self.delay, min(_LONGEST_DELAY_S, self.delay * self.backoff)
+        self.begin(machine)
+        if delay:
+            machine.ask(Wait(delay))
+
+    def begin(self, machine: Evaluation) -> None:
+        self.left -= 1
+        machine.push(self)
+        # Names that an attempt binds are its own: the next attempt begins as this one did.
+        Sequence(self.form.items[2:], Env({}, self.env, machine.path)).go_on(machine)
+
+
+@special("with-budget")
+def _with_budget(machine: Evaluation, form: Form, env: Env) -> None:
+    """(with-budget ((turns 5) (seconds 60) (usd 0.5) (tokens 1000) (steps 500)) body …): what the body may use. A used-up budget is a failure."""
+    machine.at(form, env)
+    check_count("with-budget", len(form.items) - 1, 2, None)
+    given = form.items[1]
+    if not isinstance(given, Form) or not given.items:
+        raise Problem.wrong(f"with-budget takes limits such as ((turns 5)), got {show(given, 60)}", "syntax")
+    clauses = clauses_of(Form((form.items[0], *given.items)), _BUDGET, ())
+    machine.push(_BudgetLimits(form, env, tuple(clauses)))
+    machine.evaluate(Form((Symbol("list"), *(clause.items[1] for clause in clauses.values()))), env)
+
+
+class _BudgetLimits(Frame):
+    __slots__ = ("env", "form", "names")
+
+    def __init__(self, form: Form, env: Env, names: tuple[str, ...]) -> None:
+        self.form = form
+        self.env = env
+        self.names = names
+
+    def resume(self, machine: Evaluation, value: Value) -> None:
+        machine.at(self.form, self.env)
+        limits = dict(zip(self.names, value, strict=True))
+        for name, limit in limits.items():
+            is_number = isinstance(limit, (int, float) if name in {"seconds", "usd"} else int)
+            if not is_number or isinstance(limit, bool) or limit < 0:
+                raise Problem.wrong(f"the limit {name} of with-budget is a number from 0, got {show(limit, 60)}")
+        scope = BudgetScope(id=f"{machine.path}budget-{machine.number('budget')}", **limits)
+        machine.push(_Spending(machine.scopes))
+        machine.enter_budget(scope)
+        Sequence(self.form.items[2:], self.env).go_on(machine)
+
+
+class _Spending(Frame):
+    __slots__ = ("before",)
+
+    def __init__(self, before: tuple[BudgetScope, ...]) -> None:
+        self.before = before
+
+    def resume(self, machine: Evaluation, value: Value) -> None:
+        machine.scopes = self.before
+        machine.give(value)
+
+    def passed(self, machine: Evaluation, failure: Failure) -> None:
+        del failure
+        machine.scopes = self.before

@@ -1,0 +1,216 @@
+"""The values of a running workflow, and how they are compared, shown and turned into JSON.
+
+Plain values are Python's own: None, booleans, numbers, texts, lists and dicts. Beside them there are symbols, closures, primitives and
+references to tasks.
+
+Invariant: none of these functions recurses, so no value is too deep for them. `plain` gives what JSON can hold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from holdfast.workflow.syntax import Form, Symbol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.workflow.environment import Env
+    from holdfast.workflow.syntax import Node
+
+__all__ = ["CallKind", "Closure", "Primitive", "Reference", "Value", "equal", "kind_of", "plain", "show"]
+
+Value: TypeAlias = Any
+
+CallKind: TypeAlias = Literal["task", "tool", "function", "template", "context", "script"]
+"""Who performs a call: a registered atomic task, a tool, a Python function, a model with the template of `defatom`, the registered
+context, or a program."""
+
+_CUT = "…"
+
+
+class Closure:
+    """A function that a workflow made with `lambda`, together with the environment that it was made in."""
+
+    __slots__ = ("body", "env", "form", "params")
+
+    def __init__(self, params: tuple[str, ...], body: tuple[Node, ...], env: Env, form: Form) -> None:
+        self.params = params
+        self.body = body
+        self.env = env
+        self.form = form
+
+
+class Primitive(NamedTuple):
+    """A function of the language, or one that was registered. It is called with values and returns a value at once."""
+
+    name: str
+    run: Callable[..., Value]
+    least: int
+    most: int | None
+    """How many arguments it takes; None for any number."""
+    needs_meter: bool = False
+    """Whether its first argument is the meter."""
+
+
+class Reference(NamedTuple):
+    """A task, tool or function as a value: `(map summarise documents)`."""
+
+    kind: CallKind
+    name: str
+
+
+def kind_of(value: Value) -> str:
+    """Return the word for a value's type, for messages: `a text` or `a list of 3`."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case list():
+            return f"a list of {len(value)}"
+        case dict():
+            return f"a dict of {len(value)}"
+        case Symbol():
+            return f"the symbol {value.name}"
+        case Closure() | Primitive() | Reference():
+            return "a function"
+    return type(value).__name__
+
+
+def equal(one: Value, other: Value) -> bool:
+    """Whether two values are the same all through. A boolean equals no number, and a function only itself."""
+    to_compare = [(one, other)]
+    while to_compare:
+        a, b = to_compare.pop()
+        if a is b:
+            continue
+        if isinstance(a, list) and isinstance(b, list):
+            if len(a) != len(b):
+                return False
+            to_compare.extend(zip(a, b, strict=True))
+        elif isinstance(a, dict) and isinstance(b, dict):
+            if a.keys() != b.keys():
+                return False
+            to_compare.extend((a[key], b[key]) for key in a)
+        elif isinstance(a, bool) != isinstance(b, bool) or isinstance(a, Closure) or a != b:
+            return False
+    return True
+
+
+class _Text:
+    """A text that is written piece by piece up to a length."""
+
+    def __init__(self, most: int) -> None:
+        self._parts: list[str] = []
+        self._left = most
+
+    def add(self, part: str) -> bool:
+        """Add a part; return whether there is room for more."""
+        if len(part) > self._left:
+            self._parts.append(part[: max(0, self._left)] + _CUT)
+            self._left = -1
+            return False
+        self._parts.append(part)
+        self._left -= len(part)
+        return True
+
+    def __str__(self) -> str:
+        return "".join(self._parts)
+
+
+_QUOTED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
+_CLOSE = object()
+
+
+def show(value: Value | Node, most: int = 400) -> str:
+    """Return a value or an expression as the reader reads it, cut after `most` characters: `(list "a" 1.5 true)`."""
+    text = _Text(most)
+    to_show: list[Any] = [value]
+    is_first = True
+    while to_show:
+        item = to_show.pop()
+        if item is _CLOSE:
+            is_first = False
+            if not text.add(")"):
+                break
+            continue
+        opened = "" if is_first else " "
+        inner = _inner(item)
+        if inner is None:
+            is_first = False
+            if not text.add(opened + _atom(item, most)):
+                break
+            continue
+        head, items = inner
+        is_first = not head or head == "("
+        if not text.add(opened + head):
+            break
+        to_show.append(_CLOSE)
+        to_show.extend(reversed(items[: most + 1]))
+    return str(text)
+
+
+def _inner(item: Any) -> tuple[str, list[Any]] | None:
+    """Return how a compound value begins, and its items; None for any other value."""
+    if isinstance(item, Form):
+        return "(", list(item.items)
+    if isinstance(item, list):
+        return "(", item
+    if isinstance(item, dict):
+        pairs: list[Any] = []
+        for key, value in item.items():
+            pairs += (str(key), value)
+        return "(dict", pairs
+    return None
+
+
+def _atom(value: Any, most: int) -> str:
+    match value:
+        case str():
+            return '"' + value[: most + 1].translate(_QUOTED) + '"'
+        case None:
+            return "none"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case Symbol() | Primitive() | Reference():
+            return value.name
+        case Closure():
+            return f"<lambda ({' '.join(value.params)})>"
+    return f"<{type(value).__name__}>"
+
+
+def plain(value: Value) -> Any:
+    """Return a value as JSON can hold it: a symbol as its name, a function as its text.
+
+    Other types than those of the language are given back as they are.
+    """
+    if not isinstance(value, (list, dict)):
+        return _plain_atom(value)
+    whole: list[Any] = [None]
+    to_fill: list[tuple[Any, Any, Any]] = [(value, whole, 0)]
+    while to_fill:
+        item, holder, at = to_fill.pop()
+        if isinstance(item, list):
+            holder[at] = made = [None] * len(item)
+            to_fill.extend((inner, made, n) for n, inner in enumerate(item))
+        elif isinstance(item, dict):
+            holder[at] = fields = {str(key): None for key in item}
+            to_fill.extend((inner, fields, str(key)) for key, inner in item.items())
+        else:
+            holder[at] = _plain_atom(item)
+    return whole[0]
+
+
+def _plain_atom(value: Any) -> Any:
+    if isinstance(value, Symbol):
+        return value.name
+    if isinstance(value, (Closure, Primitive, Reference)):
+        return _atom(value, 80)
+    return value

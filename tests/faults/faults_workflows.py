@@ -1,0 +1,36 @@
+"""Failures of workflows."""
+
+from __future__ import annotations
+
+from holdfast import Fault, HoldfastError
+from holdfast.workflow import Machine, Operators, read
+
+
+def _failure(source):
+    try:
+        machine = Machine(read(source), Operators(tasks={"a": None}))
+    except HoldfastError as error:
+        return error.fault
+    if machine.run(1_000_000) is not None:
+        machine.fail(Fault.of("TASK_LLM_FAILED"))
+    return machine.error().fault
+
+
+def list_is_not_closed():
+    return _failure("(list 1")
+
+
+def name_is_not_bound():
+    return _failure("(list plan)")
+
+
+def task_fails():
+    return _failure("(a)")
+
+
+def calls_without_end():
+    return _failure("(bind f (lambda () (+ 1 (f)))) (f)")
+
+
+def task_is_not_registered():
+    return _failure("(call-atomic-task 'nobody)")
