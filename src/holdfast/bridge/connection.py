@@ -38,6 +38,23 @@ ABORT = "holdfast.abort"
 """The extension of the scope with a function that ends the socket at once, without waiting for a client that does not read."""
 
 
+class _Rate:
+    """How many messages a client may send. Whoever sends more waits: the server reads no further, and nothing is lost."""
+
+    def __init__(self, per_minute: int) -> None:
+        self._most = float(per_minute)
+        self._left = self._most
+        self._at = 0.0
+
+    async def take(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._left = min(self._most, self._left + (now - self._at) * self._most / 60)
+        self._at = now
+        self._left -= 1
+        if self._left < 0:
+            await asyncio.sleep(-self._left * 60 / self._most)
+
+
 class Connection:
     """One connection, as an ASGI application of its own: `await Connection(hub, scope, receive, send).run()`."""
 
@@ -78,6 +95,7 @@ class Connection:
         self._lives: dict[str, LiveSession] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._requests = Requests(self)
+        self._rate = _Rate(hub.settings.messages_per_minute)
 
     # --- the socket ---
 
@@ -86,8 +104,11 @@ class Connection:
         if (await self._receive())["type"] != "websocket.connect":
             return
         await self._send_asgi({"type": "websocket.accept"})
-        self._arm()
         try:
+            fault = self.hub.arrive(self)
+            if fault is not None:
+                await self.end(fault)
+            self._arm()
             await self._read()
         finally:
             self._gone()
@@ -98,6 +119,7 @@ class Connection:
             message = await self._receive()
             if message["type"] != "websocket.receive":
                 return
+            await self._rate.take()
             text = message.get("text")
             frame = message.get("bytes") or b"" if text is None else text
             await self.perform(self.machine.received(frame))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
@@ -63,6 +64,7 @@ class Connected(Protocol):
     """A connection, as the hub sees it."""
 
     id: str
+    peer: str
     identity: Identity | None
     client_key: tuple[str, str] | None
 
@@ -95,6 +97,12 @@ class Hub:
         self.runtime = runtime or default_runtime()
         self.clock = self.runtime.clock
         self.connections: set[Connected] = set()
+        self.fatal = asyncio.Event()
+        """Set when something failed that only a new start can cure. Whoever started the bridge ends it in order."""
+        self._arrived: set[Connected] = set()
+        """The connections that have not authenticated yet."""
+        self._peers: Counter[str] = Counter()
+        """How many connections each address has."""
         self.sessions: dict[str, LiveSession] = {}
         self._by_client: dict[tuple[str, str], Connected] = {}
         self._opening = asyncio.Lock()
@@ -129,6 +137,8 @@ class Hub:
         async with self._opening:
             found = self.sessions.get(session)
             if found is None:
+                if len(self.sessions) >= self.settings.max_sessions:
+                    raise HoldfastError(Fault.of("CONN_LIMIT", context={"limit": self.settings.max_sessions}))
                 found = self._made(await self._record(session))
                 await found.open()
                 self.sessions[session] = found
@@ -220,11 +230,27 @@ class Hub:
 
     # --- connections ---
 
+    def arrive(self, connection: Connected) -> Fault | None:
+        """Count a connection that has not authenticated yet. Returns why it must go, if so."""
+        same = sum(1 for each in self._arrived if each.peer == connection.peer)
+        settings = self.settings
+        if len(self._arrived) >= settings.max_unauthenticated or same >= settings.max_unauthenticated_per_address:
+            # A client comes back after this. After a limit it would not, and many come at once when a server restarts.
+            return Fault.of("CONN_RATE_LIMITED", "Too many connections wait to authenticate", retry_after=1.0)
+        self._arrived.add(connection)
+        return None
+
     def admit(self, connection: Connected) -> Fault | None:
         """Count a connection that has authenticated. Returns why it may not stay, if so."""
-        if len(self.connections) >= self.settings.max_connections:
-            return Fault.of("CONN_LIMIT", context={"limit": self.settings.max_connections})
+        self._arrived.discard(connection)
+        for count, limit in (
+            (len(self.connections), self.settings.max_connections),
+            (self._peers[connection.peer], self.settings.max_connections_per_address),
+        ):
+            if count >= limit:
+                return Fault.of("CONN_LIMIT", context={"limit": limit})
         self.connections.add(connection)
+        self._peers[connection.peer] += 1
         key = connection.client_key
         if key is None:
             return None
@@ -235,7 +261,12 @@ class Hub:
 
     def leave(self, connection: Connected) -> None:
         """A connection has ended."""
-        self.connections.discard(connection)
+        self._arrived.discard(connection)
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self._peers[connection.peer] -= 1
+            if not self._peers[connection.peer]:
+                del self._peers[connection.peer]
         key = connection.client_key
         # An older connection that ends late must not remove the newer one.
         if key is not None and self._by_client.get(key) is connection:
@@ -316,6 +347,8 @@ class Hub:
             self.spawn(each.perform(each.machine.answer(type_, payload, session_id=live.id)))
 
     def _on_event(self, event: Any) -> None:
+        if isinstance(event, Failed) and event.fault.severity == "fatal":
+            self._loop.call_soon_threadsafe(self.fatal.set)
         if isinstance(event, Commanded) and not event.session:
             # Whoever commands is not inside the session whose operation obeys.
             lives = tuple(self.sessions.values())

@@ -40,7 +40,13 @@ class Port:
     """Serves an ASGI application: `port = Port(app); await port.open("127.0.0.1", 0); print(port.url); await port.close()`."""
 
     def __init__(
-        self, app: Any, *, max_frame: int = 1_000_000, tls: ssl.SSLContext | None = None, http: Any = "auto"
+        self,
+        app: Any,
+        *,
+        max_frame: int = 1_000_000,
+        tls: ssl.SSLContext | None = None,
+        http: Any = "auto",
+        idle_timeout: float = 60.0,
     ) -> None:
         # Frames of one byte more than the largest message reach our own check, which answers with a reason.
         self._config = Config(
@@ -51,6 +57,7 @@ class Port:
             ws_max_size=max_frame,
             ws_ping_interval=None,
             ws_per_message_deflate=False,
+            timeout_keep_alive=int(idle_timeout) or 1,
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -88,6 +95,11 @@ class Port:
         kind: Any = self._config.http_protocol_class
         made: asyncio.Protocol = kind(config=self._config, server_state=self._state, app_state={})
         return made
+
+    def stop_accepting(self) -> None:
+        """Let nobody new in. Who is connected stays."""
+        if self._server is not None:
+            self._server.close()
 
     async def close(self) -> None:
         """Stop listening and end all connections."""

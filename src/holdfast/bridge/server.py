@@ -5,19 +5,26 @@ Invariant: what is acknowledged is stored, and what is stored reaches every clie
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.bridge.connection import Connection
+from holdfast.bridge.guard import Guard
 from holdfast.bridge.hub import Hub
+from holdfast.bridge.listener import http_protocol
+from holdfast.bridge.lockout import Lockout
 from holdfast.bridge.port import Port
 from holdfast.bridge.settings import BridgeSettings
+from holdfast.bridge.tls import ServerTls
+from holdfast.bridge.tokens import Tokens
+from holdfast.faults import HoldfastError
 from holdfast.stores import shared
 from holdfast.stores.address import open_store
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import AsyncIterator
 
     from holdfast.bridge.identity import Authenticator
@@ -26,20 +33,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Bridge"]
 
-PATHS = frozenset({"/ws", "/api/v1/ws"})
+_PATHS = frozenset({"/ws", "/api/v1/ws"})
 """Where WebSocket clients connect."""
+_LOOK_S = 1.0
+"""How often the files with tokens and certificates are looked at."""
 
 
 class Bridge:
     """Serves an agent to remote clients.
 
-        async with Bridge(agent, store="sqlite:work.db", tokens=tokens).serving("127.0.0.1", 3000) as bridge:
-            print(bridge.url)
+        async with Bridge(agent, store="sqlite:work.db").serving("127.0.0.1", 3000) as bridge:
+            await asyncio.Event().wait()
 
+    agent: an `Agent`, a `CommandAgent`, a `FunctionAgent`, a role, or `async def agent(turn: Turn)`. None: messages are stored, and
+        another program answers them.
     store: an open store, or an address; by default `stores.default_url()`.
-    tokens: who may connect.
+    tokens: who may connect; by default the tokens of `holdfast tokens`, and those of the settings.
     settings: where it listens, what clients may do, and what is kept for them.
-    tls: the TLS settings of the port; None: it is not encrypted.
+
+    Starting raises CONFIG_INVALID if the settings are not safe: an address that others can reach without TLS, or without tokens.
     """
 
     def __init__(
@@ -47,20 +59,24 @@ class Bridge:
         agent: Any = None,
         *,
         store: Store | str | Path | None = None,
-        tokens: Authenticator,
+        tokens: Authenticator | None = None,
         settings: BridgeSettings = BridgeSettings(),  # noqa: B008 - a frozen value
-        tls: ssl.SSLContext | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         self.agent = agent
-        self._given = store
-        self._authenticator = tokens
         self.settings = settings
-        self._tls = tls
+        self.tokens: Authenticator = tokens or Tokens(
+            settings.tokens_path, given=settings.given_tokens, lockout=Lockout(settings.lockout)
+        )
+        self.app = Guard(self._serve, settings)
+        """The ASGI application. It works while the bridge is open."""
+        self._given = store
         self._runtime = runtime
         self._owned: Store | None = None
         self._hub: Hub | None = None
         self._port: Port | None = None
+        self._tls: ServerTls | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     @property
     def hub(self) -> Hub:
@@ -70,13 +86,13 @@ class Bridge:
 
     @property
     def url(self) -> str:
-        """The address that it serves on."""
+        """The address that it serves on: `http://127.0.0.1:3000`."""
         assert self._port is not None, "the bridge is not serving"
         return self._port.url
 
     @property
     def ws_url(self) -> str:
-        """The address for WebSocket clients."""
+        """The address for WebSocket clients: `ws://127.0.0.1:3000/ws`."""
         return f"ws{self.url.removeprefix('http')}/ws"
 
     async def __aenter__(self) -> Self:
@@ -85,32 +101,80 @@ class Bridge:
             store = self._owned
         else:
             store = self._given
-        self._hub = Hub(store, self._authenticator, agent=self.agent, settings=self.settings, runtime=self._runtime)
+        self._hub = Hub(store, self.tokens, agent=self.agent, settings=self.settings, runtime=self._runtime)
+        self._looking = asyncio.create_task(self._look(), name="bridge: tokens and certificates")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.hub.stop()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait((self._looking,))
+        await self._stop()
         if self._owned is not None:
             await shared.leave(self._owned)
             self._owned = None
 
     @asynccontextmanager
-    async def serving(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Self]:
-        """Serve on an address until the block is left: `async with bridge.serving("127.0.0.1", 3000): …`. Port 0 takes a free one."""
+    async def serving(self, host: str | None = None, port: int | None = None) -> AsyncIterator[Self]:
+        """Serve on an address, by default that of the settings, until the block is left. Port 0 takes a free one.
+
+            async with bridge.serving("127.0.0.1", 0):
+                print(bridge.url)
+
+        When the block is left, clients are sent away with a code that lets them come back, turns that run are left to go on at the
+        next start, and leases are given back; within `settings.stop_timeout` seconds.
+        """
+        settings = self.settings
+        if host is not None or port is not None:
+            settings = settings.replace(
+                host=settings.host if host is None else host, port=settings.port if port is None else port
+            )
+        settings.check_start(getattr(self.tokens, "kinds", frozenset({"device", "hook"})))
+        if settings.has_tls:
+            assert settings.tls_cert is not None
+            assert settings.tls_key is not None
+            self._tls = ServerTls(settings.tls_cert, settings.tls_key)
         async with self:
-            opened = Port(self.app, max_frame=self.settings.connection.max_frame, tls=self._tls)
-            await opened.open(host, port)
+            opened = Port(
+                self.app,
+                max_frame=settings.connection.max_frame,
+                tls=None if self._tls is None else self._tls.context,
+                http=http_protocol(settings),
+                idle_timeout=settings.idle_timeout,
+            )
+            await opened.open(settings.host, settings.port)
             self._port = opened
             try:
                 yield self
             finally:
-                await self.hub.stop()
+                opened.stop_accepting()
+                await self._stop()
                 await opened.close()
 
-    async def app(self, scope: Any, receive: Any, send: Any) -> None:
-        """The ASGI application."""
+    async def _stop(self) -> None:
+        try:
+            async with asyncio.timeout(self.settings.stop_timeout):
+                await self.hub.stop()
+        except TimeoutError:
+            seconds = self.settings.stop_timeout
+            logging.getLogger("holdfast").warning("bridge: not everything ended within %g s of the stop", seconds)
+
+    async def _look(self) -> None:
+        """Take over tokens and certificates that were changed while the bridge runs."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            for files in (self.tokens, self._tls):
+                reload = getattr(files, "reload", None)
+                try:
+                    if reload is not None:
+                        reload()
+                except (HoldfastError, OSError) as error:
+                    # What was read before stays in force.
+                    logging.getLogger("holdfast").error("bridge: %s", error)  # noqa: TRY400 - the text says it all
+
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":
-            if scope["path"] in PATHS:
+            if scope["path"] in _PATHS:
                 return await Connection(self.hub, scope, receive, send).run()
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": ""})
