@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.actors.supervisor import Supervisor
     from holdfast.agents.agent import Agent
     from holdfast.agents.command import CommandAgent
+    from holdfast.bridge.client.client import Client
     from holdfast.faults import (
         CODES,
         Attempt,
@@ -84,6 +85,7 @@ __all__ = [
     "Child",
     "Circuit",
     "CircuitOpenError",
+    "Client",
     "Code",
     "CommandAgent",
     "DeadlineError",
@@ -133,6 +135,7 @@ _HOMES = (
         "Actor": "holdfast.actors.actor",
         "Agent": "holdfast.agents.agent",
         "Child": "holdfast.actors.child",
+        "Client": "holdfast.bridge.client.client",
         "GaveUpError": "holdfast.actors.errors",
         "Ref": "holdfast.actors.ref",
         "Supervisor": "holdfast.actors.supervisor",

@@ -15,6 +15,7 @@ from holdfast.actors.process import RemoteError
 from holdfast.actors.virtual import SaveError
 from holdfast.agents.command_faults import CommandError
 from holdfast.agents.usage_limit import ParkedError
+from holdfast.bridge import BridgeConnectionError
 from holdfast.extras import MissingExtraError
 from holdfast.faults import (
     AbortedError,
@@ -52,6 +53,7 @@ LEAVES = {
     RemoteError: ("ACTOR_ERROR", ()),
     SaveError: ("SESS_STORE_UNAVAILABLE", ()),
     WorkflowError: ("TASK_EVALUATION_FAILED", ()),
+    BridgeConnectionError: ("CONN_WEBSOCKET_CLOSED", (ConnectionError,)),
 }
 KEY = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"
 

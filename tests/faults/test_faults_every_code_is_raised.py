@@ -22,6 +22,7 @@ from pathlib import Path
 import faults_actors
 import faults_agents
 import faults_bridge
+import faults_bridge_client
 import faults_recoveries
 import faults_sessions
 import faults_stores
@@ -300,6 +301,9 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("AUTH_TOKEN_REVOKED", lambda: openai_answers(401, {"code": "token_revoked", "message": "Encountered invalidated oauth token for user", "type": None})),
     ("AUTH_INVALID_TOKEN", faults_bridge.token_is_wrong),
     ("AUTH_INSUFFICIENT_SCOPE", faults_bridge.token_is_of_another_kind),
+    ("CONN_RECONNECT_EXHAUSTED", faults_bridge_client.every_attempt_failed),
+    ("CONN_UPGRADE_REQUIRED", faults_bridge_client.there_is_no_bridge),
+    ("CONN_HEARTBEAT_LOST", faults_bridge_client.the_bridge_is_silent),
     ("CONN_RATE_LIMITED", faults_bridge.too_many_tokens_were_wrong),
     ("AUTH_REQUIRED", lambda: rpc_error(-32042, "This request requires more information.")),
     ("AUTH_FORBIDDEN", lambda: anthropic_answers(403, {"type": "permission_error", "message": "Your API key does not have permission to use the specified resource."})),

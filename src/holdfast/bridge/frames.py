@@ -149,10 +149,11 @@ def _expiry(raised: dict[str, Any]) -> dict[str, Any]:
 
 def _closed(body: dict[str, Any], tool_call: str) -> tuple[str, dict[str, Any]]:
     outcome, by = str(body.get("outcome", "")), str(body.get("by", ""))
+    question = str(body.get("id", ""))
     if not tool_call:
-        return "question_closed", {"question_id": str(body.get("id", "")), "outcome": outcome, "by": by}
+        return "question_closed", {"question_id": question, "outcome": outcome, "by": by}
     decision = {"accepted": "approved"}.get(outcome, outcome)
-    return "approval_resolved", {"tool_call_id": tool_call, "decision": decision, "by": by}
+    return "approval_resolved", {"tool_call_id": tool_call, "question_id": question, "decision": decision, "by": by}
 
 
 def _id(entry: str, epoch: str) -> str:

@@ -6,7 +6,7 @@
         case Send(frame): ...
         case Drop(): ...                      # close the socket and forget it; nothing of it comes to the machine any more
         case Deliver(message): ...            # to the application, each once and in order
-        case Acked(…), GapFound(…), Online(…), Failed(…): ...
+        case Acked(…), Expired(…), GapFound(…), Online(…), Failed(…): ...
 
 Invariant: the application gets each message of a session once and in order, or a gap that says what is missing. What it sends is stored
 once by the server, or it learns why not.
@@ -40,6 +40,7 @@ __all__ = [
     "Connect",
     "Deliver",
     "Drop",
+    "Expired",
     "Failed",
     "GapFound",
     "Joined",
@@ -54,6 +55,8 @@ Status: TypeAlias = Literal["disconnected", "connecting", "connected", "reconnec
 
 PROTOCOL = (1, 2)
 """The versions of the protocol that this client speaks."""
+PUBLIC_WARNING = "DIRECT_PUBLIC_CONNECTION"
+"""The warning of a connection over the public internet."""
 
 
 class Connect(NamedTuple):
@@ -82,8 +85,14 @@ class Deliver(NamedTuple):
     message: Envelope
 
 
+class Expired(NamedTuple):
+    """A message was not sent before it expired. It is not in the outbox any more."""
+
+    message: Outgoing
+
+
 class GapFound(NamedTuple):
-    """Messages of a session are missing. The application takes a snapshot: `reload`."""
+    """Messages of a session are missing. Nothing of it is delivered until the application takes a snapshot: `reload`."""
 
     session_id: str
     gap: dict[str, Any]
@@ -122,27 +131,45 @@ class Failed(NamedTuple):
 
 
 ClientEffect: TypeAlias = (
-    Connect | Send | Drop | Deliver | Acked | GapFound | Online | Joined | NotJoined | TokenNeeded | Failed
+    Connect | Send | Drop | Deliver | Acked | Expired | GapFound | Online | Joined | NotJoined | TokenNeeded | Failed
 )
+
+
+_ACK_EVERY = 64
+_ACK_WITHIN_S = 2.0
+"""The server learns how far the application is after so many messages, or after so many seconds."""
 
 
 class _Membership:
     """A session that the application wants to be in."""
 
-    def __init__(self, role: Role, position: Position | None, history: str) -> None:
+    def __init__(self, role: Role, position: Position | None, history: str, creation: dict[str, Any] | None) -> None:
         self.role: Role = role
         self.position = position
         """The last message that was delivered."""
         self.history = history
+        self.creation = creation
+        """What the session is to be made with; None: it exists."""
         self.token = ""
         self.is_joined = False
-        self.awaits_snapshot = False
+        self.is_held_back = False
+        """Whether the application has more than it can take. Nothing is delivered, and later it goes on at its position."""
+        self.lacks: Literal["", "gap", "snapshot"] = ""
+        """What it needs before it can go on: a decision about a gap, or the snapshot that was asked for."""
+        self.taken: Position | None = None
+        """The last message that the application has finished with."""
+        self.acked = 0
+        """The offset that the server has heard of last."""
+        self.ack_at: float | None = None
 
-    def lacks(self, offset: Any) -> bool:
+    @property
+    def takes(self) -> bool:
+        """Whether messages of its log are delivered now."""
+        return self.is_joined and not self.lacks and not self.is_held_back
+
+    def is_behind(self, offset: Any) -> bool:
         """Whether the server has sent up to this offset, and not all of it arrived."""
-        if not self.is_joined or self.awaits_snapshot or self.position is None:
-            return False
-        return isinstance(offset, int) and offset > self.position.offset
+        return self.takes and self.position is not None and isinstance(offset, int) and offset > self.position.offset
 
 
 class ClientConnection:
@@ -150,6 +177,8 @@ class ClientConnection:
 
     client_id: the same for all connections of this client, also after a restart if its outbox is kept.
     outbox: what is not acknowledged yet; give one that was kept to go on with it.
+    heartbeat_timeout: seconds that the server may take to answer a ping.
+    accept_public: whether its user accepts that the bridge is reached over the public internet without a tunnel.
     """
 
     def __init__(
@@ -164,6 +193,8 @@ class ClientConnection:
         platform: str = "python",
         schedule: Schedule = DEFAULT,
         outbox: Outbox | None = None,
+        accept_public: bool = False,
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT_S,
     ) -> None:
         self.token = token
         self.status: Status = "disconnected"
@@ -174,15 +205,18 @@ class ClientConnection:
         self._clock, self._rng, self._new_id = clock, rng, new_id
         self._about = {"client_version": client_version, "platform": platform}
         self._schedule = schedule
+        self._accepts_public = accept_public
+        self._awaits_consent = False
         self._reconnect: Reconnect | None = None
         self._heartbeat: Heartbeat | None = None
-        self._beats = (HEARTBEAT_S, HEARTBEAT_TIMEOUT_S)
+        self._beats = (HEARTBEAT_S, heartbeat_timeout)
         self._sessions: dict[str, _Membership] = {}
         self._joins: dict[str, str] = {}
         """The sessions of `session_join` messages that are not answered yet."""
         self._take: dict[str, Callable[[Envelope], list[ClientEffect]]] = {
             "connection_ack": self._accepted,
             "connection_error": self._ends,
+            "acknowledgment_accepted": self._acknowledged,
             "heartbeat_ping": self._pinged,
             "heartbeat_pong": self._compare,
             "session_joined": self._joined,
@@ -210,13 +244,19 @@ class ClientConnection:
         return [Drop()] if was != "disconnected" else []
 
     def join(
-        self, session: str, *, role: Role = "controller", after: Position | None = None, history: str = "tail"
+        self,
+        session: str,
+        *,
+        role: Role = "controller",
+        after: Position | None = None,
+        history: str = "tail",
+        creation: dict[str, Any] | None = None,
     ) -> list[ClientEffect]:
-        """Join a session, now or as soon as the client is connected."""
+        """Join a session, now or as soon as the client is connected. With `creation` it is made first if it does not exist."""
         if session in self._sessions:
             raise InvalidError.saying("session", "a session that is not joined yet", repr(session))
-        self._sessions[session] = _Membership(role, after, history)
-        return [self._join(session)] if self.status == "connected" else []
+        self._sessions[session] = _Membership(role, after, history, creation)
+        return [self._join(session)] if self._may_join else []
 
     def leave(self, session: str) -> list[ClientEffect]:
         """Leave a session."""
@@ -232,25 +272,65 @@ class ClientConnection:
 
         Raises `HoldfastError` (SYS_RESOURCE_EXHAUSTED) if the outbox is full.
         """
+        message = self.compose(session, type_, payload, expires_at=expires_at)
+        return message.id, self.submit(message)
+
+    def compose(
+        self, session: str, type_: str, payload: dict[str, Any], *, expires_at: float | None = None
+    ) -> Outgoing:
+        """Return a message that can be kept before it is handed to `submit`. Raises as `send` does."""
         if session not in self._sessions:
             raise InvalidError.saying("session", "a session that was joined", repr(session))
         content = {**payload, "session_id": session}
         if expires_at is not None:
             content["expires_at"] = stamp(expires_at)
-        message = self._envelope(type_, content)
-        self.outbox.add(Outgoing(message.id, session, encode(message), expires_at))
-        return message.id, self._flush()
+        envelope = self._envelope(type_, content)
+        message = Outgoing(envelope.id, session, encode(envelope), expires_at)
+        self.outbox.require_room(message)
+        return message
 
-    def command(self, type_: str, payload: dict[str, Any]) -> list[ClientEffect]:
-        """Send something that needs no acknowledgement, if the client is connected; nothing is kept."""
-        return [self._message(type_, payload)] if self.status == "connected" else []
+    def submit(self, message: Outgoing) -> list[ClientEffect]:
+        """Put a message into the outbox, and send it if that is possible now."""
+        self.outbox.add(message)
+        return self._flush()
+
+    def ask(self, type_: str, payload: dict[str, Any]) -> tuple[str, list[ClientEffect]]:
+        """Send something that is not kept, if the client is connected. Return its id: the answer has it as `re`, an error as `id`."""
+        message = self._envelope(type_, payload)
+        return message.id, [Send(encode(message))] if self.status == "connected" else []
 
     def reload(self, session: str) -> list[ClientEffect]:
-        """Ask for a snapshot of a session. The client goes on at its position."""
-        self._sessions[session].awaits_snapshot = True
-        if self.status != "connected":
+        """Ask for a snapshot of a session, now or as soon as the client is connected. The client goes on at its position."""
+        found = self._sessions[session]
+        found.lacks, found.is_held_back = "snapshot", False
+        return [self._join(session)] if self._may_join else []
+
+    def hold_back(self, session: str) -> None:
+        """Deliver nothing of a session until `catch_up`: the application has more than it can take. Nothing is lost by that."""
+        if session in self._sessions:
+            self._sessions[session].is_held_back = True
+
+    def catch_up(self, session: str) -> list[ClientEffect]:
+        """Go on after `hold_back`: join again after the last message that was delivered."""
+        found = self._sessions.get(session)
+        if found is None or not found.is_held_back:
             return []
-        return [self._message("session_snapshot", {"session_id": session})]
+        found.is_held_back = False
+        if not found.is_joined or found.lacks:
+            return []
+        found.is_joined = False
+        return [self._join(session)]
+
+    def taken(self, session: str, position: Position) -> list[ClientEffect]:
+        """The application has finished with a message. The server hears of it soon, for those who want to know who has seen what."""
+        found = self._sessions.get(session)
+        if found is None:
+            return []
+        found.taken = position
+        if found.is_joined and (not found.acked or position.offset - found.acked >= _ACK_EVERY):
+            return self._ack(session, found)
+        found.ack_at = found.ack_at or self._clock.monotonic() + _ACK_WITHIN_S
+        return []
 
     def position(self, session: str) -> Position | None:
         """Return the position of the last message of a session that was delivered."""
@@ -272,6 +352,9 @@ class ClientConnection:
         """An attempt to connect failed."""
         if self.status in ("disconnected", "error"):
             return []
+        if not fault.retryable:
+            # A certificate that is not accepted, or something else than a bridge at that address: it would fail the same way again.
+            return self._give_up(fault)
         return self._again(fault, timed_out=fault.code == "CONN_TIMEOUT")
 
     def closed(self, code: int, reason: str = "") -> list[ClientEffect]:
@@ -297,21 +380,30 @@ class ClientConnection:
 
     @property
     def next_at(self) -> float | None:
-        """When to call `tick` next, by the monotonic clock; None: not while it waits for its next attempt."""
-        return None if self._heartbeat is None else self._heartbeat.next_at
+        """When to call `tick` next, by the monotonic clock; None: not before something else happens."""
+        times = [found.ack_at for found in self._sessions.values() if found.ack_at is not None and found.is_joined]
+        if self._heartbeat is not None:
+            times.append(self._heartbeat.next_at)
+        expires_at = self.outbox.next_expiry
+        if expires_at is not None:
+            times.append(self._clock.monotonic() + max(0.0, expires_at - self._clock.wall()))
+        return min(times, default=None)
 
     def tick(self) -> list[ClientEffect]:
         """Return what the time alone requires."""
-        self.outbox.expired(self._clock.wall())
-        beat = None if self._heartbeat is None else self._heartbeat.check(self._clock.monotonic())
-        match beat:
+        effects = self._expire()
+        now = self._clock.monotonic()
+        for session, found in self._sessions.items():
+            if found.ack_at is not None and found.ack_at <= now and found.is_joined:
+                effects += self._ack(session, found)
+        match None if self._heartbeat is None else self._heartbeat.check(now):
             case "ping":
-                return [self._message("heartbeat_ping", {})]
+                return [*effects, self._message("heartbeat_ping", {})]
             case "dead":
                 fault = Fault.of("CONN_HEARTBEAT_LOST", context={"timeout_s": self._beats[1]})
-                return [Drop(CloseCode.NO_HEARTBEAT), *self._again(fault)]
+                return [*effects, Drop(CloseCode.NO_HEARTBEAT), *self._again(fault)]
             case _:
-                return []
+                return effects
 
     # --- what comes from the server ---
 
@@ -340,12 +432,31 @@ class ClientConnection:
 
     def _accepted(self, message: Envelope) -> list[ClientEffect]:
         payload = message.payload
-        self.status, self.fault, self._reconnect = "connected", None, None
+        self.status, self.fault = "connected", None
         interval = payload.get("heartbeat_interval_ms")
         if isinstance(interval, int) and interval > 0:
             self._beats = (interval / 1000, self._beats[1])
-        joins = [self._join(session) for session in self._sessions]
-        return [Online(payload), *joins]
+        self._settle()
+        if payload.get("connection_mode") != "direct_public":
+            return [Online(payload), *self._join_all()]
+        if self._accepts_public:
+            self._awaits_consent = True
+            # Nothing may be joined before the user's consent is known.
+            return [Online(payload), self._message("acknowledge_warning", {"warning_code": PUBLIC_WARNING})]
+        reason = "the bridge is reached over the public internet without a tunnel. If its user accepts that, connect with accept_public=True"
+        return [Drop(), *self._give_up(Fault.of("CONN_MISCONFIGURED", context={"reason": reason}))]
+
+    def _acknowledged(self, _: Envelope) -> list[ClientEffect]:
+        self._awaits_consent = False
+        return self._join_all()
+
+    def _join_all(self) -> list[ClientEffect]:
+        return [self._join(session) for session in self._sessions]
+
+    def _settle(self) -> None:
+        """Forget the attempts of the last loss, once everything is as it was. Until then they go on to be counted."""
+        if all(found.is_joined for found in self._sessions.values()):
+            self._reconnect = None
 
     def _ends(self, message: Envelope) -> list[ClientEffect]:
         """Keep why the server ends the connection. The close frame follows."""
@@ -361,20 +472,34 @@ class ClientConnection:
         effects: list[ClientEffect] = []
         for session, sent in offsets.items() if isinstance(offsets, dict) else ():
             found = self._sessions.get(session)
-            if found is not None and found.lacks(sent):
+            if found is not None and found.is_behind(sent):
                 found.is_joined = False
                 effects.append(self._join(session))
         return effects
 
     def _error(self, message: Envelope) -> list[ClientEffect]:
         session = self._joins.pop(message.id, None)
-        if session is not None:
-            self._sessions.pop(session, None)
-            return [NotJoined(session, wire.read({"type": "error", "payload": message.payload}))]
+        if session is not None and session in self._sessions:
+            return self._not_joined(session, wire.read({"type": "error", "payload": message.payload}))
         if message.id not in self.outbox:
             return [Deliver(message)]
         result = AckResult(id=message.id, status="rejected", error=message.payload)
         return [*self.outbox.acked([result]), *self._flush()]
+
+    def _not_joined(self, session: str, fault: Fault) -> list[ClientEffect]:
+        found = self._sessions[session]
+        if found.creation is not None and fault.code == "SESS_NOT_FOUND":
+            return [self._create(session, found.creation)]
+        if found.creation is not None and fault.code == "SESS_ILLEGAL_TRANSITION":
+            # Somebody else has made it meanwhile.
+            found.creation = None
+            return [self._join(session)]
+        if fault.retryable:
+            # The server cannot just now. It is asked again as after a loss of the connection.
+            return [Drop(CloseCode.TRY_LATER), *self._again(fault)]
+        del self._sessions[session]
+        self._settle()
+        return [NotJoined(session, fault)]
 
     def _joined(self, message: Envelope) -> list[ClientEffect]:
         payload = message.payload
@@ -383,8 +508,9 @@ class ClientConnection:
         found = self._sessions.get(session)
         if found is None:
             return []
-        found.is_joined = True
+        found.is_joined, found.creation, found.acked = True, None, 0
         found.token = str(payload.get("resume_token", ""))
+        self._settle()
         effects: list[ClientEffect] = [Joined(session, payload)]
         if payload.get("gap"):
             effects += self._found_gap(session, payload["gap"])
@@ -405,7 +531,7 @@ class ClientConnection:
     def _in_order(self, message: Envelope) -> list[ClientEffect]:
         """Deliver the next message of a session. One that came before is dropped, and one that comes too early shows a hole."""
         found = self._sessions.get(message.session_id)
-        if found is None or found.awaits_snapshot or not found.is_joined:
+        if found is None or not found.takes:
             return []
         place = found.position
         if place is None or place.epoch != message.epoch or message.offset > place.offset + 1:
@@ -422,17 +548,19 @@ class ClientConnection:
 
     def _found_gap(self, session: str, gap: dict[str, Any]) -> list[ClientEffect]:
         found = self._sessions.get(session)
-        if found is None:
+        # The application hears of a gap once, however often the client joins again before it has decided.
+        if found is None or found.lacks:
             return []
-        found.awaits_snapshot = True
+        found.lacks = "gap"
         return [GapFound(session, gap)]
 
     def _snapshot(self, message: Envelope) -> list[ClientEffect]:
         session = str(message.payload.get("session_id") or message.session_id)
         found = self._sessions.get(session)
-        if found is None:
+        self._joins.pop(message.re, None)
+        if found is None or found.lacks != "snapshot":
             return []
-        found.awaits_snapshot = False
+        found.lacks = ""
         found.position = Position(epoch=str(message.payload["epoch"]), offset=int(message.payload["offset"]))
         return [Deliver(message), self._join(session)]
 
@@ -445,8 +573,30 @@ class ClientConnection:
 
     # --- what is sent ---
 
+    @property
+    def _may_join(self) -> bool:
+        return self.status == "connected" and not self._awaits_consent
+
+    def _ack(self, session: str, found: _Membership) -> list[ClientEffect]:
+        found.ack_at = None
+        if found.taken is None:
+            return []
+        found.acked = found.taken.offset
+        place = {"epoch": found.taken.epoch, "offset": found.taken.offset}
+        return [self._message("ack", {"session_id": session, **place})]
+
+    def _create(self, session: str, creation: dict[str, Any]) -> Send:
+        message = self._envelope("session_create", {"session_id": session, **creation})
+        self._joins[message.id] = session
+        return Send(encode(message))
+
     def _join(self, session: str) -> Send:
         found = self._sessions[session]
+        if found.lacks == "snapshot":
+            # It goes on at the position of the snapshot, so it joins after it has that.
+            message = self._envelope("session_snapshot", {"session_id": session})
+            self._joins[message.id] = session
+            return Send(encode(message))
         payload: dict[str, Any] = {"session_id": session, "role": found.role, "history": found.history}
         if found.position is not None:
             payload["after"] = msgspec.to_builtins(found.position)
@@ -460,9 +610,12 @@ class ClientConnection:
         """Send what may be sent to the sessions that are joined."""
         if self.status != "connected" or not self.outbox:
             return []
-        self.outbox.expired(self._clock.wall())
+        effects = self._expire()
         joined = {session for session, found in self._sessions.items() if found.is_joined}
-        return [Send(message.frame) for message in self.outbox.to_send(joined)]
+        return effects + [Send(message.frame) for message in self.outbox.to_send(joined)]
+
+    def _expire(self) -> list[ClientEffect]:
+        return [Expired(message) for message in self.outbox.expired(self._clock.wall())]
 
     def _message(self, type_: str, payload: dict[str, Any], *, re: str = "") -> Send:
         return Send(encode(self._envelope(type_, payload, re)))
@@ -475,6 +628,7 @@ class ClientConnection:
 
     def _lost(self) -> None:
         self._heartbeat = None
+        self._awaits_consent = False
         self._joins.clear()
         self.outbox.disconnected()
         for found in self._sessions.values():

@@ -241,7 +241,12 @@ SERVER_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "source": "agent_sdk",
         "expires_at": "2026-11-15T01:12:03Z",
     },
-    "approval_resolved": {"tool_call_id": "tool-001", "decision": "approved", "by": "Ada's phone"},
+    "approval_resolved": {
+        "tool_call_id": "tool-001",
+        "question_id": "9b2c7a10",
+        "decision": "approved",
+        "by": "Ada's phone",
+    },
     "question": {
         "question_id": "3f6e1d2c",
         "kind": "Select",

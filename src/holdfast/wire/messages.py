@@ -475,6 +475,7 @@ class ApprovalResolved(Payload, frozen=True, kw_only=True):
     tool_call_id: str
     decision: str
     by: str = ""
+    question_id: str = ""
 
 
 class Question(Payload, frozen=True, kw_only=True):

@@ -82,6 +82,12 @@ class Outbox:
         """Add a message. Raises `HoldfastError` (SYS_RESOURCE_EXHAUSTED) if the outbox is full."""
         if message.id in self._messages:
             return
+        self.require_room(message)
+        self._messages[message.id] = message
+        self.size += len(message.frame)
+
+    def require_room(self, message: Outgoing) -> None:
+        """Raise `HoldfastError` (SYS_RESOURCE_EXHAUSTED) if the outbox is too full for a message."""
         if len(self._messages) >= self.max_count or self.size + len(message.frame) > self.max_bytes:
             text = (
                 f"The outbox is full: {len(self._messages)} messages ({self.size} bytes) wait for the server to acknowledge them. "
@@ -89,8 +95,6 @@ class Outbox:
             )
             context = {"messages": len(self._messages), "bytes": self.size}
             raise HoldfastError(Fault.of("SYS_RESOURCE_EXHAUSTED", text, context=context))
-        self._messages[message.id] = message
-        self.size += len(message.frame)
 
     def to_send(self, joined: Container[str]) -> list[Outgoing]:
         """Return what may be sent now to the sessions that are joined, in order, and count it as sent."""
@@ -115,6 +119,12 @@ class Outbox:
     def disconnected(self) -> None:
         """Everything that was not acknowledged is sent again, in order, after the client has joined anew."""
         self._sent.clear()
+
+    @property
+    def next_expiry(self) -> float | None:
+        """When the next message expires that is not sent, by the wall clock."""
+        times = (message.expires_at for message in self._messages.values() if message.id not in self._sent)
+        return min((each for each in times if each is not None), default=None)
 
     def expired(self, wall: float) -> list[Outgoing]:
         """Take out what has expired, except what is sent and may be stored already."""
