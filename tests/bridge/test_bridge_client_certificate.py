@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +18,8 @@ from cryptography.x509.oid import NameOID
 from holdfast import InvalidError
 from holdfast.bridge import BridgeConnectionError, Client, ConnectionStatus
 from holdfast.bridge.client.certificate import Certificate, diagnose
-from holdfast.bridge.tls import ServerTls, TlsFiles, pin_of
+from holdfast.bridge.settings import BridgeSettings
+from holdfast.bridge.tls import TlsFiles, pin_of
 from holdfast.views import wire
 
 DAY = timedelta(days=1)
@@ -63,32 +63,31 @@ class Authority:
 
     def server(
         self, host: str = "localhost", *, age: timedelta = DAY, left: timedelta = DAY
-    ) -> tuple[ssl.SSLContext, str]:
-        """Return the TLS settings of a server with a certificate for a host, and the pin of its key."""
+    ) -> tuple[BridgeSettings, str]:
+        """Return the settings of a server with a certificate for a host, and the pin of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
         builder = self._builder(subject, key, age, left)
         made = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
         signed = made.sign(self.key, hashes.SHA256())
-        cert, file = self.folder / "cert.pem", self.folder / "key.pem"
+        cert, file = self.folder / f"{signed.serial_number}.pem", self.folder / f"{signed.serial_number}.key"
         cert.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         kind = serialization.PrivateFormat.PKCS8
         file.write_bytes(key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption()))
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(cert, file)
-        return context, pin_of(signed.public_bytes(serialization.Encoding.DER))
+        file.chmod(0o600)
+        return BridgeSettings(tls_cert=cert, tls_key=file), pin_of(signed.public_bytes(serialization.Encoding.DER))
 
 
-def self_signed(folder: Path, **options: Any) -> tuple[ssl.SSLContext, TlsFiles]:
+def self_signed(folder: Path, **options: Any) -> tuple[BridgeSettings, TlsFiles]:
     files = TlsFiles(folder / "tls")
     files.create(**options)
-    return ServerTls(files.cert, files.key).context, files
+    return BridgeSettings(tls_cert=files.cert, tls_key=files.key), files
 
 
-async def attempt(tls: ssl.SSLContext, **options: Any) -> str:
+async def attempt(tls: BridgeSettings, **options: Any) -> str:
     """Connect; return "connected", or the reason why not."""
     seen: list[ConnectionStatus] = []
-    async with serving(tls=tls) as bridge:
+    async with serving(limits=tls) as bridge:
         url = bridge.ws_url.replace("127.0.0.1", "localhost")
         try:
             async with Client(url, token="token", on_status=seen.append, **options) as client, client.create("s"):
@@ -137,8 +136,7 @@ def test_B89_a_certificate_that_signs_itself_needs_its_pin_or_the_backup(tmp_pat
         assert await attempt(tls) == "SELF_SIGNED"
         # The server has changed its key as announced: clients that have both pins notice nothing.
         files.rotate()
-        rotated = ServerTls(files.cert, files.key).context
-        assert await attempt(rotated, pins=[now, following]) == "connected"
+        assert await attempt(tls, pins=[now, following]) == "connected"
 
     run(work)
 
@@ -173,7 +171,7 @@ def test_S0_10_a_wrong_host_is_named(tmp_path: Path) -> None:
 def test_S0_11_the_error_is_the_documents_message_with_expiry_and_action(tmp_path: Path) -> None:
     async def work() -> None:
         tls, _ = Authority(tmp_path).server(age=3 * DAY, left=-DAY)
-        async with serving(tls=tls) as bridge:
+        async with serving(limits=tls) as bridge:
             with pytest.raises(BridgeConnectionError) as error:
                 async with Client(bridge.ws_url, token="token"):
                     pass
