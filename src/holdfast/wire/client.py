@@ -234,7 +234,7 @@ class ClientConnection:
         """Begin. The first attempt is made at once."""
         if self.status not in ("disconnected", "error"):
             return []
-        self.status, self.fault = "connecting", None
+        self.status, self.fault, self._reconnect = "connecting", None, None
         return [Connect(1, 0.0, "resolve")]
 
     def disconnect(self) -> list[ClientEffect]:
@@ -375,6 +375,8 @@ class ClientConnection:
             self._heartbeat.wake(now)
             return [self._message("heartbeat_ping", {})]
         if self.status == "reconnecting":
+            # Somebody is there again. The attempts that failed while nobody was do not count.
+            self._reconnect = None
             return self._again(self.fault, is_awake=True)
         return []
 
@@ -427,7 +429,7 @@ class ClientConnection:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return []
         if isinstance(document, dict) and document.get("type") == "connection_error":
-            self.fault = wire.read({"type": "connection_error", "payload": document.get("payload")})
+            self.fault = _fault_of("connection_error", document.get("payload"))
         return []
 
     def _accepted(self, message: Envelope) -> list[ClientEffect]:
@@ -460,7 +462,7 @@ class ClientConnection:
 
     def _ends(self, message: Envelope) -> list[ClientEffect]:
         """Keep why the server ends the connection. The close frame follows."""
-        self.fault = wire.read({"type": message.type, "payload": message.payload})
+        self.fault = _fault_of(message.type, message.payload)
         return []
 
     def _pinged(self, message: Envelope) -> list[ClientEffect]:
@@ -480,7 +482,7 @@ class ClientConnection:
     def _error(self, message: Envelope) -> list[ClientEffect]:
         session = self._joins.pop(message.id, None)
         if session is not None and session in self._sessions:
-            return self._not_joined(session, wire.read({"type": "error", "payload": message.payload}))
+            return self._not_joined(session, _fault_of("error", message.payload))
         if message.id not in self.outbox:
             return [Deliver(message)]
         result = AckResult(id=message.id, status="rejected", error=message.payload)
@@ -649,3 +651,11 @@ class ClientConnection:
         self._lost()
         self.status, self.fault = "error", fault
         return [Failed(fault)]
+
+
+def _fault_of(type_: str, payload: Any) -> Fault:
+    """Return the fault that a message carries. One without a code or a message still says that something failed."""
+    try:
+        return wire.read({"type": type_, "payload": payload})
+    except InvalidError:
+        return Fault.of("PROTO_INVALID_MESSAGE", f"The server sent {type_} without its code or message")
