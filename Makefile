@@ -13,14 +13,14 @@ LITELLM := .venv-litellm
 # Half of a small machine is already two workers; more only makes them wait for each other.
 WORKERS ?= auto
 
-.PHONY: run test check types bench soak pythons postgres erlang agents format clean help
+.PHONY: run test check types bench soak pythons postgres erlang chromium agents format clean help
 
 run: $(RUN)/.ready  ## the fullest demonstration there is
 	@$(RUN)/bin/holdfast demo
 	@$(RUN)/bin/python examples/durable_session.py
 	@$(RUN)/bin/python examples/team.py
 
-test: check postgres erlang agents $(LITELLM)/.ready  ## checks and the whole test suite
+test: check postgres erlang chromium agents $(LITELLM)/.ready  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
 
 check: $(READY)  ## lint, format, types, import rules
@@ -39,7 +39,7 @@ types: $(READY)  ## types as each supported Python sees them (make check looks a
 bench: $(READY) postgres  ## speed, side by side with the peers
 	@$(BIN)/python -m benchmarks
 
-soak: types postgres erlang agents $(LITELLM)/.ready  ## the long runs of which `make test` holds a sample, then every Python found here
+soak: types postgres erlang chromium agents $(LITELLM)/.ready  ## the long runs of which `make test` holds a sample, then every Python found here
 	HOLDFAST_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
 	$(MAKE) pythons
 
@@ -51,6 +51,9 @@ postgres:  ## the server the tests start a private copy of
 
 erlang:  ## the supervisor that ours is compared with
 	@scripts/have-erlang
+
+chromium:  ## the browser in which the tests look at the bridge's page
+	@scripts/have-chromium
 
 agents:  ## the real Claude Code and Codex, which the tests run against the fault provider
 	@scripts/have-agents >/dev/null

@@ -18,6 +18,7 @@ from holdfast.bridge.listener import http_protocol
 from holdfast.bridge.lockout import Lockout
 from holdfast.bridge.port import Port
 from holdfast.bridge.settings import BridgeSettings
+from holdfast.bridge.static import PAGE_PATHS, send_page_file
 from holdfast.bridge.tls import ServerTls
 from holdfast.bridge.tokens import Tokens
 from holdfast.faults import HoldfastError
@@ -178,6 +179,8 @@ class Bridge:
                 return await Connection(self.hub, scope, receive, send).run()
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": ""})
+        elif scope["type"] == "http" and scope["path"] in PAGE_PATHS:
+            await send_page_file(scope, send)
         elif scope["type"] == "http":
             await send({"type": "http.response.start", "status": 404, "headers": [(b"content-type", b"text/plain")]})
             await send({"type": "http.response.body", "body": b"Not found\n"})

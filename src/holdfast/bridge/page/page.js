@@ -1,0 +1,411 @@
+// The page of the bridge: signs in, lists sessions, shows one and lets you answer and send. The protocol is in `holdfast.js`.
+
+import { Client } from "./holdfast.js";
+import { claimClientId, forgetToken, keepToken, keptToken } from "./keep.js";
+import { LogView, button, make } from "./log_view.js";
+import { PUBLIC_REASON } from "./machine.js";
+import { QuestionView } from "./question_view.js";
+
+const $ = (id) => document.getElementById(id);
+const main = $("main");
+/** A message that could not be sent for a day is not sent any more: nobody expects it then. */
+const MESSAGE_EXPIRES_S = 86_400;
+/** So many pixels from the end still count as the end. */
+const NEAR = 80;
+/** Faults after which the token is asked for again. */
+const SIGN_IN_AGAIN = new Set(["AUTH_FAILED", "AUTH_INVALID_TOKEN", "AUTH_TOKEN_REVOKED", "AUTH_TOKEN_EXPIRED", "AUTH_INSUFFICIENT_SCOPE"]);
+
+let client = null;
+let session = null;
+let acceptPublic = false;
+let isFollowing = true;
+const failed = new Map();
+const drafts = new Map();
+
+const announce = (text) => ($("announce").textContent = text);
+const announceNow = (text) => ($("announce-now").textContent = text);
+const log = new LogView($("log"), { announce, command: (run, command) => session.command(run, command) });
+const questions = new QuestionView($("questions"), { session: () => session, announce: announceNow });
+
+// --- where we are ---
+
+function view(name) {
+  document.body.dataset.view = name;
+  $("sign-in").hidden = name !== "sign-in";
+  $("public").hidden = name !== "public";
+  $("conversation").hidden = name !== "session";
+  $("tray").hidden = name !== "session";
+  $("empty").hidden = name !== "sessions";
+  $("empty").textContent = "Choose a session, or start a new one.";
+  $("title").textContent = name === "session" ? session.id : "Holdfast";
+  document.title = name === "session" ? `${session.id} · Holdfast` : "Holdfast";
+}
+
+/** Return what the address after # says: `#session=release-42`. A token there is taken and removed at once. */
+function readHash() {
+  const found = new URLSearchParams(location.hash.slice(1));
+  const token = found.get("token");
+  if (token) {
+    keepToken(token, false);
+    found.delete("token");
+    history.replaceState(null, "", found.size ? `#${found}` : location.pathname);
+  }
+  return found;
+}
+
+addEventListener("hashchange", () => {
+  const wanted = readHash().get("session");
+  if (!client) return void start();
+  if (wanted && wanted !== session?.id) enter(wanted);
+  if (!wanted && session) showSessions();
+});
+
+// --- signing in ---
+
+async function start() {
+  readHash();
+  const token = keptToken();
+  if (!token) return signIn();
+  const clientId = await claimClientId();
+  client = new Client(address(), { token, clientId, storage: localStorage, clientVersion: "page", acceptPublic, connect: false });
+  client.addEventListener("status", showStatus);
+  client.addEventListener("attempt", showStatus);
+  client.addEventListener("failed", ({ detail }) => gaveUp(detail));
+  client.addEventListener("online", ({ detail }) => online(detail));
+  client.addEventListener("outbox", showPending);
+  client.connect();
+  const wanted = readHash().get("session");
+  return wanted ? enter(wanted) : showSessions();
+}
+
+function address() {
+  const url = new URL("ws", document.baseURI);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  return url.href;
+}
+
+function signIn(why = "") {
+  end();
+  view("sign-in");
+  $("sign-in-why").hidden = !why;
+  $("sign-in-why").textContent = why;
+  $("token").focus();
+}
+
+function end() {
+  client?.close();
+  client = null;
+  session = null;
+  log.clear();
+  questions.clear();
+  showStatus();
+}
+
+$("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  keepToken($("token").value.trim(), $("remember").checked);
+  $("token").value = "";
+  start();
+});
+
+$("forget").addEventListener("click", () => {
+  forgetToken();
+  signIn();
+});
+
+$("accept-public").addEventListener("click", () => {
+  acceptPublic = true;
+  end();
+  start();
+});
+
+function online(ack) {
+  showList(ack.active_sessions ?? []);
+  refreshList();
+}
+
+function gaveUp(fault) {
+  if (SIGN_IN_AGAIN.has(fault.code)) {
+    forgetToken();
+    signIn(fault.message);
+  } else if (fault.context?.reason === PUBLIC_REASON) view("public");
+  else showStatus();
+}
+
+// --- the connection ---
+
+let countdown = null;
+
+function showStatus() {
+  clearTimeout(countdown);
+  const status = client?.status ?? "disconnected";
+  const [text, again] = statusText(status);
+  if ($("status-text").textContent !== text) $("status-text").textContent = text;
+  $("status").dataset.status = status;
+  $("status").title = client?.fault?.message ?? "";
+  showBanner(status, again);
+  showPending();
+  if (again) countdown = setTimeout(showStatus, 1000);
+}
+
+/** Return what the bar says, and whether it counts down. */
+function statusText(status) {
+  const wait = Math.ceil((client?.nextAttempt?.at ?? 0) - Date.now() / 1000);
+  switch (status) {
+    case "connected":
+      return ["Connected", false];
+    case "connecting":
+      return ["Connecting…", false];
+    case "reconnecting":
+      return [navigator.onLine ? "Reconnecting…" : "Offline", wait > 0];
+    case "error":
+      return [client.fault?.code === "CONN_SUPERSEDED" ? "Open elsewhere" : "No connection", false];
+    default:
+      return ["Not connected", false];
+  }
+}
+
+/** What was lost, and when it is tried again. A loss of a second is not worth a banner. */
+function showBanner(status, again) {
+  const { attempt = 0, at = 0 } = client?.nextAttempt ?? {};
+  const isLost = status === "error" || (status === "reconnecting" && (attempt > 1 || !navigator.onLine));
+  $("banner").hidden = !isLost || document.body.dataset.view === "public";
+  $("banner").classList.toggle("error", status === "error");
+  if (!isLost) return;
+  const why = navigator.onLine ? (client.fault?.message ?? "The connection was lost") : "This device is offline";
+  const wait = Math.ceil(at - Date.now() / 1000);
+  $("banner-text").textContent = again && wait > 0 ? `${why}. Next attempt in ${wait} s.` : `${why}.`;
+}
+
+$("connect-now").addEventListener("click", connectNow);
+
+function connectNow() {
+  if (client?.status === "error") client.connect();
+  else client?.wake();
+}
+
+// The client has given up, and now somebody looks at the page again.
+const lookAgain = () => {
+  if (client?.status === "error" && client.fault?.code === "CONN_RECONNECT_EXHAUSTED") client.connect();
+};
+document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && lookAgain());
+addEventListener("online", lookAgain);
+addEventListener("offline", showStatus);
+
+// --- the list of sessions ---
+
+function showSessions() {
+  leave();
+  if (location.hash) history.replaceState(null, "", location.pathname);
+  view("sessions");
+  refreshList();
+}
+
+async function refreshList() {
+  try {
+    showList(await client.sessions());
+  } catch {
+    // The list comes again with the connection.
+  }
+}
+
+function showList(found) {
+  const items = found.map(({ session_id, status = "", title = "" }) => {
+    const entry = button("", "", () => (location.hash = `session=${encodeURIComponent(session_id)}`));
+    entry.append(make("span", "name", title || session_id), make("span", "state", status));
+    if (session_id === session?.id) entry.setAttribute("aria-current", "true");
+    return make("li", "", entry);
+  });
+  $("sessions").replaceChildren(...items);
+  $("no-sessions").hidden = items.length > 0;
+}
+
+$("new-session").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const name = $("new-name").value.trim() || `session-${new Date().toISOString().slice(0, 16).replace(/[-:T]/g, "")}`;
+  $("new-name").value = "";
+  enter(name, true);
+  history.pushState(null, "", `#session=${encodeURIComponent(name)}`);
+});
+
+$("back").addEventListener("click", showSessions);
+
+// --- one session ---
+
+function leave() {
+  if (!session) return;
+  drafts.set(session.id, $("text").value);
+  session.leave();
+  session = null;
+}
+
+function enter(id, create = false, history_ = "tail") {
+  leave();
+  log.clear();
+  questions.clear();
+  isFollowing = true;
+  $("earlier").hidden = true;
+  $("working").hidden = true;
+  session = client.join(id, { create, history: history_ });
+  $("text").value = drafts.get(id) ?? "";
+  grow();
+  view("session");
+  showPending();
+  read(session);
+}
+
+/** Take the messages of a session until another one is opened. */
+async function read(joined) {
+  while (session === joined) {
+    try {
+      for await (const message of joined) {
+        if (session !== joined) return;
+        take(message);
+      }
+      return;
+    } catch (error) {
+      if (session !== joined) return;
+      if (client.status !== "error" && client.status !== "disconnected") return void notJoined(error);
+      // The client has given up. It goes on with this session if it connects again.
+      await new Promise((resolve) => client.addEventListener("status", resolve, { once: true }));
+    }
+  }
+}
+
+function notJoined(error) {
+  const { id } = session;
+  session = null;
+  showSessions();
+  $("empty").textContent = error.code === "SESS_NOT_FOUND" ? `There is no session “${id}”.` : error.message;
+  announceNow($("empty").textContent);
+}
+
+const TAKE = {
+  joined: ({ payload }) => {
+    $("earlier").hidden = payload.from_offset === 0 || log.list.childElementCount > 0;
+    $("composer").classList.toggle("closed", payload.role === "observer");
+    refreshList();
+  },
+  session_state: ({ payload }) => {
+    questions.only(payload.pending_questions, payload.pending_approvals);
+    $("working").hidden = payload.turn !== "running";
+    if (payload.turn === "idle") log.settle();
+  },
+  session_event: ({ payload }) => {
+    if (payload.event === "turn_started") $("working").hidden = false;
+    if (payload.event === "turn_ended") $("working").hidden = true;
+    if (payload.event === "turn_ended" && payload.outcome === "failed") log.note("The turn failed.", "note problem");
+    if (payload.event === "turn_ended") log.settle();
+  },
+  gap: () => {
+    log.settle();
+    log.note("Some messages are too old to be shown here.");
+    session.reload();
+  },
+  snapshot: ({ payload }) => questions.only(payload.state?.pending_questions, payload.state?.pending_approvals),
+  error: ({ payload }) => log.note(payload.message, "note problem"),
+};
+
+function take(message) {
+  TAKE[message.type]?.(message);
+  questions.take(message);
+  if (message.type === "user_message" && message.payload.message_id) forgetPending(message.payload.message_id);
+  const isShown = log.show(message);
+  if (isFollowing) toEnd();
+  else if (isShown) $("jump").hidden = false;
+}
+
+$("show-earlier").addEventListener("click", () => enter(session.id, false, "full"));
+$("stop").addEventListener("click", () => session.stop().catch((error) => log.note(error.message, "note problem")));
+
+// --- following the end ---
+
+function toEnd() {
+  main.scrollTop = main.scrollHeight;
+  $("jump").hidden = true;
+}
+
+main.addEventListener("scroll", () => {
+  isFollowing = main.scrollHeight - main.scrollTop - main.clientHeight < NEAR;
+  if (isFollowing) $("jump").hidden = true;
+}, { passive: true });
+
+$("jump").addEventListener("click", () => {
+  isFollowing = true;
+  toEnd();
+});
+
+// The keyboard of a phone, or a question, makes the list shorter.
+new ResizeObserver(() => isFollowing && toEnd()).observe(main);
+
+// --- sending ---
+
+const text = $("text");
+
+function grow() {
+  text.style.height = "auto";
+  text.style.height = `${Math.min(text.scrollHeight + 2, innerHeight * 0.4)}px`;
+}
+
+text.addEventListener("input", grow);
+text.addEventListener("keydown", (event) => {
+  // On a phone Enter begins a new line, and the button sends.
+  const sends = event.key === "Enter" && !event.shiftKey && !event.isComposing && matchMedia("(pointer: fine)").matches;
+  if (!sends) return;
+  event.preventDefault();
+  $("composer").requestSubmit();
+});
+
+$("composer").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const content = text.value.trim();
+  if (!content || !session) return;
+  text.value = "";
+  grow();
+  isFollowing = true;
+  send(content);
+  text.focus();
+});
+
+async function send(content) {
+  const to = session;
+  let id = null;
+  try {
+    await to.send(content, { expires: MESSAGE_EXPIRES_S, onQueued: (queued) => (id = queued) });
+  } catch (error) {
+    if (error.code === "SYS_CANCELLED") return;
+    // One that is still in the outbox is sent when the connection is back.
+    if (!client?.pending.some((each) => each.id === id)) failed.set(id ?? content, { session_id: to.id, content, why: error.message });
+  }
+  showPending();
+}
+
+function forgetPending(id) {
+  document.querySelector(`#pending [data-id="${CSS.escape(id)}"]`)?.remove();
+}
+
+/** Show what is not stored yet: what waits, and what was rejected. */
+function showPending() {
+  if (!session) return;
+  const waiting = (client?.pending ?? []).filter((each) => each.session_id === session.id && each.type === "session_message");
+  const state = client?.status === "connected" ? "Sending…" : "Waits for the connection";
+  const items = waiting.map(({ id, payload }) => bubble(id, payload.content, state, button("Discard", "plain", () => client.discard(id))));
+  for (const [id, { session_id, content, why }] of failed) {
+    if (session_id !== session.id) continue;
+    const drop = () => failed.delete(id) && showPending();
+    const again = button("Try again", "plain", () => drop() && send(content));
+    const item = bubble(id, content, `Not sent: ${why}`, again, button("Discard", "plain", drop));
+    item.classList.add("lost");
+    items.push(item);
+  }
+  $("pending").replaceChildren(...items);
+  if (items.length && isFollowing) toEnd();
+}
+
+function bubble(id, content, state, ...actions) {
+  const item = make("li", "message user", make("div", "bubble", content), make("div", "sending", state, ...actions));
+  item.dataset.id = id;
+  return item;
+}
+
+start();

@@ -1,0 +1,169 @@
+// The questions that wait for a person, as cards above the message field.
+//
+// Invariant: a card stays until the server says that its question is closed, so two people never see different things. A password
+// is kept nowhere: not in the outbox of this browser, not in a field that the browser remembers.
+
+import { button, code, make, readable } from "./log_view.js";
+
+/** An answer that could not be sent in this time is not applied later, when nobody expects it. */
+const ANSWER_EXPIRES_S = 120;
+
+export class QuestionView {
+  constructor(place, { session, announce }) {
+    this.place = place;
+    this.session = session;
+    this.announce = announce;
+    this.cards = new Map();
+  }
+
+  clear() {
+    this.cards.clear();
+    this.place.replaceChildren();
+  }
+
+  /** Show or close a question. Return whether the message is about one. */
+  take({ type, payload }) {
+    switch (type) {
+      case "question":
+        this.show(`q:${payload.question_id}`, payload);
+        return true;
+      case "approval_required":
+        this.show(`t:${payload.tool_call_id}`, payload);
+        return true;
+      case "question_closed":
+        this.close(`q:${payload.question_id}`);
+        return true;
+      case "approval_resolved":
+        this.close(`t:${payload.tool_call_id}`);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  /** After joining, the server says which questions are open. Others are closed. */
+  only(questions = [], approvals = []) {
+    const open = new Map([
+      ...questions.map((each) => [`q:${each.question_id}`, each]),
+      ...approvals.map((each) => [`t:${each.tool_call_id}`, each]),
+    ]);
+    for (const key of [...this.cards.keys()]) if (!open.has(key)) this.close(key);
+    for (const [key, question] of open) this.show(key, question);
+  }
+
+  show(key, question) {
+    if (this.cards.has(key)) return;
+    const card = make("section", `question ${question.risk_level ?? ""}`);
+    const title = make("h2", "", titleOf(question));
+    const until = expiry(question.expires_at);
+    if (until) title.append(make("span", "until", until));
+    title.id = `question-${this.cards.size}-${Date.now()}`;
+    card.setAttribute("role", "group");
+    card.setAttribute("aria-labelledby", title.id);
+    const prompt = question.prompt || question.description || "";
+    card.append(title);
+    if (prompt) card.append(make("p", "prompt", prompt));
+    if (question.tool && Object.keys(question.params ?? {}).length) card.append(code(readable(question.params)));
+    card.append(this.#controls(question, card));
+    this.cards.set(key, card);
+    this.place.append(card);
+    this.announce(`${titleOf(question)}: ${prompt}`);
+  }
+
+  close(key) {
+    this.cards.get(key)?.remove();
+    this.cards.delete(key);
+  }
+
+  #controls(question, card) {
+    const answer = (value, options) => this.#answer(card, () => this.session().answer(question.question_id, value, options));
+    const buttons = (...made) => make("div", "buttons", ...made);
+    if (question.tool_call_id) {
+      const decide = (isApproved) => this.#answer(card, () => this.session().approve(question.tool_call_id, isApproved, { expires: ANSWER_EXPIRES_S }));
+      return buttons(button("Approve", "primary", () => decide(true)), button("Reject", "danger", () => decide(false)));
+    }
+    const expires = ANSWER_EXPIRES_S;
+    switch (question.kind) {
+      case "Approve":
+        return buttons(
+          button("Approve", "primary", () => answer(true, { expires })),
+          button("Reject", "danger", () => answer(false, { outcome: "rejected", expires })),
+        );
+      case "Confirm":
+        return buttons(button("Yes", "primary", () => answer(true, { expires })), button("No", "", () => answer(false, { expires })));
+      case "Select":
+        return buttons(...(question.choices ?? []).map((choice) => button(choice, "", () => answer(choice, { expires }))));
+      case "Auth.DeviceCode":
+        return make("div", "", ...deviceCode(question), buttons(button("I have entered the code", "primary", () => answer(true, { expires }))));
+      default:
+        return this.#field(question, (value, isSecret) => answer(value, { expires, isSecret }));
+    }
+  }
+
+  #field(question, answer) {
+    const isSecret = question.kind === "Auth.Password";
+    const input = make("input");
+    input.type = isSecret ? "password" : "text";
+    input.autocomplete = isSecret ? "one-time-code" : "off";
+    input.required = true;
+    input.setAttribute("aria-label", question.prompt || "Answer");
+    const submit = make("button", "primary", "Answer");
+    const form = make("form", "", make("div", "row", input, submit));
+    if (isSecret) form.append(make("p", "quiet", "It goes to the process that asks, and is stored nowhere."));
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      answer(input.value, isSecret);
+      if (isSecret) input.value = "";
+    });
+    return form;
+  }
+
+  async #answer(card, send) {
+    const controls = [...card.querySelectorAll("button, input")];
+    card.querySelector(".problem")?.remove();
+    for (const each of controls) each.disabled = true;
+    card.setAttribute("aria-busy", "true");
+    try {
+      await send();
+    } catch (error) {
+      // Somebody else may have been first; then the card is closed by the server's message.
+      const problem = make("p", "problem", error.message);
+      problem.setAttribute("role", "alert");
+      card.append(problem);
+      for (const each of controls) each.disabled = false;
+    } finally {
+      card.removeAttribute("aria-busy");
+    }
+  }
+}
+
+function titleOf({ tool, kind, risk_level }) {
+  if (tool) return risk_level && risk_level !== "medium" ? `Approve ${tool}? · ${risk_level} risk` : `Approve ${tool}?`;
+  return { "Approve": "Approval", "Confirm": "Please confirm", "Select": "Please choose", "Auth.DeviceCode": "Sign in", "Auth.Password": "Password" }[kind] ?? "Question";
+}
+
+function expiry(stamp) {
+  const at = stamp ? new Date(stamp) : null;
+  if (at === null || Number.isNaN(at.getTime())) return "";
+  return `until ${at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}`;
+}
+
+function deviceCode({ url, user_code }) {
+  const made = [];
+  let address = null;
+  try {
+    address = new URL(url);
+  } catch {
+    // It is shown as text.
+  }
+  // A link of another kind, such as javascript:, is never made.
+  if (address && ["https:", "http:"].includes(address.protocol)) {
+    const link = make("a", "", address.href);
+    link.href = address.href;
+    link.target = "_blank";
+    link.rel = "noopener noreferrer";
+    made.push(make("p", "prompt", "Open ", link, " and enter:"));
+  } else if (url) made.push(make("p", "prompt", url));
+  if (user_code) made.push(make("p", "prompt", make("span", "code", user_code)));
+  return made;
+}

@@ -1,0 +1,275 @@
+"""The page of the bridge in a real browser: it loses nothing, shows two people the same, and makes no markup of what an agent writes.
+
+`HOLDFAST_SCREENSHOTS=folder` keeps pictures of it at 1280 and 360 pixels, light and dark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pytest
+from bridge_kit import serving
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from holdfast.bridge.server import Bridge
+from holdfast.sessions import Session
+
+T = TypeVar("T")
+LIMIT_MS = 8000
+PICTURES = os.environ.get("HOLDFAST_SCREENSHOTS")
+expect.set_options(timeout=LIMIT_MS)
+
+
+class Served:
+    """A bridge in a thread of its own, because playwright's plain interface needs this one."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.bridge: Bridge
+        self._ready, self._stop = threading.Event(), asyncio.Event()
+        self._thread = threading.Thread(target=lambda: self.loop.run_until_complete(self._serve()))
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    async def _serve(self) -> None:
+        async with serving() as self.bridge:
+            self._ready.set()
+            await self._stop.wait()
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        self.loop.close()
+
+    def do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return asyncio.run_coroutine_threadsafe(work(), self.loop).result(10)
+
+    def session(self, name: str) -> str:
+        """Make a session; return its address on the page."""
+
+        async def make() -> None:
+            await self.bridge.hub.create(name)
+
+        self.do(make)
+        return f"{self.bridge.url}/#token=token&session={name}"
+
+    def publish(self, session: str, *messages: tuple[str, dict[str, Any]]) -> None:
+        async def publish() -> None:
+            await (await self.bridge.hub.live(session)).publish(*messages)
+
+        self.do(publish)
+
+    def stored(self, session: str) -> list[str]:
+        """Return the messages of users in the log."""
+
+        async def read() -> list[str]:
+            live = await self.bridge.hub.live(session)
+            await live.catch_up()
+            held, _ = live.held_since(None)
+            return [found for each in held for found in re.findall(rb'"user_message".*?"content":"(.*?)"', each.frame)]
+
+        return [text.decode() for text in self.do(read)]
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    made = Served()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip(
+            "Chromium is missing: the tests of the bridge's page are SKIPPED (Debian: apt-get install chromium)"
+        )
+    with sync_playwright() as playwright:
+        # A container has no user namespaces for the sandbox, and only our own page is opened.
+        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    made = browser.new_context(viewport={"width": 1280, "height": 800})
+    made.set_default_timeout(LIMIT_MS)
+    yield made
+    made.close()
+
+
+def opened(context: BrowserContext, address: str) -> Page:
+    """Open the page, and fail on any error in it."""
+    page = context.new_page()
+    page.on("pageerror", lambda error: pytest.fail(f"an error on the page: {error}"))
+    page.goto(address)
+    expect(page.locator("#status-text")).to_have_text("Connected")
+    return page
+
+
+def chunk(text: str, stream: str = "a") -> tuple[str, dict[str, Any]]:
+    return "stream_chunk", {"stream_id": stream, "text": text}
+
+
+def say(page: Page, text: str) -> None:
+    page.fill("#text", text)
+    page.click("#send")
+
+
+def test_offline_and_back_without_a_loss(served: Served, context: BrowserContext) -> None:
+    """What happens while the device is offline arrives once; what is written meanwhile is stored once."""
+    page = opened(context, served.session("offline"))
+    say(page, "before")
+    expect(page.locator("#log .user")).to_have_text(["You: before"])
+    served.publish("offline", ("stream_start", {"stream_id": "a"}), chunk("one "))
+    # A message that is still on its way would be a sign of life.
+    expect(page.locator("#log .agent .text")).to_have_text("one")
+    context.set_offline(True)
+    say(page, "while offline")
+    expect(page.locator("#status-text")).to_have_text("Offline")
+    expect(page.locator("#pending .user")).to_contain_text(["while offline"])
+    served.publish("offline", *[chunk(f"{number} ") for number in range(50)], ("stream_end", {"stream_id": "a"}))
+    context.set_offline(False)
+    expect(page.locator("#pending .user")).to_have_count(0)
+    expect(page.locator("#log .user")).to_have_text(["You: before", "You: while offline"])
+    expect(page.locator("#log .agent .text")).to_have_text("one " + " ".join(map(str, range(50))))
+    assert served.stored("offline") == ["before", "while offline"]
+
+
+def test_a_reload_in_the_middle_of_a_stream_shows_all_of_it(served: Served, context: BrowserContext) -> None:
+    page = opened(context, served.session("reload"))
+    served.publish("reload", ("stream_start", {"stream_id": "a"}), chunk("Hello, "))
+    expect(page.locator("#log .agent .text")).to_have_text("Hello,")
+    page.reload()
+    served.publish("reload", chunk("world"), ("stream_end", {"stream_id": "a"}))
+    expect(page.locator("#log .agent .text")).to_have_text("Hello, world")
+    assert "token" not in page.url
+
+
+def test_an_approval_answered_in_one_tab_is_closed_in_the_other(served: Served, context: BrowserContext) -> None:
+    address = served.session("approval")
+    tabs = [opened(context, address), opened(context, address)]
+
+    async def ask() -> bool:
+        async with Session.open("approval", store=served.bridge.hub.store) as session:
+            return await session.approve("Deploy to production?", expires=60)
+
+    asked = asyncio.run_coroutine_threadsafe(ask(), served.loop)
+    for tab in tabs:
+        expect(tab.locator(".question .prompt")).to_have_text("Deploy to production?")
+    tabs[0].get_by_role("button", name="Approve").click()
+    for tab in tabs:
+        expect(tab.locator(".question")).to_have_count(0)
+        expect(tab.locator("#log .note")).to_have_text("Answered by Ada: Deploy to production?")
+    assert asked.result(10) is True
+
+
+def test_what_an_agent_writes_is_text_and_never_markup(served: Served, context: BrowserContext) -> None:
+    page = opened(context, served.session("markup"))
+    evil = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
+    served.publish(
+        "markup",
+        ("stream_start", {"stream_id": "a"}),
+        chunk(f"{evil}\n```html\n{evil}\n```\n**{evil}** `{evil}`\n"),
+        ("stream_end", {"stream_id": "a"}),
+        ("tool_call", {"tool_call_id": "t", "tool": evil, "params": {"x": evil}}),
+        ("tool_result", {"tool_call_id": "t", "tool": evil, "success": True, "content": evil}),
+        ("recovery", {"event": {}, "line": evil, "run": "r", "can": []}),
+        ("question", {"question_id": "q", "kind": "Select", "prompt": evil, "choices": [evil]}),
+        ("question", {"question_id": "d", "kind": "Auth.DeviceCode", "prompt": evil, "url": "javascript:document.title=3", "user_code": evil}),
+        ("notification", {"notification_id": "n", "notification_type": "x", "title": evil, "body": evil}),
+    )  # fmt: skip
+    expect(page.locator("#log .note")).to_have_text(f"{evil}: {evil}")
+    assert page.locator("#log img, #log script, .questions img, .questions script, .questions a").count() == 0
+    assert page.locator("#log pre code").first.text_content() == evil + "\n"
+    assert page.title() == "markup · Holdfast"
+
+
+def test_a_wrong_token_is_told_and_asked_for_again(served: Served, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{served.bridge.url}/#token=wrong")
+    expect(page.locator("#sign-in-why")).to_be_visible()
+    assert "wrong" not in page.url
+    page.fill("#token", "token")
+    page.get_by_role("button", name="Connect", exact=True).click()
+    expect(page.locator("#status-text")).to_have_text("Connected")
+
+
+def test_a_message_of_a_tab_that_was_closed_is_sent_by_the_next_one(served: Served, context: BrowserContext) -> None:
+    address = served.session("closed-tab")
+    first = opened(context, address)
+    context.set_offline(True)
+    say(first, "typed and closed")
+    expect(first.locator("#pending .user")).to_have_count(1)
+    first.close()
+    context.set_offline(False)
+    second = opened(context, address)
+    expect(second.locator("#log .user")).to_have_text(["You: typed and closed"])
+    assert served.stored("closed-tab") == ["typed and closed"]
+
+
+def test_a_password_is_answered_and_kept_nowhere_in_the_browser(served: Served, context: BrowserContext) -> None:
+    page = opened(context, served.session("password"))
+    served.publish(
+        "password", ("question", {"question_id": "p", "kind": "Auth.Password", "prompt": "Password of deploy"})
+    )
+    context.set_offline(True)
+    page.locator(".question input").fill("hunter2-canary")
+    page.locator(".question button").click()
+    kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
+    assert "canary" not in kept
+    assert page.locator(".question input").input_value() == ""
+    context.set_offline(False)
+
+
+def test_recovery_lines_replace_each_other_and_offer_what_can_be_done(served: Served, context: BrowserContext) -> None:
+    page = opened(context, served.session("recovery"))
+    can = ["retry_now", "fall_back", "cancel"]
+    served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying… (1/3)", "run": "r", "can": can}))
+    served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying… (2/3)", "run": "r", "can": can}))
+    expect(page.locator(".recovery .line")).to_have_text(["Retrying… (2/3)"])
+    assert page.locator(".recovery button").all_text_contents() == ["Retry now", "Use the fallback", "Cancel"]
+    served.publish("recovery", ("recovery", {"event": {}, "line": "Recovered after 2 retries", "run": "r", "can": []}))
+    expect(page.locator(".recovery button")).to_have_count(0)
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_the_screen_and_everything_has_a_name(
+    served: Served, browser: Browser, width: int, scheme: Any
+) -> None:
+    is_phone = width < 500
+    name = f"screen-{width}-{scheme}"
+    context = browser.new_context(
+        viewport={"width": width, "height": 740}, color_scheme=scheme, is_mobile=is_phone, has_touch=is_phone, device_scale_factor=2
+    )  # fmt: skip
+    page = opened(context, served.session(name))
+    served.publish(
+        name,
+        ("stream_start", {"stream_id": "a"}),
+        chunk("The parser drops empty fields. The fix is one word:\n\n```python\nreturn line.split(',')\n```\n" + "x" * 300),
+        ("stream_end", {"stream_id": "a"}),
+        ("tool_call", {"tool_call_id": "t", "tool": "bash", "params": {"command": "pytest " + "tests/very_long_name " * 20}}),
+        ("tool_result", {"tool_call_id": "t", "tool": "bash", "success": False, "content": "1 failed", "duration_ms": 1800}),
+        ("recovery", {"event": {}, "line": "Retrying… (2/3)", "run": "r", "can": ["retry_now", "fall_back", "cancel"]}),
+        ("approval_required", {"tool_call_id": str(uuid4()), "tool": "bash", "params": {"command": "git push --force"}, "risk_level": "high"}),
+    )  # fmt: skip
+    expect(page.get_by_role("button", name="Approve")).to_be_visible()
+    if PICTURES:
+        page.screenshot(path=Path(PICTURES) / f"{name}.png")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    unnamed = "[...document.querySelectorAll('button,input,textarea')].filter(e => e.offsetParent && !(e.innerText?.trim() || e.ariaLabel || e.labels?.length))"
+    assert page.evaluate(f"{unnamed}.map(e => e.outerHTML)") == []
+    small = "[...document.querySelectorAll('.tray button, .tray textarea, .bar button')].filter(e => e.offsetParent && e.offsetHeight < 44)"
+    assert page.evaluate(f"{small}.map(e => e.outerHTML)") == []
+    context.close()
