@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from typing import Any
 
 import anthropic
 import pytest
@@ -15,11 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Budget, Err, Fault, InvalidError, fault_of, tool
-from holdfast.agents import Done, FellBack, Parked, ParkedError
+from holdfast.agents import Done, FellBack, FunctionAgent, Parked, ParkedError, Role
 from holdfast.agents.usage_limit import limit_end, waits
 from holdfast.cli.sessions import sessions_ls
-from holdfast.events import Retry
+from holdfast.events import AgentFallback, Retry
 from holdfast.faults import NextActor
+from holdfast.manager import ResilienceManager
+from holdfast.policies.backoff import Tries
 from holdfast.providers import ModelChain
 from holdfast.sessions.admin import overview
 from holdfast.sessions.log import RunParked
@@ -406,3 +409,77 @@ def test_G7_of_several_processes_after_the_reset_exactly_one_goes_on(tmp_path):
     assert (counted("requests"), counted("booked")) == (3, 1)
     assert "Booked." in outputs
     assert {one for one in outputs if one != "Booked."} <= {"SESS_LEASE_LOST"}
+
+
+# --- roles ---
+
+
+def circuit_of(world: World, name: str) -> Any:
+    return ResilienceManager(runtime=world.runtime).get_circuit(name)
+
+
+def test_G7_a_role_around_a_parked_agent_counts_no_failure_and_sends_nothing(store):
+    limited, desk = world(), Desk()
+    told: list[Fault] = []
+
+    async def main() -> None:
+        role = Role("builder", limited.agent(desk.tool()), notify=told.append, runtime=limited.runtime)
+        # Five failures in a row would open its circuit.
+        for attempt in range(7):
+            async with limited.session(store) as session:
+                with pytest.raises((ParkedError, anthropic.APIStatusError)) as raised:
+                    await role.run("book day 3", session=session)
+                assert "parked_until" in fault_of(raised.value).context, attempt
+        assert limited.received == 2
+        state = circuit_of(limited, "agent:builder")
+        assert (state.state, state.failures) == ("closed", 0)
+        assert told == []
+        await asyncio.sleep(HOURS + 5)
+        async with limited.session(store) as session:
+            assert (await role.run("book day 3", session=session)).text == "Booked."
+
+    limited.run(main())
+    assert desk.booked == [3]
+
+
+def test_G7_the_understudies_of_a_parked_agent_work_and_its_circuit_stays_closed(store):
+    limited, desk = world(), Desk()
+
+    async def main() -> None:
+        role = Role(
+            "builder",
+            limited.agent(desk.tool()),
+            understudies=[FunctionAgent("by-hand", lambda prompt: f"by hand: {prompt}")],
+            runtime=limited.runtime,
+        )
+        for day in range(7):
+            async with limited.session(store) as session:
+                reply = await role.run(f"book day {day}", session=session)
+                assert reply.text == f"by hand: book day {day}"
+        state = circuit_of(limited, "agent:builder")
+        assert (state.state, state.failures) == ("closed", 0)
+
+    limited.run(main())
+    assert [event.to for event in limited.of(AgentFallback)] == ["by-hand"] * 7
+
+
+def test_G7_a_parked_understudy_counts_no_failure_and_the_next_one_works(store):
+    limited, desk = world(), Desk()
+
+    def broken(prompt: str) -> str:
+        raise ConnectionResetError(prompt)
+
+    async def main() -> None:
+        role = Role(
+            "builder",
+            FunctionAgent("broken", broken),
+            understudies=[limited.agent(desk.tool()), FunctionAgent("by-hand", lambda prompt: "by hand")],
+            retry=Tries(attempts=1),
+            runtime=limited.runtime,
+        )
+        async with limited.session(store) as session:
+            assert (await role.run("book day 3", session=session)).text == "by hand"
+        state = circuit_of(limited, "agent:coder")
+        assert (state.state, state.failures) == ("closed", 0)
+
+    limited.run(main())

@@ -7,7 +7,8 @@ A run is one operation of the runtime: retries around the agent itself, one outc
 understudies in order, each with a circuit of its own. If all fail, the user is notified once and the agent's own error is raised.
 
 Invariant: a name has no understudies unless somebody gave them. In a session, an understudy that has taken over stays in charge of that
-run after a restart. A failure of the session itself is nobody's failure: it is neither counted nor answered by an understudy.
+run after a restart. A failure of the session itself is nobody's failure: it is neither counted nor answered by an understudy. An agent
+that is parked at a usage limit has not failed either: it is neither counted nor retried, and an understudy may take over.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import msgspec
 from holdfast import options
 from holdfast.agents.feed import parts_of
 from holdfast.agents.parts import AgentPart, Done
+from holdfast.agents.usage_limit import is_parked
 from holdfast.events import AgentFallback, UserNotified
 from holdfast.faults import CATALOG, AbortedError, Err, Fault, HoldfastError, InvalidError, Ok
 from holdfast.manager.circuit import policy_for
@@ -215,9 +217,9 @@ def check_agent(path: str, agent: Any) -> None:
 
 
 class _PassingError(Exception):
-    """Carries a failure of the session through an operation, which must neither count it nor answer it."""
+    """Carries an error that is nobody's failure through an operation, which must neither count nor retry it."""
 
-    def __init__(self, error: HoldfastError) -> None:
+    def __init__(self, error: Exception) -> None:
         super().__init__(error)
         self.error = error
 
@@ -235,11 +237,13 @@ _PASSES = _Passes()
 
 
 @contextmanager
-def _passing() -> Iterator[None]:
+def _passing(runtime: Runtime | None = None) -> Iterator[None]:
+    """Let failures of the session pass; with a `runtime`, which knows their faults, runs that are parked too."""
     try:
         yield
-    except HoldfastError as error:
-        if error.fault.code.startswith("SESS_"):
+    except Exception as error:
+        is_ours = isinstance(error, HoldfastError) and error.fault.code.startswith("SESS_")
+        if is_ours or (runtime is not None and is_parked(runtime.fault_of(error))):
             raise _PassingError(error) from error
         raise
 
@@ -331,13 +335,21 @@ class _Run:
         return take_over
 
     async def _itself(self, op: Operation) -> AgentReply:
+        fault_of = op.plan.runtime.fault_of
         try:
             reply: AgentReply = await drive_async(op, self._ask, (self._role.agent,), {})
+        except _PassingError as passing:
+            if not is_parked(fault_of(passing.error)) or not self._role.understudies:
+                raise
+            parked = passing.error
         except Exception as error:
-            if not op.passes(error):
-                self._primary = op.plan.runtime.fault_of(error)
+            self._primary = fault_of(error)
             raise
-        return reply
+        else:
+            return reply
+        # The agent waits for the end of a limit. Outside of the operation, so that its circuit does not count it.
+        self._primary = fault_of(parked)
+        raise parked
 
     async def _take_over(self, understudy: Role) -> AgentReply:
         with _passing():
@@ -347,7 +359,7 @@ class _Run:
             return (await run.answer())[0]
 
     async def _ask(self, agent: AnyAgent) -> AgentReply:
-        with _passing():
+        with _passing(self._role.plan().runtime):
             if self._anew and (outcome_anew := getattr(agent, "outcome_anew", None)) is not None:
                 reply = _unwrapped(await outcome_anew(self._prompt, session=self._session))
             elif self._feed is None:

@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.agents.approval import Approval, denied, propose
+from holdfast.agents.usage_limit import is_parked
 from holdfast.faults import AbortedError, Fault, HoldfastError
 from holdfast.policies.models.usage import Usage
 from holdfast.providers.messages import ToolCall
@@ -352,7 +353,7 @@ class _Running:
 
 def ends_run(fault: Fault) -> bool:
     """Whether a failure is not the result of one call: the session failed or waits for a person, or a run is parked."""
-    return fault.code.startswith("SESS_") or "parked_until" in fault.context
+    return fault.code.startswith("SESS_") or is_parked(fault)
 
 
 def _failed(fault: Fault) -> CallResult:

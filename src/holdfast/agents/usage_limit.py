@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.log import RunParked
     from holdfast.sessions.session import Session
 
-__all__ = ["OnLimit", "ParkedError", "Parking", "limit_end", "waits"]
+__all__ = ["OnLimit", "ParkedError", "Parking", "is_parked", "limit_end", "waits"]
 
 OnLimit: TypeAlias = Literal["auto", "wait", "raise"]
 """What an agent does at a usage limit that says when it ends: wait for it, or raise. `auto` waits if the limit ends before the
@@ -78,6 +78,11 @@ def limit_end(fault: Fault, now: float) -> float | None:
 def _is_other(step: Any) -> bool:
     code = step.get("code") if isinstance(step, dict) else None
     return code is not None and code not in _LIMITS and code not in ("PROVIDER_RATE_LIMITED", "CIRCUIT_OPEN")
+
+
+def is_parked(fault: Fault) -> bool:
+    """Whether a failure means that a run waits in its session for the end of a usage limit."""
+    return "parked_until" in fault.context
 
 
 def waits(on_limit: OnLimit, wait: float, left: float | None) -> bool:
