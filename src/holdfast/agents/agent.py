@@ -15,6 +15,7 @@ from holdfast.agents.hooks import hooks_of
 from holdfast.agents.loop import Loop, Setup
 from holdfast.agents.memory import messages_of, remember, runs_before, start
 from holdfast.agents.models import model_of, opened
+from holdfast.agents.names import take_names
 from holdfast.agents.once import InMemory, InSession
 from holdfast.agents.output import Output
 from holdfast.agents.parts import Done
@@ -25,7 +26,7 @@ from holdfast.runtime.runtime import default_runtime
 from holdfast.tools.toolbox import Toolbox, shown_result
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 
     from holdfast.agents.compaction import Compact
     from holdfast.agents.feed import Feed
@@ -59,7 +60,8 @@ class Agent:
         async with Session.open("release-42") as session:        # survives a crash of the process
             reply = await agent.run("release 4.2", session=session)
 
-    name: its name in messages and events, and as a tool of another agent: 1 to 64 of A-Z, a-z, 0-9, `_` and `-`.
+    name: its name in messages and events, as a tool of another agent, and in a session, which finds its conversation by it: 1 to 64 of A-Z,
+        a-z, 0-9, `_` and `-`. Two agents with one name and other instructions or tools in one session raise `InvalidError`.
     model: a name, a `Model`, or a list of them; if one fails, the next one answers.
     tools: functions with `@tool(effect=…)`, other tools, and agents. An agent among them works on what the model writes to it. A `Toolbox`
         is used as it is, with its own policy and its own place for large results.
@@ -212,10 +214,20 @@ class Agent:
         return reply
 
     @property
+    def agents(self) -> tuple[AnyAgent, ...]:
+        """The agents among its tools."""
+        return tuple(self._setup.agents.values())
+
+    @property
+    def made_of(self) -> Hashable:
+        """What tells it from another agent of the same name in a session. Its model may change."""
+        return "agent", self._setup.system, tuple(tool.name for tool in self._setup.toolbox)
+
+    @property
     def tool_names(self) -> frozenset[str]:
         """The names of its tools, and of those of the agents among them."""
         names = {tool.name for tool in self._setup.toolbox}
-        for agent in self._setup.agents.values():
+        for agent in self.agents:
             names |= getattr(agent, "tool_names", frozenset())
         return frozenset(names)
 
@@ -232,6 +244,7 @@ class Agent:
     async def _in_session(
         self, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
     ) -> tuple[Loop, AgentReply]:
+        take_names(session, self)
         if remembers:
             self._report_unknown_tools(session)
 

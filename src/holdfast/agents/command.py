@@ -32,7 +32,7 @@ from holdfast.runtime.runtime import default_runtime
 from holdfast.tools.command import Command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Hashable, Mapping, Sequence
 
     from holdfast.agents.command_lines import Form
     from holdfast.agents.feed import Feed
@@ -193,6 +193,11 @@ class CommandAgent:
             yield parts
 
     # --- for `CommandRun` ---
+
+    @property
+    def made_of(self) -> Hashable:
+        """What tells it from another agent of the same name in a session."""
+        return "command", self._argv
 
     def argv(self, prompt: str) -> tuple[str, ...]:
         """Return the command for a prompt."""

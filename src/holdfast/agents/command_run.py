@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.agents.command_faults import command_error, command_fault, is_lost, lost_conversation
 from holdfast.agents.command_lines import FORMS, Guessing
+from holdfast.agents.names import take_names
 from holdfast.agents.reply import AgentReply
 from holdfast.agents.usage_limit import Parking
 from holdfast.faults import Fault
@@ -118,6 +119,7 @@ class CommandRun:
         """Make the run, with retries. In a session a run that failed goes on when it is called again."""
         if self._session is None:
             return await self._reply("")
+        take_names(self._session, self._agent)
         return await self._session.numbered(f"agent {self._agent.name}", self._prompt, self._reply)
 
     async def _reply(self, key: str) -> AgentReply:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import options
+from holdfast.agents.names import take_names
 from holdfast.agents.parts import Done, Text
 from holdfast.agents.reply import AgentReply
 from holdfast.faults import Err, InvalidError, Ok
@@ -21,7 +22,7 @@ from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.tool import contract_of, declare
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable
 
     from holdfast.agents.parts import AgentPart
     from holdfast.faults import Outcome
@@ -59,12 +60,18 @@ class FunctionAgent:
         self._fn = fn
         self._takes_session = _takes_session(fn)
 
+    @property
+    def made_of(self) -> Hashable:
+        """What tells it from another agent of the same name in a session. A function that is defined again is the same function."""
+        return "function", getattr(self._fn, "__code__", type(self._fn))
+
     async def run(self, prompt: str, *, session: Session | None = None) -> AgentReply:
         """Call the function and return its reply: `await by_hand.run("paint the door")`."""
         if self._takes_session:
             return await self._call(prompt, session=session)
         if session is None:
             return await self._call(prompt)
+        take_names(session, self)
         return await session.step(self._step(session), prompt)
 
     async def outcome(self, prompt: str, *, session: Session | None = None) -> Outcome[AgentReply]:
