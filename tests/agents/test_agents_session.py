@@ -20,6 +20,8 @@ from holdfast import NOT_HAPPENED, Agent, Happened, HoldfastError, Session, tool
 from holdfast.agents import Asking, Done, Text, ToolReturned
 from holdfast.events import SuppressedError
 from holdfast.providers import Reply, ToolCall, User
+from holdfast.sessions.admin import overview, resolve_step
+from holdfast.sessions.questions.answers import pending as pending_of
 from holdfast.sessions.questions.question import Answer
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.provider import Turn
@@ -268,6 +270,105 @@ def test_G1_a_person_who_does_not_want_to_say_leaves_the_outcome_unknown():
     assert start(world, store, agent, interactors=[Ann()]).text == "Please check."
     assert "TOOL_OUTCOME_UNKNOWN" in results(world.sent[1])[0]["content"]
     assert machine.paid == [5]
+
+
+def pending(world: World, store: Any) -> list[str]:
+    return [question.prompt for question in world.run(pending_of(store, "s"))]
+
+
+class Silent:
+    """Never answers; the process ends while it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def ask(self, question: Any) -> Answer:
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def cut_at_the_question(world: World, store: Any, agent: Any) -> None:
+    """Run the program until a person is asked whether the call happened, and end it there."""
+
+    async def main() -> None:
+        silent = Silent()
+        async with world.session(store, interactors=[silent]) as session:
+            running = asyncio.ensure_future(agent.run("pay 5", session=session))
+            await silent.asked.wait()
+            running.cancel()
+            await asyncio.wait([running])
+
+    world.run(main())
+
+
+@pytest.mark.parametrize(("happened", "paid"), [(True, [5]), (False, [5, 5])])
+def test_a_question_whether_a_call_happened_is_closed_when_somebody_resolves_it_elsewhere(
+    happened: bool, paid: list[int]
+):
+    world, machine, store, agent = cut_call()
+    cut_at_the_question(world, store, agent)
+    assert len(pending(world, store)) == 1
+    (key,) = world.run(overview(store, "s")).unknown
+    world.run(resolve_step(store, "s", key, happened=happened, result="receipt 9" if happened else None, by="ann"))
+    assert pending(world, store) == []
+    start(world, store, agent)
+    assert pending(world, store) == []
+    assert machine.paid == paid
+    assert results(world.sent[1])[0]["content"] == ("receipt 9" if happened else "paid 5")
+
+
+def test_a_question_whether_a_call_happened_is_closed_when_verify_knows():
+    world, machine, store, agent = cut_call()
+    cut_at_the_question(world, store, agent)
+
+    async def verify(key: str, amount: int) -> Any:
+        return Happened("receipt 9")
+
+    start(world, store, world.agent(machine.tool(verify=verify)))
+    assert pending(world, store) == []
+    assert machine.paid == [5]
+
+
+def test_a_question_whether_a_call_happened_is_closed_when_the_model_knows_that_nobody_does():
+    world, machine, store, agent = cut_call()
+    cut_at_the_question(world, store, agent)
+    assert start(world, store, agent).text == "Please check."
+    assert pending(world, store) == []
+    # The doubt itself stays until somebody resolves it.
+    assert len(world.run(overview(store, "s")).unknown) == 1
+    assert machine.paid == [5]
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_somebody_who_is_asked_whether_a_call_happened_is_not_kept_after_it_was_resolved_elsewhere(happened: bool):
+    world, _, store, agent = cut_call()
+    silent = Silent()
+
+    async def main() -> str:
+        async with world.session(store, interactors=[silent]) as session:
+            running = asyncio.ensure_future(agent.run("pay 5", session=session))
+            await silent.asked.wait()
+            (key,) = (await overview(store, "s")).unknown
+            await resolve_step(store, "s", key, happened=happened, result=9 if happened else None, by="ann")
+            return (await running).text
+
+    assert world.run(main()) == "Please check."
+    assert results(world.sent[1])[0]["content"] == ("9" if happened else "paid 5")
+    assert pending(world, store) == []
+
+
+def test_the_fault_of_a_cut_call_does_not_promise_that_it_runs_again():
+    world, _, store, agent = cut_call()
+
+    async def main() -> list[Any]:
+        async with world.session(store) as session, agent.stream("pay 5", session=session) as parts:
+            return [part async for part in parts if isinstance(part, ToolReturned)]
+
+    (returned,) = world.run(main())
+    assert "runs it again" not in returned.fault.message
+    assert "holdfast sessions resolve s " in returned.fault.message
+    assert "say so in a new prompt" in returned.fault.message
 
 
 def test_an_interactor_that_fails_at_an_approval_ends_the_run_with_its_own_error():

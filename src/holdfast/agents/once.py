@@ -20,7 +20,7 @@ from holdfast.providers.messages import Reply
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.tool import ToolContract, declare
-from holdfast.sessions.steps import IN_DOUBT, Identity, step_name
+from holdfast.sessions.steps import IN_DOUBT, OUTCOMES, Identity, step_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -65,7 +65,6 @@ _MARK = "holdfast.call"
 _WITH_SECRET = {"answer": "an answer of the model", "result": "the result of a tool call"}
 _UNANSWERED = frozenset({"SESS_NO_INTERACTOR", "SESS_INTERACTION_MISMATCH"})
 """Codes of a session that mean that a question has no answer."""
-_HAPPENED, _NOT_HAPPENED, _UNKNOWN = "It happened", "It did not happen", "I do not know"
 
 
 class Once(Protocol):
@@ -167,7 +166,7 @@ class InSession:
         # Once the model knows that the outcome is unknown, it acts on that. What is found out later must not change the past.
         if effect == "unsafe" and await in_doubt.is_stored():
             return _restored(await in_doubt.step(_kept, None))
-        if effect == "unsafe" and not has_begun and (doubt := self._session.doubt(call.name, call.arguments)):
+        if effect == "unsafe" and not has_begun and (doubt := self._session.doubts.about(call.name, call.arguments)):
             return _restored(await in_doubt.step(_kept, self._stored(_unknown(_same_call(call, doubt), call.name))))
 
         async def inside() -> CallResult:
@@ -185,8 +184,13 @@ class InSession:
                 # The error of the tool itself does not name the step. Only here, because finding it reads all steps of the turn.
                 end = f"/{step_name(Identity('', '', key), 1)}"
                 doubts = [doubt for doubt in self._session.unknown if doubt == error.key or doubt.endswith(end)]
-                if not await self._is_settled(doubts[0] if doubts else "", call):
-                    return _restored(await in_doubt.step(_kept, self._stored(_unknown(error, call.name))))
+                doubt = doubts[0] if doubts else ""
+                if not await self._is_settled(doubt, call):
+                    result = _unknown(error, call.name, self._session.doubts.command(error.key))
+                    known = await in_doubt.step(_kept, self._stored(result))
+                    # The answer to a question that was put in an earlier run of the program would change nothing any more.
+                    await self._session.doubts.withdraw_questions(doubt, "the model knows that the outcome is unknown")
+                    return _restored(known)
         return _restored(stored, str if tool is None else partial(self._show, tool))
 
     def _stored(self, result: CallResult) -> dict[str, Any]:
@@ -205,20 +209,20 @@ class InSession:
         shown = proposal.details["arguments"]
         prompt = f"{call.name}({shown[:300]}) was started and its end is not known. Did it happen?"
         try:
-            choice = await session.select(prompt, (_HAPPENED, _NOT_HAPPENED, _UNKNOWN), details=proposal.details)
+            happened = OUTCOMES[await session.select(prompt, tuple(OUTCOMES), details=proposal.details)]
             result = None
-            if choice == _HAPPENED:
+            if happened and key in session.unknown:
                 prompt = f"What was the result of {call.name}? Leave it empty if it has none"
                 result = await session.ask(prompt, details=proposal.details) or None
         except Exception as error:
             if not _is_unanswered(error):
                 raise
             self._report(error, call)
-            return False
-        if choice == _UNKNOWN:
-            return False
-        await session.resolve(key, happened=choice == _HAPPENED, result=result)
-        return True
+            return key not in session.unknown
+        # Somebody else may have resolved it meanwhile. That has answered the question too.
+        if happened is not None and key in session.unknown:
+            await session.resolve(key, happened=happened, result=result)
+        return key not in session.unknown
 
     def _report(self, error: Exception, call: ToolCall) -> None:
         """Report why nobody has answered what became of a call. A no is an answer, and needs no report."""
@@ -297,8 +301,16 @@ def _restored(stored: Any, show: Callable[[Any], str] = str) -> CallResult:
     return CallResult(content=show(stored))
 
 
-def _unknown(error: OutcomeUnknownError, tool: str) -> CallResult:
+def _unknown(error: OutcomeUnknownError, tool: str, resolve: str = "") -> CallResult:
     # The error of a step names the step, which the model does not know.
     fault = msgspec.structs.replace(error.fault, context={**error.fault.context, "tool": tool})
+    if "step" in error.fault.context:
+        # The error of a step says that it runs again once somebody knows that it did not happen. This call does not: the model acts on
+        # what it knows now.
+        message = (
+            f"{tool} was started and its end is not known, so it is not repeated. Find out whether it happened, and say so in a new "
+            f"prompt; for the record: `{resolve} --happened` or `--not-happened`"
+        )
+        fault = msgspec.structs.replace(fault, message=message)
     shown = fault.for_model(redactor=process_redactor())
     return CallResult(content=msgspec.json.encode(shown).decode(), is_error=True, fault=fault)

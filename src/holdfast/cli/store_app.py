@@ -235,7 +235,13 @@ def sessions_resolve(
     session: _Session,
     key: Annotated[str, typer.Argument(help="The step's key, or the beginning of it; see `show`.")],
     happened: Annotated[bool, typer.Option("--happened", help="The step has happened.")] = False,
-    not_happened: Annotated[bool, typer.Option("--not-happened", help="It has not: it runs again.")] = False,
+    not_happened: Annotated[
+        bool,
+        typer.Option(
+            "--not-happened",
+            help="It has not. The program runs it again when it calls it; an agent whose model knows that the outcome is unknown does not.",
+        ),
+    ] = False,
     result: Annotated[str | None, typer.Option(help="What the step returned, as JSON; by default, null.")] = None,
     by: Annotated[str | None, typer.Option(help="Who found it out; by default, you.")] = None,
     store: _Store = None,

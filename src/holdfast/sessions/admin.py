@@ -333,7 +333,7 @@ async def resolve_step(
     finding = Finding.of(happened=happened, result=result, by=by, at=(runtime or default_runtime()).clock.wall())
     try:
         settled = settlement(await memory_of(store, session), session, key, finding)
-        entries = (new_entry(settled.ended, fresh_id()),)
+        entries = tuple(new_entry(body, fresh_id()) for body in (settled.ended, *settled.answers))
         await store.commit(Commit(session=session, entries=entries, claim=settled.claim, audit=(settled.record,)))
     except HoldfastError as error:
         return await check_repeated(store, session, key, finding, error)

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.sessions.journal import audit
 from holdfast.stores.encryption import sealed_manifest
 from holdfast.stores.errors import wrong_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.sessions.journal import Journal
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "DriftPolicy",
     "DriftWarning",
     "Manifest",
+    "allowed_names",
     "compare",
     "decode_manifest",
     "drift",
@@ -196,3 +199,17 @@ def _tools(was: dict[str, str] | None, now: dict[str, str] | None) -> list[Drift
         return []
     changed = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
     return [Drift(field=f"tools.{name}", was=was.get(name), now=now.get(name)) for name in changed]
+
+
+def allowed_names(mode: str, given: Iterable[Any] | None) -> tuple[str, ...] | None:
+    """Return the list of allowed tools as the manifest has it. The order means nothing, so it must be no difference."""
+    if given is None:
+        return None
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if isinstance(given, str) or not all(isinstance(name, str) and name for name in names):
+        # Python would take a plain string as the list of its letters.
+        raise InvalidError.at("session.allowed_tools", "a list of names of tools", given)
+    if mode != "allowlist":
+        # Ignoring the list would let tools run that its author did not mean.
+        raise InvalidError.saying("session.allowed_tools", 'a list only with mode="allowlist"', f"mode={mode!r}")
+    return tuple(sorted(set(names)))

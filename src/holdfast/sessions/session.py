@@ -17,11 +17,20 @@ from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
 from holdfast.sessions import codec, machine
-from holdfast.sessions.admin import check_repeated, fork_session
+from holdfast.sessions.admin import fork_session
+from holdfast.sessions.doubts import Doubts
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take
 from holdfast.sessions.log import Message, StateChanged, StepAccepted
-from holdfast.sessions.manifest import DriftPolicy, Manifest, compare, decode_manifest, encode_manifest, manifest_fields
+from holdfast.sessions.manifest import (
+    DriftPolicy,
+    Manifest,
+    allowed_names,
+    compare,
+    decode_manifest,
+    encode_manifest,
+    manifest_fields,
+)
 from holdfast.sessions.parked_runs import ParkedRuns
 from holdfast.sessions.part import part
 from holdfast.sessions.questions import answers
@@ -29,7 +38,7 @@ from holdfast.sessions.questions.broker import QuestionBroker
 from holdfast.sessions.questions.question import Notice, question_of
 from holdfast.sessions.questions.remedies import Remedies
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.steps import Finding, key_of, settlement, shown, stored_step
+from holdfast.sessions.steps import stored_step
 from holdfast.sessions.turn import TurnRunner
 from holdfast.stores import Claim, NewSession, SessionState, shared
 from holdfast.stores.address import open_store
@@ -225,7 +234,7 @@ class Session:
         started_with = manifest_fields(
             project_root=project_root, mode=mode, model=model, config=config, tools=tools, agent_type=agent_type
         )
-        allowed = _allowed(mode, allowed_tools)
+        allowed = allowed_names(mode, allowed_tools)
         return cls(
             session,
             store,
@@ -302,8 +311,12 @@ class Session:
     @property
     def unknown(self) -> tuple[str, ...]:
         """The keys of steps that may have happened and are not repeated automatically. `resolve` settles them."""
-        running = self._turns.running()
-        return tuple(key_of(self.id, after) for after in self._journal.memory.unknown() if after not in running)
+        return self.doubts.keys()
+
+    @property
+    def doubts(self) -> Doubts:
+        """What is known about them, for code that calls unsafe steps for others: `session.doubts.about("deploy", {"version": "4.2"})`."""
+        return Doubts(self._journal, self._turns.running)
 
     async def __aenter__(self) -> Self:
         if self._started_with is None:
@@ -435,14 +448,6 @@ class Session:
         """
         return part(self._journal, key)
 
-    def doubt(self, fn: str, arguments: dict[str, Any]) -> str:
-        """Return the key of a step of unknown outcome that called this function with these arguments; empty if there is none."""
-        text, running = shown((), arguments), self._turns.running()
-        for after, entry in self._journal.memory.unknown().items():
-            if after not in running and entry.fn == fn and entry.shown == text:
-                return key_of(self.id, after)
-        return ""
-
     async def numbered(self, name: str, given: Any, work: Callable[[str], Awaitable[T]]) -> T:
         """Return `await work(key)`, for work that has steps of its own. The key is the same in every run of the program.
 
@@ -549,15 +554,7 @@ class Session:
         Raises SESS_ALREADY_ANSWERED if the step was resolved otherwise before, with who did it and when; and `InvalidError` for a key
         that is not in `unknown`.
         """
-        await self._journal.catch_up()
-        finding = Finding.of(happened=happened, result=result, by=by, at=self._clock.wall())
-        try:
-            settled = settlement(self._journal.memory, self.id, key, finding)
-            await self._journal.write(settled.ended, claim=settled.claim, audit=(settled.record,))
-        except HoldfastError as error:
-            await check_repeated(self._store, self.id, key, finding, error)
-        # Somebody else may have written the same.
-        await self._journal.catch_up()
+        await self.doubts.resolve(key, happened=happened, result=result, by=by, at=self._clock.wall())
 
     async def accept(self, key: str) -> None:
         """Let a stored step stand for calls of its function with other arguments, too: a way out of SESS_STEP_DRIFT.
@@ -889,20 +886,6 @@ def _check_options(mode: str, on_drift: str, on_crash: str, lease: float, *, thr
 def _details(given: dict[str, Any] | None, where: str) -> dict[str, Any]:
     """Return the part of a question's payload with its details. Without details there is none: the payload identifies the question."""
     return {} if given is None else {"details": codec.plain(given, where)}
-
-
-def _allowed(mode: str, given: Iterable[Any] | None) -> tuple[str, ...] | None:
-    """Return the list of allowed tools as the manifest has it. The order means nothing, so it must be no difference."""
-    if given is None:
-        return None
-    names = (given,) if isinstance(given, str) else tuple(given)
-    if isinstance(given, str) or not all(isinstance(name, str) and name for name in names):
-        # Python would take a plain string as the list of its letters.
-        raise InvalidError.at("session.allowed_tools", "a list of names of tools", given)
-    if mode != "allowlist":
-        # Ignoring the list would let tools run that its author did not mean.
-        raise InvalidError.saying("session.allowed_tools", 'a list only with mode="allowlist"', f"mode={mode!r}")
-    return tuple(sorted(set(names)))
 
 
 def _store_clock(runtime: Runtime | None) -> Clock | None:

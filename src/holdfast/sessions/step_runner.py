@@ -38,6 +38,7 @@ from holdfast.sessions.steps import (
     Return,
     Unknown,
     Uses,
+    answers_to,
     call_text,
     decide_step,
     drift_error,
@@ -444,8 +445,11 @@ class StepRunner:
             result=msgspec.Raw(stored),
             fn=step.call.name if step.call.identity.key else "",
         )
-        records = (self._record("ToolInvocation", step, ok=True, **facts),) if step.call.effect == "unsafe" else ()
-        await self._journal.write(ended, audit=records)
+        is_unsafe = step.call.effect == "unsafe"
+        records = (self._record("ToolInvocation", step, ok=True, **facts),) if is_unsafe else ()
+        # Somebody may have been asked what became of it, in an earlier run of the program.
+        answers = answers_to(self._memory, step.key, happened=True, result=stored) if is_unsafe and facts else ()
+        await self._journal.write(ended, *answers, audit=records)
 
     async def _verify(self, step: _Step) -> Verdict:
         """Ask the tool's `verify` about a step that may have happened, and store what it found out."""
@@ -467,7 +471,8 @@ class StepRunner:
         elif verdict == NOT_HAPPENED:
             record = self._record("ToolInvocation", step, verified=True, happened=False)
             fault = Fault.of("TOOL_EXECUTION_FAILED", "verify found that it did not happen")
-            await self._journal.write(self._end_of(step, fault, unknown=False), audit=(record,))
+            answers = answers_to(self._memory, step.key, happened=False, result=b"null")
+            await self._journal.write(self._end_of(step, fault, unknown=False), *answers, audit=(record,))
         return verdict
 
     async def _failed(self, step: _Step, error: Exception, *, happened: bool = False) -> Verdict:

@@ -21,7 +21,15 @@ from holdfast.faults import Fault, HoldfastError, InvalidError, OutcomeUnknownEr
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
 from holdfast.sessions.journal import audit
-from holdfast.sessions.log import QuestionRaised, Resolution, StepEnded, StepsForgotten, StepStarted, is_doubtful
+from holdfast.sessions.log import (
+    Answered,
+    QuestionRaised,
+    Resolution,
+    StepEnded,
+    StepsForgotten,
+    StepStarted,
+    is_doubtful,
+)
 from holdfast.stores import Claim
 
 if TYPE_CHECKING:
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IN_DOUBT",
+    "OUTCOMES",
     "Attempts",
     "Drifted",
     "Finding",
@@ -48,6 +57,7 @@ __all__ = [
     "Uses",
     "already_resolved",
     "anew",
+    "answers_to",
     "call_text",
     "decide_step",
     "drift_error",
@@ -58,6 +68,8 @@ __all__ = [
     "may_have_happened",
     "name_in",
     "needs_start",
+    "questions_about",
+    "resolve_command",
     "settlement",
     "shown",
     "step_name",
@@ -363,16 +375,21 @@ def call_text(entry: StepStarted | StepEnded) -> str:
     return f"{text} with key {identity.key!r}" if identity.key else text
 
 
+def resolve_command(session: str, after: str, store_option: str = "") -> str:
+    """Return the command that resolves a doubt, without what was found out. `after` is what follows the session in its key."""
+    return f"holdfast sessions resolve {session} {shlex.quote(after)}{store_option}"
+
+
 def unknown_error(
     session: str, after: str, entry: StepStarted | StepEnded, *, store_option: str = ""
 ) -> OutcomeUnknownError:
     """Return the error of a step that may have happened. `store_option` is what a command needs to find the store."""
     key = key_of(session, after)
-    verb = f"holdfast sessions resolve {session} {shlex.quote(after)}{store_option}"
+    verb = resolve_command(session, after, store_option)
     message = (
         f"{call_text(entry)} was started and its end is not known, so it is not repeated. Find out whether it happened. "
         f"If it did: `await session.resolve({key!r}, happened=True, result=…)`, or `{verb} --happened --result JSON`. "
-        f"If not: `happened=False`, or `{verb} --not-happened`; it runs again then"
+        f"If not: `happened=False`, or `{verb} --not-happened`; the program runs it again when it calls it"
     )
     return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context={"key": key, "step": entry.step}))
 
@@ -435,6 +452,30 @@ class Finding(NamedTuple):
         return ended.ok is self.happened and bytes(ended.result) == self.result
 
 
+OUTCOMES = {"It happened": True, "It did not happen": False, "I do not know": None}
+"""The choices of the question whether a step of unknown outcome happened."""
+
+
+def questions_about(memory: SessionMemory, key: str) -> list[QuestionRaised]:
+    """Return the open questions about a doubt. Their details name its whole key as `call`."""
+    return [question for question in memory.pending() if question.payload.get("details", {}).get("call") == key]
+
+
+def answers_to(memory: SessionMemory, key: str, *, happened: bool, result: bytes, by: str = "") -> tuple[Answered, ...]:
+    """Return the answers that close the open questions about a doubt, once it is known what became of it."""
+    return tuple(
+        Answered(id=question.id, outcome="accepted", value=_answer_to(question, happened, result), by=by)
+        for question in questions_about(memory, key)
+    )
+
+
+def _answer_to(question: QuestionRaised, happened: bool, result: bytes) -> str:  # noqa: FBT001 - what was found out
+    if question.kind == "Select":
+        return next(words for words, means in OUTCOMES.items() if means is happened)
+    given = codec.readable(msgspec.json.decode(result))
+    return given if isinstance(given, str) else "" if given is None else _text(given)
+
+
 class Settlement(NamedTuple):
     """The parts of the commit that settles a doubt."""
 
@@ -444,6 +485,8 @@ class Settlement(NamedTuple):
     record: NewAudit
     claim: Claim
     """The store takes one finding for a doubt, and rejects any other."""
+    answers: tuple[Answered, ...] = ()
+    """They close the questions about the doubt that nobody has answered."""
 
 
 def settlement(memory: SessionMemory, session: str, key: str, finding: Finding) -> Settlement:
@@ -473,7 +516,8 @@ def settlement(memory: SessionMemory, session: str, key: str, finding: Finding) 
     doubt = sha256(f"{found[0]} {entry.begun}".encode()).hexdigest()[:32]
     digest = sha256(b"%d %s" % (finding.happened, finding.result)).digest()
     record = audit("Approval", whole, step=entry.step, happened=finding.happened, by=finding.by)
-    return Settlement(whole, ended, record, Claim(client=_RESOLVER, id=doubt, body_hash=digest))
+    answers = answers_to(memory, whole, happened=finding.happened, result=finding.result, by=finding.by)
+    return Settlement(whole, ended, record, Claim(client=_RESOLVER, id=doubt, body_hash=digest), answers)
 
 
 def already_resolved(session: str, first: StepEnded, call: str) -> HoldfastError:

@@ -17,6 +17,7 @@ from holdfast.sessions import codec
 from holdfast.sessions.questions.broker import Prompt
 from holdfast.sessions.questions.question import mismatch
 from holdfast.sessions.step_runner import SESSION_FAILURES
+from holdfast.sessions.steps import OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,7 +34,6 @@ Remedy: TypeAlias = Literal["retry", "replace", "authenticate"]
 
 _INPUT = frozenset({Category.INVALID, Category.NOT_FOUND, Category.VALIDATION, Category.OVERFLOW})
 _KIND = {"retry": "Approve", "replace": "Ask", "authenticate": "Auth.DeviceCode"}
-_OUTCOMES = {"It happened": True, "It did not happen": False, "I do not know": None}
 _WORDS = {"retry": "Retry the call?", "replace": "Replacement input?", "authenticate": "Authenticate again?"}
 
 
@@ -127,16 +127,20 @@ class Remedies:
         while broker.answered(steps.turn, f"{what}{number}") is not None:
             number += 1
         prompt = f"{steps.call_text(key)} was started and its end is not known. Did it happen?"
-        choices = {"prompt": prompt, "choices": list(_OUTCOMES)}
+        details = {"call": key}
+        choices = {"prompt": prompt, "choices": list(OUTCOMES), "details": details}
         answered, value = await broker.prompt(steps, Prompt(f"{what}{number}", steps.turn, "Select", choices))
-        happened = _OUTCOMES.get(str(value)) if answered.outcome == "accepted" else None
-        if happened is None:
-            return False
+        happened = OUTCOMES.get(str(value)) if answered.outcome == "accepted" else None
+        if happened is None or key not in self._session.unknown:
+            # Somebody else may have resolved it meanwhile. That has answered the question too.
+            return key not in self._session.unknown
         result = None
         if happened:
-            payload = {"prompt": "Its result, as JSON? Leave it empty if it has none"}
+            payload = {"prompt": "Its result, as JSON? Leave it empty if it has none", "details": details}
             question = Prompt(f"{what}{number}/result", steps.turn, "Ask", payload)
             _, text = await broker.prompt(steps, question)
+            if key not in self._session.unknown:
+                return True
             result = _json(str(text), question.name) if text else None
         try:
             await self._session.resolve(key, happened=happened, result=result, by=answered.by)

@@ -1,0 +1,75 @@
+"""The doubts of a session: unsafe steps that may have happened, and what somebody found out about them.
+
+Invariant: the first finding counts. It also closes the questions about its doubt that nobody has answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.faults import HoldfastError
+from holdfast.sessions.admin import check_repeated
+from holdfast.sessions.log import Answered
+from holdfast.sessions.steps import Finding, key_of, questions_about, resolve_command, settlement, shown
+from holdfast.stores.address import cli_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.sessions.journal import Journal
+
+__all__ = ["Doubts"]
+
+
+class Doubts:
+    """The steps of a session that may have happened. `Session.doubts` returns it."""
+
+    def __init__(self, journal: Journal, running: Callable[[], set[str]]) -> None:
+        self._journal = journal
+        self._running = running
+        """Returns the steps that run now: their outcome is not unknown, only not there yet."""
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys of all of them."""
+        running = self._running()
+        unknown = self._journal.memory.unknown()
+        return tuple(key_of(self._journal.session, after) for after in unknown if after not in running)
+
+    def about(self, fn: str, arguments: dict[str, Any]) -> str:
+        """Return the key of a step that called this function with these arguments; empty if there is none.
+
+        key = session.doubts.about("deploy", {"version": "4.2"})
+        """
+        text, running = shown((), arguments), self._running()
+        for after, entry in self._journal.memory.unknown().items():
+            if after not in running and entry.fn == fn and entry.shown == text:
+                return key_of(self._journal.session, after)
+        return ""
+
+    async def resolve(self, key: str, *, happened: bool, result: Any, by: str, at: float) -> None:
+        """Store what somebody found out: see `Session.resolve`. `at` is when."""
+        journal = self._journal
+        await journal.catch_up()
+        finding = Finding.of(happened=happened, result=result, by=by, at=at)
+        try:
+            settled = settlement(journal.memory, journal.session, key, finding)
+            await journal.write(settled.ended, *settled.answers, claim=settled.claim, audit=(settled.record,))
+        except HoldfastError as error:
+            await check_repeated(journal.store, journal.session, key, finding, error)
+        # Somebody else may have written the same.
+        await journal.catch_up()
+
+    def command(self, key: str) -> str:
+        """Return the command that stores what somebody found out, up to `--happened` or `--not-happened`."""
+        session = self._journal.session
+        return resolve_command(session, key.removeprefix(f"{session}/"), cli_option(self._journal.store))
+
+    async def withdraw_questions(self, key: str, reason: str) -> None:
+        """Close the open questions about a doubt, because nobody waits for their answers any more.
+
+        await session.doubts.withdraw_questions(key, "the model knows that the outcome is unknown")
+        """
+        await self._journal.catch_up()
+        gone = questions_about(self._journal.memory, key)
+        if gone:
+            await self._journal.write(*(Answered(id=each.id, outcome="rejected", reason=reason) for each in gone))
