@@ -161,7 +161,13 @@ def test_an_agents_tools_and_approvals_become_messages() -> None:
             answer = await two.ask("approval_response", {"tool_call_id": id_, "decision": "approved"}, "ack")
             assert answer["type"] == "ack"
             resolved = await one.until("approval_resolved")
-            assert resolved["payload"] == {"tool_call_id": id_, "decision": "approved", "by": "Ada"}
+            question = wanted["payload"]["question_id"]
+            assert resolved["payload"] == {
+                "tool_call_id": id_,
+                "decision": "approved",
+                "by": "Ada",
+                "question_id": question,
+            }
             result = await one.until("tool_result")
             assert result["payload"] == {
                 "tool_call_id": "call-1",

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.bridge.frames import frame_of, question_payload, tool_call_of
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
-from holdfast.sessions.journal import fresh_id, memory_of
+from holdfast.sessions.journal import Read, entries_of, fresh_id, read_memory
 from holdfast.sessions.log import Message, new_entry
 from holdfast.stores import Claim, Commit, NewEntry, SessionState
 from holdfast.wire.messages import Question, SessionStatePayload, Snapshot
@@ -90,6 +90,10 @@ class LiveSession:
         self._news = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
         self._reading = asyncio.Lock()
+        self._known: Read | None = None
+        """What the session knows, up to an offset. Each client that joins needs it, and a log may be long."""
+        self._known_epoch = ""
+        self._learning = asyncio.Lock()
         self._redactor = process_redactor()
 
     @property
@@ -289,7 +293,7 @@ class LiveSession:
 
     async def summary(self, *, unacked: Iterable[str] = ()) -> SessionStatePayload:
         """Return what the session does now."""
-        memory = await memory_of(self._store, self.id)
+        memory = await self._memory()
         approvals, questions = self._open_questions(memory)
         waits = bool(approvals or questions)
         return SessionStatePayload(
@@ -307,7 +311,7 @@ class LiveSession:
         # The position first: what happens after it is read is sent again, and nothing is missed.
         record = await self._store.session(self.id)
         await self.catch_up()
-        memory = await memory_of(self._store, self.id)
+        memory = await self._memory()
         approvals, questions = self._open_questions(memory)
         state = {
             "state": record.state.value,
@@ -318,6 +322,31 @@ class LiveSession:
             "pending_questions": questions,
         }
         return Snapshot(session_id=self.id, epoch=record.epoch, offset=record.top, state=self._redactor.value(state))
+
+    async def _memory(self) -> SessionMemory:
+        """Return what the session knows from its log up to `top`. Nobody may change it."""
+        async with self._learning:
+            known, self._known = self._known, None
+            if known is None or self._known_epoch != self.epoch:
+                self._known_epoch = self.epoch
+                known = await read_memory(self._store, self.id)
+            elif known.seen < self.top:
+                known = await self._learn(known)
+            # Only now: if reading fails half way, the next caller begins anew.
+            self._known = known
+            return known.memory
+
+    async def _learn(self, known: Read) -> Read:
+        seen = known.seen
+        try:
+            async for entry in entries_of(self._store, self.id, seen):
+                known.memory.take(self.id, entry)
+                seen = entry.offset
+        except HoldfastError as error:
+            if error.fault.code != "SESS_GAP":
+                raise
+            return await read_memory(self._store, self.id)
+        return known._replace(seen=seen)
 
     def _open_questions(self, memory: SessionMemory) -> tuple[list[Any], list[Any]]:
         approvals, questions = list[Any](), list[Any]()
@@ -346,7 +375,7 @@ class LiveSession:
         for question, call in self._tool_calls.items():
             if tool_call in (call, question) and call:
                 return question
-        for each in (await memory_of(self._store, self.id)).pending():
+        for each in (await self._memory()).pending():
             if tool_call_of(msgspec.to_builtins(each)) == tool_call:
                 return each.id
         context = {"session_id": self.id, "tool_call_id": tool_call}

@@ -105,6 +105,7 @@ SERVER_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "connection_mode": "secure_remote",
         "connection_mode_description": "Encrypted, over a private network",
         "bridge_url": "wss://host.example:8765/ws",
+        "requires_health_verification": False,
         "supported_agents": ["coder"],
         "active_sessions": [_SUMMARY],
         "resumed": [_SESSION],
