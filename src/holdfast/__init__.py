@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.suppress import suppress
     from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, Verdict, call_key, tool
     from holdfast.sessions.session import Session
+    from holdfast.tasks.system import TaskSystem
+    from holdfast.tasks.task import Task, TaskError
 
 __all__ = [
     "BATCH",
@@ -115,6 +117,9 @@ __all__ = [
     "StreamCutError",
     "Supervisor",
     "Target",
+    "Task",
+    "TaskError",
+    "TaskSystem",
     "Tries",
     "Verdict",
     "__version__",
@@ -146,6 +151,9 @@ _HOMES = (
         "Runtime": "holdfast.runtime.runtime",
         "Session": "holdfast.sessions.session",
         "Target": "holdfast.policies.target",
+        "Task": "holdfast.tasks.task",
+        "TaskError": "holdfast.tasks.task",
+        "TaskSystem": "holdfast.tasks.system",
         "CANNOT_TELL": "holdfast.runtime.tool",
         "Happened": "holdfast.runtime.tool",
         "NOT_HAPPENED": "holdfast.runtime.tool",

@@ -30,6 +30,7 @@ from holdfast.faults import (
     StreamCutError,
     resolve,
 )
+from holdfast.tasks import TaskError
 from holdfast.tools import ProcessError
 from holdfast.workflow import WorkflowError
 
@@ -54,6 +55,7 @@ LEAVES = {
     SaveError: ("SESS_STORE_UNAVAILABLE", ()),
     WorkflowError: ("TASK_EVALUATION_FAILED", ()),
     BridgeConnectionError: ("CONN_WEBSOCKET_CLOSED", (ConnectionError,)),
+    TaskError: ("TASK_UNEXPECTED", ()),
 }
 KEY = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"
 

@@ -27,6 +27,7 @@ import faults_recoveries
 import faults_sessions
 import faults_stores
 import faults_supervisors
+import faults_tasks
 import faults_tools
 import faults_workflows
 import httpx
@@ -410,6 +411,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     *faults_stores.CASES,
     *faults_actors.CASES,
     *faults_supervisors.CASES,
+    *faults_tasks.CASES,
     ("SESS_ALREADY_ANSWERED", faults_sessions.question_is_answered_twice),
     ("SESS_CANCELLED", faults_sessions.session_is_cancelled),
     ("SESS_INTERACTION_EXPIRED", faults_sessions.question_expires),

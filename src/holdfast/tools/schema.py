@@ -17,7 +17,16 @@ import msgspec
 from holdfast import options
 from holdfast.faults import Fault, InvalidError, Partial
 
-__all__ = ["Arguments", "Result", "arguments_of", "check_document", "description_of", "flat_schema", "result_of"]
+__all__ = [
+    "Arguments",
+    "Result",
+    "arguments_of",
+    "check_document",
+    "description_of",
+    "flat_schema",
+    "result_of",
+    "violations_of",
+]
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
 
@@ -246,18 +255,29 @@ def _flat(schema: dict[str, Any]) -> dict[str, Any]:
 
 def check_document(schema: dict[str, Any], document: Any) -> None:
     """Check a document against a JSON Schema: with jsonschema if it is installed, else the required fields."""
+    violations = violations_of(schema, document)
+    if violations:
+        raise ValueError(violations[0])
+
+
+def violations_of(schema: dict[str, Any], document: Any) -> list[str]:
+    """Return what is wrong with a document, the most telling violation first."""
     try:
         from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unused-ignore] # noqa: PLC0415
         from jsonschema.exceptions import best_match  # type: ignore[import-untyped, unused-ignore] # noqa: PLC0415
     except ImportError:
-        missing = [name for name in schema.get("required", ()) if name not in document]
-        if missing:
-            raise ValueError(f"argument `{missing[0]}`: expected a value, got nothing") from None
-        return
-    error = best_match(Draft202012Validator(schema).iter_errors(document))
-    if error is not None:
-        path = ".".join(str(part) for part in error.absolute_path)
-        raise ValueError(f"argument `{path}`: {error.message}" if path else error.message)
+        required = schema.get("required", ()) if isinstance(document, Mapping) else ()
+        return [f"argument `{name}`: expected a value, got nothing" for name in required if name not in document]
+    errors = list(Draft202012Validator(schema).iter_errors(document))
+    if not errors:
+        return []
+    found = [_violation(best_match(errors)), *map(_violation, errors)]
+    return list(dict.fromkeys(found))
+
+
+def _violation(error: Any) -> str:
+    path = ".".join(str(part) for part in error.absolute_path)
+    return f"argument `{path}`: {error.message}" if path else str(error.message)
 
 
 def _reason_of(error: ValueError) -> str:

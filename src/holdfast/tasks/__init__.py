@@ -1,0 +1,28 @@
+"""Tasks that end well: performed by agents or functions, within limits, checked, split where they are too large.
+
+from holdfast.tasks import Task, TaskSystem, by_section
+"""
+
+from __future__ import annotations
+
+from holdfast.tasks.decomposition import Decomposition, by_items, by_model, by_section
+from holdfast.tasks.output_format import XmlOutput
+from holdfast.tasks.performer import Assignment
+from holdfast.tasks.system import TaskSystem, simplified
+from holdfast.tasks.task import ContextUse, Status, Task, TaskError, TaskResult
+
+__all__ = [
+    "Assignment",
+    "ContextUse",
+    "Decomposition",
+    "Status",
+    "Task",
+    "TaskError",
+    "TaskResult",
+    "TaskSystem",
+    "XmlOutput",
+    "by_items",
+    "by_model",
+    "by_section",
+    "simplified",
+]

@@ -1,0 +1,179 @@
+"""A task that is too large for its budget is split into smaller ones, and their results are merged.
+
+Invariant: every part is smaller than the task, by its own estimate. Splitting again and again therefore ends, and its depth is limited too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.faults import Fault, HoldfastError
+from holdfast.policies.budget import Left
+from holdfast.tasks.task import Task, TaskResult, tokens_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Decomposer", "Decomposition", "Merge", "by_items", "by_model", "by_section", "check_parts"]
+
+Merge: TypeAlias = "Literal['concatenate', 'collect'] | Callable[[Sequence[TaskResult]], Any] | Task"
+"""How results become one: texts (or lists) put together, a list of all, a function of the results, or a task whose input `results` they are."""
+
+MOST_PARTS = 64
+
+
+class Decomposition(msgspec.Struct, frozen=True):
+    """The parts of a task, and how their results become one: `Decomposition([first, second], "concatenate")`."""
+
+    parts: Sequence[Task]
+    merge: Any = "concatenate"
+
+
+Decomposer: TypeAlias = Callable[[Task, Fault, Left], Awaitable[Decomposition | None]]
+"""Splits a task: it gets the task, why it failed, and what is left to spend. None: it cannot be split."""
+
+
+def check_parts(task: Task, decomposition: Decomposition) -> None:
+    """Raise TASK_MODEL_INVALID unless there are two parts or more and each is smaller than the task."""
+    parts = decomposition.parts
+    size = task.size
+    if not 2 <= len(parts) <= MOST_PARTS:
+        reason = f"a decomposer must return 2 to {MOST_PARTS} parts, and returned {len(parts)}"
+    elif large := [part for part in parts if part.size >= size]:
+        reason = f"the part {large[0].title!r} is not smaller ({large[0].size} tokens) than the task itself ({size})"
+    else:
+        return
+    raise HoldfastError(Fault.of("TASK_MODEL_INVALID", reason, context={"path": "decomposition.parts"}))
+
+
+async def by_section(task: Task, fault: Fault, _left: Left) -> Decomposition | None:
+    """Split the largest text among the inputs at its headings, else its paragraphs, lines or sentences.
+
+    tasks = TaskSystem(agent, decomposer=by_section)
+    """
+    texts = {name: value for name, value in task.inputs.items() if isinstance(value, str)}
+    if not texts:
+        return None
+    name = max(texts, key=lambda each: len(texts[each]))
+    wanted = _how_many(fault, tokens_in(texts[name]))
+    sections = _sections(texts[name], wanted)
+    return None if len(sections) < 2 else Decomposition(_with_input(task, name, sections), _merge_of(task))
+
+
+async def by_items(task: Task, fault: Fault, _left: Left) -> Decomposition | None:
+    """Split the longest list among the inputs: `TaskSystem(agent, decomposer=by_items)`."""
+    lists = {name: value for name, value in task.inputs.items() if isinstance(value, list) and len(value) > 1}
+    if not lists:
+        return None
+    name = max(lists, key=lambda each: len(lists[each]))
+    items = lists[name]
+    count = min(len(items), _how_many(fault, task.size))
+    return Decomposition(_with_input(task, name, _groups(items, count)), _merge_of(task))
+
+
+def by_model(perform: Callable[[str], Awaitable[str]]) -> Decomposer:
+    """Return a decomposer that asks a model for the parts. `perform` sends it a prompt and returns its answer.
+
+    tasks = TaskSystem(agent, decomposer=by_model(ask_claude))
+    """
+
+    async def decompose(task: Task, fault: Fault, _left: Left) -> Decomposition | None:
+        prompt = _SPECIALIST.format(
+            code=fault.code, message=fault.message, prompt=task.prompt, inputs=", ".join(task.inputs) or "none"
+        )
+        answer = await perform(prompt)
+        found = re.search(r"\[.*\]", answer, re.DOTALL)
+        try:
+            prompts = msgspec.json.decode(found[0] if found else answer, type=list[str])
+        except (msgspec.DecodeError, RecursionError) as error:
+            reason = f"the decomposition specialist did not answer with a JSON list of texts: {error}"
+            raise HoldfastError(Fault.of("TASK_OUTPUT_INVALID", context={"violations": [reason]})) from None
+        share = max(1, task.size // max(1, len(prompts)))
+        return Decomposition([task.with_(prompt=each, name="", estimate=share) for each in prompts], _merge_of(task))
+
+    return decompose
+
+
+_SPECIALIST = """\
+You are a decomposition specialist. A task failed because it used up a resource: {code}, {message}.
+
+The task:
+{prompt}
+
+It has these inputs, which each part may use as {{name}} in braces: {inputs}.
+
+Split it into two or more smaller tasks that can be done one by one, and whose results together are the result of the task. Answer only with
+a JSON list of texts, one prompt for each part."""
+
+
+def _with_input(task: Task, name: str, values: Iterable[Any]) -> list[Task]:
+    return [
+        task.with_(inputs={**task.inputs, name: value}, name=f"{task.title} (part {number})", estimate=None)
+        for number, value in enumerate(values, 1)
+    ]
+
+
+def _merge_of(task: Task) -> Merge:
+    """Return how results of the task's form are put together: texts and lists as they are, anything else as a list of all."""
+    is_list = task.output in ("array", "[]", list) or str(task.output).endswith("[]")
+    is_list = is_list or getattr(task.output, "__origin__", None) is list
+    is_list = is_list or (isinstance(task.output, dict) and task.output.get("type") == "array")
+    if task.output is None or is_list or task.output in (str, "string"):
+        return "concatenate"
+    return Task(
+        "These are the results of the parts of a larger task. Merge them into one result of the same form.\n\n{results}",
+        output=task.output,
+        name=f"{task.title} (merge)",
+        agent=task.agent,
+        decompose=False,
+    )
+
+
+def _how_many(fault: Fault, size: int) -> int:
+    """Return how many parts are needed so that each fits, with a little room; two if nobody knows."""
+    limit = fault.context.get("limit")
+    if fault.code == "TASK_CONTEXT_EXHAUSTED" and isinstance(limit, int) and limit > 0:
+        return max(2, min(MOST_PARTS, -(-size * 5 // (limit * 4))))
+    return 2
+
+
+_SPLITS = (
+    re.compile(r"(?m)^(?=#{1,6} )"),
+    re.compile(r"(?<=\n)\n+"),
+    re.compile(r"(?<=\n)"),
+    re.compile(r"(?<=[.!?])\s+"),
+)
+
+
+def _sections(text: str, count: int) -> list[str]:
+    """Return about `count` pieces of a text, cut at the largest of its divisions that gives so many."""
+    for split in _SPLITS:
+        pieces = [piece for piece in split.split(text) if piece.strip()]
+        if len(pieces) >= count:
+            joined = "\n" if split is _SPLITS[1] else ("" if split is not _SPLITS[3] else " ")
+            return [joined.join(group) for group in _balanced(pieces, count)]
+    half = len(text) // 2
+    return [text[:half], text[half:]] if half else [text]
+
+
+def _balanced(pieces: list[str], count: int) -> list[list[str]]:
+    """Return the pieces in `count` groups of about the same length, in order."""
+    total = sum(map(len, pieces))
+    groups: list[list[str]] = [[]]
+    done = 0
+    for place, piece in enumerate(pieces):
+        # A piece belongs to the group in which most of it lies.
+        is_due = done + len(piece) / 2 > total * len(groups) / count or len(pieces) - place <= count - len(groups)
+        if groups[-1] and len(groups) < count and is_due:
+            groups.append([])
+        groups[-1].append(piece)
+        done += len(piece)
+    return groups
+
+
+def _groups(items: list[Any], count: int) -> list[list[Any]]:
+    return [items[len(items) * n // count : len(items) * (n + 1) // count] for n in range(count)]

@@ -1,0 +1,191 @@
+"""`Execution`: one task, performed once: its prompt, its limits, its output, and the subtasks that it asks for.
+
+Invariant: limits are checked before each call. Whatever ends it, the fault holds what there is of the output, and the budget of the task is
+closed: what it did not use belongs to the task around it again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.faults import DeadlineError, Fault, HoldfastError, Partial
+from holdfast.runtime.budget import Budget
+from holdfast.tasks.output_format import OutputFormat, UnreadableError
+from holdfast.tasks.performer import Assignment, Performer, is_agent, performed, requested_subtask
+from holdfast.tasks.place import HERE, Place
+from holdfast.tasks.progress import Progress
+from holdfast.tasks.task import Status, Task, TaskError, TaskResult, tokens_in
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.session import Session
+
+    Subtask = Callable[[Task, Place, Session | None], Awaitable[TaskResult]]
+
+__all__ = ["Execution"]
+
+_OVERFLOWS = frozenset({"PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
+_TURNS = frozenset({"TASK_LOOP_BOUND", "TASK_TURNS_EXHAUSTED"})
+
+
+class Execution:
+    """Performs one task."""
+
+    def __init__(
+        self,
+        task: Task,
+        performer: tuple[str, Performer],
+        place: Place,
+        *,
+        session: Session | None,
+        runtime: Runtime,
+        subtask: Subtask,
+    ) -> None:
+        self._task = task
+        self._name, self._performer = performer
+        self._place = place
+        self._session = session
+        self._runtime = runtime
+        self._subtask = subtask
+        self._format = None if task.output is None else OutputFormat(task.output)
+        self._budget = Budget(turns=task.turns, seconds=task.seconds, usd=task.usd, tokens=task.tokens, runtime=runtime)
+        self._progress = Progress()
+        self._last: TaskResult | None = None
+        """The last answer, whatever it is worth."""
+        self._results: list[TaskResult] = []
+        """Of the subtasks."""
+        self._turns = 0
+
+    async def run(self) -> TaskResult:
+        """Return the result, or raise an exception whose fault holds what there is."""
+        with self._budget:
+            try:
+                return await self._run()
+            except Exception as error:
+                raise TaskError(self._own_fault(self._runtime.fault_of(error))) from error
+
+    def is_own_limit(self, fault: Fault) -> bool:
+        """Return whether it is a limit of this task, and not of what is around it: then smaller parts can help."""
+        return fault.code in {"TASK_TURNS_EXHAUSTED", "TASK_CONTEXT_EXHAUSTED", "TASK_OUTPUT_EXHAUSTED"}
+
+    async def _run(self) -> TaskResult:
+        wrong = ""
+        reasks = 0
+        while True:
+            result = await self._answer(wrong)
+            if (subtask := requested_subtask(result)) is not None:
+                wrong = ""
+                await self._do(subtask)
+            else:
+                fault, checked = self._checked(result)
+                if fault is None:
+                    return checked
+                if reasks >= self._task.reasks:
+                    raise HoldfastError(fault)
+                reasks += 1
+                wrong = fault.message
+            if self._progress.is_stuck(result.content, result.notes, [each.content for each in self._results]):
+                reason = f"{self._progress.most} rounds in a row changed nothing"
+                raise HoldfastError(Fault.of("TASK_HALTED", context={"reason": reason}))
+
+    async def _answer(self, wrong: str) -> TaskResult:
+        """Ask for one answer."""
+        task = self._task
+        assignment = Assignment(task=task, prompt=self._prompt(wrong), results=tuple(self._results))
+        self._check_before(assignment.prompt)
+        here = HERE.set(self._place.below(task, background=self._background()))
+        try:
+            performance = await performed(self._name, self._performer, assignment, self._session)
+        finally:
+            HERE.reset(here)
+        self._last = result = performance.result
+        self._turns += 1
+        if not is_agent(self._performer):
+            # An agent charges its own turns.
+            self._budget.charge(turns=1)
+        if result.status is Status.FAILED:
+            raise HoldfastError(result.fault or Fault.of("TASK_UNEXPECTED", partial=Partial(payload=result.content)))
+        if task.max_output is not None and performance.output_tokens > task.max_output:
+            raise self._exhausted("TASK_OUTPUT_EXHAUSTED", performance.output_tokens, task.max_output)
+        return result
+
+    def _check_before(self, prompt: str) -> None:
+        """Raise if a limit is reached. The time, money and tokens of an agent's calls are checked by their recoveries."""
+        task = self._task
+        if (spent := self._budget.exhausted()) is not None:
+            raise HoldfastError(Fault.of("SYS_BUDGET_EXHAUSTED", context=spent))
+        used = tokens_in(prompt)
+        if task.context is not None and used > task.context:
+            raise self._exhausted("TASK_CONTEXT_EXHAUSTED", used, task.context)
+
+    async def _do(self, subtask: Task) -> None:
+        place = self._place.below(self._task, background=self._background())
+        self._results.append(await self._subtask(subtask, place, self._session))
+
+    def _checked(self, result: TaskResult) -> tuple[Fault | None, TaskResult]:
+        """Return the result with its value; with a fault if the output does not have the form that it must have."""
+        if self._format is None:
+            return None, result
+        try:
+            return None, msgspec.structs.replace(result, value=self._format.read(result.content))
+        except UnreadableError as error:
+            is_strict = self._format.is_strict if self._task.strict is None else self._task.strict
+            if not is_strict:
+                return None, msgspec.structs.replace(result, notes={**result.notes, "parseError": str(error)})
+            context = {"violations": [str(error)]}
+            return Fault.of("TASK_OUTPUT_INVALID", context=context, partial=Partial(payload=result.content)), result
+        except HoldfastError as error:
+            return error.fault, result
+
+    # --- what is sent ---
+
+    def _background(self) -> str:
+        inherited = self._place.background if self._task.use.inherit != "none" else ""
+        return "\n\n".join(each for each in (inherited, self._task.background) if each)
+
+    def _prompt(self, wrong: str) -> str:
+        parts = [self._background(), self._task.text()]
+        if self._format is not None:
+            parts.append(self._format.instruction)
+        if self._results and is_agent(self._performer):
+            parts += [f"The result of the subtask that you asked for:\n{each.content}" for each in self._results]
+        if wrong:
+            last = "" if self._last is None else self._last.content
+            parts.append(f"Your last answer could not be used: {wrong}\n\nIt was:\n{last}")
+        return "\n\n".join(each for each in parts if each)
+
+    # --- how it failed ---
+
+    def _exhausted(self, code: Any, used: int, limit: int) -> HoldfastError:
+        return HoldfastError(Fault.of(code, context={"used": used, "limit": limit}))
+
+    def _own_fault(self, fault: Fault) -> Fault:
+        """Return the fault of the task for what happened inside it, with the partial output."""
+        task = self._task
+        spent = self._budget.spend()
+        if task.turns is not None and fault.code == "SYS_BUDGET_EXHAUSTED" and spent.turns >= task.turns:
+            fault = self._renamed(fault, "TASK_TURNS_EXHAUSTED", used=spent.turns, limit=task.turns)
+        elif fault.code in _TURNS and "used" not in fault.context:
+            limit = fault.context.get("limit", spent.turns)
+            fault = self._renamed(fault, "TASK_TURNS_EXHAUSTED", used=limit, limit=limit)
+        elif fault.code in _OVERFLOWS:
+            fault = self._renamed(fault, "TASK_CONTEXT_EXHAUSTED")
+        elif fault.code == DeadlineError.code and task.seconds is not None and self._is_late():
+            fault = self._renamed(fault, "TASK_TIMEOUT", timeout_s=task.seconds)
+        if (fault.partial is None or fault.partial.is_empty) and self._last is not None and self._last.content:
+            fault = msgspec.structs.replace(fault, partial=Partial(payload=self._last.content))
+        return fault
+
+    def _is_late(self) -> bool:
+        left = self._budget.left().seconds
+        return left is not None and left <= 0
+
+    @staticmethod
+    def _renamed(fault: Fault, code: Any, **facts: Any) -> Fault:
+        """Return a fault of the task that holds the facts and the partial output of the one that it stands for."""
+        context = {"cause": fault.code, **facts}
+        return Fault.of(code, context=context, partial=fault.partial)

@@ -1,0 +1,136 @@
+"""Who performs a task: an agent, or a function. Both are asked in the same way and answer in the same way.
+
+Invariant: with a session, what an agent or a function has answered is stored before anything is done with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
+
+import msgspec
+
+from holdfast.faults import InvalidError
+from holdfast.runtime.callables import is_async
+from holdfast.runtime.tool import contract_of, declare
+from holdfast.tasks.task import Status, Task, TaskResult, tokens_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.sessions.session import Session
+
+__all__ = ["Assignment", "Performance", "Performer", "TaskAgent", "is_agent", "performed", "requested_subtask"]
+
+
+class _Reply(Protocol):
+    @property
+    def text(self) -> str: ...
+
+
+class TaskAgent(Protocol):
+    """What a task system needs of an agent. Every agent of `holdfast.agents` has it."""
+
+    async def run(self, prompt: str, *, session: Session | None = None) -> _Reply:
+        """Work on the prompt and return the answer, or raise."""
+        ...
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a function that performs tasks gets: `async def perform(assignment): return assignment.prompt.upper()`."""
+
+    task: Task
+    prompt: str
+    """The whole text: background, prompt with its inputs, the form of the output, and what was wrong with an earlier answer."""
+    results: tuple[TaskResult, ...] = ()
+    """The results of the subtasks that it asked for, in order."""
+
+
+Performer: TypeAlias = "TaskAgent | Callable[[Assignment], Any]"
+
+
+class Performance(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer of a performer."""
+
+    result: TaskResult
+    output_tokens: int
+    """As the provider counted them, else a quarter of the bytes."""
+
+
+async def performed(name: str, performer: Performer, assignment: Assignment, session: Session | None) -> Performance:
+    """Return the answer of an agent or a function. `name` is what it is called in the system."""
+    if is_agent(performer):
+        return _of_reply(await performer.run(assignment.prompt, session=session))
+    if session is None:
+        result = await _called(performer, assignment)
+    else:
+        result = await session.step(_step(name, performer, assignment), assignment.prompt)
+    return Performance(result=result, output_tokens=tokens_in(result.content))
+
+
+def is_agent(performer: Performer) -> TypeGuard[TaskAgent]:
+    """Return whether it is an agent, and not a function."""
+    return hasattr(performer, "run") and hasattr(performer, "outcome")
+
+
+def _step(name: str, performer: Any, assignment: Assignment) -> Callable[[str], Any]:
+    """Return the function that a session runs as a step: with the performer's name, and with its contract."""
+
+    async def call(_prompt: str) -> TaskResult:
+        result = await _called(performer, assignment)
+        # Read again from the text, which is what is stored: a value of any type could come back changed.
+        return msgspec.structs.replace(result, value=None)
+
+    call.__qualname__ = f"task:{name}"
+    if (contract := contract_of(performer)) is not None:
+        declare(call, contract)
+    return call
+
+
+def _of_reply(reply: Any) -> Performance:
+    usage = getattr(reply, "usage", None)
+    counted = None if usage is None else getattr(usage, "output", None)
+    text = str(reply.text)
+    result = TaskResult(content=text, value=getattr(reply, "data", None))
+    return Performance(result=result, output_tokens=tokens_in(text) if counted is None else int(counted))
+
+
+async def _called(performer: Any, assignment: Assignment) -> TaskResult:
+    if is_async(performer):
+        answer = await performer(assignment)
+    else:
+        answer = await asyncio.to_thread(performer, assignment)
+        if inspect.isawaitable(answer):
+            answer = await answer
+    return _as_result(answer)
+
+
+def _as_result(answer: Any) -> TaskResult:
+    if isinstance(answer, TaskResult):
+        return answer
+    if isinstance(answer, str):
+        return TaskResult(content=answer)
+    try:
+        return TaskResult(content=msgspec.json.encode(answer).decode(), value=answer)
+    except (TypeError, ValueError):
+        expected = "a text, a TaskResult, or a value that JSON has"
+        raise InvalidError.at("task performer's answer", expected, answer, "TASK_OUTPUT_INVALID") from None
+
+
+def requested_subtask(result: TaskResult) -> Task | None:
+    """Return the subtask that an answer asks for, if it asks for one."""
+    if result.status is not Status.CONTINUATION:
+        return None
+    request = result.notes.get("subtask_request")
+    if isinstance(request, Task):
+        return request
+    if not isinstance(request, dict) or not isinstance(request.get("description"), str):
+        expected = "a Task, or {type, description, inputs}, in notes.subtask_request of a CONTINUATION"
+        raise InvalidError.at("subtask_request", expected, request, "TASK_INPUT_INVALID")
+    known = {"inputs", "output", "turns", "seconds", "max_depth", "subtype"}
+    return Task(
+        request["description"],
+        name=str(request.get("name", "")),
+        **{name: request[name] for name in known & request.keys()},
+    )

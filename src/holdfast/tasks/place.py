@@ -1,0 +1,72 @@
+"""Where a task stands among tasks: how deep it is nested, and what it is a part of.
+
+Invariant: a chain of tasks has no task twice and is never deeper than its limit. What is called inside a task is below it, also through
+an agent and its tools.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.faults import Fault, HoldfastError, InvalidError
+
+if TYPE_CHECKING:
+    from holdfast.tasks.task import Task
+
+__all__ = ["DEPTH", "HARD_DEPTH", "HERE", "Place", "check_depth"]
+
+DEPTH = 5
+"""How deep subtasks are nested at most, by default."""
+HARD_DEPTH = 10
+"""The most that can be configured."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The place of one task in its chain."""
+
+    depth: int = 0
+    """0: the task that was given to the system."""
+    splits: int = 0
+    """How often the task that this is a part of was split."""
+    limit: int = DEPTH
+    chain: tuple[tuple[str, str], ...] = ()
+    """Signature and title of each task above it, the outermost first."""
+    background: str = ""
+    """What the tasks above know."""
+
+    def below(self, task: Task, *, background: str = "", is_split: bool = False) -> Place:
+        """Return the place of what `task`, which is here, starts."""
+        return Place(
+            depth=self.depth + 1,
+            splits=self.splits + is_split,
+            limit=self.limit if task.max_depth is None else min(self.limit, self.depth + task.max_depth),
+            chain=(*self.chain, (task.signature, task.title)),
+            background=background,
+        )
+
+    def check(self, task: Task) -> None:
+        """Raise TASK_DEPTH_EXCEEDED or TASK_CYCLE if the task may not stand here."""
+        titles = [title for _, title in self.chain]
+        if self.depth > self.limit:
+            context = {"limit": self.limit, "chain": [*titles, task.title]}
+            raise HoldfastError(Fault.of("TASK_DEPTH_EXCEEDED", context=context))
+        for place, (signature, _) in enumerate(self.chain):
+            if signature == task.signature:
+                chain = " → ".join([*titles[place:], task.title])
+                raise HoldfastError(
+                    Fault.of("TASK_CYCLE", f"The task asks for itself: {chain}", context={"chain": titles})
+                )
+
+
+def check_depth(limit: Any) -> int:
+    """Return the limit, or raise `InvalidError`."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit <= HARD_DEPTH:
+        raise InvalidError.at("tasks.max_depth", f"a number from 0 to {HARD_DEPTH}", limit)
+    return limit
+
+
+HERE: ContextVar[Place | None] = ContextVar("holdfast_task_place", default=None)
+"""The place below the task that is being performed."""

@@ -1,0 +1,345 @@
+"""`TaskSystem`: performs tasks, and makes something of their failures.
+
+    task ─▶ perform ─┬▶ TaskResult
+                     └▶ fault ─▶ dispatch ─┬▶ resource: split it, merge the results
+                                           ├▶ format: ask again with what was wrong
+                                           ├▶ subtask: once more, in simpler words
+                                           └▶ halted: another approach, once
+
+Invariant: a task ends as complete or failed, with everything it had. Nothing here loops without a bound: asking again, splitting, nesting and
+rounds without progress are all counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast import options
+from holdfast.faults import Err, Fault, HoldfastError, InvalidError, ItemError, NextActor, Ok, Partial
+from holdfast.policies.budget import Left
+from holdfast.runtime.ambient import AMBIENT, in_force
+from holdfast.runtime.runtime import Runtime, default_runtime
+from holdfast.tasks.decomposition import Decomposer, Decomposition, check_parts
+from holdfast.tasks.execution import Execution
+from holdfast.tasks.performer import Performer, is_agent
+from holdfast.tasks.place import DEPTH, HERE, Place, check_depth
+from holdfast.tasks.task import Task, TaskError, TaskResult
+from holdfast.views import task as view
+from holdfast.views.task import Handler
+
+if TYPE_CHECKING:
+    from holdfast.faults import Outcome
+    from holdfast.sessions.session import Session
+
+__all__ = ["TaskSystem", "simplified"]
+
+Change: TypeAlias = Callable[[Task, Fault], "Task | None"]
+"""Returns another request for a task that failed; None: there is none."""
+
+MOST_BYTES = 65_536
+"""Of partial results; older ones are cut first."""
+_CUT = "[older results were cut]"
+
+
+def simplified(task: Task, fault: Fault) -> Task | None:
+    """Return the request in simpler words, with what the failed one had: how a failed subtask is tried once more by default."""
+    had = _text_of(fault.partial)
+    prompt = f"Retry with a simplified approach: {task.prompt}"
+    if had:
+        prompt += f"\n\nAn earlier try got this far before it failed:\n{_escaped(had)}"
+    return task.with_(prompt=prompt, name=f"Retry: {task.title}")
+
+
+class TaskSystem:
+    """Performs tasks.
+
+        from holdfast.tasks import Task, TaskSystem, by_section
+
+        tasks = TaskSystem(agent, decomposer=by_section)
+        summary = await tasks.run(Task("Summarise {doc}", inputs={"doc": text}, turns=8))
+
+    performer: an agent, or a function of an `Assignment`, plain or async.
+    agents: more performers, by the name that `Task.agent` gives.
+    decomposer: splits a task that used up its turns, context or output: `by_section`, `by_items`, `by_model(…)`, or your own.
+    change: makes another request of a subtask that failed, for one more try; None: there is no second try.
+    alternative: makes another request of a task that gets nowhere, for one more try.
+    max_depth: how deep subtasks may be nested, and how often a task may be split. At most 10.
+    concurrency: how many parts of a split task run at once.
+    on_failure: what the failure of a part does to the others: `fail-fast` cancels them, `collect` lets them end.
+    """
+
+    def __init__(
+        self,
+        performer: Performer,
+        *,
+        agents: Mapping[str, Performer] | None = None,
+        decomposer: Decomposer | None = None,
+        change: Change | None = simplified,
+        alternative: Change | None = None,
+        max_depth: int = DEPTH,
+        concurrency: int = 4,
+        on_failure: Literal["fail-fast", "collect"] = "fail-fast",
+        runtime: Runtime | None = None,
+    ) -> None:
+        options.count("tasks.concurrency", concurrency)
+        options.one_of("tasks.on_failure", on_failure, ("fail-fast", "collect"))
+        if not is_agent(performer) and not callable(performer):
+            raise InvalidError.at("tasks.performer", "an agent, or a function of an Assignment", performer)
+        self._performer = performer
+        self._agents = dict(agents or {})
+        self._decomposer = decomposer
+        self._change = change
+        self._alternative = alternative
+        self._max_depth = check_depth(max_depth)
+        self._concurrency = concurrency
+        self._on_failure = on_failure
+        self._given_runtime = runtime
+
+    async def run(self, task: Task, *, session: Session | None = None) -> Any:
+        """Perform a task, and return its output: a value of `task.output`, or the text. Raises `TaskError`."""
+        result = await self.execute_task(task, session=session)
+        if result.fault is not None:
+            raise TaskError(result.fault)
+        return result.content if result.value is None else result.value
+
+    async def outcome(self, task: Task, *, session: Session | None = None) -> Outcome[TaskResult]:
+        """Perform a task, and return `Ok` with its `TaskResult`, or `Err`. It raises only cancellations."""
+        result = await self.execute_task(task, session=session)
+        if result.fault is not None:
+            return Err(result.fault, TaskError(result.fault))
+        return Ok(result)
+
+    async def execute_task(self, task: Task | Mapping[str, Any], *, session: Session | None = None) -> TaskResult:
+        """Perform a task, and return its result, a failed one too: `status`, `content`, `notes`. It raises only cancellations."""
+        try:
+            given = task if isinstance(task, Task) else _task_of(task)
+            place = HERE.get() or Place(limit=self._max_depth)
+            return await self._execute(given, place, session)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
+            return TaskResult.of_fault(_bounded(self._runtime.fault_of(error)))
+
+    # --- one task, with all that can be made of its failure ---
+
+    async def _execute(self, task: Task, place: Place, session: Session | None) -> TaskResult:
+        """Perform a task. Raises an exception whose fault holds what there is."""
+        place.check(task)
+        execution = self._execution(task, place, session)
+        try:
+            return await execution.run()
+        except Exception as error:
+            fault = self._runtime.fault_of(error)
+            match view.dispatch(fault):
+                case Handler.RESOURCE if execution.is_own_limit(fault):
+                    return await self._split(task, fault, place, session)
+                case Handler.GENERAL if fault.code == "TASK_HALTED":
+                    return await self._instead(task, fault, place, session)
+                case _:
+                    raise HoldfastError(fault) from error
+
+    def _execution(self, task: Task, place: Place, session: Session | None) -> Execution:
+        return Execution(
+            task, self._performer_of(task), place, session=session, runtime=self._runtime, subtask=self._subtask
+        )
+
+    async def _instead(self, task: Task, fault: Fault, place: Place, session: Session | None) -> TaskResult:
+        """Try another approach, once."""
+        other = None if self._alternative is None else self._alternative(task, fault)
+        if other is None:
+            raise HoldfastError(fault)
+        return await self._execution(other, place, session).run()
+
+    # --- subtasks ---
+
+    async def _subtask(self, task: Task, place: Place, session: Session | None) -> TaskResult:
+        """Perform a subtask that its parent asked for; if it fails, once more in other words. Raises TASK_SUBTASK_FAILED."""
+        try:
+            return await self._tried_twice(task, place, session)
+        except Exception as error:
+            fault = self._runtime.fault_of(error)
+            if fault.code == "SYS_BUDGET_EXHAUSTED":
+                # It is not the subtask that failed: a task around it has nothing left.
+                raise
+            raise self._subtask_failed(task, place, fault) from error
+
+    async def _tried_twice(self, task: Task, place: Place, session: Session | None) -> TaskResult:
+        try:
+            return await self._execute(task, place, session)
+        except Exception as error:
+            fault = self._runtime.fault_of(error)
+            other = self._change(task, fault) if self._change is not None and _is_worth_another_try(fault) else None
+            if other is None:
+                raise
+            result = await self._execute(other, place, session)
+            return msgspec.structs.replace(result, notes={**result.notes, "retried_after": view.write(fault)})
+
+    @staticmethod
+    def _subtask_failed(task: Task, place: Place, fault: Fault) -> HoldfastError:
+        context = {
+            "subtask": task.title,
+            "subtask_request": task.request(),
+            "subtask_error": view.write(fault),
+            "subtask_code": fault.code,
+            "nesting_depth": max(place.depth, fault.context.get("nesting_depth", 0)),
+        }
+        return HoldfastError(Fault.of("TASK_SUBTASK_FAILED", context=context, partial=fault.partial))
+
+    # --- decomposition ---
+
+    async def _split(self, task: Task, fault: Fault, place: Place, session: Session | None) -> TaskResult:
+        """Split the task and merge the results of its parts. If that fails, the fault of the task itself is raised, with what there is."""
+        if self._decomposer is None or not task.decompose:
+            raise HoldfastError(fault)
+        if place.splits >= place.limit:
+            raise HoldfastError(msgspec.structs.replace(fault, context={**fault.context, "depth": place.splits}))
+        decomposition = await self._decomposer(task, fault, _left())
+        if decomposition is None:
+            raise HoldfastError(fault)
+        check_parts(task, decomposition)
+        below = place.below(task, background=task.background, is_split=True)
+        outcomes = await self._all(decomposition.parts, below, session)
+        failed = [each.fault for each in outcomes if each.fault is not None]
+        if failed:
+            raise HoldfastError(_split_failed(fault, failed[0], outcomes, decomposition.parts, below))
+        return await self._merged(decomposition, outcomes, below, session)
+
+    async def _all(self, parts: Sequence[Task], place: Place, session: Session | None) -> list[TaskResult]:
+        """Return the result of each part, in order. After a failure the others are cancelled, or end, as configured."""
+        free = asyncio.Semaphore(self._concurrency)
+        ends = asyncio.Event()
+
+        async def perform(part: Task) -> TaskResult:
+            async with free:
+                if ends.is_set():
+                    return TaskResult.of_fault(Fault.of("TASK_SIBLING_FAILED"))
+                try:
+                    return await self._tried_twice(part, place, session)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
+                    return TaskResult.of_fault(self._runtime.fault_of(error))
+
+        async with asyncio.TaskGroup() as group:
+            started = [group.create_task(perform(part)) for part in parts]
+            if self._on_failure == "fail-fast":
+                _cancel_after_failure(started, ends)
+        return [_result_of(each) for each in started]
+
+    async def _merged(
+        self, decomposition: Decomposition, results: list[TaskResult], place: Place, session: Session | None
+    ) -> TaskResult:
+        merge = decomposition.merge
+        notes: dict[str, Any] = {"decomposed": {"parts": len(results), "depth": place.splits}}
+        if isinstance(merge, Task):
+            given = [each.content for each in results]
+            merged = await self._execute(merge.with_(inputs={**merge.inputs, "results": given}), place, session)
+            return msgspec.structs.replace(merged, notes={**merged.notes, **notes})
+        values = [each.content if each.value is None else each.value for each in results]
+        if merge == "collect":
+            return TaskResult(content=_json(values), value=values, notes=notes)
+        if callable(merge):
+            value = merge(results)
+            value = await value if isinstance(value, Awaitable) else value
+            return TaskResult(content=value if isinstance(value, str) else _json(value), value=value, notes=notes)
+        if all(isinstance(value, list) for value in values):
+            joined = [item for value in values for item in value]
+            return TaskResult(content=_json(joined), value=joined, notes=notes)
+        return TaskResult(content="\n\n".join(each.content for each in results), notes=notes)
+
+    # --- parts of it ---
+
+    @property
+    def _runtime(self) -> Runtime:
+        return self._given_runtime or default_runtime()
+
+    def _performer_of(self, task: Task) -> tuple[str, Performer]:
+        if not task.agent:
+            return getattr(self._performer, "name", "default"), self._performer
+        if task.agent not in self._agents:
+            known = ", ".join(sorted(self._agents)) or "none"
+            context = {"request": f"agent {task.agent!r} (known: {known})"}
+            raise HoldfastError(Fault.of("TASK_TEMPLATE_NOT_FOUND", context=context))
+        return task.agent, self._agents[task.agent]
+
+
+def _task_of(request: Any) -> Task:
+    """Return the task of a subtask request, such as the one in the fault of a subtask that failed."""
+    if not isinstance(request, Mapping) or not isinstance(request.get("description"), str):
+        raise InvalidError.at("task", "a Task, or {type, description, inputs}", request, "TASK_INPUT_INVALID")
+    return Task(request["description"], inputs=dict(request.get("inputs") or {}))
+
+
+def _is_worth_another_try(fault: Fault) -> bool:
+    """Return whether other words may help. They do not help against a limit, nor where a person must act first."""
+    return view.dispatch(fault) is not Handler.RESOURCE and fault.next_actor is NextActor.MACHINE
+
+
+def _left() -> Left:
+    around = in_force(AMBIENT.get())
+    return Left() if around is None or around.budget is None else around.budget.left()
+
+
+def _split_failed(
+    fault: Fault, failed: Fault, outcomes: list[TaskResult], parts: Sequence[Task], place: Place
+) -> Fault:
+    errors = tuple(
+        ItemError.of(part.title, each.fault)
+        for part, each in zip(parts, outcomes, strict=True)
+        if each.fault is not None
+    )
+    done = [each.content for each in outcomes if each.fault is None]
+    context = {
+        **fault.context,
+        "depth": max(place.splits, failed.context.get("depth", 0)),
+        "subtask_error": view.write(failed),
+    }
+    partial = Partial(payload=done, errors=errors, complete=len(done), expected=len(parts))
+    return msgspec.structs.replace(fault, context=context, partial=partial)
+
+
+def _cancel_after_failure(started: list[asyncio.Task[TaskResult]], ends: asyncio.Event) -> None:
+    def ended(task: asyncio.Task[TaskResult]) -> None:
+        if not task.cancelled() and task.exception() is None and task.result().fault is None:
+            return
+        ends.set()
+        for other in started:
+            other.cancel()
+
+    for task in started:
+        task.add_done_callback(ended)
+
+
+def _result_of(task: asyncio.Task[TaskResult]) -> TaskResult:
+    return TaskResult.of_fault(Fault.of("TASK_SIBLING_FAILED")) if task.cancelled() else task.result()
+
+
+def _bounded(fault: Fault) -> Fault:
+    """Return the fault with partial results of at most 65,536 bytes. What is older is cut first, with a mark."""
+    partial = fault.partial
+    if partial is None or len(_json(partial.payload)) <= MOST_BYTES:
+        return fault
+    payload: Any = partial.payload
+    if isinstance(payload, list):
+        kept = list(payload)
+        while len(kept) > 1 and len(_json(kept)) > MOST_BYTES - len(_CUT):
+            kept.pop(0)
+        payload = [_CUT, *kept]
+    if len(_json(payload)) > MOST_BYTES:
+        text = payload if isinstance(payload, str) else _json(payload)
+        payload = _CUT + text.encode("utf-8", "replace")[-(MOST_BYTES - len(_CUT)) :].decode("utf-8", "ignore")
+    return msgspec.structs.replace(fault, partial=msgspec.structs.replace(partial, payload=payload, truncated=True))
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def _text_of(partial: Partial | None) -> str:
+    if partial is None or partial.payload is None:
+        return ""
+    return partial.payload if isinstance(partial.payload, str) else _json(partial.payload)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")

@@ -1,0 +1,197 @@
+"""`Task` and `TaskResult`: what is to be done, and what became of it.
+
+Invariant: a task is a value. It holds no state of its execution, so it can be retried, changed, split and stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from string import Formatter
+from typing import Any, Literal, TypeAlias, get_args
+
+import msgspec
+
+from holdfast import options
+from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.views import task as view
+from holdfast.views.task import Status
+
+__all__ = ["ContextUse", "Status", "Task", "TaskError", "TaskResult", "tokens_in"]
+
+Inherit: TypeAlias = Literal["full", "subset", "none"]
+
+
+class TaskError(HoldfastError):
+    """A task failed. `error.result` is the failed `TaskResult`, with what there was of the output; `error.fault` says why.
+
+    For example:
+        except TaskError as error:
+            print(error.fault.code, error.result.content)
+    """
+
+    code = "TASK_UNEXPECTED"
+
+    @property
+    def result(self) -> TaskResult:
+        """The failed result."""
+        return TaskResult.of_fault(self.fault)
+
+
+class ContextUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+    """What a task knows of the task that it is a part of: `ContextUse(inherit="full")`. Options that contradict each other raise.
+
+    inherit: all of the parent's context, what of it fits the task, or nothing.
+    fresh: look up context for this task, in the index of the task system. It cannot be combined with an inherited context.
+    accumulate: each part also gets the results of the parts before it: as whole texts, or only what their notes say.
+    """
+
+    inherit: Inherit = "subset"
+    fresh: bool = False
+    accumulate: Literal["full_output", "notes_only"] | None = None
+
+    def __post_init__(self) -> None:
+        options.one_of("context.inherit", self.inherit, get_args(Inherit))
+        if self.accumulate is not None:
+            options.one_of("context.accumulate", self.accumulate, ("full_output", "notes_only"))
+        if self.fresh and self.inherit != "none":
+            raise InvalidError.saying(
+                "context.fresh", "inherit='none' beside it", f"inherit={self.inherit!r}", "TASK_MODEL_INVALID"
+            )
+
+
+class Task(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """Something for an agent to do: `Task("Summarise {doc}", inputs={"doc": text}, output=Summary, turns=8)`.
+
+    prompt: what to do. `{name}` is replaced by the input of that name; `{{` is a brace.
+    output: the form of the result: a type, a JSON Schema, one of the words `object`, `array`, `string[]`, `number`, `boolean`, or
+    `XmlOutput`. None: any text.
+    turns, seconds, usd, tokens: what it may spend.
+    context: the most tokens that its prompt may have. max_output: the most tokens of its result.
+    """
+
+    prompt: str
+    inputs: dict[str, Any] = {}
+    output: Any = None
+    name: str = ""
+    """Its name in messages; without one the beginning of its prompt."""
+    agent: str = ""
+    """Which of the system's agents performs it; empty: its default one."""
+    background: str = ""
+    """What it should know besides its inputs."""
+    use: ContextUse = ContextUse()
+    turns: int | None = None
+    seconds: float | None = None
+    usd: float | None = None
+    tokens: int | None = None
+    context: int | None = None
+    max_output: int | None = None
+    strict: bool | None = None
+    """Whether output that is no JSON at all is a failure. None: if `output` is a type or a JSON Schema."""
+    reasks: int = 2
+    """How often the agent is asked again for output of the right form."""
+    decompose: bool = True
+    """Whether it may be split when it is too large for its budget."""
+    estimate: int | None = None
+    """How large it is, in tokens; None: the tokens of its text. The parts of a task must be smaller than it."""
+    subtype: str = ""
+    max_depth: int | None = None
+    """How deep its subtasks may be nested; None: the limit of the system."""
+
+    def __post_init__(self) -> None:
+        prompt: Any = self.prompt
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise InvalidError.at("task.prompt", "a text", prompt, "TASK_MODEL_INVALID")
+        inputs: Any = self.inputs
+        if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
+            raise InvalidError.at("task.inputs", "a dict with names as keys", inputs, "TASK_INPUT_INVALID")
+        for name in ("turns", "tokens", "context", "max_output", "estimate"):
+            options.count(f"task.{name}", getattr(self, name), optional=True)
+        options.count("task.reasks", self.reasks, least=0)
+        options.count("task.max_depth", self.max_depth, least=0, optional=True)
+        options.seconds("task.seconds", self.seconds, optional=True)
+        options.at_least("task.usd", self.usd, 0, optional=True)
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return self.name or self.prompt.strip().splitlines()[0][:80]
+
+    @property
+    def signature(self) -> str:
+        """The same for two tasks that ask the same thing about the same inputs. A chain of subtasks that has it twice is a cycle."""
+        asked = [self.agent, self.subtype, " ".join(self.prompt.split()), self.inputs]
+        return hashlib.sha256(msgspec.json.encode(asked, order="deterministic", enc_hook=repr)).hexdigest()
+
+    def text(self) -> str:
+        """Return the prompt with its inputs filled in. Raises TASK_INPUT_INVALID if one is missing."""
+        parts: list[str] = []
+        for literal, field, form, conversion in _pieces(self.prompt):
+            parts.append(literal)
+            if field is None:
+                continue
+            if field not in self.inputs or form or conversion:
+                known = ", ".join(sorted(self.inputs)) or "none"
+                reason = f"the prompt names the input {{{field}}}, and the inputs are: {known}. Write {{{{ for a brace"
+                raise HoldfastError(Fault.of("TASK_INPUT_INVALID", context={"reason": reason}))
+            value = self.inputs[field]
+            parts.append(value if isinstance(value, str) else _as_text(value))
+        return "".join(parts)
+
+    @property
+    def size(self) -> int:
+        """How large it is, in tokens."""
+        return tokens_in(self.background + self.text()) if self.estimate is None else self.estimate
+
+    def request(self) -> dict[str, Any]:
+        """Return it as a request for a subtask, as it stands in the fault of a subtask that failed."""
+        return {"type": "atomic", "description": self.title, "inputs": self.inputs}
+
+    def with_(self, **changes: Any) -> Task:
+        """Return the task with changes: `task.with_(prompt="Retry: …", turns=4)`."""
+        return msgspec.structs.replace(self, **changes)
+
+
+def tokens_in(text: str) -> int:
+    """Return about how many tokens a text has: a quarter of its bytes."""
+    return -(-len(text.encode("utf-8", "replace")) // 4)
+
+
+def _pieces(prompt: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    try:
+        return list(Formatter().parse(prompt))
+    except ValueError as error:
+        reason = f"the prompt's braces do not match ({error}). Write {{{{ for a brace"
+        raise HoldfastError(Fault.of("TASK_MODEL_INVALID", context={"path": "task.prompt", "reason": reason})) from None
+
+
+def _as_text(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+class TaskResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+    """What became of a task. `content` is its text; `value` is that as a value of its `output`. Notes hold metadata only.
+
+    A result that is FAILED is partial: `content` is what there was, and `notes["error"]` says why.
+    """
+
+    content: str = ""
+    status: Status = Status.COMPLETE
+    value: Any = None
+    notes: dict[str, Any] = {}
+    fault: Fault | None = None
+    """Why it failed."""
+
+    @classmethod
+    def of_fault(cls, fault: Fault, notes: dict[str, Any] | None = None) -> TaskResult:
+        """Return the failed result of a fault."""
+        had = None if fault.partial is None or fault.partial.is_empty else fault.partial.payload
+        content = had if isinstance(had, str) else "" if had is None else _as_text(had)
+        found = view.write_result(fault, notes=notes).get("notes", {})
+        return cls(content=content, status=Status.FAILED, notes=found, fault=fault)
+
+    def document(self) -> dict[str, Any]:
+        """Return it in the form `{content, status, parsedContent?, notes}`."""
+        found: dict[str, Any] = {"content": self.content, "status": str(self.status), "notes": self.notes}
+        if self.value is not None and not isinstance(self.value, str):
+            found["parsedContent"] = msgspec.to_builtins(self.value, enc_hook=str)
+        return found

@@ -1,0 +1,48 @@
+"""Tasks that fail, each with a code of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from holdfast.faults import Fault
+from holdfast.tasks import Task, TaskSystem, XmlOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CASES"]
+
+
+def _fault(task: Task, perform: Callable[[Any], Any], **options: Any) -> Fault:
+    result = asyncio.run(TaskSystem(perform, **options).execute_task(task))
+    assert result.fault is not None
+    return result.fault
+
+
+def _nested(deeper: str) -> Fault:
+    """Return the fault of a task whose performer runs another one, with a longer prompt or the same."""
+
+    async def perform(assignment: Any) -> str:
+        return str(await system.run(Task(assignment.task.prompt + deeper)))
+
+    system = TaskSystem(perform)
+    return asyncio.run(system.execute_task(Task("a"))).fault or Fault.of("SYS_UNKNOWN")
+
+
+def _says(text: str) -> Callable[[Any], str]:
+    return lambda _: text
+
+
+CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
+    ("TASK_CONTEXT_EXHAUSTED", lambda: _fault(Task("x" * 100, context=10), _says("a"))),
+    ("TASK_INPUT_INVALID", lambda: _fault(Task("{missing}"), _says("a"))),
+    ("TASK_MODEL_INVALID", lambda: _fault(Task("a { b"), _says("a"))),
+    ("TASK_OUTPUT_FORMAT", lambda: _fault(Task("a", output="array", reasks=0), _says("{}"))),
+    ("TASK_OUTPUT_INVALID", lambda: _fault(Task("a", output="string[]", reasks=0), _says("[1]"))),
+    ("TASK_TEMPLATE_NOT_FOUND", lambda: _fault(Task("a", agent="nobody"), _says("a"))),
+    ("TASK_XML_INVALID", lambda: _fault(Task("a", output=XmlOutput("r"), reasks=0), _says("<q/>"))),
+    ("TASK_XML_PARSE_ERROR", lambda: _fault(Task("a", output=XmlOutput("r"), reasks=0), _says("<r>"))),
+    ("TASK_CYCLE", lambda: _nested("")),
+    ("TASK_DEPTH_EXCEEDED", lambda: _nested("a")),
+)

@@ -1,0 +1,515 @@
+"""Tasks: performed by functions and agents, checked, nested, split and merged; every failure holds what there was."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from holdfast import Budget, Err, HoldfastError, InvalidError, Ok, Runtime, Session, recover
+from holdfast.faults import Fault, Partial
+from holdfast.stores.memory import MemoryStore
+from holdfast.tasks import (
+    Decomposition,
+    Status,
+    Task,
+    TaskError,
+    TaskResult,
+    TaskSystem,
+    XmlOutput,
+    by_items,
+    by_model,
+    by_section,
+)
+from holdfast.testing import VirtualClock
+from holdfast.testing import run as virtual_run
+from holdfast.views import task as view
+
+
+@dataclass
+class Summary:
+    title: str
+    points: list[str]
+
+
+def answers(*texts):
+    """A performer that gives these answers, one after the other, and remembers what it was asked."""
+    left = list(texts)
+
+    async def perform(assignment):
+        perform.prompts.append(assignment.prompt)
+        answer = left.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    perform.prompts = []
+    return perform
+
+
+def run(system, task, **options):
+    return virtual_run(system.execute_task(task, **options))
+
+
+# One task
+
+
+def test_S3_6_a_task_returns_its_output_as_a_value_of_its_type():
+    system = TaskSystem(answers('{"title": "Tides", "points": ["moon"]}'))
+    task = Task("Summarise {doc}", inputs={"doc": "the moon"}, output=Summary)
+    assert virtual_run(system.run(task)) == Summary("Tides", ["moon"])
+
+
+def test_a_plain_function_may_perform_tasks_and_return_any_value():
+    system = TaskSystem(lambda assignment: {"n": len(assignment.prompt)})
+    result = run(system, Task("count me"))
+    assert (result.value, result.content, result.status) == ({"n": 8}, '{"n":8}', Status.COMPLETE)
+
+
+def test_inputs_are_filled_in_and_braces_can_be_written():
+    perform = answers("ok")
+    run(TaskSystem(perform), Task("{a} and {b} as {{json}}", inputs={"a": "x", "b": [1, 2]}))
+    assert perform.prompts == ["x and [1,2] as {json}"]
+
+
+@pytest.mark.parametrize(("prompt", "code"), [("{missing}", "TASK_INPUT_INVALID"), ("a { b", "TASK_MODEL_INVALID"), ("{a!r}", "TASK_INPUT_INVALID")])  # fmt: skip
+def test_S3_3_an_input_that_is_missing_is_a_failure_that_names_it(prompt, code):
+    result = run(TaskSystem(answers()), Task(prompt, inputs={"a": "x"}))
+    assert (result.status, result.fault.code) == (Status.FAILED, code)
+
+
+@pytest.mark.parametrize("wrong", [{"prompt": " "}, {"prompt": "a", "turns": 0}, {"prompt": "a", "inputs": {1: 2}}, {"prompt": "a", "seconds": -1}])  # fmt: skip
+def test_a_wrong_task_says_where(wrong):
+    with pytest.raises(InvalidError, match=r"task\."):
+        Task(**wrong)
+
+
+def test_outcome_returns_and_run_raises():
+    broken = answers(ValueError("no"), ValueError("no"))
+    system = TaskSystem(broken)
+    assert isinstance(virtual_run(system.outcome(Task("a"))), Err)
+    with pytest.raises(TaskError) as raised:
+        virtual_run(system.run(Task("a")))
+    assert raised.value.result.status is Status.FAILED
+    assert isinstance(virtual_run(TaskSystem(answers("x")).outcome(Task("a"))), Ok)
+
+
+# The form of the output
+
+
+def test_A93_an_object_where_an_array_is_expected():
+    system = TaskSystem(answers(*['{"a": 1}'] * 2))
+    result = run(system, Task("list", output="array", reasks=1))
+    error = result.notes["error"]
+    assert (error["type"], error["reason"]) == ("TASK_FAILURE", "output_format_failure")
+    assert error["message"] == 'Expected output of type "array" but got "object"'
+    assert error["details"]["expectedType"] == "array"
+    assert error["details"]["actualType"] == "object"
+    assert error["details"]["originalOutput"] == error["details"]["partialOutput"] == '{"a": 1}'
+
+
+def test_S3_9_the_agent_is_asked_again_with_what_was_wrong():
+    perform = answers('{"a": 1}', "[1]")
+    result = run(TaskSystem(perform), Task("list", output="array"))
+    assert result.value == [1]
+    assert 'Expected output of type "array" but got "object"' in perform.prompts[1]
+    assert '{"a": 1}' in perform.prompts[1]
+
+
+@pytest.mark.parametrize(
+    ("word", "good", "bad"),
+    [
+        ("object", "{}", "[]"),
+        ("array", "[1]", "{}"),
+        ("[]", "[1]", "3"),
+        ("string[]", '["a"]', "[1]"),
+        ("number", "1", '"1"'),
+        ("number", "1.5", "true"),
+        ("boolean", "true", "1"),
+    ],
+)
+def test_N3_9_the_words_of_a_schema(word, good, bad):
+    task = Task("go", output=word, reasks=0)
+    assert run(TaskSystem(answers(good)), task).status is Status.COMPLETE
+    assert run(TaskSystem(answers(bad)), task).fault.code in {"TASK_OUTPUT_FORMAT", "TASK_OUTPUT_INVALID"}
+
+
+def test_N3_9_text_that_is_no_json_is_a_note_or_with_strict_a_failure():
+    loose = run(TaskSystem(answers("hello")), Task("go", output="array"))
+    assert (loose.status, loose.content, loose.value) == (Status.COMPLETE, "hello", None)
+    assert "not JSON" in loose.notes["parseError"]
+    strict = run(TaskSystem(answers("hello")), Task("go", output="array", strict=True, reasks=0))
+    assert (strict.status, strict.content) == (Status.FAILED, "hello")
+    typed = run(TaskSystem(answers("hello")), Task("go", output=Summary, reasks=0))
+    assert typed.fault.code == "TASK_OUTPUT_INVALID"
+
+
+def test_all_violations_of_a_json_schema_are_listed_and_fenced_json_is_read():
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a", "b", "c"]}  # fmt: skip
+    result = run(TaskSystem(answers('{"a": "x", "b": 2}')), Task("go", output=schema, reasks=0))
+    assert len(result.fault.context["violations"]) == 3
+    fenced = 'Here it is:\n```json\n{"a": 1, "b": "x", "c": 0}\n```\n'
+    assert run(TaskSystem(answers(fenced)), Task("go", output=schema)).value == {"a": 1, "b": "x", "c": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("<r><a/></r>", None),
+        ("<r><b/></r>", "TASK_XML_INVALID"),
+        ("<q><a/></q>", "TASK_XML_INVALID"),
+        ("<r><a></r>", "TASK_XML_PARSE_ERROR"),
+        ('<!DOCTYPE r [<!ENTITY x "y">]><r><a>&x;</a></r>', "TASK_XML_INVALID"),
+        ("", "TASK_XML_PARSE_ERROR"),
+    ],
+)
+def test_S3_3_xml_is_well_formed_has_its_elements_and_no_document_type(text, code):
+    result = run(TaskSystem(answers(text)), Task("go", output=XmlOutput("r", ("a",)), reasks=0))
+    assert (result.fault and result.fault.code) == code
+
+
+def test_a_wrong_word_for_the_output_is_rejected_with_the_right_one():
+    result = run(TaskSystem(answers()), Task("go", output="arry"))
+    assert result.fault.code == "TASK_MODEL_INVALID"
+    assert "array" in result.fault.message
+
+
+# Limits
+
+
+def test_A83_a_turn_too_many_is_resource_exhaustion_with_metrics_and_the_partial_output():
+    async def never_done(assignment):
+        number = len(assignment.results)
+        if assignment.task.prompt != "write":
+            return "found"
+        request = {"type": "atomic", "description": f"look {number}"}
+        return TaskResult(content=f"draft {number}", status=Status.CONTINUATION, notes={"subtask_request": request})
+
+    # Two turns of the task, one of its subtask: what a subtask spends is spent by the task.
+    result = run(TaskSystem(never_done), Task("write", turns=3))
+    error = result.notes["error"]
+    assert (error["type"], error["resource"]) == ("RESOURCE_EXHAUSTION", "turns")
+    assert (result.fault.context["used"], result.fault.context["limit"]) == (3, 3)
+    assert (result.status, result.content) == (Status.FAILED, "draft 1")
+
+
+def test_a_prompt_or_an_output_beyond_its_limit_is_resource_exhaustion():
+    context = run(TaskSystem(answers()), Task("x" * 100, context=10))
+    assert (context.notes["error"]["resource"], context.fault.context["used"]) == ("context", 25)
+    output = run(TaskSystem(answers("y" * 100)), Task("go", max_output=10))
+    assert (output.notes["error"]["resource"], output.content) == ("output", "y" * 100)
+
+
+def test_a_budget_around_is_not_the_tasks_own_limit_and_is_not_decomposed():
+    async def main():
+        with Budget(turns=1):
+            system = TaskSystem(answers("a", "b"), decomposer=by_section)
+            first = await system.execute_task(Task("go"))
+            return first, await system.execute_task(Task("{x}", inputs={"x": "one. two."}, turns=5))
+
+    first, second = virtual_run(main())
+    assert first.status is Status.COMPLETE
+    assert second.fault.code == "SYS_BUDGET_EXHAUSTED"
+
+
+def test_S3_3_a_task_over_its_time_is_execution_timeout():
+    runtime = Runtime(clock=VirtualClock())
+
+    async def slow(_assignment):
+        await asyncio.sleep(100)
+
+    async def recovered(assignment):
+        return await recover("slow", runtime=runtime).call(slow, assignment)
+
+    system = TaskSystem(recovered, runtime=runtime)
+    result = virtual_run(system.execute_task(Task("go", seconds=5)), clock=runtime.clock)
+    assert result.notes["error"]["reason"] == "execution_timeout"
+
+
+# Progress
+
+
+def test_S3_5_three_rounds_that_change_nothing_halt_the_task_and_an_alternative_is_tried_once():
+    perform = answers(*["  same  text", "same text"] * 4, "[1]")
+    stuck = run(TaskSystem(perform), Task("go", output="array", strict=True, reasks=9))
+    assert (stuck.notes["error"]["reason"], len(perform.prompts)) == ("execution_halted", 3)
+    assert stuck.content.strip().startswith("same")
+
+    perform = answers("a", "a", "a", "[1]")
+    system = TaskSystem(perform, alternative=lambda task, _fault: task.with_(prompt="otherwise"))
+    assert run(system, Task("go", output="array", strict=True, reasks=9)).value == [1]
+    assert perform.prompts[3].startswith("otherwise")
+
+
+# Subtasks
+
+
+def continuing(request):
+    return TaskResult(status=Status.CONTINUATION, notes={"subtask_request": request})
+
+
+def test_N3_3_a_subtask_is_performed_and_its_result_goes_back_to_the_parent():
+    async def perform(assignment):
+        if assignment.task.prompt != "parent":
+            return f"did {assignment.prompt}"
+        if not assignment.results:
+            return continuing({"type": "atomic", "description": "look at {x}", "inputs": {"x": "it"}})
+        return f"parent with {assignment.results[0].content}"
+
+    assert run(TaskSystem(perform), Task("parent")).content == "parent with did look at it"
+
+
+def test_A85_a_subtask_at_depth_two_fails_and_the_chain_is_readable_to_the_root():
+    async def perform(assignment):
+        following = {"root": "middle", "middle": "leaf"}.get(assignment.task.prompt)
+        if following is not None:
+            return continuing({"type": "atomic", "description": following, "inputs": {"of": assignment.task.prompt}})
+        partial = Partial(payload="half")
+        raise HoldfastError(Fault.of("TASK_HALTED", "Failed to process data format", partial=partial))
+
+    result = run(TaskSystem(perform, change=None), Task("root"))
+    details = result.notes["error"]["details"]
+    assert result.notes["error"]["reason"] == "subtask_failure"
+    assert details["subtaskRequest"] == {"type": "atomic", "description": "middle", "inputs": {"of": "root"}}
+    assert details["nestingDepth"] == 2
+    assert details["partialOutput"] == "half"
+    inner = details["subtaskError"]["details"]
+    assert inner["subtaskRequest"]["description"] == "leaf"
+    assert inner["subtaskError"]["reason"] == "execution_halted"
+
+
+def test_S3_15_a_failed_subtask_is_tried_once_more_with_a_modified_request_and_its_partial_output():
+    prompts = []
+
+    async def perform(assignment):
+        prompts.append(assignment.prompt)
+        if assignment.task.prompt == "parent":
+            return assignment.results[0].content if assignment.results else continuing({"type": "atomic", "description": "{x} hard", "inputs": {"x": "too"}})  # fmt: skip
+        if assignment.prompt.startswith("Retry"):
+            return "simple"
+        raise HoldfastError(Fault.of("TASK_HALTED", partial=Partial(payload="half {of} it")))
+
+    result = run(TaskSystem(perform), Task("parent"))
+    assert result.content == "simple"
+    assert prompts[2].startswith("Retry with a simplified approach: too hard")
+    assert "half {of} it" in prompts[2]
+
+
+def test_a_failure_that_a_person_must_act_on_is_not_tried_in_other_words():
+    async def perform(assignment):
+        if assignment.task.prompt == "parent":
+            return continuing({"type": "atomic", "description": "child"})
+        perform.calls += 1
+        raise HoldfastError(Fault.of("AUTH_FAILED"))
+
+    perform.calls = 0
+    result = run(TaskSystem(perform), Task("parent"))
+    assert (result.fault.code, perform.calls) == ("TASK_SUBTASK_FAILED", 1)
+
+
+def test_N3_4_a_task_that_asks_for_itself_is_a_cycle_and_nesting_has_a_limit():
+    async def again(assignment):
+        return continuing({"type": "atomic", "description": assignment.task.prompt})
+
+    cycle = run(TaskSystem(again), Task("a"))
+    assert cycle.notes["error"]["details"]["subtaskError"]["message"].startswith("The task asks for itself: a → a")
+
+    async def deeper(assignment):
+        return continuing({"type": "atomic", "description": assignment.task.prompt + "a"})
+
+    deep = run(TaskSystem(deeper, max_depth=3), Task("a"))
+    error = deep.notes["error"]
+    for _ in range(4):
+        error = error["details"]["subtaskError"]
+    assert "deeper than 3" in error["message"]
+    with pytest.raises(InvalidError, match="from 0 to 10"):
+        TaskSystem(deeper, max_depth=11)
+
+
+def test_a_task_run_inside_of_a_performer_is_below_it_too():
+    async def perform(assignment):
+        return await system.run(Task(assignment.task.prompt))
+
+    system = TaskSystem(perform)
+    result = run(system, Task("a"))
+    assert "asks for itself" in result.fault.message
+
+
+# Decomposition
+
+
+def too_long(most):
+    async def perform(assignment):
+        text = assignment.task.inputs["doc"]
+        if len(text) > most:
+            raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW"))
+        return text.strip().upper()
+
+    return perform
+
+
+DOC = "# One\nalpha\n\n# Two\nbeta\n\n# Three\ngamma\n\n# Four\ndelta\n"
+
+
+def test_S3_2_a_task_too_large_is_split_by_sections_and_merged_in_order():
+    system = TaskSystem(too_long(20), decomposer=by_section)
+    result = run(system, Task("Shout {doc}", inputs={"doc": DOC}))
+    assert result.status is Status.COMPLETE
+    assert result.content.split() == DOC.upper().split()
+    assert result.notes["decomposed"] == {"parts": 2, "depth": 1}
+
+
+def test_A87_what_always_exhausts_is_split_at_most_as_often_as_allowed_and_the_original_error_has_the_depth():
+    calls = []
+
+    async def perform(assignment):
+        calls.append(len(assignment.task.inputs["doc"]))
+        raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW"))
+
+    system = TaskSystem(perform, decomposer=by_section, max_depth=2, on_failure="collect")
+    result = run(system, Task("Shout {doc}", inputs={"doc": DOC}))
+    assert result.notes["error"]["resource"] == "context"
+    assert result.fault.context["depth"] == 2
+    assert len(calls) == 1 + 2 + 4
+
+
+def test_disabled_decomposition_and_one_that_cannot_split_give_the_original_error():
+    system = TaskSystem(too_long(5), decomposer=by_section)
+    assert run(system, Task("{doc}", inputs={"doc": DOC}, decompose=False)).fault.code == "TASK_CONTEXT_EXHAUSTED"
+    assert run(TaskSystem(too_long(0), decomposer=by_items), Task("{doc}", inputs={"doc": "x"})).fault.code == "TASK_CONTEXT_EXHAUSTED"  # fmt: skip
+
+
+@pytest.mark.parametrize("parts", [1, 0, "same"])
+def test_S3_16_a_part_that_is_not_smaller_is_refused(parts):
+    async def decompose(task, _fault, _left):
+        return Decomposition([task, task] if parts == "same" else [task.with_(prompt="a")] * parts)
+
+    result = run(TaskSystem(too_long(5), decomposer=decompose), Task("{doc}", inputs={"doc": DOC}))
+    assert result.fault.code == "TASK_MODEL_INVALID"
+
+
+def test_lists_are_split_by_items_and_typed_results_are_put_together():
+    async def perform(assignment):
+        items = assignment.task.inputs["items"]
+        if len(items) > 3:
+            raise HoldfastError(Fault.of("TASK_OUTPUT_EXHAUSTED"))
+        return [item * 2 for item in items]
+
+    system = TaskSystem(perform, decomposer=by_items)
+    assert virtual_run(system.run(Task("double {items}", inputs={"items": list(range(10))}, output=list[int]))) == [n * 2 for n in range(10)]  # fmt: skip
+
+
+def test_N3_8_a_model_that_is_asked_for_the_parts_gets_the_error_and_the_prompt():
+    asked = []
+
+    async def specialist(prompt):
+        asked.append(prompt)
+        return 'Sure:\n["first {doc}", "second {doc}"]'
+
+    async def perform(assignment):
+        if assignment.task.prompt.startswith("do"):
+            raise HoldfastError(Fault.of("TASK_TURNS_EXHAUSTED"))
+        return assignment.task.prompt.split()[0]
+
+    result = run(TaskSystem(perform, decomposer=by_model(specialist)), Task("do {doc}", inputs={"doc": "d" * 100}))
+    assert result.content == "first\n\nsecond"
+    assert "decomposition specialist" in asked[0]
+    assert "TASK_TURNS_EXHAUSTED" in asked[0]
+
+
+@pytest.mark.parametrize(("mode", "done"), [("fail-fast", 0), ("collect", 1)])
+def test_A86_one_part_fails_and_its_siblings_are_cancelled_and_awaited_or_end(mode, done):
+    ended = []
+
+    async def perform(assignment):
+        text = assignment.task.inputs["doc"]
+        if text == DOC:
+            raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW"))
+        if "alpha" in text:
+            raise HoldfastError(Fault.of("AUTH_FAILED"))
+        try:
+            await asyncio.sleep(10)
+            return "late"
+        finally:
+            ended.append(text)
+
+    result = run(TaskSystem(perform, decomposer=by_section, on_failure=mode), Task("{doc}", inputs={"doc": DOC}))
+    assert result.fault.code == "TASK_CONTEXT_EXHAUSTED"
+    assert len(ended) == 1
+    assert result.fault.partial.complete == done
+    assert len(result.fault.partial.errors) == 2 - done
+
+
+@pytest.mark.parametrize("merge", ["collect", len, Task("join {results}", output="array")])
+def test_results_are_merged_as_declared(merge):
+    async def decompose(task, _fault, _left):
+        return Decomposition([task.with_(inputs={"doc": text}) for text in ("a", "b")], merge)
+
+    async def perform(assignment):
+        if "results" in assignment.task.inputs:
+            return assignment.task.inputs["results"]
+        if len(assignment.task.inputs["doc"]) > 1:
+            raise HoldfastError(Fault.of("TASK_TURNS_EXHAUSTED"))
+        return assignment.task.inputs["doc"]
+
+    result = run(TaskSystem(perform, decomposer=decompose), Task("{doc}", inputs={"doc": "abc" * 30}))
+    assert result.value == (2 if merge is len else ["a", "b"])
+
+
+def test_S3_8_partial_results_are_cut_at_their_limit_oldest_first_with_a_mark():
+    fault = Fault.of("TASK_HALTED", partial=Partial(payload=["old" * 20_000, "new" * 2_000]))
+    result = run(TaskSystem(answers(HoldfastError(fault))), Task("go"))
+    assert result.fault.partial.truncated
+    assert result.fault.partial.payload == ["[older results were cut]", "new" * 2_000]
+    text = Fault.of("TASK_HALTED", partial=Partial(payload="a" * 70_000 + "end"))
+    cut = run(TaskSystem(answers(HoldfastError(text))), Task("go")).content
+    assert cut.startswith("[older results were cut]")
+    assert cut.endswith("end")
+    assert len(cut) < 66_000
+
+
+# With a session
+
+
+def test_in_a_session_a_task_that_ended_is_not_performed_again():
+    calls = []
+
+    async def perform(assignment):
+        calls.append(assignment.prompt)
+        if assignment.task.inputs["doc"] == DOC:
+            raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW"))
+        if fails and "gamma" in assignment.prompt:
+            await asyncio.sleep(1000)
+        return assignment.prompt.upper()
+
+    async def main():
+        nonlocal fails
+        async with MemoryStore() as store:
+            system = TaskSystem(perform, decomposer=by_section, concurrency=1)
+            task = Task("{doc}", inputs={"doc": DOC})
+            fails = True
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(5), Session.open("s", store=store) as session:
+                    await system.run(task, session=session)
+            fails = False
+            async with Session.open("s", store=store) as session:
+                return await system.run(task, session=session)
+
+    fails = False
+    assert virtual_run(main()).split() == DOC.upper().split()
+    assert len([prompt for prompt in calls if prompt != DOC and "alpha" in prompt]) == 1
+    assert len([prompt for prompt in calls if prompt != DOC and "gamma" in prompt]) == 2
+
+
+def test_a_failed_request_can_be_executed_again_as_it_stands_in_the_error():
+    async def perform(assignment):
+        if assignment.task.prompt == "parent":
+            return continuing({"type": "atomic", "description": "child", "inputs": {"a": 1}})
+        return "ok" if assignment.task.prompt.startswith("Retry:") else 1 / 0
+
+    system = TaskSystem(perform, change=None)
+    request = run(system, Task("parent")).notes["error"]["details"]["subtaskRequest"]
+    again = {**request, "description": f"Retry: {request['description']} with simplified approach"}
+    assert run(system, again).content == "ok"
+    assert view.read_result(run(system, again).document()) is None
