@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import logging
 
@@ -353,7 +354,9 @@ def test_B82_half_a_request_is_closed_after_the_header_time_also_byte_by_byte():
                     await asyncio.sleep(0.01)
 
             task = asyncio.create_task(drip())
-            assert b" 408 " in await asyncio.wait_for(reader.read(), 5)
+            # The client still sends, so it may see a reset in place of the answer.
+            with contextlib.suppress(ConnectionResetError):
+                assert b" 408 " in await asyncio.wait_for(reader.read(), 5)
             assert asyncio.get_running_loop().time() - started < 2
             task.cancel()
             writer.close()

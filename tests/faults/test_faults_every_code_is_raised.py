@@ -23,6 +23,7 @@ import faults_actors
 import faults_agents
 import faults_bridge
 import faults_bridge_client
+import faults_http
 import faults_recoveries
 import faults_sessions
 import faults_stores
@@ -412,6 +413,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     *faults_actors.CASES,
     *faults_supervisors.CASES,
     *faults_tasks.CASES,
+    *faults_http.CASES,
     ("SESS_ALREADY_ANSWERED", faults_sessions.question_is_answered_twice),
     ("SESS_CANCELLED", faults_sessions.session_is_cancelled),
     ("SESS_INTERACTION_EXPIRED", faults_sessions.question_expires),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.bridge.responses import RejectedError
     from holdfast.bridge.settings import BridgeSettings
 
-__all__ = ["Guard"]
+__all__ = ["Guard", "rates_of"]
 
 _LOG = logging.getLogger("holdfast.bridge")
 
@@ -72,7 +72,7 @@ class Guard:
     ) -> None:
         self.app = app
         self.settings = settings
-        self._rates = AddressRates(_rates(settings))
+        self._rates = AddressRates(rates_of(settings))
         self._report = report or (lambda _fault, _scope: None)
         self._monotonic = monotonic
 
@@ -278,7 +278,8 @@ _GROUPS = ("/health", "/info", "/hooks/event", "/hooks/batch", "/sessions", "/fi
 """The beginnings of paths that have a rate of their own."""
 
 
-def _rates(settings: BridgeSettings) -> dict[str, int]:
+def rates_of(settings: BridgeSettings) -> dict[str, int]:
+    """Return how many requests an address has in a minute, by the beginning of the path."""
     info, sessions = settings.info_per_minute, settings.sessions_per_minute
     hooks, batches, files = settings.hooks_per_minute, settings.batches_per_minute, settings.files_per_minute
     return dict(zip(_GROUPS, (info, info, hooks, batches, sessions, files), strict=True))

@@ -110,6 +110,10 @@ class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=T
     sessions_per_minute: int = 600
     files_per_minute: int = 600
     hook_timeout: float = 30.0
+    hook_skew: float | None = None
+    """Seconds by which the time of a hook event may differ from now. None: any time, as events may have waited."""
+    strict_hooks: bool = False
+    """Reject hook events whose payload lacks a field that its event should have."""
 
     # --- sessions ---
     grace: float = 300.0
@@ -140,7 +144,7 @@ class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=T
         options.one_of("bridge.on_grace_expiry", self.on_grace_expiry, get_args(OnGraceExpiry))
         for name in _NAMES:
             _check_names(f"bridge.{name}", getattr(self, name))
-        for name in ("insecure", "lenient_ids", "replays_log", "coalesce"):
+        for name in ("insecure", "strict_hooks", "lenient_ids", "replays_log", "coalesce"):
             options.flag(f"bridge.{name}", getattr(self, name))
         options.count("bridge.port", self.port, least=0)
         if self.port > 65_535:
@@ -293,6 +297,8 @@ PROFILE_BRIDGE: Final[Mapping[str, Any]] = {
     "batches_per_minute": 10,
     "sessions_per_minute": 30,
     "files_per_minute": 60,
+    "hook_skew": 300.0,
+    "strict_hooks": True,
 }
 """The smaller numbers of the profile `bridge`: `BridgeSettings(**PROFILE_BRIDGE)`."""
 

@@ -13,12 +13,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from holdfast.faults import Fault
+from holdfast.faults import Fault, HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["MAX_DEPTH", "MAX_OFFSET", "Envelope", "Invalid", "Violation", "encode", "is_timestamp", "read", "stamp"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_OFFSET",
+    "Envelope",
+    "Invalid",
+    "Violation",
+    "encode",
+    "is_timestamp",
+    "read",
+    "read_json",
+    "stamp",
+]
 
 MAX_DEPTH: Final = 64
 """How deep the JSON of a message may be nested."""
@@ -125,6 +136,20 @@ def read(frame: str | bytes, *, lenient_ids: bool = False) -> Read:
         offset=found.get("offset") or 0,
         re=found.get("re") or "",
     )
+
+
+def read_json(data: bytes) -> Any:
+    """Return the value of JSON that is not a frame, read by the same rules. Raises PROTO_INVALID_MESSAGE if it breaks them.
+
+    >>> read_json(b'{"events": []}')
+    {'events': []}
+    """
+    if _is_abusive(data):
+        raise HoldfastError(_not_json("it is nested too deep, or has a number without an end").fault)
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HoldfastError(_not_json(str(error)).fault) from None
 
 
 def encode(message: Envelope) -> bytes:

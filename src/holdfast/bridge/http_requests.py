@@ -1,0 +1,101 @@
+"""How the routes of the bridge read a request: its token, its body, its parameters.
+
+Invariant: what is wrong with a request is named by field. A token in the address is never looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from holdfast.bridge.responses import rejected
+from holdfast.extras import needs_extra
+from holdfast.faults import Fault, HoldfastError
+from holdfast.wire.envelope import read_json
+
+with needs_extra("holdfast.bridge", "starlette", "server"):
+    from starlette.requests import ClientDisconnect
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from holdfast.bridge.identity import Authenticator, Identity, TokenKind
+
+__all__ = [
+    "body_as",
+    "choice",
+    "idempotency_key",
+    "identify",
+    "number",
+    "peer_of",
+    "read_body",
+    "user_agent_of",
+    "violation",
+]
+
+B = TypeVar("B")
+_BEARER = "bearer "
+
+
+def identify(request: Request, authenticator: Authenticator, *kinds: TokenKind) -> Identity:
+    """Return the holder of the request's token, or raise why it may not ask."""
+    header = request.headers.get("authorization", "")
+    if not header.lower().startswith(_BEARER):
+        raise HoldfastError(Fault.of("AUTH_REQUIRED"))
+    identity = authenticator.identify(header[len(_BEARER) :].strip(), peer=peer_of(request))
+    identity.require(*kinds)
+    return identity
+
+
+async def read_body(request: Request) -> Any:
+    """Return the body of a request. Any other content type than JSON could come from a page that does not ask first."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise rejected(415, f"Expected a body of application/json, received {kind[:80] or 'no Content-Type'}")
+    try:
+        return read_json(await request.body())
+    except ClientDisconnect:
+        raise rejected(400, "The body did not come whole") from None
+
+
+async def body_as(request: Request, kind: type[B]) -> B:
+    given = await read_body(request)
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `")
+        raise violation(place.rstrip("`").removeprefix("$.") or "$", message) from None
+
+
+def violation(field: str, constraint: str) -> HoldfastError:
+    violations = [{"field": field, "constraint": constraint}]
+    return HoldfastError(Fault.of("PROTO_INVALID_MESSAGE", context={"violations": violations}))
+
+
+def number(request: Request, name: str, default: int, *, least: int, most: int) -> int:
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    if not (given.isascii() and given.isdigit() and len(given) < 20 and least <= int(given) <= most):
+        raise violation(name, f"a whole number from {least} to {most}")
+    return int(given)
+
+
+def choice(request: Request, name: str, choices: tuple[str, ...]) -> str:
+    given = request.query_params.get(name, choices[0])
+    if given not in choices:
+        raise violation(name, f"one of {', '.join(choices)}")
+    return given
+
+
+def idempotency_key(request: Request) -> str:
+    return request.headers.get("idempotency-key", "")[:256]
+
+
+def peer_of(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def user_agent_of(request: Request) -> str:
+    return request.headers.get("user-agent", "")

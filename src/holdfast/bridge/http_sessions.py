@@ -1,0 +1,270 @@
+"""The sessions of a bridge over HTTP: lists, pages of their logs, snapshots, streams, messages and answers.
+
+Invariant: a session that somebody may not see does not exist for them. Reading a session changes nothing: it starts no agent, counts as
+no client, and begins no grace.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.bridge.event_stream import HEARTBEAT_S, EventStream, read_event_id
+from holdfast.bridge.http_bodies import Accepted, Checkpoint, EventPage, NewEvent, Reason, SessionBody, SessionPage
+from holdfast.bridge.http_requests import body_as, choice, idempotency_key, identify, number, peer_of, violation
+from holdfast.bridge.live_session import LiveSession
+from holdfast.bridge.responses import error_response, json_response, request_id
+from holdfast.extras import needs_extra
+from holdfast.faults import Fault, HoldfastError
+from holdfast.sessions import admin
+from holdfast.sessions.manifest import decode_manifest
+from holdfast.sessions.questions import answers
+from holdfast.sessions.questions.question import Answer
+from holdfast.stores import SessionState
+from holdfast.wire.envelope import MAX_OFFSET, stamp
+from holdfast.wire.position import Gap, Position
+
+with needs_extra("holdfast.bridge", "starlette", "server"):
+    from starlette.responses import Response, StreamingResponse
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
+
+    from holdfast.bridge.hub import Hub
+    from holdfast.bridge.identity import Identity
+    from holdfast.stores import SessionRecord
+
+__all__ = ["SessionRoutes"]
+
+_PAGE_BYTES = 262_144
+
+
+class SessionRoutes:
+    """What answers the paths below `/sessions`."""
+
+    def __init__(self, hub: Hub, *, heartbeat: float = HEARTBEAT_S) -> None:
+        self._hub = hub
+        self._heartbeat = heartbeat
+        self.streams: set[EventStream] = set()
+        hub.authenticator.watch(self._revoked)
+
+    def close(self) -> None:
+        """End all streams, because the server stops."""
+        for stream in tuple(self.streams):
+            stream.end()
+
+    def _revoked(self, token_id: str) -> None:
+        for stream in tuple(self.streams):
+            if stream.identity.token_id == token_id:
+                stream.end()
+
+    async def sessions(self, request: Request) -> Response:
+        identity = identify(request, self._hub.authenticator, "device")
+        limit = number(request, "limit", 100, least=1, most=1_000)
+        states = states_of(request)
+        found: list[SessionRecord] = []
+        after, is_more = request.query_params.get("after", ""), True
+        while is_more and len(found) <= limit:
+            page = await self._hub.store.sessions(states=states, after=after, limit=limit + 1)
+            found += [record for record in page if identity.may_see(record.id)]
+            is_more = len(page) > limit
+            after = page[-1].id if page else after
+        shown = [await self._described(record) for record in found[:limit]]
+        return json_response(SessionPage(sessions=shown, next=shown[-1].session_id if len(found) > limit else None))
+
+    async def session(self, request: Request) -> Response:
+        _, record = await self._found(request)
+        return json_response(await self._described(record, with_checkpoint=True))
+
+    async def _described(self, record: SessionRecord, *, with_checkpoint: bool = False) -> SessionBody:
+        manifest, problem = None, ""
+        try:
+            manifest = decode_manifest(record.id, bytes(record.manifest))
+        except HoldfastError as error:
+            problem = error.fault.message
+        stored = await self._hub.store.checkpoint(record.id) if with_checkpoint else None
+        live = self._hub.sessions.get(record.id)
+        return SessionBody(
+            session_id=record.id,
+            state=record.state.value,
+            resumable=record.state is SessionState.PAUSED and manifest is not None and manifest.resumable,
+            agent="" if manifest is None else manifest.agent_type,
+            working_directory="" if manifest is None else manifest.project_root or "",
+            created_at=stamp(record.created_at),
+            last_activity_at=stamp(record.last_at),
+            epoch=record.epoch,
+            oldest_offset=record.oldest,
+            top_offset=record.top,
+            in_use=admin.in_use(record, self._hub.store, self._hub.runtime),
+            clients=0 if live is None else len(live.clients),
+            checkpoint=None
+            if stored is None
+            else Checkpoint(
+                offset=stored.offset, message_count=stored.message_count, last_message_id=stored.last_message_id
+            ),
+            problem=problem,
+        )
+
+    async def events(self, request: Request) -> Response:
+        """Answer a page of the log. A client that asks again with `next_after` gets every message once."""
+        _, record = await self._found(request)
+        after = number(request, "after", record.oldest - 1, least=0, most=MAX_OFFSET)
+        limit = number(request, "limit", 500, least=1, most=1_000)
+        async with self._log(record) as live:
+            wanted = Position(epoch=request.query_params.get("epoch", live.epoch), offset=after)
+            reached = await live.resume(wanted)
+            held = reached if isinstance(reached, Gap) else await live.read(after, most_bytes=_PAGE_BYTES)
+            if isinstance(held, Gap):
+                return self._gap(request, held, record)
+            events = held[:limit]
+            last = events[-1].offset if events else after
+            body = EventPage(
+                session_id=live.id,
+                epoch=live.epoch,
+                events=[msgspec.Raw(each.frame) for each in events],
+                next_after=last,
+                has_more=last < live.top,
+            )
+        return json_response(body)
+
+    async def snapshot(self, request: Request) -> Response:
+        _, record = await self._found(request)
+        async with self._log(record) as live:
+            return json_response(await live.snapshot())
+
+    async def stream(self, request: Request) -> Response:
+        identity, record = await self._found(request)
+        if len(self.streams) >= self._hub.settings.max_connections:
+            raise HoldfastError(Fault.of("CONN_LIMIT"))
+        live = self._made(record)
+        await live.open()
+        try:
+            given = request.headers.get("last-event-id", "")
+            if given:
+                reached = await live.resume(read_event_id(given))
+                if isinstance(reached, Gap):
+                    await live.close()
+                    return self._gap(request, reached, record)
+                after = reached.after
+            else:
+                after = live.start(choice(request, "history", ("tail", "full", "none")))
+        except BaseException:
+            await live.close()
+            raise
+        if record.state is SessionState.CLOSED and after >= live.top:
+            await live.close()
+            # EventSource stops asking for this answer alone.
+            return Response(status_code=204)
+        stream = EventStream(live, identity, after=after, clock=self._hub.clock, heartbeat=self._heartbeat)
+        headers = {"x-accel-buffering": "no"}
+        return StreamingResponse(self._streamed(stream, live), media_type="text/event-stream", headers=headers)
+
+    async def _streamed(self, stream: EventStream, live: LiveSession) -> AsyncIterator[bytes]:
+        self.streams.add(stream)
+        try:
+            async for part in stream.events():
+                yield part
+        finally:
+            self.streams.discard(stream)
+            await live.close()
+
+    async def add_event(self, request: Request) -> Response:
+        """Store a message or an answer, and answer when it is stored."""
+        identity, record = await self._found(request)
+        if identity.role != "controller":
+            raise HoldfastError(Fault.of("AUTH_FORBIDDEN", "An observer may not send"))
+        event = await body_as(request, NewEvent)
+        id_ = event.id if isinstance(event.id, str) else idempotency_key(request) or str(uuid4())
+        if event.type == "answer":
+            if not isinstance(event.question_id, str):
+                raise violation("question_id", "required")
+            answer = Answer(event.value, event.outcome, event.reason)
+            await answers.answer(
+                self._hub.store, record.id, event.question_id, answer, by=identity.name, runtime=self._hub.runtime
+            )
+            return json_response(Accepted(accepted=True, message_id=id_), 202)
+        if not isinstance(event.content, str):
+            raise violation("content", "required")
+        if record.state is SessionState.CLOSED:
+            raise HoldfastError(Fault.of("SESS_CLOSED", context={"session_id": record.id}))
+        live = await self._hub.live(record.id) if self._hub.agent is not None else self._made(record)
+        result = await live.store_message(event.content, client=f"http:{identity.token_id}", id_=id_)
+        if live.id in self._hub.sessions:
+            # Whoever sent it is a client that has left again: the agent answers, and the session's grace begins.
+            visitor = _Visitor(peer_of(request), identity)
+            self._hub.enter(live, visitor)
+            self._hub.exit(live, visitor)
+        body = Accepted(accepted=True, message_id=id_, offset=result.offset, duplicate=result.status == "duplicate")
+        return json_response(body, 202)
+
+    async def _found(self, request: Request) -> tuple[Identity, SessionRecord]:
+        """Return who asks and the session of the path. One that they may not see is as missing as one that is not there."""
+        identity = identify(request, self._hub.authenticator, "device")
+        return identity, await self._record(identity, request.path_params["session_id"])
+
+    async def _record(self, identity: Identity, session: str) -> SessionRecord:
+        missing = HoldfastError(Fault.of("SESS_NOT_FOUND", context={"session_id": session[:128]}))
+        if not identity.may_see(session):
+            raise missing
+        try:
+            return await self._hub.store.session(session)
+        except HoldfastError as error:
+            # No session can have a name that is not valid.
+            if error.fault.code in {"CONFIG_OPTION_INVALID", "SESS_NOT_FOUND"}:
+                raise missing from error
+            raise
+
+    def _made(self, record: SessionRecord) -> LiveSession:
+        # Not the hub's: that one counts clients and starts a grace when the last one leaves, and reading is neither.
+        settings = self._hub.settings
+        return LiveSession(
+            record, self._hub.store, clock=self._hub.clock, ring_bytes=settings.ring_bytes, ring_age=settings.ring_age
+        )
+
+    @asynccontextmanager
+    async def _log(self, record: SessionRecord) -> AsyncIterator[LiveSession]:
+        live = self._made(record)
+        await live.catch_up()
+        yield live
+
+    def _gap(self, request: Request, gap: Gap, record: SessionRecord) -> Response:
+        answer = error_response(gap.fault, request_id=request_id(request.scope))
+        body = msgspec.json.decode(answer.body) | {"gap": gap.payload(snapshot=record.checkpoint)}
+        return json_response(body, answer.status_code)
+
+    async def close_session(self, request: Request) -> Response:
+        identity = identify(request, self._hub.authenticator, "admin")
+        record = await self._record(identity, request.path_params["session_id"])
+        reason = (await body_as(request, Reason)).reason
+        live = self._hub.sessions.get(record.id)
+        if live is None:
+            await admin.close(self._hub.store, record.id, reason)
+        else:
+            await self._hub.close(live, reason)
+        return json_response(await self._described(await self._hub.store.session(record.id)))
+
+
+class _Visitor:
+    """A client that sends one message and leaves: what the hub needs to know of it."""
+
+    def __init__(self, peer: str, identity: Identity) -> None:
+        self.id, self.peer = "", peer
+        self.identity: Identity | None = identity
+        self.client_key: tuple[str, str] | None = None
+
+    async def end(self, fault: Fault) -> None:
+        """Nothing is open."""
+
+    async def shut_down(self, *, restarts: bool) -> None:
+        """Nothing is open."""
+
+
+def states_of(request: Request) -> tuple[SessionState, ...]:
+    if "state" not in request.query_params:
+        return ()
+    return (SessionState(choice(request, "state", tuple(SessionState))),)
