@@ -348,13 +348,14 @@ class Requests:
         if len(self._storing) >= self._hub.settings.max_inflight:
             # The client has sent more than it may. It waits, and nothing is lost.
             await self.finish()
-        task = asyncio.create_task(self._store(handle, content))
+        # It is stored also if the connection has ended when the task begins.
+        live = self._connection.live(handle.session_id)
+        task = asyncio.create_task(self._store(handle, live, content))
         self._storing.add(task)
         task.add_done_callback(self._storing.discard)
 
-    async def _store(self, handle: Handle, content: str) -> None:
+    async def _store(self, handle: Handle, live: LiveSession, content: str) -> None:
         connection = self._connection
-        live = connection.live(handle.session_id)
         client = connection.client_id or self._identity.token_id
         try:
             result = await live.store_message(content, client=client, id_=handle.message.id)
