@@ -22,22 +22,18 @@ PAGE = Path(holdfast.bridge.__file__).parent / "page"
 TESTS = Path(__file__).parent / "javascript"
 
 
-def test_the_client_in_node_loses_and_doubles_nothing() -> None:
+def run_node(*arguments: str) -> tuple[int | None, str]:
+    """Run Node beside a bridge. Node 20 has a WebSocket behind an option; later ones have it without."""
     program = node()
 
     async def work() -> tuple[int | None, str]:
         async with serving() as bridge:
-            # Node 20 has a WebSocket behind this option; later ones have it without.
-            command = [
-                program,
-                "--experimental-websocket",
-                "--test",
-                "--test-reporter=tap",
-                str(TESTS / "client.test.mjs"),
-            ]
-            environment = {**os.environ, "BRIDGE_URL": bridge.ws_url, "NODE_NO_WARNINGS": "1"}
             process = await asyncio.create_subprocess_exec(
-                *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+                *(program, "--experimental-websocket"),
+                *(each.replace("ws://127.0.0.1:3000/ws", bridge.ws_url) for each in arguments),
+                env={**os.environ, "BRIDGE_URL": bridge.ws_url, "NODE_NO_WARNINGS": "1"},
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
             )
             try:
                 output, _ = await asyncio.wait_for(process.communicate(), 60)
@@ -46,9 +42,22 @@ def test_the_client_in_node_loses_and_doubles_nothing() -> None:
                 raise
             return process.returncode, output.decode()
 
-    code, output = asyncio.run(work())
+    return asyncio.run(work())
+
+
+def test_the_client_in_node_loses_and_doubles_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    code, output = run_node("--test", "--test-reporter=tap", str(TESTS / "client.test.mjs"))
     assert code == 0, output
     assert re.search(r"^# pass 1[0-9]$", output, re.MULTILINE), output
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_the_example_of_the_how_to_page_runs() -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "drive-from-a-browser.md"
+    (example,) = re.findall(r"```js\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    program = example.replace('"holdfast-client"', f'"{PAGE / "holdfast.js"}"').replace('"…"', '"token"')
+    code, output = run_node("--input-type=module", "--eval", program)
+    assert (code, output) == (0, "")
 
 
 def test_npm_packs_the_module_its_types_and_nothing_of_the_page() -> None:

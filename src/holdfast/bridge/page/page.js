@@ -12,6 +12,8 @@ const main = $("main");
 const MESSAGE_EXPIRES_S = 86_400;
 /** So many pixels from the end still count as the end. */
 const NEAR = 80;
+/** A code of `holdfast pair`: 16 letters and digits, in groups or not. */
+const PAIR_CODE = /^(?:[A-HJKMNP-TV-Z0-9]{4}[- ]?){3}[A-HJKMNP-TV-Z0-9]{4}$/i;
 /** Faults after which the token is asked for again. */
 const SIGN_IN_AGAIN = new Set(["AUTH_FAILED", "AUTH_INVALID_TOKEN", "AUTH_TOKEN_REVOKED", "AUTH_TOKEN_EXPIRED", "AUTH_INSUFFICIENT_SCOPE"]);
 
@@ -32,6 +34,7 @@ const questions = new QuestionView($("questions"), { session: () => session, ann
 function view(name) {
   document.body.dataset.view = name;
   $("sign-in").hidden = name !== "sign-in";
+  $("pair").hidden = name !== "pair";
   $("public").hidden = name !== "public";
   $("conversation").hidden = name !== "session";
   $("tray").hidden = name !== "session";
@@ -55,7 +58,8 @@ function readHash() {
 
 addEventListener("hashchange", () => {
   const wanted = readHash().get("session");
-  if (!client) return void start();
+  const pairing = new URLSearchParams(location.hash.slice(1)).get("pair");
+  if (!client || pairing) return void start();
   if (wanted && wanted !== session?.id) enter(wanted);
   if (!wanted && session) showSessions();
 });
@@ -63,7 +67,8 @@ addEventListener("hashchange", () => {
 // --- signing in ---
 
 async function start() {
-  readHash();
+  const code = readHash().get("pair");
+  if (code) return offerToPair(code);
   const token = keptToken();
   if (!token) return signIn();
   const clientId = await claimClientId();
@@ -103,9 +108,11 @@ function end() {
 
 $("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  keepToken($("token").value.trim(), $("remember").checked);
+  const given = $("token").value.trim();
   $("token").value = "";
-  start();
+  if (PAIR_CODE.test(given)) return offerToPair(given);
+  keepToken(given, $("remember").checked);
+  return start();
 });
 
 $("forget").addEventListener("click", () => {
@@ -130,6 +137,47 @@ function gaveUp(fault) {
     signIn(fault.message);
   } else if (fault.context?.reason === PUBLIC_REASON) view("public");
   else showStatus();
+}
+
+// --- pairing ---
+
+let pairCode = "";
+
+function offerToPair(code) {
+  end();
+  pairCode = code;
+  $("pair-pin").hidden = !readHash().has("pin");
+  $("pair-why").hidden = true;
+  // A code works once, so it does not stay in the address.
+  history.replaceState(null, "", location.pathname);
+  const mobile = navigator.userAgentData?.mobile ?? /Mobi/.test(navigator.userAgent);
+  $("device").value = mobile ? "Phone" : "Browser";
+  view("pair");
+  $("device").focus();
+}
+
+$("pair-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const submit = $("pair-form").querySelector("button");
+  submit.disabled = true;
+  try {
+    keepToken(await pair(pairCode, $("device").value.trim()), true);
+    start();
+  } catch (error) {
+    $("pair-why").hidden = false;
+    $("pair-why").textContent = error.message;
+  } finally {
+    submit.disabled = false;
+  }
+});
+
+/** Return the token of this device for a one-time code. */
+async function pair(code, name) {
+  const headers = { "content-type": "application/json" };
+  const answer = await fetch(new URL("pair", document.baseURI), { method: "POST", headers, body: JSON.stringify({ code, name }) });
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok || !body.token) throw new Error(body.message ?? `The bridge answered ${answer.status}`);
+  return body.token;
 }
 
 // --- the connection ---
@@ -244,6 +292,7 @@ function enter(id, create = false, history_ = "tail") {
   log.clear();
   questions.clear();
   isFollowing = true;
+  $("list-note").hidden = true;
   $("earlier").hidden = true;
   $("working").hidden = true;
   session = client.join(id, { create, history: history_ });
@@ -276,8 +325,8 @@ function notJoined(error) {
   const { id } = session;
   session = null;
   showSessions();
-  $("empty").textContent = error.code === "SESS_NOT_FOUND" ? `There is no session “${id}”.` : error.message;
-  announceNow($("empty").textContent);
+  $("list-note").hidden = false;
+  $("list-note").textContent = error.code === "SESS_NOT_FOUND" ? `There is no session “${id}”.` : error.message;
 }
 
 const TAKE = {
@@ -288,7 +337,7 @@ const TAKE = {
   },
   session_state: ({ payload }) => {
     questions.only(payload.pending_questions, payload.pending_approvals);
-    $("working").hidden = payload.turn !== "running";
+    $("working").hidden = payload.turn === "idle";
     if (payload.turn === "idle") log.settle();
   },
   session_event: ({ payload }) => {
@@ -309,6 +358,7 @@ const TAKE = {
 function take(message) {
   TAKE[message.type]?.(message);
   questions.take(message);
+  $("working-text").textContent = questions.cards.size ? "The agent waits for your answer" : "The agent is working";
   if (message.type === "user_message" && message.payload.message_id) forgetPending(message.payload.message_id);
   const isShown = log.show(message);
   if (isFollowing) toEnd();
