@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
+from holdfast.bridge.admission import MessagePace
 from holdfast.bridge.frames import replay_frame
 from holdfast.bridge.mode import mode_of
 from holdfast.bridge.requests import Requests
@@ -36,23 +37,6 @@ Message: TypeAlias = "MutableMapping[str, Any]"
 
 ABORT = "holdfast.abort"
 """The extension of the scope with a function that ends the socket at once, without waiting for a client that does not read."""
-
-
-class _Rate:
-    """How many messages a client may send. Whoever sends more waits: the server reads no further, and nothing is lost."""
-
-    def __init__(self, per_minute: int) -> None:
-        self._most = float(per_minute)
-        self._left = self._most
-        self._at = 0.0
-
-    async def take(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self._left = min(self._most, self._left + (now - self._at) * self._most / 60)
-        self._at = now
-        self._left -= 1
-        if self._left < 0:
-            await asyncio.sleep(-self._left * 60 / self._most)
 
 
 class Connection:
@@ -95,7 +79,7 @@ class Connection:
         self._lives: dict[str, LiveSession] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._requests = Requests(self)
-        self._rate = _Rate(hub.settings.messages_per_minute)
+        self._pace = MessagePace(hub.settings.messages_per_minute)
 
     # --- the socket ---
 
@@ -105,9 +89,7 @@ class Connection:
             return
         await self._send_asgi({"type": "websocket.accept"})
         try:
-            fault = self.hub.arrive(self)
-            if fault is not None:
-                await self.end(fault)
+            self.hub.arrive(self)
             self._arm()
             await self._read()
         finally:
@@ -119,7 +101,10 @@ class Connection:
             message = await self._receive()
             if message["type"] != "websocket.receive":
                 return
-            await self._rate.take()
+            wait = self._pace.wait(self.hub.clock.monotonic())
+            if wait > 0:
+                # The server reads no further, so the client waits, and nothing is lost.
+                await asyncio.sleep(wait)
             text = message.get("text")
             frame = message.get("bytes") or b"" if text is None else text
             await self.perform(self.machine.received(frame))
@@ -181,6 +166,14 @@ class Connection:
         await self.perform(self.machine.shut_down(restarts=restarts))
 
     # --- time ---
+
+    def identified(self, identity: Identity) -> None:
+        """The client is known, or has a new token."""
+        self.identity = identity
+        # The token may expire before the next tick.
+        if self._timer is not None:
+            self._timer.cancel()
+        self._arm()
 
     def _arm(self) -> None:
         delay = max(0.0, self.machine.next_at - self.hub.clock.monotonic())

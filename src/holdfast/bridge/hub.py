@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 import msgspec
 
+from holdfast.bridge.admission import Admission
 from holdfast.bridge.agent_runner import AgentRunner, check_agent
 from holdfast.bridge.live_session import LiveSession
 from holdfast.bridge.resume_tokens import ResumeTokens
@@ -99,10 +99,7 @@ class Hub:
         self.connections: set[Connected] = set()
         self.fatal = asyncio.Event()
         """Set when something failed that only a new start can cure. Whoever started the bridge ends it in order."""
-        self._arrived: set[Connected] = set()
-        """The connections that have not authenticated yet."""
-        self._peers: Counter[str] = Counter()
-        """How many connections each address has."""
+        self._admission: Admission[Connected] = Admission(settings)
         self.sessions: dict[str, LiveSession] = {}
         self._by_client: dict[tuple[str, str], Connected] = {}
         self._opening = asyncio.Lock()
@@ -230,43 +227,35 @@ class Hub:
 
     # --- connections ---
 
-    def arrive(self, connection: Connected) -> Fault | None:
-        """Count a connection that has not authenticated yet. Returns why it must go, if so."""
-        same = sum(1 for each in self._arrived if each.peer == connection.peer)
-        settings = self.settings
-        if len(self._arrived) >= settings.max_unauthenticated or same >= settings.max_unauthenticated_per_address:
+    def arrive(self, connection: Connected) -> None:
+        """Count a connection that has not authenticated yet. If there are too many, an older one makes room for it."""
+        older = self._admission.opened(connection, connection.peer)
+        if older is not None:
             # A client comes back after this. After a limit it would not, and many come at once when a server restarts.
-            return Fault.of("CONN_RATE_LIMITED", "Too many connections wait to authenticate", retry_after=1.0)
-        self._arrived.add(connection)
-        return None
+            message = "Too many connections wait to authenticate"
+            self.spawn(older.end(Fault.of("CONN_RATE_LIMITED", message, retry_after=1.0)))
 
     def admit(self, connection: Connected) -> Fault | None:
         """Count a connection that has authenticated. Returns why it may not stay, if so."""
-        self._arrived.discard(connection)
-        for count, limit in (
-            (len(self.connections), self.settings.max_connections),
-            (self._peers[connection.peer], self.settings.max_connections_per_address),
-        ):
-            if count >= limit:
-                return Fault.of("CONN_LIMIT", context={"limit": limit})
-        self.connections.add(connection)
-        self._peers[connection.peer] += 1
         key = connection.client_key
-        if key is None:
-            return None
-        older, self._by_client[key] = self._by_client.get(key), connection
+        older = None if key is None else self._by_client.get(key)
+        # A client that comes back takes the place of its older connection, also if there is no other place.
+        if len(self.connections) - (older in self.connections) >= self.settings.max_connections:
+            return Fault.of("CONN_LIMIT", context={"limit": self.settings.max_connections})
+        fault = self._admission.authenticated(connection, replaces=older)
+        if fault is not None:
+            return fault
+        self.connections.add(connection)
+        if key is not None:
+            self._by_client[key] = connection
         if older is not None and older is not connection:
             self.spawn(older.end(Fault.of("CONN_SUPERSEDED", context={"connection_id": connection.id})))
         return None
 
     def leave(self, connection: Connected) -> None:
         """A connection has ended."""
-        self._arrived.discard(connection)
-        if connection in self.connections:
-            self.connections.discard(connection)
-            self._peers[connection.peer] -= 1
-            if not self._peers[connection.peer]:
-                del self._peers[connection.peer]
+        self._admission.closed(connection)
+        self.connections.discard(connection)
         key = connection.client_key
         # An older connection that ends late must not remove the newer one.
         if key is not None and self._by_client.get(key) is connection:

@@ -80,6 +80,7 @@ class _HttpProtocol(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     _header_bytes = 0
     _address = ""
+    _is_upgraded = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
@@ -95,7 +96,7 @@ class _HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._header_bytes += len(data)
         super().data_received(data)
-        if self.transport.is_closing() or self.parser is None:
+        if self._is_upgraded or self.transport.is_closing() or self.parser is None:
             self._have_headers()
         elif self._deadline is None and self._is_between_requests:
             # Something came that is not a request yet. uvicorn has stopped its own clock for it.
@@ -118,6 +119,8 @@ class _HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def handle_websocket_upgrade(self) -> None:
+        # From here on the connection is a WebSocket, which may be silent for longer than headers may take.
+        self._is_upgraded = True
         self._have_headers()
         super().handle_websocket_upgrade()
 

@@ -122,7 +122,7 @@ class Requests:
             connection.protocol = _protocol(auth)
         except HoldfastError as error:
             return await connection.end(error.fault)
-        connection.identity = identity
+        connection.identified(identity)
         connection.client_id = auth.client_id or auth.device_id
         if connection.client_id and auth.purpose == "primary":
             connection.client_key = (identity.token_id, connection.client_id)
@@ -331,7 +331,7 @@ class Requests:
         if (found.kind, found.role, found.sessions) != (old.kind, old.role, old.sessions):
             message = "The new token is not for the same: connect again with it"
             raise HoldfastError(Fault.of("AUTH_FORBIDDEN", message))
-        self._connection.identity = found
+        self._connection.identified(found)
         await self._acknowledge(handle)
 
     async def _seen(self, handle: Handle, _: wire.NotificationAck) -> None:

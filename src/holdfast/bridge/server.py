@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.bridge.connection import Connection
+from holdfast.bridge.file_watch import FileWatch
 from holdfast.bridge.guard import Guard
 from holdfast.bridge.hub import Hub
 from holdfast.bridge.listener import http_protocol
@@ -21,11 +22,11 @@ from holdfast.bridge.settings import BridgeSettings
 from holdfast.bridge.static import PAGE_PATHS, send_page_file
 from holdfast.bridge.tls import ServerTls
 from holdfast.bridge.tokens import Tokens
-from holdfast.faults import HoldfastError
 from holdfast.stores import shared
 from holdfast.stores.address import open_store
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator
 
     from holdfast.bridge.identity import Authenticator
@@ -36,8 +37,6 @@ __all__ = ["Bridge"]
 
 _PATHS = frozenset({"/ws", "/api/v1/ws"})
 """Where WebSocket clients connect."""
-_LOOK_S = 1.0
-"""How often the files with tokens and certificates are looked at."""
 
 
 class Bridge:
@@ -51,6 +50,7 @@ class Bridge:
     store: an open store, or an address; by default `stores.default_url()`.
     tokens: who may connect; by default the tokens of `holdfast tokens`, and those of the settings.
     settings: where it listens, what clients may do, and what is kept for them.
+    tls: TLS settings of your own, in place of the certificate of the settings.
 
     Starting raises CONFIG_INVALID if the settings are not safe: an address that others can reach without TLS, or without tokens.
     """
@@ -62,10 +62,12 @@ class Bridge:
         store: Store | str | Path | None = None,
         tokens: Authenticator | None = None,
         settings: BridgeSettings = BridgeSettings(),  # noqa: B008 - a frozen value
+        tls: ssl.SSLContext | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         self.agent = agent
         self.settings = settings
+        self._own_tls = tls
         self.tokens: Authenticator = tokens or Tokens(
             settings.tokens_path, given=settings.given_tokens, lockout=Lockout(settings.lockout)
         )
@@ -77,7 +79,7 @@ class Bridge:
         self._hub: Hub | None = None
         self._port: Port | None = None
         self._tls: ServerTls | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._files = FileWatch()
 
     @property
     def hub(self) -> Hub:
@@ -103,13 +105,12 @@ class Bridge:
         else:
             store = self._given
         self._hub = Hub(store, self.tokens, agent=self.agent, settings=self.settings, runtime=self._runtime)
-        self._looking = asyncio.create_task(self._look(), name="bridge: tokens and certificates")
+        self._files = FileWatch([self.tokens, self._tls])
+        self._files.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait((self._looking,))
+        await self._files.stop()
         await self._stop()
         if self._owned is not None:
             await shared.leave(self._owned)
@@ -131,7 +132,7 @@ class Bridge:
                 host=settings.host if host is None else host, port=settings.port if port is None else port
             )
         settings.check_start(getattr(self.tokens, "kinds", frozenset({"device", "hook"})))
-        if settings.has_tls:
+        if settings.has_tls and self._own_tls is None:
             assert settings.tls_cert is not None
             assert settings.tls_key is not None
             self._tls = ServerTls(settings.tls_cert, settings.tls_key)
@@ -139,7 +140,7 @@ class Bridge:
             opened = Port(
                 self.app,
                 max_frame=settings.connection.max_frame,
-                tls=None if self._tls is None else self._tls.context,
+                tls=self._own_tls if self._tls is None else self._tls.context,
                 http=http_protocol(settings),
                 idle_timeout=settings.idle_timeout,
             )
@@ -159,19 +160,6 @@ class Bridge:
         except TimeoutError:
             seconds = self.settings.stop_timeout
             logging.getLogger("holdfast").warning("bridge: not everything ended within %g s of the stop", seconds)
-
-    async def _look(self) -> None:
-        """Take over tokens and certificates that were changed while the bridge runs."""
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            for files in (self.tokens, self._tls):
-                reload = getattr(files, "reload", None)
-                try:
-                    if reload is not None:
-                        reload()
-                except (HoldfastError, OSError) as error:
-                    # What was read before stays in force.
-                    logging.getLogger("holdfast").error("bridge: %s", error)  # noqa: TRY400 - the text says it all
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":

@@ -82,18 +82,18 @@ class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=T
     max_connections: int = 1000
     max_clients: int = 100
     """Connections in one session."""
-    max_connections_per_address: int = 200
-    max_unauthenticated: int = 100
+    max_connections_per_address: int = 1000
+    max_unauthenticated: int = 1000
     """Connections that have not authenticated yet."""
-    max_unauthenticated_per_address: int = 20
+    max_unauthenticated_per_address: int = 200
     max_sessions: int = 1000
     """Sessions in use at the same time."""
     max_inflight: int = 32
     """Messages that a client may send before one is acknowledged."""
     max_outgoing: int = 1_000_000
     """Bytes that wait for a client that reads slowly."""
-    messages_per_minute: int = 1200
-    """Messages of one connection."""
+    messages_per_minute: int = 60_000
+    """Messages of one connection. A client that sends faster is read more slowly."""
     send_timeout: float = 30.0
     """Seconds that a send to a slow client may take, until the client is cut off."""
     header_timeout: float = 10.0

@@ -211,16 +211,16 @@ class ServerTls:
             raise HoldfastError(Fault.of("CONFIG_INVALID", message, context={"path": str(cert)})) from error
         return context
 
-    def _versions(self) -> list[tuple[int, int] | None]:
+    def _versions(self) -> list[tuple[int, int, int] | None]:
         return [_version(path) for path in self._paths]
 
 
-def _version(path: Path) -> tuple[int, int] | None:
+def _version(path: Path) -> tuple[int, int, int] | None:
     try:
         status = path.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def _new_context() -> ssl.SSLContext:

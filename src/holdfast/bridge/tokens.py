@@ -226,10 +226,20 @@ class Tokens:
             self._seen = None
             self._take({})
             return
-        seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+        # The time of the last change is in it, so that a new mode is seen too.
+        seen = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         if seen != self._seen:
             self._take(_read(self.path))
             self._seen = seen
+
+    def _refresh(self) -> None:
+        """Read the file again before somebody is let in. A client does not learn what is wrong with it."""
+        try:
+            self.reload()
+        except HoldfastError as error:
+            raise HoldfastError(
+                Fault.of("CONN_MISCONFIGURED", context={"reason": "it cannot read its tokens"})
+            ) from error
 
     def _change(self, change: Callable[[dict[str, TokenRecord]], dict[str, TokenRecord]]) -> None:
         if self.path is None:
@@ -266,7 +276,7 @@ class Tokens:
         form = _TEXT.fullmatch(token) if len(token) <= _LONGEST else None
         token_id = form["id"] if form else ""
         self.admit(peer, token_id)
-        self.reload()
+        self._refresh()
         # The same digests and comparisons are made whatever is known of the token: the time tells nothing.
         record = self._records.get(token_id)
         whole, secret = _digest(token), _digest(form["secret"] if form else token)
@@ -308,7 +318,7 @@ class Tokens:
         """Return the holder as it is now. Raises AUTH_TOKEN_EXPIRED or AUTH_TOKEN_REVOKED if the token no longer holds."""
         if identity in self._given.values():
             return identity
-        self.reload()
+        self._refresh()
         record = self._records.get(identity.token_id)
         if record is None:
             raise self._rejection("AUTH_TOKEN_REVOKED", peer, identity.token_id)
