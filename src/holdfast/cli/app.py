@@ -14,7 +14,7 @@ import typer
 
 from holdfast._version import __version__
 from holdfast.classify.times import parse_rfc3339
-from holdfast.cli.bridge_app import pair, tls, tokens
+from holdfast.cli.bridge_app import attach, pair, tls, tokens
 from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.output import fail, show_json, show_table
 from holdfast.cli.store_app import Group, audit, sessions
@@ -454,6 +454,7 @@ app.add_typer(sessions, name="sessions")
 app.add_typer(tokens, name="tokens")
 app.add_typer(tls, name="tls")
 app.command("pair")(pair)
+app.command("attach")(attach)
 faults = typer.Typer(cls=Group, help="Run providers and networks that fail on script.", no_args_is_help=True)
 app.add_typer(faults, name="faults")
 

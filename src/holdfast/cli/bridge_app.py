@@ -1,4 +1,4 @@
-"""The flags of the verbs about a bridge: `holdfast tokens …`, `holdfast tls …` and `holdfast pair`.
+"""The flags of the verbs about a bridge: `holdfast tokens …`, `holdfast tls …`, `holdfast pair` and `holdfast attach`.
 
 Each verb imports its implementation when it runs, so that `--help` and shell completion stay instant.
 """
@@ -14,7 +14,7 @@ import typer
 from holdfast.cli.exits import perform
 from holdfast.cli.store_app import Group
 
-__all__ = ["pair", "tls", "tokens"]
+__all__ = ["attach", "pair", "tls", "tokens"]
 
 tokens = typer.Typer(cls=Group, help="Make, list and revoke the tokens of a bridge.", no_args_is_help=True)
 tls = typer.Typer(
@@ -133,3 +133,51 @@ def pair(
     perform(
         lambda: verb(_home(home), url=url, role=role, sessions=sessions, expires=expires, wait=waits, as_json=as_json)
     )
+
+
+def attach(
+    session: Annotated[str, typer.Argument(help="The session to follow.")],
+    url: Annotated[
+        str, typer.Option(help="The address of the bridge.", envvar="HOLDFAST_BRIDGE_URL")
+    ] = "ws://127.0.0.1:3000/ws",
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file with the token; by default, the variable BRIDGE_TOKEN.")
+    ] = None,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option("--pin", help="The pin of the bridge's key, as `holdfast tls show` prints it; may be repeated."),
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(help="Certificate authorities to trust, in place of the system's.")] = None,
+    outbox: Annotated[
+        Path | None, typer.Option(help="A file that keeps unsent messages, and how far you have read.")
+    ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Make the session if it does not exist.")] = False,
+    observe: Annotated[bool, typer.Option("--observe", help="Only follow: nothing that is typed is sent.")] = False,
+    history: Annotated[str, typer.Option(help="What comes first: tail, full, pending or none.")] = "tail",
+    accept_public: Annotated[
+        bool, typer.Option("--accept-public", help="Accept a bridge on the public internet without a tunnel.")
+    ] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow ws:// to another machine: others can read the token.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document a line for each message.")] = False,
+) -> None:
+    """Follow a session of a bridge in this terminal, and take part: lines that you type go to the agent or answer its questions."""
+    from holdfast.cli.attach import AttachFlags
+    from holdfast.cli.attach import attach as verb
+
+    flags = AttachFlags(
+        session=session,
+        url=url,
+        token_file=token_file,
+        pins=tuple(pin or ()),
+        ca=None if ca is None else str(ca),
+        outbox=outbox,
+        creates=create,
+        observes=observe,
+        history=history,
+        accept_public=accept_public,
+        insecure=insecure,
+        as_json=as_json,
+    )
+    perform(lambda: verb(flags))

@@ -68,14 +68,14 @@ def perform(verb: Callable[[], int]) -> NoReturn:
         # The reader closed the pipe (`| head`). It has read enough, so this is not a failure.
         discard(sys.stdout)
         status = Exit.OK
+    # Every error of ours knows its exit code, also one that is an OSError as well. Other exceptions are defects and keep their traceback.
+    except HoldfastError as error:
+        fail(str(error), f"holdfast explain {error.fault.code}")
+        status = Exit(error.fault.entry.exit_code)
     except OSError as error:
         discard(sys.stdout)
         fail(f"cannot read the input or write the result: {error.strerror or error}")
         status = Exit.FAILED
-    # Every error of ours knows its exit code. Other exceptions are defects and keep their traceback.
-    except HoldfastError as error:
-        fail(str(error), f"holdfast explain {error.fault.code}")
-        status = Exit(error.fault.entry.exit_code)
     raise typer.Exit(status)
 
 

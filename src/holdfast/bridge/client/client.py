@@ -164,6 +164,11 @@ class Client:
         return "disconnected" if self._driver_or_none is None else self._driver_or_none.machine.status
 
     @property
+    def client_id(self) -> str:
+        """Who this client is for the bridge, over all its connections: `message.client_id == client.client_id`."""
+        return self._driver.machine.client_id
+
+    @property
     def pending(self) -> list[Pending]:
         """What the server has not acknowledged yet, in the order of sending."""
         return [_pending(message.id, message.session_id, message.frame) for message in self._driver.machine.outbox]

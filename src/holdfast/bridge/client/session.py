@@ -99,6 +99,11 @@ class RemoteSession:
             self._changed.clear()
             await self._changed.wait()
 
+    @property
+    def ended_with(self) -> BaseException | None:
+        """Why the client is not in the session any more, if it did not leave by itself; None: it is, or it left."""
+        return self._error
+
     # --- what the application does ---
 
     async def send(self, text: str, *, expires: float | None = None) -> int:

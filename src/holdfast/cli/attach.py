@@ -1,0 +1,382 @@
+"""`holdfast attach`: follow a session of a bridge in the terminal, and take part in it.
+
+    holdfast attach release-42
+    holdfast attach release-42 --url wss://bridge.example/ws --pin sha256/…
+    echo "fix the tests" | holdfast attach release-42
+
+A line that is typed goes to the agent, or answers the question that waits. `/stop` stops what the agent does, `/retry`, `/fallback` and
+`/cancel` tell an operation that waits what to do, `/quit` or Ctrl-D leaves; the agent goes on.
+
+Invariant: only what the agent says goes to stdout; everything else goes to stderr. Nothing that was typed is lost silently: what the bridge did not
+store is listed at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.bridge import (
+    Answer,
+    AnswerEnded,
+    Client,
+    Gap,
+    HookEvent,
+    Notification,
+    NotStored,
+    Question,
+    QuestionClosed,
+    Recovery,
+    Snapshot,
+    State,
+    Text,
+    ToolCalled,
+    ToolFailed,
+    ToolReturned,
+    UserText,
+)
+from holdfast.cli.exits import Exit
+from holdfast.cli.output import narrate, one_line, show_line
+from holdfast.faults import HoldfastError, InvalidError
+from holdfast.runtime.secrets import redactor_for
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from holdfast.bridge import ConnectionStatus, Message, RemoteSession
+
+__all__ = ["AttachFlags", "attach"]
+
+_SHOWN = 200
+"""Characters of a tool's arguments or result that a line shows."""
+_COMMANDS = {"/retry": "retry_now", "/fallback": "fall_back", "/cancel": "cancel"}
+_YES_OR_NO = frozenset({"Approve", "Confirm"})
+
+
+class AttachFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """What the flags of `holdfast attach` say."""
+
+    session: str
+    url: str = "ws://127.0.0.1:3000/ws"
+    token_file: Path | None = None
+    pins: tuple[str, ...] = ()
+    ca: str | None = None
+    outbox: Path | None = None
+    creates: bool = False
+    observes: bool = False
+    history: str = "tail"
+    accept_public: bool = False
+    insecure: bool = False
+    as_json: bool = False
+
+
+def attach(flags: AttachFlags) -> int:
+    """Follow a session until the user leaves, and return the exit code."""
+    return asyncio.run(_Attached(flags, _token(flags)).run())
+
+
+def _token(flags: AttachFlags) -> str:
+    """Return the token of a file or of the environment. It is no flag: other users of the machine can read command lines."""
+    if flags.token_file is not None:
+        found = flags.token_file.read_text(encoding="utf-8").strip()
+    else:
+        found = os.environ.get("BRIDGE_TOKEN", "").strip()
+    if not found:
+        text = "a token in BRIDGE_TOKEN or in a file (--token-file); `holdfast tokens create NAME` makes one"
+        raise InvalidError.saying("holdfast attach", text, "none")
+    return found
+
+
+class _Attached:
+    """One run: what is typed, and what is shown."""
+
+    def __init__(self, flags: AttachFlags, token: str) -> None:
+        self._flags = flags
+        more: dict[str, Any] = {"pins": flags.pins, "ca": flags.ca, "outbox": flags.outbox, "insecure": flags.insecure}
+        self._client = Client(
+            flags.url, token=token, on_status=self._show_status, accept_public=flags.accept_public, **more
+        )
+        self._questions: dict[str, Question] = {}
+        """The questions that wait for an answer, oldest first."""
+        self._waiting = ""
+        """The operation that waits, and takes commands."""
+        self._sent = 0
+        """The offset of the last message that was sent from here."""
+        self._is_caught_up = asyncio.Event()
+        self._is_answered = asyncio.Event()
+        self._sends: set[asyncio.Task[None]] = set()
+        self._is_open_line = False
+        """Whether the last line on stdout is not ended yet."""
+
+    async def run(self) -> int:
+        """Follow and take part until the user leaves."""
+        flags = self._flags
+        async with self._client as client:
+            role: Any = "observer" if flags.observes else "controller"
+            history: Any = flags.history
+            found = (
+                client.create(flags.session)
+                if flags.creates
+                else client.join(flags.session, role=role, history=history)
+            )
+            async with found as session:
+                follow = asyncio.create_task(self._follow(session))
+                take_part = asyncio.create_task(self._take_part(session))
+                try:
+                    await asyncio.wait((follow, take_part), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for task in (follow, take_part, *self._sends):
+                        task.cancel()
+                    await asyncio.wait((follow, take_part, *self._sends))
+                    self._end_line()
+                for task in (follow, take_part):
+                    if not task.cancelled():
+                        task.result()
+            return self._left(client)
+
+    def _left(self, client: Client) -> int:
+        for each in client.pending:
+            kept = (
+                f"kept in {self._flags.outbox}"
+                if self._flags.outbox
+                else "lost: use --outbox FILE to keep such messages"
+            )
+            narrate(f"not stored by the bridge yet, and {kept}: {each.text}")
+        return Exit.OK if self._flags.outbox or not client.pending else Exit.EXHAUSTED
+
+    # --- what is typed ---
+
+    async def _take_part(self, session: RemoteSession) -> None:
+        if self._flags.observes:
+            await asyncio.Event().wait()
+        async for line in _lines():
+            if line.strip() == "/quit":
+                return
+            if line.strip():
+                # While the connection is lost, a message waits, and the user can go on typing, or leave.
+                task = asyncio.create_task(self._typed(session, line))
+                self._sends.add(task)
+                task.add_done_callback(self._sends.discard)
+        # At a terminal Ctrl-D leaves at once. A script waits for the answer to what it has sent.
+        if not sys.stdin.isatty():
+            await self._is_caught_up.wait()
+            await asyncio.gather(*self._sends)
+            if self._sent:
+                await self._is_answered.wait()
+
+    async def _typed(self, session: RemoteSession, line: str) -> None:
+        word = line.strip()
+        try:
+            if word == "/stop":
+                await session.stop()
+            elif word in _COMMANDS:
+                if not self._waiting:
+                    return narrate("nothing waits that could be told what to do")
+                command: Any = _COMMANDS[word]
+                await session.command(self._waiting, command)
+            elif word.startswith("/"):
+                narrate("commands: /stop, /retry, /fallback, /cancel, /quit")
+            elif self._questions:
+                await self._answer(session, next(iter(self._questions.values())), word)
+            else:
+                self._is_answered.clear()
+                self._sent = max(self._sent, await session.send(line))
+        except HoldfastError as error:
+            # If the client has given up, `_follow` ends with the same error.
+            if session.ended_with is None:
+                narrate(f"not accepted: {error}")
+        return None
+
+    async def _answer(self, session: RemoteSession, question: Question, text: str) -> None:
+        answer = _answer_of(question, text)
+        if answer is None:
+            return narrate(
+                "answer with y or n; a reason may follow" if question.kind in _YES_OR_NO else "answer with a number"
+            )
+        # Somebody else may answer meanwhile; then the next line is not for this question.
+        self._questions.pop(question.id, None)
+        await session.answer(question.id, answer)
+        return None
+
+    # --- what is shown ---
+
+    async def _follow(self, session: RemoteSession) -> None:
+        async for message in session:
+            if self._flags.as_json:
+                # The names of the fields in Python: those on the wire differ.
+                fields = msgspec.to_builtins(msgspec.structs.asdict(message))
+                show_line({"type": type(message).__name__, **fields})
+                sys.stdout.flush()
+            else:
+                self._show(message)
+            self._note(message)
+            if isinstance(message, Gap):
+                await session.reload()
+
+    def _note(self, message: Message) -> None:
+        """Remember what the next line that is typed is about."""
+        match message:
+            case Question():
+                self._questions[message.id] = message
+            case QuestionClosed(id=id_):
+                self._questions.pop(id_, None)
+            case Recovery(run=run, can=can):
+                self._waiting = run if can else ""
+            case State():
+                self._is_caught_up.set()
+            case AnswerEnded(finish_reason=reason, position=position) if reason != "tool_call":
+                if position is not None and position.offset > self._sent:
+                    self._is_answered.set()
+            case _:
+                pass
+
+    def _show(self, message: Message) -> None:
+        match message:
+            case Text(text=text):
+                self._write(text)
+            case AnswerEnded():
+                self._end_line()
+            case Question():
+                self._progress(_asked(message))
+            case UserText(client_id=client) if client == self._client.client_id and sys.stdin.isatty():
+                # It stands there already, as it was typed.
+                pass
+            case _:
+                line = _line(message)
+                if line:
+                    self._progress(line)
+
+    def _show_status(self, now: ConnectionStatus) -> None:
+        if now.status == "reconnecting":
+            why = "" if now.fault is None else f" ({now.fault.message})"
+            self._progress(f"connection lost{why}: attempt {now.attempt} in {now.delay:.0f} s")
+        elif now.status == "connected":
+            self._progress(f"connected to {self._flags.url}")
+
+    def _write(self, text: str) -> None:
+        # What an agent says is foreign text: it must not move the cursor.
+        safe = "\n".join(one_line(part) for part in redactor_for().text(text).split("\n"))
+        sys.stdout.write(safe)
+        sys.stdout.flush()
+        self._is_open_line = not safe.endswith("\n") if safe else self._is_open_line
+
+    def _end_line(self) -> None:
+        if self._is_open_line:
+            self._write("\n")
+
+    def _progress(self, line: str) -> None:
+        if not self._flags.as_json:
+            self._end_line()
+        for part in line.split("\n"):
+            narrate(part)
+
+
+def _answer_of(question: Question, text: str) -> Answer | None:
+    """Return the answer that a typed line gives; None if it does not fit."""
+    word, _, reason = text.partition(" ")
+    if question.kind in _YES_OR_NO or question.kind == "Auth.DeviceCode":
+        if word.lower() in ("y", "yes"):
+            return Answer(True)
+        return Answer.no(reason) if word.lower() in ("n", "no") else None
+    if question.kind == "Select":
+        if text in question.choices:
+            return Answer(text)
+        place = int(text) if text.isdecimal() else 0
+        return Answer(question.choices[place - 1]) if 0 < place <= len(question.choices) else None
+    return Answer(text)
+
+
+def _asked(question: Question) -> str:
+    lines = [f"? {question.prompt}"]
+    if question.params:
+        lines.append(f"  {question.tool} {_short(question.params)}")
+    if question.url:
+        lines.append(
+            f"  sign in at {question.url}" + (f" with the code {question.user_code}" if question.user_code else "")
+        )
+    lines += [f"  {number}. {choice}" for number, choice in enumerate(question.choices, 1)]
+    hint = "[y/n]" if question.kind in _YES_OR_NO else "type the answer"
+    return "\n".join([*lines, f"  {hint}"])
+
+
+def _line(message: Message) -> str:
+    """Return the line of progress for a message of the agent's work; empty: it is not shown."""
+    match message:
+        case UserText(text=text):
+            return f"> {text}"
+        case ToolCalled(tool=tool, params=params):
+            return f"· {tool} {_short(params)}"
+        case ToolReturned(tool=tool, success=success, content=content):
+            return f"· {tool} {'returned' if success else 'failed'}: {_short(content)}"
+        case ToolFailed(tool=tool, code=code, message=text):
+            return f"· {tool} failed: {code}  {text}"
+        case Recovery(line=line, can=can):
+            return f"{line}  ({', '.join(word for word, name in _COMMANDS.items() if name in can)})" if can else line
+        case _:
+            return _line_of_session(message)
+
+
+def _line_of_session(message: Message) -> str:
+    """Return the line of progress for any other message."""
+    match message:
+        case QuestionClosed(outcome=outcome, by=by):
+            return f"answered: {outcome}" + (f" by {by}" if by else "")
+        case Notification(title=title, body=body):
+            return f"! {title}" + (f": {body}" if body else "")
+        case HookEvent(event=event):
+            return f"· {event}"
+        case Gap(reason=reason, requested=after):
+            return f"messages after number {after} are missing ({reason}); loading the state of the session"
+        case Snapshot():
+            return "the session is loaded"
+        case NotStored(fault=fault):
+            return f"not stored: {fault.message}"
+        case State(state=state, turn=turn):
+            return f"session {state}, turn {turn}"
+        case _:
+            return ""
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+async def _lines() -> AsyncIterator[str]:
+    """Yield the lines of stdin as they come, without a thread that would outlive the program."""
+    found: asyncio.Queue[bytes] = asyncio.Queue()
+    loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def read() -> None:
+        try:
+            found.put_nowait(os.read(file, 65_536))
+        except OSError:
+            found.put_nowait(b"")
+
+    stop: Callable[[], Any]
+    try:
+        loop.add_reader(file, read)
+        stop = lambda: loop.remove_reader(file)  # noqa: E731
+    except PermissionError:
+        # A file is always readable, and the loop does not watch such.
+        for line in sys.stdin:
+            yield line.rstrip("\n")
+        return
+    rest = b""
+    try:
+        while chunk := await found.get():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield line.decode("utf-8", "replace").rstrip("\r")
+        if rest:
+            yield rest.decode("utf-8", "replace")
+    finally:
+        with suppress(ValueError, OSError):
+            stop()

@@ -1,0 +1,121 @@
+"""`holdfast attach` as a real process at a bridge on a loopback port, with a pipe and at a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from cli_runs import SCRIPT, environment, holdfast
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bridge"))
+from bridge_kit import LIMIT, serving
+
+from holdfast.sessions import Session
+from holdfast.stores import MemoryStore
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(work(), 4 * LIMIT))
+
+
+async def attached(url: str, *arguments: str, given: bytes = b"", **env: str) -> tuple[int, str, str]:
+    """Run the command with a pipe; return its exit code, stdout and stderr."""
+    process = await asyncio.create_subprocess_exec(
+        SCRIPT,
+        "attach",
+        *arguments,
+        "--url",
+        url,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(**({"BRIDGE_TOKEN": "token"} | env)),
+    )
+    out, err = await process.communicate(given)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def echo(turn: Any) -> None:
+    await turn.say(f"You said: {turn.text}\x1b[2J")
+
+
+def test_a_line_of_a_pipe_is_sent_and_the_answer_is_all_that_stdout_has() -> None:
+    async def work() -> None:
+        async with serving(echo) as bridge:
+            code, out, err = await attached(bridge.ws_url, "s", "--create", given=b"fix the tests\n")
+            # What an agent says cannot move the cursor.
+            assert (code, out) == (0, "You said: fix the tests\N{REPLACEMENT CHARACTER}[2J\n")
+            assert "> fix the tests" in err
+            assert "connected to" in err
+            code, out, err = await attached(bridge.ws_url, "s", "--history", "full", "--json")
+            messages = [json.loads(line) for line in out.splitlines()]
+            assert [each["text"] for each in messages if each["type"] == "UserText"] == ["fix the tests"]
+            assert [each["type"] for each in messages].count("Text") == 1
+
+    run(work)
+
+
+def test_what_cannot_work_is_told_in_one_line_with_an_exit_code() -> None:
+    async def work() -> None:
+        async with serving() as bridge:
+            at = ("--url", bridge.ws_url)
+            done = await asyncio.to_thread(holdfast, "attach", "nope", *at, env={"BRIDGE_TOKEN": "token"})
+            assert (done.exit_code, done.stdout) == (3, "")
+            assert "SESS_NOT_FOUND" in done.stderr
+            done = await asyncio.to_thread(holdfast, "attach", "s", *at, env={"BRIDGE_TOKEN": "wrong"})
+            assert done.exit_code != 0
+            assert "AUTH_FAILED" in done.stderr
+
+    run(work)
+    done = holdfast("attach", "s", env={"BRIDGE_TOKEN": ""})
+    assert done.exit_code == 2
+    assert "holdfast tokens create" in done.stderr
+    done = holdfast("attach", "s", "--url", "ws://example.com/ws", env={"BRIDGE_TOKEN": "token"})
+    assert done.exit_code == 2
+    assert "wss://" in done.stderr
+
+
+def test_a_question_is_answered_at_the_terminal() -> None:
+    async def work() -> None:
+        async with MemoryStore() as store, serving(store=store) as bridge, Session.open("s", store=store) as session:
+            asked = asyncio.create_task(session.approve("Deploy?", expires=60))
+            mine, theirs = pty.openpty()
+            process = await asyncio.create_subprocess_exec(
+                SCRIPT,
+                "attach",
+                "s",
+                "--url",
+                bridge.ws_url,
+                stdin=theirs,
+                stdout=theirs,
+                stderr=theirs,
+                env=environment(BRIDGE_TOKEN="token", TERM="dumb"),
+            )
+            os.close(theirs)
+            await shows(mine, "? Deploy?", "[y/n]")
+            os.write(mine, b"perhaps\n")
+            await shows(mine, "answer with y or n")
+            os.write(mine, b"n too risky\n")
+            assert await asked is False
+            await shows(mine, "answered: rejected")
+            os.write(mine, b"/quit\n")
+            assert await process.wait() == 0
+            os.close(mine)
+
+    run(work)
+
+
+async def shows(terminal: int, *wanted: str) -> None:
+    """Read the terminal until it has shown all of these."""
+    shown = ""
+    async with asyncio.timeout(LIMIT):
+        while not all(each in shown for each in wanted):
+            shown += (await asyncio.to_thread(os.read, terminal, 65_536)).decode("utf-8", "replace")
