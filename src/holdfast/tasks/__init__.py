@@ -6,6 +6,7 @@ from holdfast.tasks import Task, TaskSystem, by_section
 from __future__ import annotations
 
 from holdfast.tasks.decomposition import Decomposition, by_items, by_model, by_section
+from holdfast.tasks.director import DirectorLoop, Iteration
 from holdfast.tasks.output_format import XmlOutput
 from holdfast.tasks.performer import Assignment
 from holdfast.tasks.system import TaskSystem, simplified
@@ -15,6 +16,8 @@ __all__ = [
     "Assignment",
     "ContextUse",
     "Decomposition",
+    "DirectorLoop",
+    "Iteration",
     "Status",
     "Task",
     "TaskError",

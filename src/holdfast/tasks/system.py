@@ -24,6 +24,7 @@ from holdfast.policies.budget import Left
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.runtime import Runtime, default_runtime
 from holdfast.tasks.decomposition import Decomposer, Decomposition, check_parts
+from holdfast.tasks.director import DirectorLoop, iterate
 from holdfast.tasks.execution import Execution
 from holdfast.tasks.performer import Performer, is_agent
 from holdfast.tasks.place import DEPTH, HERE, Place, check_depth
@@ -99,25 +100,29 @@ class TaskSystem:
         self._on_failure = on_failure
         self._given_runtime = runtime
 
-    async def run(self, task: Task, *, session: Session | None = None) -> Any:
+    async def run(self, task: Task | DirectorLoop, *, session: Session | None = None) -> Any:
         """Perform a task, and return its output: a value of `task.output`, or the text. Raises `TaskError`."""
         result = await self.execute_task(task, session=session)
         if result.fault is not None:
             raise TaskError(result.fault)
         return result.content if result.value is None else result.value
 
-    async def outcome(self, task: Task, *, session: Session | None = None) -> Outcome[TaskResult]:
+    async def outcome(self, task: Task | DirectorLoop, *, session: Session | None = None) -> Outcome[TaskResult]:
         """Perform a task, and return `Ok` with its `TaskResult`, or `Err`. It raises only cancellations."""
         result = await self.execute_task(task, session=session)
         if result.fault is not None:
             return Err(result.fault, TaskError(result.fault))
         return Ok(result)
 
-    async def execute_task(self, task: Task | Mapping[str, Any], *, session: Session | None = None) -> TaskResult:
+    async def execute_task(
+        self, task: Task | DirectorLoop | Mapping[str, Any], *, session: Session | None = None
+    ) -> TaskResult:
         """Perform a task, and return its result, a failed one too: `status`, `content`, `notes`. It raises only cancellations."""
+        place = HERE.get() or Place(limit=self._max_depth)
+        if isinstance(task, DirectorLoop):
+            return await iterate(task, lambda each: self._execute(each, place, session), self._runtime)
         try:
             given = task if isinstance(task, Task) else _task_of(task)
-            place = HERE.get() or Place(limit=self._max_depth)
             return await self._execute(given, place, session)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
             return TaskResult.of_fault(_bounded(self._runtime.fault_of(error)))

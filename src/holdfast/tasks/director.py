@@ -1,0 +1,146 @@
+"""A director proposes, a program may try the proposal, an evaluator judges it: again and again until it is good, at most so often.
+
+Invariant: a judgement that says no is no error. An error in any step ends the loop at once, and the history has every iteration, the
+failing one too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast import options
+from holdfast.faults import Fault, Partial
+from holdfast.tasks.task import Task, TaskResult
+from holdfast.tools import run
+from holdfast.views import task as view
+
+if TYPE_CHECKING:
+    from holdfast.runtime.runtime import Runtime
+
+    Perform = Callable[[Task], Awaitable[TaskResult]]
+
+__all__ = ["DirectorLoop", "Iteration", "iterate"]
+
+
+class Iteration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One round: what was proposed, what the program did with it, and what was thought of it."""
+
+    iteration: int
+    output: str = ""
+    script: dict[str, Any] | None = None
+    """`stdout`, `stderr` and `exit_code` of the program."""
+    evaluation: Any = None
+
+
+class DirectorLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A loop of proposals and judgements, which `TaskSystem.run` performs.
+
+        loop = DirectorLoop(
+            director=Task("{original_prompt} Feedback: {feedback}", agent="writer"),
+            evaluator=Task("Judge this: {output}. Answer with success and feedback.", output="object", agent="critic"),
+            prompt="Write a haiku",
+        )
+        result = await tasks.execute_task(loop)
+        print(result.content, result.notes["success"], result.notes["iterations_completed"])
+
+    director: its prompt may use `{original_prompt}`, `{feedback}` and `{iteration}`.
+    evaluator: its prompt may use `{original_prompt}`, `{output}`, `{iteration}`, and with a script `{stdout}`, `{stderr}` and `{exit_code}`. Its
+    output is an object: `success` ends the loop, `feedback` goes to the director. A text alone is feedback.
+    script: a program that gets the proposal on its standard input. How it ends is for the evaluator to judge; a program that cannot be started
+    or does not end within `script_timeout` is an error.
+    until: ends the loop too, if it returns true for an iteration.
+    """
+
+    director: Task
+    evaluator: Task
+    prompt: str = ""
+    """The original prompt; without one that of the director."""
+    script: Sequence[str] | None = None
+    script_timeout: float = 300.0
+    max_iterations: int = 5
+    until: Callable[[Iteration], bool] | None = None
+
+    def __post_init__(self) -> None:
+        options.count("loop.max_iterations", self.max_iterations, least=0)
+        options.seconds("loop.script_timeout", self.script_timeout)
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"director-evaluator loop: {self.director.title}"
+
+
+async def iterate(loop: DirectorLoop, perform: Perform, runtime: Runtime) -> TaskResult:
+    """Perform the loop. It never raises for a failed step: the result is then a failed one, with the history."""
+    history: list[Iteration] = []
+    feedback: Any = ""
+    success = False
+    for number in range(1, loop.max_iterations + 1):
+        iteration = Iteration(iteration=number)
+        try:
+            async for iteration in _steps(loop, number, feedback, perform):  # noqa: B007 - the last one counts, whole or not
+                pass
+        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
+            return _failed(loop, [*history, iteration], runtime.fault_of(error))
+        history.append(iteration)
+        success, feedback = _judgement(iteration.evaluation)
+        if success or (loop.until is not None and loop.until(iteration)):
+            break
+    last = history[-1] if history else Iteration(iteration=0)
+    notes = {
+        "success": success,
+        "final_evaluation": last.evaluation,
+        "iterations_completed": len(history),
+        "iteration_history": _documents(history),
+    }
+    return TaskResult(content=last.output, notes=notes)
+
+
+async def _steps(loop: DirectorLoop, number: int, feedback: Any, perform: Perform) -> Any:
+    """Yield the iteration as far as it is after each of its steps, so that a failing step leaves what came before it."""
+    prompt = loop.prompt or loop.director.prompt
+    given = {"original_prompt": prompt, "feedback": feedback, "iteration": number}
+    proposed = await perform(_with(loop.director, given))
+    iteration = Iteration(iteration=number, output=proposed.content)
+    yield iteration
+    given = {"original_prompt": prompt, "iteration": number, "output": proposed.content}
+    if loop.script is not None:
+        ended = await run(list(loop.script), input=proposed.content, timeout=loop.script_timeout, check=False)
+        script = {"stdout": ended.stdout, "stderr": ended.stderr, "exit_code": ended.exit_code}
+        iteration = msgspec.structs.replace(iteration, script=script)
+        given |= script
+        yield iteration
+    judged = await perform(_with(loop.evaluator, given))
+    evaluation = judged.content if judged.value is None else msgspec.to_builtins(judged.value, enc_hook=str)
+    yield msgspec.structs.replace(iteration, evaluation=evaluation)
+
+
+def _with(task: Task, given: dict[str, Any]) -> Task:
+    return task.with_(inputs={**given, **task.inputs})
+
+
+def _judgement(evaluation: Any) -> tuple[bool, Any]:
+    """Return whether it is good, and what the director gets to know."""
+    if isinstance(evaluation, Mapping):
+        return evaluation.get("success") is True, evaluation.get("feedback", evaluation)
+    return False, evaluation
+
+
+def _documents(history: list[Iteration]) -> list[dict[str, Any]]:
+    return [msgspec.to_builtins(each) for each in history]
+
+
+def _failed(loop: DirectorLoop, history: list[Iteration], fault: Fault) -> TaskResult:
+    last = history[-1]
+    context = {
+        "subtask": loop.title,
+        "subtask_error": view.write(fault),
+        "subtask_code": fault.code,
+        "iteration": last.iteration,
+    }
+    partial = fault.partial if fault.partial is not None else Partial(payload=last.output) if last.output else None
+    failed = Fault.of("TASK_SUBTASK_FAILED", context=context, partial=partial)
+    return TaskResult.of_fault(failed, notes={"iteration_history": _documents(history)})

@@ -1,0 +1,123 @@
+"""The loop of a director and an evaluator: it ends when the work is good, at its limit, or at once when a step fails."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from holdfast import InvalidError, Session
+from holdfast.stores.memory import MemoryStore
+from holdfast.tasks import DirectorLoop, Status, Task, TaskSystem
+from holdfast.testing import run as virtual_run
+from holdfast.views import task as view
+
+DIRECTOR = Task("write {original_prompt} {feedback} {iteration}", agent="director")
+EVALUATOR = Task("judge {output} {iteration}", output="object", agent="evaluator", reasks=0)
+
+
+def system(evaluate, direct=lambda assignment: assignment.prompt):
+    return TaskSystem(lambda _: "", agents={"director": direct, "evaluator": evaluate})
+
+
+def test_N3_10_it_ends_when_the_evaluator_is_content_and_feedback_goes_to_the_director():
+    def evaluate(assignment):
+        number = assignment.task.inputs["iteration"]
+        return {"success": number == 3, "feedback": f"no {number}"}
+
+    loop = DirectorLoop(director=DIRECTOR, evaluator=EVALUATOR, prompt="a haiku")
+    result = virtual_run(system(evaluate).execute_task(loop))
+    assert (result.status, result.content) == (Status.COMPLETE, "write a haiku no 2 3")
+    assert (result.notes["success"], result.notes["iterations_completed"]) == (True, 3)
+    assert result.notes["final_evaluation"] == {"success": True, "feedback": "no 3"}
+    assert [each["iteration"] for each in result.notes["iteration_history"]] == [1, 2, 3]
+
+
+def test_N3_10_a_judgement_that_says_no_is_no_error_and_the_number_of_iterations_is_limited():
+    loop = DirectorLoop(director=DIRECTOR, evaluator=EVALUATOR)
+    result = virtual_run(system(lambda _: {"success": False}).execute_task(loop))
+    assert (result.status, result.notes["success"], result.notes["iterations_completed"]) == (Status.COMPLETE, False, 5)
+    none = virtual_run(system(lambda _: {}).execute_task(DirectorLoop(director=DIRECTOR, evaluator=EVALUATOR, max_iterations=0)))  # fmt: skip
+    assert (none.content, none.notes["iterations_completed"]) == ("", 0)
+    with pytest.raises(InvalidError, match="max_iterations"):
+        DirectorLoop(director=DIRECTOR, evaluator=EVALUATOR, max_iterations=-1)
+
+
+def test_A91_the_evaluator_raises_in_the_second_iteration():
+    def evaluate(assignment):
+        if assignment.task.inputs["iteration"] == 2:
+            raise ConnectionResetError("gone")
+        return {"success": False, "feedback": "more"}
+
+    loop = DirectorLoop(director=DIRECTOR, evaluator=EVALUATOR)
+    result = virtual_run(system(evaluate).execute_task(loop))
+    assert result.status is Status.FAILED
+    error = result.notes["error"]
+    assert (error["type"], error["reason"].upper()) == ("TASK_FAILURE", "SUBTASK_FAILURE")
+    assert "gone" in str(error["details"]["subtaskError"])
+    history = result.notes["iteration_history"]
+    assert [each["iteration"] for each in history] == [1, 2]
+    assert "evaluation" not in history[1]
+    assert history[1]["output"].endswith("more 2")
+    assert view.read_result(result.document()).code == "TASK_SUBTASK_FAILED"
+
+
+def test_a_condition_of_the_caller_ends_it_too():
+    loop = DirectorLoop(director=DIRECTOR, evaluator=EVALUATOR, until=lambda each: each.iteration == 2)
+    assert virtual_run(system(lambda _: {}).execute_task(loop)).notes["iterations_completed"] == 2
+
+
+def test_N3_10_a_script_gets_the_proposal_and_the_evaluator_gets_how_it_ended():
+    program = "import sys; text = sys.stdin.read(); print(text[:5]); sys.exit(3)"
+    judged = []
+
+    def evaluate(assignment):
+        judged.append(assignment.prompt)
+        return {"success": True}
+
+    judge = Task("{stdout}|{exit_code}", output="object", agent="evaluator")
+    loop = DirectorLoop(director=DIRECTOR, evaluator=judge, script=[sys.executable, "-c", program])
+    result = asyncio.run(system(evaluate).execute_task(loop))
+    assert result.notes["success"]
+    assert judged[0].startswith("write\n|3")
+    assert result.notes["iteration_history"][0]["script"]["exit_code"] == 3
+
+
+@pytest.mark.parametrize(
+    "script", [["holdfast-no-such-program"], [sys.executable, "-c", "import time; time.sleep(60)"]]
+)
+def test_S3_13_a_script_that_cannot_run_or_does_not_end_stops_the_loop(script):
+    loop = DirectorLoop(director=DIRECTOR, evaluator=EVALUATOR, script=script, script_timeout=0.2)
+    result = asyncio.run(system(lambda _: {}).execute_task(loop))
+    assert (result.status, result.fault.code) == (Status.FAILED, "TASK_SUBTASK_FAILED")
+    assert len(result.notes["iteration_history"]) == 1
+    assert result.content
+
+
+def test_in_a_session_a_loop_goes_on_where_it_was_cut():
+    calls = []
+
+    def direct(assignment):
+        calls.append(assignment.prompt)
+        return assignment.prompt
+
+    def evaluate(assignment):
+        if len(calls) == 2 and not judged:
+            judged.append(1)
+            raise ConnectionResetError("gone")
+        return {"success": assignment.task.inputs["iteration"] == 3, "feedback": "more"}
+
+    judged: list[int] = []
+
+    async def main():
+        loop = DirectorLoop(director=DIRECTOR, evaluator=EVALUATOR)
+        tasks = system(evaluate, direct)
+        async with MemoryStore() as store:
+            async with Session.open("s", store=store) as session:
+                assert (await tasks.execute_task(loop, session=session)).status is Status.FAILED
+            async with Session.open("s", store=store) as session:
+                return await tasks.execute_task(loop, session=session)
+
+    assert virtual_run(main()).notes["iterations_completed"] == 3
+    assert len(calls) == 3
