@@ -33,6 +33,7 @@ NOUNS_IN_ING = {
     "typing",
     "encoding",
     "pacing",
+    "pairing",
     "warning",
 }
 # HOUSE.md's words for data that say nothing about the data.
