@@ -15,11 +15,14 @@ from functools import wraps
 import pytest
 from bridge_kit import LIMIT, raw, serving
 
+from holdfast.bridge import BridgeConnectionError, Client
 from holdfast.bridge.lockout import Lockout, LockoutLimits
 from holdfast.bridge.settings import BridgeSettings
 from holdfast.bridge.tls import TlsFiles, pin_of
 from holdfast.bridge.tokens import Tokens
-from holdfast.faults import HoldfastError
+from holdfast.faults import Fault, HoldfastError
+from holdfast.stores import Commit, MemoryStore, Receipt, SqliteStore
+from holdfast.wire.reconnect import Schedule
 
 
 def limited(test):
@@ -203,6 +206,46 @@ async def test_B86_a_token_is_in_no_frame_log_entry_or_error(tokens, caplog):
         assert secret[-43:] not in caplog.text
 
 
+@limited
+async def test_who_came_in_was_revoked_or_guessed_is_in_the_audit_trail_without_a_secret(tokens, tmp_path):
+    phone, text = tokens.create("phone"), tokens.create("Ada's phone").text
+    async with SqliteStore(tmp_path / "work.db") as store:
+        async with serving(tokens=tokens, store=store) as bridge:
+            async with raw(bridge) as client:
+                await client.auth(text)
+            tokens.revoke("phone")
+            async with raw(bridge) as client:
+                await client.auth(phone.text)
+            for _ in range(30):
+                async with raw(bridge) as client:
+                    await client.auth("guess")
+        records = await store.audit("bridge")
+        facts = [json.loads(bytes(record.payload)) for record in records]
+        assert [each["decision"] for each in facts][:3] == ["admitted", "revoked", "rejected"]
+        assert {each["decision"] for each in facts[3:]} == {"locked"}
+        assert len(facts) < 10
+        assert (facts[0]["name"], facts[0]["peer"]) == ("Ada's phone", "127.0.0.1")
+        assert records[1].correlation == records[2].correlation == phone.record.id
+        assert text[-43:] not in json.dumps(facts)
+        # A bridge that has ended writes no more, although its tokens live on.
+        tokens.revoke("Ada's phone")
+        assert len(await store.audit("bridge")) == len(facts)
+
+
+@limited
+async def test_a_store_that_does_not_take_the_audit_keeps_nobody_out(tokens, caplog):
+    class FullStore(MemoryStore):
+        async def commit(self, commit: Commit) -> Receipt:
+            if commit.chain == "bridge":
+                raise HoldfastError(Fault.of("SESS_STORE_UNAVAILABLE"))
+            return await super().commit(commit)
+
+    text = tokens.create("phone").text
+    async with FullStore() as store, serving(tokens=tokens, store=store) as bridge, joined(bridge, text) as client:
+        assert (await client.say("hello"))["status"] == "stored"
+        await eventually(lambda: "audit of access was not written" in caplog.text)
+
+
 # Kinds, expiry, refresh, tickets
 
 
@@ -370,6 +413,36 @@ async def test_B89_a_certificate_is_exchanged_while_clients_are_connected(tokens
                 await asyncio.sleep(0.05)
         assert await pin_of_new_connection() == known[1]
         assert (await before.say("an open connection goes on"))["status"] == "stored"
+
+
+@limited
+async def test_B89_a_client_with_both_pins_survives_a_rotation_and_one_with_an_old_pin_is_refused_for_good(
+    tokens, tmp_path
+):
+    files = TlsFiles(tmp_path / "tls")
+    files.create()
+    known = files.pins()
+    text = tokens.create("phone").text
+    settings = BridgeSettings(tls_cert=files.cert, tls_key=files.key)
+    eager = Schedule(delays=(0.05,))
+    async with serving(tokens=tokens, settings=settings) as bridge:
+        async with (
+            Client(bridge.ws_url, token=text, pins=known, reconnect=eager) as client,
+            client.create("s") as session,
+        ):
+            await session.send("before")
+            files.rotate()
+            await eventually(lambda: bridge._tls.reload() or bridge._tls.pins() == known[1:])
+            for connection in tuple(bridge.hub.connections):
+                connection._abort()
+            await session.send("after")
+        files.rotate()
+        bridge._tls.reload()
+        with pytest.raises(BridgeConnectionError) as caught:
+            async with Client(bridge.ws_url, token=text, pins=known, reconnect=eager):
+                pass
+        assert caught.value.fault.code == "CONN_TLS_HANDSHAKE_FAILED"
+        assert caught.value.fault.context["reason"] == "PIN_MISMATCH"
 
 
 @limited

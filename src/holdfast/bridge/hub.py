@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast.bridge.access_audit import AccessAudit
 from holdfast.bridge.admission import Admission
 from holdfast.bridge.agent_runner import AgentRunner, check_agent
 from holdfast.bridge.live_session import LiveSession
@@ -109,7 +110,11 @@ class Hub:
         self.resume_tokens = ResumeTokens(settings.resume_age)
         self._loop = asyncio.get_running_loop()
         self._subscription = self.runtime.bus.subscribe(self._on_event, _FORWARDED)
+        self.access = AccessAudit(store)
         authenticator.watch(self._revoked)
+        watch_rejected = getattr(authenticator, "watch_rejected", None)
+        if watch_rejected is not None:
+            watch_rejected(self.access.rejected)
 
     async def stop(self, *, restarts: bool = False) -> None:
         """Close all connections, let the agents pause, and stop following the logs. A turn that runs goes on at the next start."""
@@ -123,6 +128,7 @@ class Hub:
         await asyncio.gather(*(self._put_away(live) for live in lives), return_exceptions=True)
         self.sessions.clear()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.access.close()
 
     # --- sessions ---
 
@@ -246,6 +252,8 @@ class Hub:
         if fault is not None:
             return fault
         self.connections.add(connection)
+        if connection.identity is not None:
+            self.access.admitted(connection.identity, peer=connection.peer, connection_id=connection.id)
         if key is not None:
             self._by_client[key] = connection
         if older is not None and older is not connection:
@@ -312,6 +320,7 @@ class Hub:
 
     def _revoked(self, token_id: str) -> None:
         self.resume_tokens.revoke(token_id)
+        self.access.revoked(token_id)
         for connection in tuple(self.connections):
             identity = connection.identity
             if identity is not None and identity.token_id == token_id:
