@@ -21,6 +21,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from holdfast.bridge.server import Bridge
 from holdfast.sessions import Session
+from holdfast.stores import MemoryStore
 
 T = TypeVar("T")
 LIMIT_MS = 8000
@@ -34,18 +35,30 @@ class Served:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.bridge: Bridge
-        self._ready, self._stop = threading.Event(), asyncio.Event()
-        self._thread = threading.Thread(target=lambda: self.loop.run_until_complete(self._serve()))
+        self._store = MemoryStore()
+        self._port = 0
+        self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
-        assert self._ready.wait(10)
+        self.do(self._store.__aenter__)
+        self.do(self._start)
 
-    async def _serve(self) -> None:
-        async with serving() as self.bridge:
-            self._ready.set()
-            await self._stop.wait()
+    async def _start(self) -> None:
+        self._serving = serving(store=self._store, port=self._port)
+        self.bridge = await self._serving.__aenter__()
+        self._port = int(self.bridge.url.rpartition(":")[2])
+
+    async def _end(self) -> None:
+        await self._serving.__aexit__(None, None, None)
+
+    def restart(self) -> None:
+        """End the server and start another one at the same address, with the same store."""
+        self.do(self._end)
+        self.do(self._start)
 
     def close(self) -> None:
-        self.loop.call_soon_threadsafe(self._stop.set)
+        self.do(self._end)
+        self.do(lambda: self._store.__aexit__(None, None, None))
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(10)
         self.loop.close()
 
@@ -243,16 +256,53 @@ def test_recovery_lines_replace_each_other_and_offer_what_can_be_done(served: Se
     expect(page.locator(".recovery button")).to_have_count(0)
 
 
+def test_a_tab_that_was_frozen_catches_up(served: Served, context: BrowserContext) -> None:
+    page = opened(context, served.session("frozen"))
+    served.publish("frozen", ("stream_start", {"stream_id": "a"}), chunk("awake "))
+    expect(page.locator("#log .agent .text")).to_have_text("awake")
+    browser_side = context.new_cdp_session(page)
+    browser_side.send("Page.setWebLifecycleState", {"state": "frozen"})
+    served.publish("frozen", *[chunk(f"{number} ") for number in range(100)], ("stream_end", {"stream_id": "a"}))
+    browser_side.send("Page.setWebLifecycleState", {"state": "active"})
+    expect(page.locator("#log .agent .text")).to_have_text("awake " + " ".join(map(str, range(100))))
+
+
+def test_the_page_comes_back_by_itself_after_the_server_was_restarted(served: Served, context: BrowserContext) -> None:
+    page = opened(context, served.session("restart"))
+    say(page, "before")
+    expect(page.locator("#log .user")).to_have_text(["You: before"])
+    served.restart()
+    say(page, "after")
+    expect(page.locator("#log .user")).to_have_text(["You: before", "You: after"])
+    assert served.stored("restart") == ["before", "after"]
+
+
+def test_the_end_is_followed_until_somebody_scrolls_up(served: Served, context: BrowserContext) -> None:
+    page = opened(context, served.session("scroll"))
+    served.publish("scroll", ("stream_start", {"stream_id": "a"}), chunk("line\n" * 300))
+    from_end = "main.scrollHeight - main.scrollTop - main.clientHeight"
+    expect(page.locator("#log .agent")).to_be_visible()
+    page.locator("#main").evaluate("main => new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
+    assert page.locator("#main").evaluate(f"main => {from_end}") < 5
+    page.locator("#main").hover()
+    page.mouse.wheel(0, -2000)
+    expect(page.locator("#jump")).to_be_hidden()
+    before = page.locator("#main").evaluate("main => new Promise(done => setTimeout(() => done(main.scrollTop), 300))")
+    served.publish("scroll", chunk("more\n" * 300))
+    expect(page.locator("#jump")).to_be_visible()
+    assert page.locator("#main").evaluate("main => main.scrollTop") == before
+    page.locator("#jump").click()
+    expect(page.locator("#jump")).to_be_hidden()
+    assert page.locator("#main").evaluate(f"main => {from_end}") < 5
+
+
 @pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_the_screen_and_everything_has_a_name(
-    served: Served, browser: Browser, width: int, scheme: Any
-) -> None:
+def test_it_fits_the_screen_and_everything_has_a_name(served: Served, browser: Browser, width: int) -> None:
     is_phone = width < 500
-    name = f"screen-{width}-{scheme}"
+    name = f"screen-{width}"
     context = browser.new_context(
-        viewport={"width": width, "height": 740}, color_scheme=scheme, is_mobile=is_phone, has_touch=is_phone, device_scale_factor=2
-    )  # fmt: skip
+        viewport={"width": width, "height": 740}, is_mobile=is_phone, has_touch=is_phone, device_scale_factor=2
+    )
     page = opened(context, served.session(name))
     served.publish(
         name,
@@ -265,8 +315,9 @@ def test_it_fits_the_screen_and_everything_has_a_name(
         ("approval_required", {"tool_call_id": str(uuid4()), "tool": "bash", "params": {"command": "git push --force"}, "risk_level": "high"}),
     )  # fmt: skip
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
-    if PICTURES:
-        page.screenshot(path=Path(PICTURES) / f"{name}.png")
+    for scheme in ("light", "dark") if PICTURES else ():
+        page.emulate_media(color_scheme=scheme)
+        page.screenshot(path=Path(PICTURES or "") / f"{name}-{scheme}.png")
     assert page.evaluate("document.documentElement.scrollWidth") == width
     unnamed = "[...document.querySelectorAll('button,input,textarea')].filter(e => e.offsetParent && !(e.innerText?.trim() || e.ariaLabel || e.labels?.length))"
     assert page.evaluate(f"{unnamed}.map(e => e.outerHTML)") == []

@@ -361,8 +361,8 @@ function take(message) {
   $("working-text").textContent = questions.cards.size ? "The agent waits for your answer" : "The agent is working";
   if (message.type === "user_message" && message.payload.message_id) forgetPending(message.payload.message_id);
   const isShown = log.show(message);
-  if (isFollowing) toEnd();
-  else if (isShown) $("jump").hidden = false;
+  // While it follows, the observer below scrolls: once for each picture, and not for each of a thousand messages.
+  if (isShown && !isFollowing) $("jump").hidden = false;
 }
 
 $("show-earlier").addEventListener("click", () => enter(session.id, false, "full"));
@@ -370,13 +370,20 @@ $("stop").addEventListener("click", () => session.stop().catch((error) => log.no
 
 // --- following the end ---
 
+let lastTop = 0;
+
 function toEnd() {
   main.scrollTop = main.scrollHeight;
+  lastTop = main.scrollTop;
   $("jump").hidden = true;
 }
 
 main.addEventListener("scroll", () => {
-  isFollowing = main.scrollHeight - main.scrollTop - main.clientHeight < NEAR;
+  const isAtEnd = main.scrollHeight - main.scrollTop - main.clientHeight < NEAR;
+  if (isAtEnd) isFollowing = true;
+  // The list also grows by itself. Only who scrolls up wants to stay there.
+  else if (main.scrollTop < lastTop) isFollowing = false;
+  lastTop = main.scrollTop;
   if (isFollowing) $("jump").hidden = true;
 }, { passive: true });
 
@@ -385,8 +392,10 @@ $("jump").addEventListener("click", () => {
   toEnd();
 });
 
-// The keyboard of a phone, or a question, makes the list shorter.
-new ResizeObserver(() => isFollowing && toEnd()).observe(main);
+// The keyboard of a phone, or a question, makes the window shorter, and items that become visible get their real height.
+const resized = new ResizeObserver(() => isFollowing && toEnd());
+resized.observe(main);
+resized.observe($("conversation"));
 
 // --- sending ---
 
