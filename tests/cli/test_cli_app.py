@@ -13,7 +13,7 @@ from holdfast.cli import app as module
 from holdfast.cli.exits import Exit, table
 from holdfast.faults import CATALOG, CircuitOpenError, Fault, HoldfastError, InvalidError
 
-VERBS = {"explain", "codes", "classify", "demo", "run", "crashtest", "doctor", "help", "pair", "attach"}
+VERBS = {"explain", "codes", "classify", "demo", "run", "crashtest", "doctor", "help", "pair", "attach", "serve"}
 
 
 def test_the_verbs():

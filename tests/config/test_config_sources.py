@@ -60,12 +60,16 @@ def test_FR20_no_file_is_looked_for_where_the_variable_says_none(tmp_path, caplo
 
 
 def test_FR20_variables_that_are_not_settings_are_a_warning(tmp_path, caplog):
-    environ = {"HOLDFAST_PORT": "tcp://10.0.0.1:80", "HOLDFAST_SERVICE_HOST": "10.0.0.1", "HOLDFAST_ATEMPTS": "3"}
+    environ = {
+        "HOLDFAST_PORT_80_TCP": "tcp://10.0.0.1:80",
+        "HOLDFAST_SERVICE_HOST": "10.0.0.1",
+        "HOLDFAST_ATEMPTS": "3",
+    }
     assert load(environ=environ, folder=tmp_path) == Config(source="defaults")
     (record,) = caplog.records
     assert record.getMessage().split("; ") == [
         "HOLDFAST_ATEMPTS is not a setting and is ignored (did you mean `HOLDFAST_ATTEMPTS`?)",
-        "HOLDFAST_PORT is not a setting and is ignored",
+        "HOLDFAST_PORT_80_TCP is not a setting and is ignored",
         "HOLDFAST_SERVICE_HOST is not a setting and is ignored",
     ]
 

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     )
     from holdfast.bridge.client.session import RemoteSession
     from holdfast.bridge.server import Bridge
+    from holdfast.bridge.settings import BridgeSettings
+    from holdfast.bridge.tokens import Tokens
+    from holdfast.bridge.turn import Turn
     from holdfast.sessions.questions.question import Answer
     from holdfast.wire.position import Position
     from holdfast.wire.reconnect import Schedule
@@ -44,6 +47,7 @@ __all__ = [
     "AnswerStarted",
     "Bridge",
     "BridgeConnectionError",
+    "BridgeSettings",
     "Client",
     "ConnectionStatus",
     "Gap",
@@ -64,15 +68,20 @@ __all__ = [
     "Snapshot",
     "State",
     "Text",
+    "Tokens",
     "ToolCalled",
     "ToolFailed",
     "ToolReturned",
+    "Turn",
     "Unknown",
     "UserText",
 ]
 
 _HOMES = {
     "Bridge": "holdfast.bridge.server",
+    "BridgeSettings": "holdfast.bridge.settings",
+    "Tokens": "holdfast.bridge.tokens",
+    "Turn": "holdfast.bridge.turn",
     "Answer": "holdfast.sessions.questions.question",
     "Position": "holdfast.wire.position",
     "Schedule": "holdfast.wire.reconnect",

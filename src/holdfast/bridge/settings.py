@@ -185,7 +185,9 @@ class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=T
         found: dict[str, Any] = {}
         empty: list[str] = []
         for variable, (name, convert) in _ENVIRONMENT.items():
-            chosen = next((each for each in (f"HOLDFAST_{variable}", variable) if each in environ), None)
+            names = (f"HOLDFAST_{variable}", variable)
+            # Kubernetes sets such variables for a service of that name: HOLDFAST_PORT=tcp://10.0.0.1:80.
+            chosen = next((each for each in names if each in environ and not environ[each].startswith("tcp://")), None)
             if chosen is None or name in given:
                 continue
             if not environ[chosen].strip():

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from holdfast.cli.live import LiveView
     from holdfast.faults import Fault
 
-__all__ = ["AgentFlags", "agent_run"]
+__all__ = ["REHEARSAL", "AgentFlags", "agent_run", "default_agent", "imported", "needs_keys", "rehearsal"]
 
 _KEYS = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
@@ -67,7 +67,7 @@ _KEYS = {
 _MODELS = {"anthropic": "claude-sonnet", "openai": "gpt-5", "xai": "xai/grok-4"}
 """The model of each provider, if none is named. The first one with a key is used."""
 _INSTRUCTIONS = "You work in the user's current directory with the tools that you have. Be brief."
-_REHEARSAL = "No key is set, so the fault provider answers: it fails once, calls the agent's first tool, and says what came back. `holdfast faults serve --script FILE` plays a conversation of yours. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or XAI_API_KEY for a real model."
+REHEARSAL = "No key is set, so the fault provider answers: it fails once, calls the agent's first tool, and says what came back. `holdfast faults serve --script FILE` plays a conversation of yours. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or XAI_API_KEY for a real model."
 _SHOWN = 200
 """Characters of a call's arguments that a line of progress shows."""
 
@@ -100,10 +100,10 @@ def agent_run(flags: AgentFlags) -> int:
     agent = _agent_of(flags)
     with ExitStack() as stack:
         provider = ""
-        if _needs_keys(agent):
-            stack.enter_context(_rehearsal())
+        if needs_keys(agent):
+            stack.enter_context(rehearsal())
             provider = "fault provider"
-            narrate(_REHEARSAL)
+            narrate(REHEARSAL)
         # Questions are answered at the terminal, so the live lines must not read keys from it.
         no_keys = stack.enter_context(open(os.devnull, encoding="utf-8"))  # noqa: PTH123 - it is no path of ours
         view = stack.enter_context(live(default_runtime(), keys=no_keys))
@@ -289,18 +289,29 @@ def _short(arguments: Any) -> str:
 
 def _agent_of(flags: AgentFlags) -> AnyAgent:
     if flags.agent is None:
-        models: Sequence[str] = flags.models or (_model_with_key(),)
-        return Agent("agent", models, [read_file("."), search("."), edit_file("."), bash(".")], instructions=_INSTRUCTIONS)  # fmt: skip
+        return default_agent(flags.models)
     if flags.models:
         raise InvalidError.saying("--model", "no --model beside --agent, whose models its program names", "both")
-    return _imported(flags.agent)
+    found: Any = imported(flags.agent)
+    if not _is_agent(found) and callable(found):
+        found = found()
+    if not _is_agent(found):
+        raise InvalidError.at("--agent", "an agent, or a function that returns one", found)
+    agent: AnyAgent = found
+    return agent
 
 
-def _imported(name: str) -> AnyAgent:
-    """Return the agent that `module:name` names. It may be a function that returns one."""
+def default_agent(models: Sequence[str] = ()) -> Agent:
+    """Return the agent that works if none is named: with tools for the files and the shell here."""
+    tools = [read_file("."), search("."), edit_file("."), bash(".")]
+    return Agent("agent", models or (_model_with_key(),), tools, instructions=_INSTRUCTIONS)
+
+
+def imported(name: str, option: str = "--agent") -> Any:
+    """Return what `module:name` names. `option` is how errors call it."""
     module_name, colon, path = name.partition(":")
     if not colon or not module_name or not path:
-        raise InvalidError.at("--agent", "MODULE:NAME, such as app:agent", name)
+        raise InvalidError.at(option, "MODULE:NAME, such as app:agent", name)
     # As `python -m` does: the modules of the current directory are found first.
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -309,20 +320,15 @@ def _imported(name: str) -> AnyAgent:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise InvalidError.saying("--agent", f"a module that can be imported from here, in {name}", f"no module {error.name}") from error  # fmt: skip
+        raise InvalidError.saying(option, f"a module that can be imported from here, in {name}", f"no module {error.name}") from error  # fmt: skip
     found: Any = module
     for part in path.split("."):
         if not hasattr(found, part):
             agents = [key for key, value in vars(module).items() if _is_agent(value)]
             hint = suggestion(part, agents) if agents else "it has no agents"
-            raise InvalidError.saying("--agent", f"an agent in {module_name}", f"{part!r}; {hint}")
+            raise InvalidError.saying(option, f"an agent in {module_name}", f"{part!r}; {hint}")
         found = getattr(found, part)
-    if not _is_agent(found) and callable(found):
-        found = found()
-    if not _is_agent(found):
-        raise InvalidError.at("--agent", "an agent, or a function that returns one", found)
-    agent: AnyAgent = found
-    return agent
+    return found
 
 
 def _is_agent(value: Any) -> bool:
@@ -337,7 +343,7 @@ def _model_with_key() -> str:
     return next((model for provider, model in _MODELS.items() if _has_key(provider)), _MODELS["anthropic"])
 
 
-def _needs_keys(agent: AnyAgent) -> bool:
+def needs_keys(agent: AnyAgent) -> bool:
     """Whether the agent's models are named, and no key for any of them is set."""
     if not isinstance(agent, Agent):
         return False
@@ -347,7 +353,7 @@ def _needs_keys(agent: AnyAgent) -> bool:
 
 
 @contextmanager
-def _rehearsal() -> Iterator[None]:
+def rehearsal() -> Iterator[None]:
     """Let the models by name talk to the fault provider."""
     # Only a run without keys needs it, and it takes as long to load as the rest.
     from holdfast.testing.provider import Rule, Script, serve_in_thread

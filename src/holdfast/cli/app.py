@@ -14,7 +14,7 @@ import typer
 
 from holdfast._version import __version__
 from holdfast.classify.times import parse_rfc3339
-from holdfast.cli.bridge_app import attach, pair, tls, tokens
+from holdfast.cli.bridge_app import attach, pair, serve, tls, tokens
 from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.output import fail, show_json, show_table
 from holdfast.cli.store_app import Group, audit, sessions
@@ -451,6 +451,7 @@ def actors_tree(
 # The commands are added here and not at the top, because --help lists them in this order.
 app.add_typer(audit, name="audit")
 app.add_typer(sessions, name="sessions")
+app.command("serve")(serve)
 app.add_typer(tokens, name="tokens")
 app.add_typer(tls, name="tls")
 app.command("pair")(pair)

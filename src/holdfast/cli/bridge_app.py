@@ -1,4 +1,4 @@
-"""The flags of the verbs about a bridge: `holdfast tokens …`, `holdfast tls …`, `holdfast pair` and `holdfast attach`.
+"""The flags of the verbs about a bridge: `holdfast serve`, `tokens …`, `tls …`, `pair` and `attach`.
 
 Each verb imports its implementation when it runs, so that `--help` and shell completion stay instant.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.cli.exits import perform
 from holdfast.cli.store_app import Group
 
-__all__ = ["attach", "pair", "tls", "tokens"]
+__all__ = ["attach", "pair", "serve", "tls", "tokens"]
 
 tokens = typer.Typer(cls=Group, help="Make, list and revoke the tokens of a bridge.", no_args_is_help=True)
 tls = typer.Typer(
@@ -44,6 +44,88 @@ def _home(named: Path | None) -> Path:
     from holdfast.bridge.private_files import state_folder
 
     return state_folder() if named is None else named
+
+
+_Served = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODULE:NAME]",
+        help="An agent of yours, or `async def agent(turn)`; by default, one with tools for the files and the shell here.",
+    ),
+]
+_Host = Annotated[str | None, typer.Option(help="The address to listen on; by default HOST, or else 127.0.0.1.")]
+_Port = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="The port; 0 takes a free one; by default PORT, or else 3000.")
+]
+_Store = Annotated[
+    str | None,
+    typer.Option(help="Where sessions are stored; by default, where programs here do.", envvar="HOLDFAST_STORE"),
+]
+_Model = Annotated[list[str] | None, typer.Option(help="The model of the default agent; repeat it for fallbacks.")]
+_Root = Annotated[
+    Path | None, typer.Option(help="The folder whose files clients may read; by default ALLOWED_PROJECT_ROOT.")
+]
+_Cert = Annotated[Path | None, typer.Option(help="The certificate (PEM); by default that of `holdfast tls`.")]
+_Key = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
+_AllowHost = Annotated[list[str] | None, typer.Option(help="A name under which clients reach it; may be repeated.")]
+_AllowOrigin = Annotated[
+    list[str] | None, typer.Option(help="A page of another server that may connect; may be repeated.")
+]
+_Proxy = Annotated[
+    list[str] | None, typer.Option(help="A proxy whose X-Forwarded headers are believed; may be repeated.")
+]
+_Grace = Annotated[
+    float | None, typer.Option(min=0, help="Seconds that a session waits for its last client to come back.")
+]
+_Profile = Annotated[str | None, typer.Option(help="bridge: the smaller limits of older bridges.")]
+_Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Start without TLS or tokens although others can reach it.")
+]
+
+
+def serve(
+    agent: _Served = None,
+    host: _Host = None,
+    port: _Port = None,
+    store: _Store = None,
+    model: _Model = None,
+    root: _Root = None,
+    tls_cert: _Cert = None,
+    tls_key: _Key = None,
+    allow_host: _AllowHost = None,
+    allow_origin: _AllowOrigin = None,
+    proxy: _Proxy = None,
+    grace: _Grace = None,
+    profile: _Profile = None,
+    insecure: _Insecure = False,
+    home: _Home = None,
+    as_json: _Json = False,
+) -> None:
+    """Serve an agent to phones, browsers and other terminals, until Ctrl-C."""
+    from holdfast.cli.serve import ServeFlags
+    from holdfast.cli.serve import serve as verb
+
+    given: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "project_root": root,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "grace": grace,
+    }
+    lists = {"allowed_hosts": allow_host, "allowed_origins": allow_origin, "trusted_proxies": proxy}
+    given |= {name: tuple(values) for name, values in lists.items() if values}
+    given |= {"insecure": True} if insecure else {}
+    flags = ServeFlags(
+        agent=agent,
+        store=store,
+        models=tuple(model or ()),
+        home=_home(home),
+        profile=profile,
+        as_json=as_json,
+        given={name: value for name, value in given.items() if value is not None},
+    )
+    perform(lambda: verb(flags))
 
 
 @tokens.command("create")

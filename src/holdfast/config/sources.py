@@ -31,7 +31,12 @@ _PREFIX = "HOLDFAST_"
 _ENABLED = f"{_PREFIX}ENABLED"
 _ENABLED_ALIAS = "RESILIENCE_ENABLED"
 _FILE_VARIABLE = f"{_PREFIX}CONFIG"
-_NOT_SETTINGS = frozenset({_FILE_VARIABLE, "HOLDFAST_PROCESS", "HOLDFAST_SOAK", "HOLDFAST_STORE", "HOLDFAST_TOKEN"})
+_BRIDGE = ("HOST", "PORT", "BRIDGE_HOME", "BRIDGE_TOKEN", "HOOK_TOKEN", "METRICS_TOKEN", "ADMIN_TOKEN", "ALLOWED_PROJECT_ROOT", "TLS_CERT", "TLS_KEY")  # fmt: skip
+"""Read by `holdfast serve`."""
+_NOT_SETTINGS = frozenset({
+    _FILE_VARIABLE, "HOLDFAST_PROCESS", "HOLDFAST_SOAK", "HOLDFAST_STORE", "HOLDFAST_TOKEN",
+    *(f"HOLDFAST_{name}" for name in _BRIDGE),
+})  # fmt: skip
 """Variables that others read: the file's place, the mark of a process that we have started, the length of our own tests, the store
 of sessions, a secret."""
 _SCALARS = (int, float, str, bool)

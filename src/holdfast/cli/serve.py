@@ -1,0 +1,149 @@
+"""`holdfast serve`: an agent for phones, browsers and other terminals.
+
+    holdfast serve                      # an agent with tools for the files and the shell here, on 127.0.0.1:3000
+    holdfast serve app:agent --port 4000
+
+Invariant: a token is shown once, when it is made. The first Ctrl-C or SIGTERM ends everything in order: clients are sent away with a code that
+lets them come back, and a turn that runs goes on at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from contextlib import ExitStack
+from inspect import Parameter, isasyncgenfunction, iscoroutinefunction, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.bridge.agent_runner import agent_name, check_agent
+from holdfast.bridge.lockout import Lockout
+from holdfast.bridge.server import Bridge
+from holdfast.bridge.settings import PROFILE_BRIDGE, BridgeSettings
+from holdfast.bridge.tls import TlsFiles
+from holdfast.bridge.tokens import Tokens
+from holdfast.cli.agent import REHEARSAL, default_agent, imported, needs_keys, rehearsal
+from holdfast.cli.exits import Exit
+from holdfast.cli.output import narrate, show_json
+from holdfast.faults import InvalidError
+from holdfast.options import one_of
+
+if TYPE_CHECKING:
+    from holdfast.bridge.identity import TokenKind
+
+__all__ = ["ServeFlags", "serve"]
+
+_FOR: dict[TokenKind, str] = {"device": "clients", "hook": "hooks"}
+"""What the tokens are for that a server on loopback makes by itself."""
+
+
+class ServeFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """What the flags of `holdfast serve` say."""
+
+    agent: str | None
+    store: str | None
+    models: tuple[str, ...]
+    home: Path
+    profile: str | None
+    as_json: bool
+    given: dict[str, Any]
+    """The settings that were given, by name."""
+
+
+def serve(flags: ServeFlags) -> int:
+    """Serve until a signal comes, and return the exit code."""
+    agent = _agent_of(flags)
+    settings = _settings_of(flags)
+    tokens = Tokens(settings.tokens_path, given=settings.given_tokens, lockout=Lockout(settings.lockout))
+    made = _made_tokens(settings, tokens)
+    for warning in settings.check_start(tokens.kinds):
+        narrate(warning)
+    with ExitStack() as stack:
+        if needs_keys(agent):
+            stack.enter_context(rehearsal())
+            narrate(REHEARSAL)
+        bridge = Bridge(agent, store=flags.store, tokens=tokens, settings=settings)
+        return asyncio.run(_run(bridge, made, as_json=flags.as_json))
+
+
+async def _run(bridge: Bridge, made: dict[TokenKind, str], *, as_json: bool) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    async with bridge.serving():
+        _announce(bridge, made, as_json=as_json)
+        signalled = asyncio.ensure_future(stopping.wait())
+        failed = asyncio.ensure_future(bridge.hub.fatal.wait())
+        await asyncio.wait((signalled, failed), return_when=asyncio.FIRST_COMPLETED)
+        is_fatal = failed.done()
+        signalled.cancel()
+        failed.cancel()
+        narrate("a failure that only a new start can cure: ending in order" if is_fatal else "ending in order")
+    narrate("ended; turns that were cut go on at the next start")
+    return Exit.FAILED if is_fatal else Exit.OK
+
+
+def _announce(bridge: Bridge, made: dict[TokenKind, str], *, as_json: bool) -> None:
+    if as_json:
+        # Tokens are masked in JSON, as everything that looks like one. They are written to stderr, for the person who starts it.
+        show_json({"schema": "holdfast.serve/1", "url": bridge.url, "ws_url": bridge.ws_url, "agent": agent_name(bridge.agent)})  # fmt: skip
+    else:
+        sys.stdout.write(f"{bridge.url}\n")
+    sys.stdout.flush()
+    narrate(f"{agent_name(bridge.agent)} is served to WebSocket clients at {bridge.ws_url}; Ctrl-C ends it")
+    for kind, token in made.items():
+        # `narrate` masks what looks like a secret. This is the only time that somebody may see it.
+        sys.stderr.write(f"the token for {_FOR[kind]}, shown once: {token}\n")
+    sys.stderr.flush()
+
+
+def _made_tokens(settings: BridgeSettings, tokens: Tokens) -> dict[TokenKind, str]:
+    """Make the tokens that are missing, if only this machine can reach the server."""
+    if not settings.is_loopback:
+        return {}
+    missing: list[TokenKind] = [kind for kind in _FOR if kind not in tokens.kinds]
+    return {kind: tokens.create(f"made by holdfast serve ({kind})", kind=kind).text for kind in missing}
+
+
+def _settings_of(flags: ServeFlags) -> BridgeSettings:
+    given: dict[str, Any] = {"tokens_file": flags.home / "tokens.json"} | flags.given
+    if flags.profile is not None:
+        one_of("--profile", flags.profile, ("bridge",))
+        given = dict(PROFILE_BRIDGE) | given
+    settings = BridgeSettings.from_env(**given)
+    files = TlsFiles(flags.home / "tls")
+    if not settings.is_loopback and not settings.has_tls and not settings.insecure and files.cert.exists():
+        return settings.replace(tls_cert=files.cert, tls_key=files.key)
+    return settings
+
+
+def _agent_of(flags: ServeFlags) -> Any:
+    if flags.agent is None:
+        return default_agent(flags.models)
+    if flags.models:
+        raise InvalidError.saying("--model", "no --model beside an agent, whose models its program names", "both")
+    found = imported(flags.agent, "MODULE:NAME")
+    is_made = iscoroutinefunction(found) or isasyncgenfunction(found) or hasattr(found, "stream")
+    # A plain function makes the agent. An async one is the agent.
+    if callable(found) and not is_made:
+        if _needs_arguments(found):
+            expected = (
+                "an agent, a function `async def agent(turn)`, or a function without arguments that makes an agent"
+            )
+            raise InvalidError.saying("MODULE:NAME", expected, f"{flags.agent}, a function that is not async")
+        found = found()
+    check_agent(found)
+    return found
+
+
+def _needs_arguments(function: Any) -> bool:
+    try:
+        parameters = signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return any(each.default is Parameter.empty and each.kind not in kinds for each in parameters)

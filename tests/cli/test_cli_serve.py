@@ -1,0 +1,125 @@
+"""`holdfast serve`: the real command, its tokens, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from cli_runs import environment, holdfast, running
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+_LIMIT = 20.0
+
+
+@contextmanager
+def served(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """Start the command; yield the process, the address for clients, and the token that it showed."""
+    env = environment(HOLDFAST_BRIDGE_HOME=str(folder / "home"), HOLDFAST_STORE=f"sqlite:{folder / 'work.db'}")
+    command = [sys.executable, "-m", "holdfast", "serve", "--port", "0", *arguments]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with running(command, cwd=folder, env=env, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        url = process.stdout.readline().strip()
+        lines = [process.stderr.readline()]
+        while "is served to" not in lines[-1]:
+            lines.append(process.stderr.readline())
+        shown = process.stderr.readline() if not (folder / "known").exists() else ""
+        token = re.search(r"hf_device_\S+", shown)
+        (folder / "known").touch()
+        yield process, f"{url.replace('http', 'ws', 1)}/ws", token[0] if token else ""
+
+
+async def send(socket: ClientConnection, type_: str, payload: dict[str, Any]) -> None:
+    stamp = "2026-11-15T01:02:03Z"
+    await socket.send(json.dumps({"type": type_, "id": str(uuid4()), "timestamp": stamp, "payload": payload}))
+
+
+async def until(socket: ClientConnection, *types: str) -> dict[str, Any]:
+    async with asyncio.timeout(_LIMIT):
+        while True:
+            message: dict[str, Any] = json.loads(await socket.recv())
+            if message["type"] in types:
+                return message
+
+
+def test_without_keys_a_small_agent_answers_on_the_fault_provider(tmp_path: Path) -> None:
+    """It says so, shows its retry, asks before it changes something, and ends in order after SIGTERM."""
+
+    async def talk(url: str, token: str, process: subprocess.Popen[str]) -> tuple[list[str], int]:
+        seen = list[str]()
+        async with connect(url) as socket:
+            await send(socket, "auth", {"token": token, "protocol": [2]})
+            assert (await until(socket, "connection_ack"))["payload"]["supported_agents"] == ["agent"]
+            await send(socket, "session_create", {"session_id": "s"})
+            await until(socket, "session_joined")
+            await send(socket, "session_message", {"content": "look around"})
+            while "stream_end" not in seen:
+                message = await until(socket, "recovery", "tool_call", "tool_result", "tool_error", "stream_end", "ack")
+                seen.append(message["type"])
+            process.send_signal(signal.SIGTERM)
+            try:
+                await until(socket, "never")
+            except ConnectionClosed as closed:
+                return seen, 0 if closed.rcvd is None else closed.rcvd.code
+        raise AssertionError
+
+    with served(tmp_path) as (process, url, token):
+        seen, code = asyncio.run(talk(url, token, process))
+        assert process.wait(_LIMIT) == 0
+    assert {"ack", "recovery", "tool_call"} <= set(seen)
+    assert code == 4000
+    assert oct((tmp_path / "home" / "tokens.json").stat().st_mode & 0o777) == "0o600"
+    assert token not in (tmp_path / "home" / "tokens.json").read_text()
+
+
+def test_a_function_of_yours_is_served_and_its_token_is_kept(tmp_path: Path) -> None:
+    program = "async def agent(turn):\n    return f'you wrote {turn.text}'\n"
+    (tmp_path / "app.py").write_text(program)
+
+    async def talk(url: str, token: str) -> str:
+        async with connect(url) as socket:
+            await send(socket, "auth", {"token": token, "protocol": [2]})
+            await until(socket, "connection_ack")
+            await send(socket, "session_start", {"session_id": "s"})
+            await until(socket, "session_ready")
+            await send(socket, "message", {"text": "hello"})
+            return str((await until(socket, "stream_chunk"))["payload"]["text"])
+
+    with served(tmp_path, "app:agent") as (process, url, token):
+        assert asyncio.run(talk(url, token)) == "you wrote hello"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(_LIMIT) == 0
+    with served(tmp_path, "app:agent") as (process, url, shown):
+        assert not shown
+        assert asyncio.run(talk(url, token)) == "you wrote hello"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--host", "0.0.0.0"), "there is no TLS"),
+        (("nothing",), "MODULE:NAME"),
+        (("json:loads",), "async def agent(turn)"),
+        (("--profile", "other"), "--profile"),
+        (("--tls-cert", "cert.pem"), "tls_key"),
+    ],
+)
+def test_B90_it_does_not_start_with_settings_that_make_no_sense(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    env = {"HOLDFAST_BRIDGE_HOME": str(tmp_path / "home")}
+    result = holdfast("serve", *arguments, env=env)
+    assert result.exit_code == 2
+    assert message in result.stderr
