@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault
-from holdfast.tasks import Task, TaskSystem, XmlOutput
+from holdfast.tasks import ContextIndex, ContextUse, Task, TaskSystem, XmlOutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,13 @@ def _says(text: str) -> Callable[[Any], str]:
     return lambda _: text
 
 
+def _unfit(*, is_damaged: bool) -> Fault:
+    """Return the fault of an index in which nothing fits, or that cannot be kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = ContextIndex(folder, folder if is_damaged else None)
+        return _fault(Task("zebra", use=ContextUse(fresh=True, inherit="none")), _says("a"), context=index)
+
+
 CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TASK_CONTEXT_EXHAUSTED", lambda: _fault(Task("x" * 100, context=10), _says("a"))),
     ("TASK_INPUT_INVALID", lambda: _fault(Task("{missing}"), _says("a"))),
@@ -43,6 +51,8 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TASK_TEMPLATE_NOT_FOUND", lambda: _fault(Task("a", agent="nobody"), _says("a"))),
     ("TASK_XML_INVALID", lambda: _fault(Task("a", output=XmlOutput("r"), reasks=0), _says("<q/>"))),
     ("TASK_XML_PARSE_ERROR", lambda: _fault(Task("a", output=XmlOutput("r"), reasks=0), _says("<r>"))),
+    ("TASK_CONTEXT_MATCHING_FAILED", lambda: _unfit(is_damaged=False)),
+    ("TASK_CONTEXT_RETRIEVAL_FAILED", lambda: _unfit(is_damaged=True)),
     ("TASK_CYCLE", lambda: _nested("")),
     ("TASK_DEPTH_EXCEEDED", lambda: _nested("a")),
 )

@@ -5,6 +5,7 @@ from holdfast.tasks import Task, TaskSystem, by_section
 
 from __future__ import annotations
 
+from holdfast.tasks.context_index import ContextIndex, Match, Matches
 from holdfast.tasks.decomposition import Decomposition, by_items, by_model, by_section
 from holdfast.tasks.director import DirectorLoop, Iteration
 from holdfast.tasks.output_format import XmlOutput
@@ -14,10 +15,13 @@ from holdfast.tasks.task import ContextUse, Status, Task, TaskError, TaskResult
 
 __all__ = [
     "Assignment",
+    "ContextIndex",
     "ContextUse",
     "Decomposition",
     "DirectorLoop",
     "Iteration",
+    "Match",
+    "Matches",
     "Status",
     "Task",
     "TaskError",

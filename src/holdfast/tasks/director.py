@@ -6,7 +6,7 @@ failing one too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -99,7 +99,7 @@ async def iterate(loop: DirectorLoop, perform: Perform, runtime: Runtime) -> Tas
     return TaskResult(content=last.output, notes=notes)
 
 
-async def _steps(loop: DirectorLoop, number: int, feedback: Any, perform: Perform) -> Any:
+async def _steps(loop: DirectorLoop, number: int, feedback: Any, perform: Perform) -> AsyncIterator[Iteration]:
     """Yield the iteration as far as it is after each of its steps, so that a failing step leaves what came before it."""
     prompt = loop.prompt or loop.director.prompt
     given = {"original_prompt": prompt, "feedback": feedback, "iteration": number}

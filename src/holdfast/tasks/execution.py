@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.faults import DeadlineError, Fault, HoldfastError, Partial
 from holdfast.runtime.budget import Budget
+from holdfast.tasks.context_lookup import background_of
 from holdfast.tasks.output_format import OutputFormat, UnreadableError
 from holdfast.tasks.performer import Assignment, Performer, is_agent, performed, requested_subtask
 from holdfast.tasks.place import HERE, Place
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.session import Session
+    from holdfast.tasks.context_index import ContextIndex
 
     Subtask = Callable[[Task, Place, Session | None], Awaitable[TaskResult]]
 
@@ -44,6 +46,7 @@ class Execution:
         session: Session | None,
         runtime: Runtime,
         subtask: Subtask,
+        index: ContextIndex | None = None,
     ) -> None:
         self._task = task
         self._name, self._performer = performer
@@ -51,6 +54,9 @@ class Execution:
         self._session = session
         self._runtime = runtime
         self._subtask = subtask
+        self._index = index
+        self._found = ""
+        """What the index has for this task."""
         self._format = None if task.output is None else OutputFormat(task.output)
         self._budget = Budget(turns=task.turns, seconds=task.seconds, usd=task.usd, tokens=task.tokens, runtime=runtime)
         self._progress = Progress()
@@ -73,6 +79,8 @@ class Execution:
         return fault.code in {"TASK_TURNS_EXHAUSTED", "TASK_CONTEXT_EXHAUSTED", "TASK_OUTPUT_EXHAUSTED"}
 
     async def _run(self) -> TaskResult:
+        if self._task.use.fresh and self._index is not None:
+            self._found = await background_of(self._task, self._index)
         wrong = ""
         reasks = 0
         while True:
@@ -145,7 +153,7 @@ class Execution:
 
     def _background(self) -> str:
         inherited = self._place.background if self._task.use.inherit != "none" else ""
-        return "\n\n".join(each for each in (inherited, self._task.background) if each)
+        return "\n\n".join(each for each in (inherited, self._found, self._task.background) if each)
 
     def _prompt(self, wrong: str) -> str:
         parts = [self._background(), self._task.text()]

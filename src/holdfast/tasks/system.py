@@ -35,6 +35,7 @@ from holdfast.views.task import Handler
 if TYPE_CHECKING:
     from holdfast.faults import Outcome
     from holdfast.sessions.session import Session
+    from holdfast.tasks.context_index import ContextIndex
 
 __all__ = ["TaskSystem", "simplified"]
 
@@ -68,6 +69,7 @@ class TaskSystem:
     decomposer: splits a task that used up its turns, context or output: `by_section`, `by_items`, `by_model(…)`, or your own.
     change: makes another request of a subtask that failed, for one more try; None: there is no second try.
     alternative: makes another request of a task that gets nowhere, for one more try.
+    context: finds what a task with `ContextUse(fresh=True)` should know.
     max_depth: how deep subtasks may be nested, and how often a task may be split. At most 10.
     concurrency: how many parts of a split task run at once.
     on_failure: what the failure of a part does to the others: `fail-fast` cancels them, `collect` lets them end.
@@ -81,6 +83,7 @@ class TaskSystem:
         decomposer: Decomposer | None = None,
         change: Change | None = simplified,
         alternative: Change | None = None,
+        context: ContextIndex | None = None,
         max_depth: int = DEPTH,
         concurrency: int = 4,
         on_failure: Literal["fail-fast", "collect"] = "fail-fast",
@@ -95,6 +98,7 @@ class TaskSystem:
         self._decomposer = decomposer
         self._change = change
         self._alternative = alternative
+        self._index = context
         self._max_depth = check_depth(max_depth)
         self._concurrency = concurrency
         self._on_failure = on_failure
@@ -127,6 +131,23 @@ class TaskSystem:
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
             return TaskResult.of_fault(_bounded(self._runtime.fault_of(error)))
 
+    async def recover_from_context_failure(self, error: Mapping[str, Any] | Fault, query: str) -> TaskResult:
+        """Look for the context of a failed task in another way: by the names of the files. `query` is what it was about.
+
+        The content of the result is a list of matches. A failure that is none of context fails as it is.
+        """
+        try:
+            fault = error if isinstance(error, Fault) else view.read(error)
+            if view.dispatch(fault) is not Handler.CONTEXT or self._index is None:
+                return TaskResult.of_fault(fault)
+            found = await self._index.match(query, strategy="metadata")
+        except Exception as failed:  # noqa: BLE001 - whatever it is, it becomes the result
+            return TaskResult.of_fault(self._runtime.fault_of(failed))
+        document = msgspec.to_builtins(found)
+        return TaskResult(
+            content=_json(document["matches"]), value=document, notes={"successScore": found.matches[0].relevance}
+        )
+
     # --- one task, with all that can be made of its failure ---
 
     async def _execute(self, task: Task, place: Place, session: Session | None) -> TaskResult:
@@ -147,7 +168,13 @@ class TaskSystem:
 
     def _execution(self, task: Task, place: Place, session: Session | None) -> Execution:
         return Execution(
-            task, self._performer_of(task), place, session=session, runtime=self._runtime, subtask=self._subtask
+            task,
+            self._performer_of(task),
+            place,
+            session=session,
+            runtime=self._runtime,
+            subtask=self._subtask,
+            index=self._index,
         )
 
     async def _instead(self, task: Task, fault: Fault, place: Place, session: Session | None) -> TaskResult:
