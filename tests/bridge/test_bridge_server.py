@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from bridge_kit import LIMIT, Raw, Tokens, limits, offsets, raw, serving
 
+from holdfast.bridge.error_reports import ErrorReports
 from holdfast.bridge.identity import Identity
 from holdfast.sessions import Session
+from holdfast.sinks.metric import ErrorMetric
 from holdfast.stores import MemoryStore, SqliteStore
+from holdfast.wire.envelope import stamp
 from holdfast.wire.server import ServerLimits
 
 
@@ -322,5 +327,64 @@ def test_a_server_that_stops_tells_its_clients_to_come_back() -> None:
             await socket.auth()
         assert await socket.close_code() == 4000
         await client.__aexit__(None, None, None)
+
+    run(work)
+
+
+def test_the_http_side_and_the_page_are_on_the_same_port() -> None:
+    async def work() -> None:
+        tokens = Tokens(
+            ada=Identity(token_id="a", kind="device", name="Ada"),
+            hook=Identity(token_id="h", kind="hook", name="hooks"),
+        )
+        async with (
+            serving(tokens=tokens) as bridge,
+            raw(bridge) as client,
+            httpx.AsyncClient(base_url=bridge.url) as http,
+        ):
+            await client.auth("ada")
+            await client.create("s")
+            event = {
+                "event": "Stop",
+                "session_id": "s",
+                "timestamp": stamp(time.time()),
+                "payload": {"reason": "error"},
+            }
+            posted = await http.post("/hooks/event", json=event, headers={"authorization": "Bearer hook"})
+            assert posted.json()["received"] is True
+            seen = await client.until("claude_event")
+            assert (seen["payload"]["event"], seen["offset"]) == ("Stop", 1)
+            found = await http.get("/sessions/nope", headers={"authorization": "Bearer ada"})
+            assert (found.status_code, found.json()["code"]) == (404, "SESS_NOT_FOUND")
+            assert "text/html" in (await http.get("/")).headers["content-type"]
+
+    run(work)
+
+
+def test_errors_are_counted_by_the_side_that_caused_them() -> None:
+    async def work() -> None:
+        counted = list[tuple[str, str, str | None]]()
+
+        def count(metric: ErrorMetric) -> None:
+            counted.append((metric.source, metric.code, metric.user_agent))
+
+        async with (
+            serving(reports=ErrorReports(count), limits=limits(grace=0.05)) as bridge,
+            raw(bridge, user_agent_header="phone/1") as client,
+        ):
+            await client.auth()
+            await client.create("s")
+            await client.socket.send("{")
+            assert (await client.until("error"))["payload"]["code"] == "PROTO_INVALID_MESSAGE"
+            await client.join("s", after={"epoch": "another", "offset": 1})
+            await client.socket.close()
+            store = bridge.hub.store
+            while (record := await store.session("s")).state.value != "closed":
+                await store.changed("s", record.top, LIMIT)
+        assert counted == [
+            ("client", "PROTO_INVALID_MESSAGE", "phone/1"),
+            ("client", "CONN_RECONNECT_EXHAUSTED", "phone/1"),
+            ("client", "CONN_WEBSOCKET_CLOSED", None),
+        ]
 
     run(work)

@@ -52,6 +52,10 @@ class AccessAudit:
         elif rejected.code in {"AUTH_TOKEN_REVOKED", "AUTH_TOKEN_EXPIRED"}:
             self._add(rejected.token_id, decision="rejected", code=rejected.code, peer=rejected.peer)
 
+    def forbidden(self, identity: Identity, *, session: str, what: str) -> None:
+        """Somebody wanted to do what their token does not allow."""
+        self._add(identity.token_id, decision="forbidden", name=identity.name, session=session, what=what)
+
     def _add(self, correlation: str, **facts: Any) -> None:
         if self._is_closed:
             return

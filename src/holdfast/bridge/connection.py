@@ -19,7 +19,7 @@ from holdfast.bridge.requests import Requests
 from holdfast.faults import Fault, HoldfastError
 from holdfast.wire.messages import GapPayload, Presence, SessionJoined
 from holdfast.wire.position import Gap, GoOn, Position
-from holdfast.wire.server import Close, Handle, Send, ServerConnection
+from holdfast.wire.server import Close, Handle, Rejected, Send, ServerConnection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.bridge.hub import Hub
     from holdfast.bridge.identity import Identity
     from holdfast.bridge.live_session import LiveSession
+    from holdfast.wire.envelope import Envelope
     from holdfast.wire.messages import Role
     from holdfast.wire.replay import Held
     from holdfast.wire.server import Effect
@@ -37,6 +38,10 @@ Message: TypeAlias = "MutableMapping[str, Any]"
 
 ABORT = "holdfast.abort"
 """The extension of the scope with a function that ends the socket at once, without waiting for a client that does not read."""
+
+
+_ORDINARY = frozenset({"CONN_SUPERSEDED", "AUTH_TOKEN_EXPIRED", "AUTH_TOKEN_REVOKED"})
+"""Ends of connections that are nobody's error."""
 
 
 class Connection:
@@ -59,6 +64,7 @@ class Connection:
         self.acked: dict[str, int] = {}
         """How far the client's application has come in each session, as it says."""
         headers = dict(scope.get("headers", ()))
+        self.user_agent = headers.get(b"user-agent", b"").decode("latin-1")
         mode = mode_of(
             self.peer,
             is_encrypted=scope.get("scheme") == "wss",
@@ -127,8 +133,14 @@ class Connection:
                     await self._close(code, reason)
                 case Handle():
                     await self._requests.handle(effect)
-                case _:
-                    pass
+                case Rejected(message, fault):
+                    self._report(message, fault)
+
+    def _report(self, message: Envelope | None, fault: Fault) -> None:
+        session = "" if message is None else message.session_id or str(message.payload.get("session_id", ""))
+        self.hub.reports.client(fault, session_id=session or None, user_agent=self.user_agent)
+        if fault.code == "AUTH_FORBIDDEN" and self.identity is not None and message is not None:
+            self.hub.access.forbidden(self.identity, session=session, what=message.type)
 
     async def send(self, frame: bytes) -> None:
         """Send a frame. A client that does not read for too long is disconnected."""
@@ -159,6 +171,8 @@ class Connection:
 
     async def end(self, fault: Fault) -> None:
         """End the connection for a reason that the client gets."""
+        if not self.machine.is_closed and fault.code not in _ORDINARY:
+            self.hub.reports.client(fault, user_agent=self.user_agent)
         await self.perform(self.machine.end(fault))
 
     async def shut_down(self, *, restarts: bool) -> None:
@@ -217,6 +231,8 @@ class Connection:
         found = GoOn(live.start(history)) if after is None else await live.resume(after)
         reach, top = live.reach(), live.top
         gap = found.payload(snapshot=top) if isinstance(found, Gap) else None
+        if gap is not None:
+            self.hub.reports.reconnection_failed(live.id, user_agent=self.user_agent)
         begin = found.after if isinstance(found, GoOn) else found.requested
         joined = SessionJoined(
             session_id=live.id,

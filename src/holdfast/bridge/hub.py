@@ -16,6 +16,7 @@ import msgspec
 from holdfast.bridge.access_audit import AccessAudit
 from holdfast.bridge.admission import Admission
 from holdfast.bridge.agent_runner import AgentRunner, check_agent
+from holdfast.bridge.error_reports import ErrorReports
 from holdfast.bridge.live_session import LiveSession
 from holdfast.bridge.resume_tokens import ResumeTokens
 from holdfast.bridge.settings import BridgeSettings
@@ -89,8 +90,11 @@ class Hub:
         agent: Any = None,
         settings: BridgeSettings = BridgeSettings(),  # noqa: B008 - a frozen value
         runtime: Runtime | None = None,
+        reports: ErrorReports | None = None,
     ) -> None:
         check_agent(agent)
+        self.reports = reports or ErrorReports()
+        """Where errors of clients and of the server are counted."""
         self.agent = agent
         self.store = store
         self.authenticator = authenticator
@@ -306,6 +310,7 @@ class Hub:
         if self.sessions.get(live.id) is live and (live.runner is None or not live.runner.is_running):
             del self.sessions[live.id]
             await live.close()
+        self.reports.session_dropped(live.id)
         if how != "detach":
             await self._let_go(live, closes=how == "close")
 

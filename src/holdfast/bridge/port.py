@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from uvicorn.config import Config
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from uvicorn.server import ServerState
-
 from holdfast.bridge.connection import ABORT
+from holdfast.extras import needs_extra
 from holdfast.faults import Fault, HoldfastError
+
+with needs_extra("holdfast.bridge", "uvicorn", "server"):
+    from uvicorn.config import Config
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+    from uvicorn.server import ServerState
 
 if TYPE_CHECKING:
     import socket

@@ -6,6 +6,7 @@ Invariant: a message is acknowledged after it is stored, and an error names what
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -100,7 +101,9 @@ class Requests:
         fault = error.fault if isinstance(error, HoldfastError) else fault_of(error)
         if not isinstance(error, HoldfastError):
             # An error of ours. Its text may have details that are not for clients.
+            logging.getLogger("holdfast").error("bridge: %s failed", message.type, exc_info=error)
             fault = Fault.of("SYS_INTERNAL_ERROR", context={"received": message.type, "cause": fault.code})
+            self._hub.reports.server(fault, user_agent=self._connection.user_agent)
         await self._connection.perform(self._connection.machine.failed(message, fault))
 
     async def _reply(self, handle: Handle, type_: str, payload: wire.Payload, session: str = "") -> None:

@@ -11,25 +11,37 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.bridge.agent_runner import agent_name
 from holdfast.bridge.connection import Connection
+from holdfast.bridge.error_reports import ErrorReports
 from holdfast.bridge.file_watch import FileWatch
 from holdfast.bridge.guard import Guard
+from holdfast.bridge.http import HttpApi
 from holdfast.bridge.hub import Hub
 from holdfast.bridge.listener import http_protocol
 from holdfast.bridge.lockout import Lockout
+from holdfast.bridge.pairing import Pairing
 from holdfast.bridge.port import Port
+from holdfast.bridge.responses import EXCEPTION_HANDLERS
 from holdfast.bridge.settings import BridgeSettings
 from holdfast.bridge.static import PAGE_PATHS, send_page_file
 from holdfast.bridge.tls import ServerTls
 from holdfast.bridge.tokens import Tokens
+from holdfast.extras import needs_extra
 from holdfast.stores import shared
 from holdfast.stores.address import open_store
+
+with needs_extra("holdfast.bridge", "starlette", "server"):
+    from starlette.applications import Starlette
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator
 
+    from starlette.types import ASGIApp
+
     from holdfast.bridge.identity import Authenticator
+    from holdfast.faults import Fault
     from holdfast.runtime.runtime import Runtime
     from holdfast.stores import Store
 
@@ -51,6 +63,7 @@ class Bridge:
     tokens: who may connect; by default the tokens of `holdfast tokens`, and those of the settings.
     settings: where it listens, what clients may do, and what is kept for them.
     tls: TLS settings of your own, in place of the certificate of the settings.
+    reports: where errors are counted, for metrics and alerts: `ErrorReports(count_errors())`.
 
     Starting raises CONFIG_INVALID if the settings are not safe: an address that others can reach without TLS, or without tokens.
     """
@@ -64,19 +77,23 @@ class Bridge:
         settings: BridgeSettings = BridgeSettings(),  # noqa: B008 - a frozen value
         tls: ssl.SSLContext | None = None,
         runtime: Runtime | None = None,
+        reports: ErrorReports | None = None,
     ) -> None:
         self.agent = agent
+        self._reports = reports or ErrorReports()
         self.settings = settings
         self._own_tls = tls
         self.tokens: Authenticator = tokens or Tokens(
             settings.tokens_path, given=settings.given_tokens, lockout=Lockout(settings.lockout)
         )
-        self.app = Guard(self._serve, settings)
+        self.app = Guard(self._serve, settings, report=self._report)
         """The ASGI application. It works while the bridge is open."""
         self._given = store
         self._runtime = runtime
         self._owned: Store | None = None
         self._hub: Hub | None = None
+        self._http: HttpApi | None = None
+        self._pages: ASGIApp | None = None
         self._port: Port | None = None
         self._tls: ServerTls | None = None
         self._files = FileWatch()
@@ -104,7 +121,21 @@ class Bridge:
             store = self._owned
         else:
             store = self._given
-        self._hub = Hub(store, self.tokens, agent=self.agent, settings=self.settings, runtime=self._runtime)
+        self._hub = Hub(
+            store,
+            self.tokens,
+            agent=self.agent,
+            settings=self.settings,
+            runtime=self._runtime,
+            reports=self._reports,
+        )
+        self._http = HttpApi(
+            self._hub,
+            agents=() if self.agent is None else (agent_name(self.agent),),
+            pairing=Pairing(self.tokens) if isinstance(self.tokens, Tokens) else None,
+            reports=self._reports,
+        )
+        self._pages = Starlette(routes=self._http.routes, exception_handlers=EXCEPTION_HANDLERS)
         self._files = FileWatch([self.tokens, self._tls])
         self._files.start()
         return self
@@ -154,6 +185,8 @@ class Bridge:
                 await opened.close()
 
     async def _stop(self) -> None:
+        if self._http is not None:
+            self._http.close()
         try:
             async with asyncio.timeout(self.settings.stop_timeout):
                 await self.hub.stop()
@@ -169,7 +202,12 @@ class Bridge:
             await send({"type": "websocket.close", "code": 1008, "reason": ""})
         elif scope["type"] == "http" and scope["path"] in PAGE_PATHS:
             await send_page_file(scope, send)
-        elif scope["type"] == "http":
-            await send({"type": "http.response.start", "status": 404, "headers": [(b"content-type", b"text/plain")]})
-            await send({"type": "http.response.body", "body": b"Not found\n"})
+        elif scope["type"] == "http" and self._pages is not None:
+            await self._pages(scope, receive, send)
         return None
+
+    def _report(self, fault: Fault, scope: Any) -> None:
+        """Count a request that was rejected, or that crashed."""
+        user_agent = dict(scope.get("headers", ())).get(b"user-agent", b"").decode("latin-1")
+        side = self._reports.server if fault.code == "SYS_INTERNAL_ERROR" else self._reports.client
+        side(fault, user_agent=user_agent)
