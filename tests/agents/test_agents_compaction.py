@@ -176,3 +176,137 @@ def test_a_spent_budget_is_no_failed_summary():
     agent = world.agent(model=model, compact="summarise")
     with pytest.raises(BudgetError):
         world.run(four_runs(world, MemoryStore(), agent, in_turns=False))
+
+
+# --- what stays in the session ---
+
+
+def remembered(session: Any) -> list[str]:
+    return [name.partition("/")[0] for name in session.context["holdfast.agents"]["coder"]]
+
+
+def test_the_runs_that_a_shorter_conversation_stands_for_are_forgotten_after_its_turn():
+    """Otherwise a conversation that is made shorter again and again grows in the store without an end."""
+    world, store = World(), MemoryStore()
+    model = Scripted("a" * 400, "b" * 400, OVERFLOW, "c", "d", "e")
+    agent = world.agent(model=model)
+    seen: list[list[str]] = []
+
+    async def main() -> None:
+        for prompt in (*PROMPTS, "four", "five"):
+            async with world.session(store) as session:
+                async with session.turn(prompt):
+                    await agent.run(prompt, session=session)
+                seen.append(remembered(session))
+
+    world.run(main())
+    # Another run of turn 3 may have seen the runs of turns 1 and 2, so they stay until turn 4.
+    assert seen == [["1"], ["1", "2"], ["1", "2", "3"], ["3", "4"], ["3", "4", "5"]]
+    shortened, last = model.requests[3].messages, model.requests[-1].messages
+    assert last[: len(shortened)] == shortened
+    assert [message.text for message in last[len(shortened) :]] == ["c", "four", "d", "five"]
+
+
+def test_a_program_that_is_run_from_its_start_again_needs_nothing_that_was_forgotten():
+    world, store = World(), MemoryStore()
+    model = Scripted("a" * 400, "b" * 400, OVERFLOW, "c", "d", "e")
+
+    async def main(agent: Any, *, dies: bool) -> list[str]:
+        texts = []
+        async with world.session(store) as session:
+            for prompt in (*PROMPTS, "four", "five"):
+                async with session.turn(prompt):
+                    if dies and prompt == "five":
+                        raise Stop
+                    texts.append((await agent.run(prompt, session=session)).text)
+        return texts
+
+    with pytest.raises(Stop):
+        world.run(main(world.agent(model=model), dies=True))
+    again = Scripted("e")
+    assert world.run(main(world.agent(model=again), dies=False)) == ["a" * 400, "b" * 400, "c", "d", "e"]
+    (last,) = again.requests
+    assert [message.text for message in last.messages[-4:]] == ["c", "four", "d", "five"]
+
+
+def test_a_repeated_run_that_was_compacted_does_not_replace_itself_or_what_came_after_it():
+    world, store = World(), MemoryStore()
+    first = Scripted("a" * 400, "b" * 400, OVERFLOW, "c", "d")
+    assert world.run(four_runs(world, store, world.agent(model=first), in_turns=False))[-1] == "d"
+    model = Scripted("e")
+
+    async def main() -> None:
+        async with world.session(store) as session:
+            agent = world.agent(model=model)
+            for prompt in (*PROMPTS, "four", "five"):
+                await agent.run(prompt, session=session)
+
+    world.run(main())
+    (last,) = model.requests
+    assert [message.text for message in last.messages[-4:]] == ["c", "four", "d", "five"]
+
+
+def test_a_run_of_the_same_turn_that_was_cut_finds_the_earlier_runs_that_it_had_seen():
+    """The first run of the turn replaces them, the second one is remembered after it, and only then the third one goes on."""
+
+    class Model(Scripted):
+        is_down = True
+
+        async def exchange(self, request: Any) -> Reply:
+            self.requests.append(request)
+            texts = [message.text for message in request.messages if isinstance(message, User)]
+            if texts[-1] == "A" and not any("left out" in text for text in texts):
+                raise OVERFLOW
+            if texts[-1] == "C" and isinstance(request.messages[-1], User):
+                return Reply(calls=(ToolCall(id="1", name="look", arguments={"x": 1}),))
+            if texts[-1] == "C" and self.is_down:
+                await asyncio.sleep(1)
+                raise Stop
+            return Reply(text=f"re {texts[-1][:1]}")
+
+    world, store, model = World(), MemoryStore(), Model()
+    agent = world.agent(look, model=model)
+
+    async def main(*, restarted: bool) -> None:
+        async with world.session(store) as session:
+            for prompt in "123":
+                async with session.turn(prompt):
+                    await agent.run(prompt + "x" * 300, session=session)
+            async with session.turn("go"):
+                runs = [agent.run(prompt, session=session) for prompt in "ABC"]
+                if restarted:
+                    for run in runs:
+                        await run
+                else:
+                    await asyncio.gather(*runs)
+
+    with pytest.raises(Stop):
+        world.run(main(restarted=False))
+    failed, model.is_down = model.requests[-1], False
+    world.run(main(restarted=True))
+    assert model.requests[-1] == failed
+    assert [message.text[0] for message in failed.messages if isinstance(message, User)] == ["1", "2", "3", "C"]
+
+
+def test_a_turn_that_is_repeated_does_not_see_what_came_after_it():
+    """A run that failed in a turn that ended well is made again when the program is run from its start. It sees what it saw then."""
+    world, store = World(), MemoryStore()
+    down = HoldfastError(Fault.of("PROVIDER_BILLING"))
+
+    async def main(agent: Any, *, dies: bool) -> None:
+        async with world.session(store) as session:
+            for prompt in ("one", "two", "three"):
+                async with session.turn(prompt):
+                    if dies and prompt == "three":
+                        raise Stop
+                    with nullcontext() if prompt != "one" else pytest.raises(HoldfastError):
+                        await agent.run(prompt, session=session)
+
+    with pytest.raises(Stop):
+        world.run(main(world.agent(model=Scripted(down, "2")), dies=True))
+    again = Scripted(down, "3")
+    world.run(main(world.agent(model=again), dies=False))
+    assert [[message.text for message in request.messages] for request in again.requests] == [
+        ["one"],
+        ["two", "2", "three"],
+    ]

@@ -474,6 +474,8 @@ def test_a_slow_reader_holds_an_agent_back():
         async def run(self, prompt, *, session=None):
             raise NotImplementedError
 
+        outcome = run
+
         def stream(self, prompt, *, session=None):
             from contextlib import asynccontextmanager  # noqa: PLC0415
 

@@ -12,6 +12,7 @@ from holdfast.agents.approval import unknown_names
 from holdfast.agents.decide import Bounds
 from holdfast.agents.feed import parts_of
 from holdfast.agents.hooks import hooks_of
+from holdfast.agents.kind import is_agent
 from holdfast.agents.loop import Loop, Setup
 from holdfast.agents.memory import messages_of, remember, runs_before, start
 from holdfast.agents.models import model_of, opened
@@ -19,7 +20,7 @@ from holdfast.agents.names import take_names
 from holdfast.agents.once import InMemory, InSession
 from holdfast.agents.output import Output
 from holdfast.agents.parts import Done
-from holdfast.agents.subagent import is_agent, tool_of
+from holdfast.agents.subagent import tool_of
 from holdfast.faults import Err, HoldfastError, InvalidError, Ok
 from holdfast.providers.messages import ToolSpec
 from holdfast.runtime.runtime import default_runtime

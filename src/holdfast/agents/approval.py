@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.policies.decide import Effect
     from holdfast.sessions.session import Session
 
-__all__ = ["Approval", "Decision", "Grant", "Mode", "Proposal", "denied", "propose", "unknown_names"]
+__all__ = ["Approval", "Grant", "Mode", "Permission", "Proposal", "denied", "propose", "unknown_names"]
 
 Mode: TypeAlias = Literal["ask", "allowlist", "yolo"]
 """What a session does with tool calls that nothing else decides: `Session.open(mode=…)`."""
@@ -37,7 +37,7 @@ _SHOWN_BYTES = 16_384
 """How much of the arguments a question shows. Nobody reads more, and every question is stored."""
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Permission(msgspec.Struct, frozen=True):
     """Whether a call runs, and who decided that: the `envelope`, a `grant`, or the `mode`."""
 
     verdict: Verdict
@@ -90,21 +90,21 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the envelope lets the tool be called at all. Look for a grant only then: a grant is used up by looking."""
         return self.envelope is None or tool in self.envelope
 
-    def decide(self, tool: str, effect: Effect, grant: Grant | None = None) -> Decision:
+    def decide(self, tool: str, effect: Effect, grant: Grant | None = None) -> Permission:
         """Decide about a call of a tool with this effect. `grant` is the decision of a token for this call, if there is one."""
         if not self.admits(tool):
-            return Decision("deny", "envelope", "the present stage does not allow this tool")
+            return Permission("deny", "envelope", "the present stage does not allow this tool")
         if grant is not None:
             if grant == "approve":
-                return Decision("run", "grant")
-            return Decision("deny", "grant", "the grant for this call was denied" if grant == "deny" else "not now")
+                return Permission("run", "grant")
+            return Permission("deny", "grant", "the grant for this call was denied" if grant == "deny" else "not now")
         if self.mode == "yolo":
-            return Decision("run", "mode")
+            return Permission("run", "mode")
         if self.allowed is not None:
             if tool in self.allowed:
-                return Decision("run", "mode")
-            return Decision("deny", "mode", "the session allows only the tools of its list")
-        return Decision("ask" if effect == "unsafe" else "run", "mode")
+                return Permission("run", "mode")
+            return Permission("deny", "mode", "the session allows only the tools of its list")
+        return Permission("ask" if effect == "unsafe" else "run", "mode")
 
 
 def unknown_names(allowed: Iterable[str], known: Collection[str]) -> str:

@@ -40,6 +40,8 @@ class Shortened(msgspec.Struct, frozen=True):
     messages: Messages
     dropped: Messages = ()
     """What was left out. It may be summarised."""
+    notes: tuple[int, ...] = ()
+    """The places of the messages that say that something was left out there."""
 
 
 def is_valid(messages: Sequence[Message]) -> bool:
@@ -110,14 +112,16 @@ def shorten(messages: Sequence[Message], prompt: int) -> Shortened | None:
         return _cut_results(messages)
     dropped = tuple(message for number, group in enumerate(groups) if number not in kept for message in group)
     stays: list[Message] = []
+    notes: list[int] = []
     for number, group in enumerate(groups):
         if number in kept:
             stays += group
         elif number - 1 in kept:
+            notes.append(len(stays))
             stays.append(User(text="[Earlier messages were left out here, because the conversation was too long.]"))
     if size(stays) >= whole:
         return _cut_results(messages)
-    return Shortened(tuple(stays), dropped)
+    return Shortened(tuple(stays), dropped, tuple(notes))
 
 
 def _cut_results(messages: Sequence[Message]) -> Shortened | None:
@@ -145,16 +149,13 @@ def summary_prompt(dropped: Sequence[Message]) -> str:
 
 
 def with_summary(shortened: Shortened, summary: str) -> Messages:
-    """Return the shortened conversation with a summary in place of the notes about what was left out."""
-    done = False
+    """Return the shortened conversation with a summary in place of the first note about what was left out, and without the others."""
     messages: list[Message] = []
-    for message in shortened.messages:
-        if isinstance(message, User) and message.text.startswith("[Earlier messages were left out"):
-            if not done:
-                messages.append(User(text=f"[Summary of earlier messages that were left out]\n{summary}"))
-            done = True
-        else:
+    for place, message in enumerate(shortened.messages):
+        if place not in shortened.notes:
             messages.append(message)
+        elif place == shortened.notes[0]:
+            messages.append(User(text=f"[Summary of earlier messages that were left out]\n{summary}"))
     return tuple(messages)
 
 

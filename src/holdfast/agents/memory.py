@@ -82,13 +82,26 @@ def remember(
         # The context has them already.
         return
     own = _name(session, run)
-    # The replaced runs stay: a run that goes on at the same time may have seen them, and needs them after a restart.
+    _forget_replaced(session, agent)
     for kind, names in ((_REPLACED, replaces), (_UNSEEN, unseen)):
         if names:
             session.context.setdefault(kind, {}).setdefault(agent, {})[own] = list(names)
     # As text: the session compares its whole context with the stored one at each turn, and texts are compared fast.
     text = session.storable(msgspec.json.encode(messages).decode())
     session.context.setdefault(_CONTEXT, {}).setdefault(agent, {})[own] = text
+
+
+def _forget_replaced(session: Session, agent: str) -> None:
+    """Forget the runs that a shorter conversation stands for, once its turn has ended.
+
+    Until then they stay: another run of that turn may have seen them, and needs them after a restart. Outside of turns nobody knows when
+    the last such run has ended.
+    """
+    runs, replaced, unseen = (_of(session, name, agent) for name in (_CONTEXT, _REPLACED, _UNSEEN))
+    for one in [name for name in replaced if 0 < _turn_in(name) < _turn(session)]:
+        for name in replaced.pop(one):
+            runs.pop(name, None)
+            unseen.pop(name, None)
 
 
 def _of(session: Session, name: str, agent: str) -> dict[str, Any]:
@@ -102,13 +115,17 @@ def _earlier(session: Session, runs: dict[str, Any], run: str) -> list[str]:
 
     A program that is run from its start again repeats earlier runs. They must not see what came after them.
     """
-    names, own, turn = list(runs), _name(session, run), session.current_turn
-    before = names[: names.index(own)] if own in runs else names
-    return [name for name in before if turn is None or int(name.partition("/")[0]) <= turn.number]
+    names, own = list(runs), _name(session, run)
+    # A run that is not remembered, because it failed, is among the runs that those after it have not seen.
+    return names[: names.index(own)] if own in runs else names
 
 
 def _name(session: Session, run: str) -> str:
     return f"{_turn(session)}/{run}"
+
+
+def _turn_in(name: str) -> int:
+    return int(name.partition("/")[0])
 
 
 def _turn(session: Session) -> int:

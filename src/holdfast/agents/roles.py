@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.agents.role import Role, check_agent
+from holdfast.agents.kind import check_agent
+from holdfast.agents.role import Role
 from holdfast.config.problems import ConfigError, Problems
 from holdfast.config.sources import load
 from holdfast.faults import InvalidError

@@ -5,7 +5,7 @@ Invariant: an agent that failed is a failed call, with the reason and what there
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,12 +23,7 @@ if TYPE_CHECKING:
     from holdfast.providers.messages import ToolCall
     from holdfast.sessions.session import Session
 
-__all__ = ["answer_of_agent", "is_agent", "tool_of"]
-
-
-def is_agent(given: Any) -> TypeGuard[AnyAgent]:
-    """Whether a tool that was given is an agent."""
-    return all(callable(getattr(given, name, None)) for name in ("run", "outcome", "stream")) and hasattr(given, "name")
+__all__ = ["answer_of_agent", "tool_of"]
 
 
 def tool_of(agent: AnyAgent) -> Tool:

@@ -30,7 +30,7 @@ from holdfast.tools.toolbox import Answer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.agents.approval import Decision, Grant, Proposal
+    from holdfast.agents.approval import Grant, Permission, Proposal
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool, Toolbox
 
@@ -63,7 +63,7 @@ Execute: TypeAlias = Callable[[ToolCall], Awaitable[CallResult]]
 Guard: TypeAlias = Callable[[ToolCall], str | Awaitable[str | None] | None]
 """Looks at a call that may run. A text denies it: the model gets the text."""
 Granting: TypeAlias = Callable[[ToolCall], "Grant | Awaitable[Grant | None] | None"]
-"""Returns the decision of a token that is bound to exactly this call, and uses the token up; None if there is none."""
+"""Returns the permission of a token that is bound to exactly this call, and uses the token up; None if there is none."""
 
 
 class Steps(Protocol):
@@ -292,10 +292,10 @@ class _Reply:
             grant = self._calls.grant(call)
             if inspect.isawaitable(grant):
                 grant = await grant
-        decision = self._approval.decide(call.name, effect, grant)
-        if decision.verdict != "ask":
-            self._audit_decision(call, decision)
-            return None if decision.verdict == "run" else denied(call.name, decision.reason)
+        permission = self._approval.decide(call.name, effect, grant)
+        if permission.verdict != "ask":
+            self._audit_permission(call, permission)
+            return None if permission.verdict == "run" else denied(call.name, permission.reason)
         if self._session is None:
             return denied(call.name, "nobody can be asked: the agent runs without a session")
         return await self._ask(running, self._session)
@@ -326,12 +326,14 @@ class _Reply:
     def _proposal(running: _Running) -> Proposal:
         return propose(running.call.name, running.call.arguments, running.place, process_redactor())
 
-    def _audit_decision(self, call: ToolCall, decision: Decision) -> None:
+    def _audit_permission(self, call: ToolCall, permission: Permission) -> None:
         # In mode ask the calls without a risk are most of all calls, and nobody has decided anything about them.
-        if decision.verdict == "run" and decision.by == "mode" and self._approval.mode == "ask":
+        if permission.verdict == "run" and permission.by == "mode" and self._approval.mode == "ask":
             return
-        facts = {"reason": decision.reason} if decision.reason else {}
-        self._audit(call, event="decided", verdict=decision.verdict, by=decision.by, mode=self._approval.mode, **facts)
+        facts = {"reason": permission.reason} if permission.reason else {}
+        self._audit(
+            call, event="decided", verdict=permission.verdict, by=permission.by, mode=self._approval.mode, **facts
+        )
 
     def _audit(self, call: ToolCall, **facts: Any) -> None:
         if self._session is not None:

@@ -34,6 +34,7 @@ from holdfast.agents import (
     model_of,
     stop_on_signals,
 )
+from holdfast.agents.kind import is_agent
 from holdfast.cli.exits import Exit
 from holdfast.cli.live import live
 from holdfast.cli.output import counted, fail, narrate, show_json
@@ -293,9 +294,9 @@ def _agent_of(flags: AgentFlags) -> AnyAgent:
     if flags.models:
         raise InvalidError.saying("--model", "no --model beside --agent, whose models its program names", "both")
     found: Any = imported(flags.agent)
-    if not _is_agent(found) and callable(found):
+    if not is_agent(found) and callable(found):
         found = found()
-    if not _is_agent(found):
+    if not is_agent(found):
         raise InvalidError.at("--agent", "an agent, or a function that returns one", found)
     agent: AnyAgent = found
     return agent
@@ -324,15 +325,11 @@ def imported(name: str, option: str = "--agent") -> Any:
     found: Any = module
     for part in path.split("."):
         if not hasattr(found, part):
-            agents = [key for key, value in vars(module).items() if _is_agent(value)]
+            agents = [key for key, value in vars(module).items() if is_agent(value)]
             hint = suggestion(part, agents) if agents else "it has no agents"
             raise InvalidError.saying(option, f"an agent in {module_name}", f"{part!r}; {hint}")
         found = getattr(found, part)
     return found
-
-
-def _is_agent(value: Any) -> bool:
-    return not isinstance(value, type) and all(hasattr(value, name) for name in ("name", "run", "outcome", "stream"))
 
 
 def _has_key(provider: str) -> bool:
