@@ -226,7 +226,10 @@ def test_a_message_of_a_tab_that_was_closed_is_sent_by_the_next_one(served: Serv
     expect(first.locator("#pending .user")).to_have_count(1)
     first.close()
     context.set_offline(False)
-    second = opened(context, address)
+    second = opened(context, f"{served.bridge.url}/#token=token")
+    expect(second.locator("#sessions .waiting")).to_have_text("1 not sent")
+    second.get_by_role("button", name="closed-tab").click()
+    expect(second.locator("#sessions .waiting")).to_have_count(0)
     expect(second.locator("#log .user")).to_have_text(["You: typed and closed"])
     assert served.stored("closed-tab") == ["typed and closed"]
 

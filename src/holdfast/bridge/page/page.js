@@ -257,10 +257,25 @@ async function refreshList() {
   }
 }
 
+let listed = [];
+let shownList = "";
+
 function showList(found) {
-  const items = found.map(({ session_id, status = "", title = "" }) => {
+  listed = found;
+  const waiting = new Map();
+  for (const { session_id } of client?.pending ?? []) waiting.set(session_id, (waiting.get(session_id) ?? 0) + 1);
+  // Messages of a tab that was closed may be for a session that is not opened yet. They are sent when it is.
+  const unlisted = [...waiting.keys()].filter((id) => !found.some((each) => each.session_id === id)).map((id) => ({ session_id: id }));
+  const entries = [...found, ...unlisted];
+  const now = JSON.stringify([entries, [...waiting], session?.id]);
+  // A list that is made anew takes the focus away from whoever is in it.
+  if (now === shownList) return;
+  shownList = now;
+  const items = entries.map(({ session_id, status = "", title = "" }) => {
     const entry = button("", "", () => (location.hash = `session=${encodeURIComponent(session_id)}`));
-    entry.append(make("span", "name", title || session_id), make("span", "state", status));
+    entry.append(make("span", "name", title || session_id));
+    if (waiting.has(session_id)) entry.append(make("span", "waiting", `${waiting.get(session_id)} not sent`));
+    entry.append(make("span", "state", status));
     if (session_id === session?.id) entry.setAttribute("aria-current", "true");
     return make("li", "", entry);
   });
@@ -296,9 +311,12 @@ function enter(id, create = false, history_ = "tail") {
   $("earlier").hidden = true;
   $("working").hidden = true;
   session = client.join(id, { create, history: history_ });
+  delete $("log").dataset.loaded;
   $("text").value = drafts.get(id) ?? "";
-  grow();
   view("session");
+  grow();
+  // On a phone the keyboard would cover half of the conversation.
+  if (matchMedia("(pointer: fine)").matches) text.focus();
   showPending();
   read(session);
 }
@@ -336,6 +354,7 @@ const TAKE = {
     refreshList();
   },
   session_state: ({ payload }) => {
+    $("log").dataset.loaded = "true";
     questions.only(payload.pending_questions, payload.pending_approvals);
     $("working").hidden = payload.turn === "idle";
     if (payload.turn === "idle") log.settle();
@@ -445,6 +464,7 @@ function forgetPending(id) {
 
 /** Show what is not stored yet: what waits, and what was rejected. */
 function showPending() {
+  showList(listed);
   if (!session) return;
   const waiting = (client?.pending ?? []).filter((each) => each.session_id === session.id && each.type === "session_message");
   const state = client?.status === "connected" ? "Sending…" : "Waits for the connection";
