@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.tasks.system import TaskSystem
     from holdfast.tasks.task import Task, TaskError
+    from holdfast.tasks.workflows.workflow import Workflow
 
 __all__ = [
     "BATCH",
@@ -122,6 +123,7 @@ __all__ = [
     "TaskSystem",
     "Tries",
     "Verdict",
+    "Workflow",
     "__version__",
     "call_key",
     "fault_of",
@@ -158,6 +160,7 @@ _HOMES = (
         "Happened": "holdfast.runtime.tool",
         "NOT_HAPPENED": "holdfast.runtime.tool",
         "Verdict": "holdfast.runtime.tool",
+        "Workflow": "holdfast.tasks.workflows.workflow",
         "call_key": "holdfast.runtime.tool",
         "fault_of": "holdfast.runtime.fault_of",
         "recover": "holdfast.runtime.recover",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast import Fault, HoldfastError
+import asyncio
+
+from holdfast import Fault, HoldfastError, Workflow
+from holdfast.testing import run
 from holdfast.workflow import Machine, Operators, read
 
 
@@ -34,3 +37,13 @@ def calls_without_end():
 
 def task_is_not_registered():
     return _failure("(call-atomic-task 'nobody)")
+
+
+def budget_of_seconds_is_used():
+    async def main():
+        try:
+            await Workflow("(with-budget ((seconds 5)) (sleep 10))", tasks={"sleep": asyncio.sleep}).run()
+        except HoldfastError as error:
+            return error.fault
+
+    return run(main())

@@ -386,6 +386,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TASK_UNBOUND_SYMBOL", faults_workflows.name_is_not_bound),
     ("TASK_EVALUATION_FAILED", faults_workflows.task_fails),
     ("TASK_DEPTH_EXCEEDED", faults_workflows.calls_without_end),
+    ("TASK_TIMEOUT", faults_workflows.budget_of_seconds_is_used),
     ("TASK_TEMPLATE_NOT_FOUND", faults_workflows.task_is_not_registered),
     ("TASK_LOOP_BOUND", lambda: from_text("langgraph.errors.GraphRecursionError: Recursion limit of 25 reached without hitting a stop condition.")),
     ("ACTOR_CLI_NETWORK", lambda: from_process(1, "API Error: Connection error. (fetch failed)")),

@@ -15,11 +15,15 @@ recovery      try, retry, fallback, with-budget
 loops         loop, director-evaluator-loop, iterative-loop
 primitives    functions of values
 machine       the machine that evaluates a program
+check         mistakes that can be found without running it
+formatter     one layout for every program
 """
 
 from __future__ import annotations
 
+from holdfast.workflow.check import Finding, check_program
 from holdfast.workflow.errors import UnboundSymbolError, WorkflowError, WorkflowSyntaxError
+from holdfast.workflow.formatter import format_source
 from holdfast.workflow.machine import Machine
 from holdfast.workflow.meter import Limits
 from holdfast.workflow.reader import ReadLimits, read, read_one
@@ -28,6 +32,7 @@ from holdfast.workflow.syntax import Form, Position, Symbol
 from holdfast.workflow.values import show
 
 __all__ = [
+    "Finding",
     "Form",
     "Limits",
     "Machine",
@@ -38,6 +43,8 @@ __all__ = [
     "UnboundSymbolError",
     "WorkflowError",
     "WorkflowSyntaxError",
+    "check_program",
+    "format_source",
     "read",
     "read_one",
     "show",

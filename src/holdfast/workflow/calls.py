@@ -112,10 +112,8 @@ def _arguments(machine: Evaluation, fn: Reference, nodes: tuple[Node, ...], env:
             if value is MISSING:
                 raise Problem.wrong(f"{fn.name}: {node.name} has no value after it", "arity")
             found.append(_Argument(node.name[1:], value))
-        elif (name := _name_in(machine, node, params, env)) is not None:
-            found.append(_Argument(name, node.items[1]))
         else:
-            found.append(_Argument("", node))
+            found.append(_argument(machine, node, params, env))
     names = [argument.name for argument in found if argument.name]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -134,17 +132,17 @@ def _params(machine: Evaluation, fn: Reference) -> tuple[str, ...] | None:
     return {"context": ("query",), "script": ("command",)}.get(fn.kind)
 
 
-def _name_in(machine: Evaluation, node: Node, params: tuple[str, ...] | None, env: Env) -> str | None:
-    """Return the name of an argument that is written as a list, `(text document)`; None if the list is a call."""
+def _argument(machine: Evaluation, node: Node, params: tuple[str, ...] | None, env: Env) -> _Argument:
+    """Return an argument, with its name if it is written as a list, `(text document)`, and the list is no call."""
     if not isinstance(node, Form) or len(node.items) != 2 or not isinstance(node.items[0], Symbol):
-        return None
+        return _Argument("", node)
     name: str = node.items[0].name
     if params is not None:
-        return name if name in params else None
+        return _Argument(name, node.items[1]) if name in params else _Argument("", node)
     bound = env.find(name)
     fn = machine.operator(name) if bound is MISSING else bound
     is_callable = name in SPECIAL or isinstance(fn, (Closure, Primitive, Reference))
-    return None if is_callable else name
+    return _Argument("", node) if is_callable else _Argument(name, node.items[1])
 
 
 def named(

@@ -106,7 +106,7 @@ class Failure:
         cause = self.problem.cause
         if cause is None:
             return self.problem.why == "raised"
-        return self.problem.why != "budget" and not cause.maybe_executed
+        return self.problem.why != "budget" and cause.code != "TOOL_OUTCOME_UNKNOWN"
 
     def value(self) -> dict[str, Any]:
         """Return the failure as a value of the language, for `catch` and for `map` with `:collect`."""

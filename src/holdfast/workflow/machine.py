@@ -139,7 +139,14 @@ class Machine:
 
     def will_catch(self, fault: Fault) -> bool:
         """Whether the program itself handles a failure of the last request: with `try`, `retry`, `fallback` or `map`."""
-        failure = Failure(Problem.of_call(fault, self._request), self._at, self._node)
+        return self._handles(Failure(Problem.of_call(fault, self._request), self._at, self._node))
+
+    def will_catch_strand(self, strand: Machine) -> bool:
+        """Whether the program handles the failure of a strand of the last request."""
+        assert strand.failure is not None
+        return not strand.failure.problem.is_fatal and self._handles(strand.failure)
+
+    def _handles(self, failure: Failure) -> bool:
         machine: Machine = self
         while True:
             if any(frame.catches(failure) for frame in reversed(machine.stack)):

@@ -1,0 +1,207 @@
+"""A workflow's results, failures and bindings in the log of its session.
+
+A call is a step of the session: it is known by its name, its inputs, and whether it is the first, second … of them in its strand. A run
+that is made again gets the stored results, so the machine goes the same way again.
+
+Invariant: a call that has a stored result is not made again. A failure is stored as a result only if the program handles it, because only
+then the program went on from it; any other failed call is made again. An unsafe call of unknown outcome stops the workflow.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from holdfast.faults import AbortedError, Fault, HoldfastError, OutcomeUnknownError
+from holdfast.runtime.secrets import process_redactor
+from holdfast.runtime.tool import ToolContract, declare
+from holdfast.sessions import codec
+from holdfast.workflow.values import plain, show
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.sessions.session import Session
+    from holdfast.workflow.requests import Binding, Bound, Call
+
+__all__ = ["BINDINGS", "Ended", "InMemory", "InSession", "Keeper", "ends_the_run", "plain_result", "shown_value"]
+
+_MARK = "holdfast.workflow"
+"""Tells a stored outcome from a result that `verify` or a person gave."""
+BINDINGS = "holdfast.bindings"
+"""The field of a stored checkpoint that holds its bindings."""
+_SHOWN = 1_000
+"""Characters of a value that a checkpoint shows."""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a call ended."""
+
+    value: Any = None
+    fault: Fault | None = None
+    stored: bool = False
+    """Whether that is from an earlier run."""
+
+
+class Keeper(Protocol):
+    """Keeps what a run has done."""
+
+    async def call(
+        self, strand: str, call: Call, contract: ToolContract | None, make: Callable[[], Awaitable[Ended]]
+    ) -> Ended:
+        """Make a call, or return how it ended before."""
+        ...
+
+    async def bound(self, strand: str, number: int, bound: Bound) -> None:
+        """Keep bindings; raise SESS_STEP_DRIFT if an earlier run had other values."""
+
+    async def once(self, name: str, make: Callable[[], Awaitable[Any]]) -> Any:
+        """Return what `make` returns, or what it returned in an earlier run."""
+
+    async def stored(self, name: str) -> Any:
+        """Return what `once` has stored under a name; None if there is nothing."""
+
+
+class InMemory:
+    """Keeps nothing: a run without a session."""
+
+    async def call(
+        self, strand: str, call: Call, contract: ToolContract | None, make: Callable[[], Awaitable[Ended]]
+    ) -> Ended:
+        """Make the call."""
+        del strand, call, contract
+        return await make()
+
+    async def bound(self, strand: str, number: int, bound: Bound) -> None:
+        """Nothing is kept."""
+
+    async def once(self, name: str, make: Callable[[], Awaitable[Any]]) -> Any:
+        """Make it."""
+        del name
+        return await make()
+
+    async def stored(self, name: str) -> Any:
+        """Nothing is kept."""
+        del name
+
+
+class InSession:
+    """Keeps everything in the log of a session."""
+
+    def __init__(self, session: Session, run: str, program: str) -> None:
+        self._session = session
+        self._run = run
+        self._program = program
+        """Tells programs apart: the values of an edited one may differ."""
+
+    async def call(
+        self, strand: str, call: Call, contract: ToolContract | None, make: Callable[[], Awaitable[Ended]]
+    ) -> Ended:
+        """Make the call as a step of the session."""
+        ran = False
+
+        async def made(*_: Any, **__: Any) -> Any:
+            nonlocal ran
+            ran = True
+            return {_MARK: msgspec.to_builtins(await make())}
+
+        _name(made, call.name)
+        if contract is not None:
+            declare(made, ToolContract(effect=contract.effect, verify=contract.verify))
+        with self._session.part(f"{self._run}/{strand}"):
+            stored = await self._session.step(made, *call.args, **call.inputs)
+        if isinstance(stored, dict) and _MARK in stored:
+            ended: Ended = msgspec.convert(stored[_MARK], Ended)
+        else:
+            # What the tool's `verify` found out, or a person.
+            ended = Ended(value=stored)
+        return msgspec.structs.replace(ended, stored=not ran)
+
+    async def bound(self, strand: str, number: int, bound: Bound) -> None:
+        """Write a checkpoint with the bindings; compare it with the one of an earlier run."""
+        found = [_record(binding) for binding in bound.bindings]
+        step = self._session.keyed(f"{self._run}/{strand}bound/{self._program}/{number}")
+
+        async def bind(checkpoint: dict[str, Any]) -> dict[str, Any]:
+            return checkpoint
+
+        _name(bind, "bind")
+        checkpoint = {BINDINGS: found, "strand": strand, "program": self._program}
+        before = await step.step(bind, checkpoint)
+        for now, then in zip(found, before[BINDINGS], strict=False):
+            if (now["name"], now["digest"]) != (then["name"], then["digest"]):
+                raise _drift(self._session.id, then, now)
+
+    async def once(self, name: str, make: Callable[[], Awaitable[Any]]) -> Any:
+        """Make it as a step with this name."""
+
+        async def made() -> Any:
+            return await make()
+
+        _name(made, name.rpartition("/")[2])
+        return await self._session.keyed(f"{self._run}/{name}").step(made)
+
+    async def stored(self, name: str) -> Any:
+        """Return the result of the step with this name; None if it has none."""
+        if not await self._session.keyed(f"{self._run}/{name}").is_stored():
+            return None
+
+        async def nothing() -> None:
+            raise AssertionError
+
+        return await self.once(name, nothing)
+
+
+def _name(step: Callable[..., Any], name: str) -> None:
+    step.__qualname__ = step.__name__ = name
+    step.__annotations__ = {}
+
+
+def _record(binding: Binding) -> dict[str, Any]:
+    return {
+        "name": binding.name,
+        "shown": shown_value(binding.name, binding.value),
+        "digest": _digest(binding.value),
+        "line": binding.position.line,
+        "column": binding.position.column,
+    }
+
+
+def shown_value(name: str, value: Any, most: int = _SHOWN) -> str:
+    """Return a value as text, masked and cut. Its name may say that it is a secret."""
+    if isinstance(value, (list, dict)):
+        # A large or deep value is cut before it is masked, because masking reads all of it.
+        return process_redactor().text(show(value, most))
+    return show(process_redactor().value({name: plain(value)})[name], most)
+
+
+def _digest(value: Any) -> str:
+    try:
+        written = msgspec.json.encode(plain(value))
+    except (RecursionError, TypeError, ValueError, OverflowError):
+        written = show(value, 1_000_000).encode()
+    return sha256(written).hexdigest()[:16]
+
+
+def _drift(session: str, then: dict[str, Any], now: dict[str, Any]) -> HoldfastError:
+    message = (
+        f"line {now['line']}, column {now['column']}: {then['name']} was {then['shown']} when this workflow ran before, and now "
+        f"{now['name']} is {now['shown']}. A primitive or a registered function gives other values than before. "
+        f"Make it give the same values, or run the workflow in a new session"
+    )
+    context = {"session_id": session, "before": then["shown"], "now": now["shown"], "binding": now["name"]}
+    return HoldfastError(Fault.of("SESS_STEP_DRIFT", process_redactor().text(message), context=context))
+
+
+def ends_the_run(error: BaseException) -> bool:
+    """Whether a failure is not the program's to handle: the session failed, the run was stopped, or a call may have happened."""
+    if isinstance(error, (AbortedError, OutcomeUnknownError)):
+        return True
+    return isinstance(error, HoldfastError) and error.fault.code.startswith("SESS_")
+
+
+def plain_result(value: Any, where: str) -> Any:
+    """Return a result as plain JSON values, as the log stores it; raise `InvalidError` for what JSON cannot hold."""
+    return codec.plain(value, where)

@@ -1,0 +1,295 @@
+"""One run of a workflow: performs what the machine asks for.
+
+Invariant: when a run ends, nothing that it started is still running. Which items of `map` run at the same time has no influence on the
+result: if one of them stops the others, its number is stored before the program goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.budget import Budget
+from holdfast.runtime.secrets import process_redactor
+from holdfast.tasks.workflows.durable import Ended, ends_the_run, plain_result, shown_value
+from holdfast.tasks.workflows.observation import BindingKept, CallEnded, CallStarted, Logged, Waiting
+from holdfast.workflow.requests import Bound, Call, Log, Parallel, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.session import Session
+    from holdfast.tasks.workflows.durable import Keeper
+    from holdfast.tasks.workflows.observation import Observation
+    from holdfast.tasks.workflows.registered import Registered
+    from holdfast.workflow.machine import Machine
+    from holdfast.workflow.requests import BudgetScope, Request
+
+__all__ = ["WorkflowRun"]
+
+_LOG = logging.getLogger("holdfast")
+
+
+class _StrandFailed(Exception):  # noqa: N818 - it never leaves this module
+    """A strand of `map` failed, and stops the others."""
+
+    def __init__(self, strand: Machine, index: int) -> None:
+        super().__init__(index)
+        self.strand = strand
+        self.index = index
+
+
+class WorkflowRun:
+    """Drives a machine to its end."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        registered: Registered,
+        keeper: Keeper,
+        *,
+        session: Session | None,
+        runtime: Runtime,
+        concurrency: int,
+        observe: Callable[[Observation], object] | None,
+    ) -> None:
+        self._machine = machine
+        self._registered = registered
+        self._keeper = keeper
+        self._session = session
+        self._runtime = runtime
+        self._concurrency = concurrency
+        self._observe = observe
+        self._budgets = _Budgets(runtime)
+        self._checkpoints: dict[str, int] = {}
+
+    async def finish(self) -> Any:
+        """Run to the end and return the value; raise `WorkflowError` if it failed."""
+        machine = self._machine
+        try:
+            await self._drive(machine)
+        finally:
+            self._budgets.close()
+        if (bound := machine.unsaved()) is not None:
+            await self._bound(machine, bound)
+        if machine.failure is not None:
+            raise machine.error()
+        return machine.value
+
+    async def _drive(self, machine: Machine) -> None:
+        request = machine.run()
+        while request is not None:
+            request = await self._perform(machine, request)
+
+    async def _perform(self, machine: Machine, request: Request) -> Request | None:
+        """Perform a request and return the next one."""
+        match request:
+            case Call():
+                return await self._call(machine, request)
+            case Bound():
+                await self._bound(machine, request)
+            case Log():
+                text = process_redactor().text(request.text)
+                _LOG.info("workflow: %s", text)
+                self._tell(Logged(text=text, position=request.position))
+            case Wait():
+                await self._wait(machine, request.seconds)
+            case Parallel():
+                return await self._parallel(machine, request)
+            case _:
+                # A long evaluation lets others run, and can be cancelled here.
+                await asyncio.sleep(0)
+        return machine.resume()
+
+    async def _call(self, machine: Machine, call: Call) -> Request | None:
+        strand = machine.path
+        facts: dict[str, Any] = {"kind": call.kind, "name": call.name, "position": call.position, "strand": strand}
+        self._tell(CallStarted(expression=process_redactor().text(call.expression), **facts))
+
+        async def make() -> Ended:
+            return await self._make(machine, call)
+
+        try:
+            contract = self._registered.contract(call)
+            ended = await self._keeper.call(strand, call, contract, make)
+        except Exception as error:
+            if ends_the_run(error):
+                raise
+            ended = Ended(fault=self._runtime.fault_of(error))
+        if ended.fault is not None:
+            text = process_redactor().text(ended.fault.message)
+            self._tell(CallEnded(ok=False, stored=ended.stored, text=text, **facts))
+            return machine.fail(ended.fault)
+        self._tell(CallEnded(ok=True, stored=ended.stored, text=shown_value(call.name, ended.value, 200), **facts))
+        return machine.resume(ended.value)
+
+    async def _make(self, machine: Machine, call: Call) -> Ended:
+        """Make a call. A failure that the program handles is an outcome like any other; another one is raised."""
+
+        async def perform() -> Any:
+            return plain_result(await self._registered.perform(call, self._session), call.name)
+
+        try:
+            return Ended(value=await self._budgets.within(call.scopes, perform))
+        except Exception as error:
+            if ends_the_run(error):
+                raise
+            fault = self._runtime.fault_of(error)
+            if not machine.will_catch(fault):
+                raise
+            return Ended(fault=fault)
+
+    async def _bound(self, machine: Machine, bound: Bound) -> None:
+        number = self._checkpoints.get(machine.path, 0)
+        self._checkpoints[machine.path] = number + 1
+        await self._keeper.bound(machine.path, number, bound)
+        for binding in bound.bindings:
+            text = shown_value(binding.name, binding.value, 200)
+            self._tell(BindingKept(name=binding.name, text=text, position=binding.position, strand=machine.path))
+
+    async def _wait(self, machine: Machine, seconds: float) -> None:
+        async def wait() -> None:
+            self._tell(Waiting(seconds=seconds))
+            await asyncio.sleep(seconds)
+
+        # A delay that is over is not waited for again after a restart.
+        await self._keeper.once(f"{machine.path}wait/{machine.number('wait')}", wait)
+
+    async def _parallel(self, machine: Machine, request: Parallel) -> Request | None:
+        results: list[Any] = [None] * request.count
+        failed_before = await self._stopped_by(request)
+        todo = iter(range(request.count) if failed_before is None else (failed_before,))
+
+        async def work() -> None:
+            for index in todo:
+                strand = request.strand(index)
+                await self._drive(strand)
+                if strand.failure is None:
+                    results[index] = strand.value
+                elif request.collect:
+                    results[index] = strand.failure.value()
+                else:
+                    raise _StrandFailed(strand, index)
+
+        limit = min(request.limit or self._concurrency, self._concurrency, request.count)
+        try:
+            await _all_of(limit, work)
+        except _StrandFailed as stopped:
+            if machine.will_catch_strand(stopped.strand):
+                await self._keeper.once(f"{request.path}/stopped-by", _constant(stopped.index))
+            return machine.fail_strand(stopped.strand)
+        return machine.resume(results)
+
+    async def _stopped_by(self, request: Parallel) -> int | None:
+        """Return the item whose failure stopped this map in an earlier run, and was handled; None if there is none."""
+        if request.collect:
+            return None
+        found = await self._keeper.stored(f"{request.path}/stopped-by")
+        return found if isinstance(found, int) else None
+
+    def _tell(self, observation: Observation) -> None:
+        if self._observe is not None:
+            self._observe(observation)
+
+
+def _constant(value: Any) -> Callable[[], Awaitable[Any]]:
+    async def give() -> Any:
+        return value
+
+    return give
+
+
+async def _all_of(count: int, work: Callable[[], Awaitable[None]]) -> None:
+    """Run `work` so many times at once. The first that fails stops the others, and is raised when they have ended."""
+    if count == 1:
+        return await work()
+    tasks = [asyncio.ensure_future(work()) for _ in range(count)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    failures = [task.exception() for task in tasks if not task.cancelled()]
+    # A failure of the session is more important than one of an item.
+    for failure in sorted(filter(None, failures), key=lambda failure: isinstance(failure, _StrandFailed)):
+        raise failure
+    return None
+
+
+class _Budgets:
+    """The budgets of `with-budget` that time or money limits."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._deadlines: dict[str, float] = {}
+        self._open: dict[str, tuple[contextvars.Context, Budget]] = {}
+
+    async def within(self, scopes: tuple[BudgetScope, ...], perform: Callable[[], Awaitable[Any]]) -> Any:
+        """Perform something inside of these budgets."""
+        seconds = [scope for scope in scopes if scope.seconds is not None]
+        if not seconds and not any(scope.usd is not None or scope.tokens is not None for scope in scopes):
+            return await perform()
+        task = asyncio.get_running_loop().create_task(_as_coroutine(perform), context=self._context(scopes))
+        now = asyncio.get_running_loop().time()
+        ends = [(self._deadlines.setdefault(scope.id, now + (scope.seconds or 0.0)), scope) for scope in seconds]
+        if not ends:
+            return await _whole(task)
+        end, scope = min(ends, key=lambda pair: pair[0])
+        timeout = asyncio.timeout_at(end)
+        try:
+            async with timeout:
+                return await _whole(task)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            raise _out_of_time(scope.seconds or 0.0) from None
+
+    def _context(self, scopes: tuple[BudgetScope, ...]) -> contextvars.Context:
+        """Return the context of the caller, with the budgets of money and tokens in force."""
+        outer = contextvars.copy_context()
+        inmost: Budget | None = None
+        for scope in scopes:
+            if scope.usd is None and scope.tokens is None:
+                continue
+            if scope.id not in self._open:
+                budget = Budget(usd=scope.usd, tokens=scope.tokens, runtime=self._runtime)
+                context = outer.copy()
+                context.run(budget.__enter__)
+                self._open[scope.id] = context, budget
+            outer, inmost = self._open[scope.id]
+        found = contextvars.copy_context()
+        if inmost is not None:
+            found.run(AMBIENT.set, inmost)
+        return found
+
+    def close(self) -> None:
+        """Leave all budgets."""
+        for context, budget in reversed(self._open.values()):
+            with suppress(ValueError):
+                context.run(budget.__exit__, None, None, None)
+
+
+async def _as_coroutine(perform: Callable[[], Awaitable[Any]]) -> Any:
+    return await perform()
+
+
+async def _whole(task: asyncio.Task[Any]) -> Any:
+    """Wait for a task; if the caller is cancelled, cancel the task and wait for its end."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait((task,))
+        raise
+
+
+def _out_of_time(seconds: float) -> HoldfastError:
+    message = f"The budget of {seconds:g} seconds is used"
+    return HoldfastError(Fault.of("TASK_TIMEOUT", message, context={"timeout_s": seconds}))
