@@ -7,7 +7,7 @@ import json
 import random
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
@@ -370,6 +370,51 @@ def test_a_join_does_not_read_the_whole_log_again() -> None:
             assert states == [3000, 3001, 3002, 3003, 3004]
             # Once into the ring, and once to learn what the session does; then only what is new.
             assert store.read_entries < 2 * 3000 + 100
+
+    run(work)
+
+
+def test_clients_that_start_the_same_session_at_once_are_all_in_it() -> None:
+    async def work() -> None:
+        async with serving() as bridge, AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(raw(bridge)) for _ in range(5)]
+            for client in clients:
+                await client.auth()
+            starts = [client.ask("session_start", {"session_id": "new"}, "session_ready") for client in clients]
+            assert [each["type"] for each in await asyncio.gather(*starts)] == ["session_ready"] * 5
+            assert len(bridge.hub.sessions["new"].clients) == 5
+
+    run(work)
+
+
+class PagesStore(MemoryStore):
+    """A store that counts the sessions that are read from it."""
+
+    read_sessions = 0
+
+    async def sessions(self, **options: Any) -> Any:
+        found = await super().sessions(**options)
+        self.read_sessions += len(found)
+        return found
+
+
+def test_B106_a_client_that_authenticates_does_not_read_every_session_of_the_store() -> None:
+    async def work() -> None:
+        async with PagesStore() as store:
+            for number in range(500):
+                async with Session.open(f"s-{number:03}", store=store):
+                    pass
+            few = Identity(token_id="b", kind="device", name="Bob", sessions=frozenset({"s-002", "s-499", "no-such"}))
+            tokens = Tokens(token=Identity(token_id="a", kind="device", name="Ada"), bob=few)
+            async with serving(store=store, tokens=tokens) as bridge, raw(bridge) as ada, raw(bridge) as bob:
+                store.read_sessions = 0
+                listed = (await ada.auth())["payload"]
+                assert len(listed["active_sessions"]) <= 100
+                await bob.auth("bob")
+                assert store.read_sessions <= 100
+                sessions = (await bob.ask("session_list", {}, "sessions"))["payload"]["sessions"]
+                assert [each["session_id"] for each in sessions] == ["s-002", "s-499"]
+                assert len((await ada.ask("session_list", {}, "sessions"))["payload"]["sessions"]) == 500
 
     run(work)
 

@@ -42,9 +42,10 @@ from holdfast.sessions import admin, machine
 from holdfast.sessions.journal import audit
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest, manifest_fields
 from holdfast.stores import Commit, NewSession, SessionState
+from holdfast.stores.store import PAGE_ENTRIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from holdfast.bridge.identity import Authenticator, Identity
     from holdfast.runtime.runtime import Runtime
@@ -207,12 +208,33 @@ class Hub:
         )
         return await self.live(name)
 
-    async def visible(self, identity: Identity) -> list[SessionRecord]:
-        """Return the sessions that somebody may see."""
+    async def visible(
+        self, identity: Identity, *, states: Sequence[SessionState] = (), most: int | None = None
+    ) -> list[SessionRecord]:
+        """Return the sessions that somebody may see, in one of `states` if given, and no more than `most`."""
+        if identity.sessions is not None:
+            return (await self._named(sorted(identity.sessions), states))[:most]
         found, after = list[Any](), ""
-        while page := await self.store.sessions(after=after):
-            found += [record for record in page if identity.may_see(record.id)]
+        # Every client that authenticates asks for the first ones. A store may have many thousands.
+        limit = PAGE_ENTRIES if most is None else most
+        while page := await self.store.sessions(states=states, after=after, limit=limit):
+            found += page
             after = page[-1].id
+            if most is not None and len(found) >= most:
+                break
+        return found[:most] if identity.kind in ("device", "admin") else []
+
+    async def _named(self, names: Iterable[str], states: Sequence[SessionState]) -> list[SessionRecord]:
+        found = []
+        for name in names:
+            try:
+                record = await self._record(name)
+            except HoldfastError as error:
+                if error.fault.code != "SESS_NOT_FOUND":
+                    raise
+                continue
+            if not states or record.state in states:
+                found.append(record)
         return found
 
     async def _record(self, session: str) -> SessionRecord:

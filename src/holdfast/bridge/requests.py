@@ -45,6 +45,11 @@ PROTOCOLS = (1, 2)
 """The versions of the protocol that the server speaks."""
 
 
+_OPEN = (SessionState.ACTIVE, SessionState.CREATED)
+_SHOWN_SESSIONS = 100
+"""The most sessions that the answer to `auth` lists."""
+
+
 class Requests:
     """The handlers of one connection."""
 
@@ -158,11 +163,10 @@ class Requests:
     async def _ack(self, resumed: tuple[str, ...]) -> wire.ConnectionAck:
         settings, connection = self._hub.settings, self._connection
         mode = connection.machine.mode
-        open_ones = [
-            record
-            for record in await self._hub.visible(self._identity)
-            if record.state in (SessionState.ACTIVE, SessionState.CREATED) or record.id in self._hub.sessions
-        ]
+        in_use = [live for live in self._hub.sessions.values() if live.state is SessionState.PAUSED]
+        open_ones = [_summary(live) for live in in_use if self._identity.may_see(live.id)]
+        shown = await self._hub.visible(self._identity, states=_OPEN, most=_SHOWN_SESSIONS)
+        open_ones += [_summary(record) for record in shown]
         name = "" if self._hub.agent is None else agent_name(self._hub.agent)
         return wire.ConnectionAck(
             connection_id=connection.id,
@@ -180,7 +184,7 @@ class Requests:
             connection_mode=mode,
             connection_mode_description=MODE_TEXTS[mode],
             requires_health_verification=mode == "direct_public",
-            active_sessions=tuple(_summary(record) for record in open_ones[:100]),
+            active_sessions=tuple(open_ones[:_SHOWN_SESSIONS]),
             supported_agents=(name,) if name else (),
             resumed=resumed,
         )
@@ -229,13 +233,17 @@ class Requests:
         await self._enter(handle.message.id, live.id, "controller", None)
 
     async def _start(self, handle: Handle, start: wire.SessionStart) -> None:
-        if start.resume or (isinstance(start.session_id, str) and await self._exists(start.session_id)):
-            if not isinstance(start.session_id, str):
-                raise _invalid(handle.message, "payload.session_id", "required")
-            live = await self._enter(handle.message.id, start.session_id, "controller", None)
-        else:
-            made = await self._make(handle, start)
-            live = await self._enter(handle.message.id, made.id, "controller", None)
+        session = start.session_id if isinstance(start.session_id, str) else ""
+        if start.resume and not session:
+            raise _invalid(handle.message, "payload.session_id", "required")
+        if not start.resume and not (session and await self._exists(session)):
+            try:
+                session = (await self._make(handle, start)).id
+            except HoldfastError as error:
+                # Another client has made it at the same time, which is as good.
+                if error.fault.code != "SESS_ILLEGAL_TRANSITION" or not await self._exists(session):
+                    raise
+        live = await self._enter(handle.message.id, session, "controller", None)
         ready = wire.SessionReady(session_id=live.id, agent=start.agent, working_directory=start.working_directory)
         await self._reply(handle, "session_ready", ready, live.id)
 
@@ -433,13 +441,17 @@ class Requests:
         )
         return await self._connection.send(frame)
 
+    async def _replay_gap(self, handle: Handle, live: LiveSession, gap: Gap) -> None:
+        buffer = wire.ReplayBuffer(messages=[], session_id=live.id, complete=False, gap=gap.payload())
+        await self._reply(handle, "replay_buffer", buffer, live.id)
+
     async def _replay_after(self, handle: Handle, live: LiveSession, after: int, epoch: str) -> None:
         found = await live.resume(Position(epoch=epoch, offset=after))
         if isinstance(found, Gap):
-            buffer = wire.ReplayBuffer(messages=[], session_id=live.id, complete=False, gap=found.payload())
-            return await self._reply(handle, "replay_buffer", buffer, live.id)
-        held = await live.read(after)
-        messages = [] if isinstance(held, Gap) else held
+            return await self._replay_gap(handle, live, found)
+        messages = await live.read(after)
+        if isinstance(messages, Gap):
+            return await self._replay_gap(handle, live, messages)
         last = messages[-1].offset if messages else after
         fields = {"session_id": live.id, "complete": True, "from": after + 1, "to": last, "more": last < live.top}
         frame = replay_frame(messages, fields, id_=str(uuid4()), at=self._hub.clock.wall())
@@ -457,7 +469,7 @@ def _protocol(auth: wire.Auth) -> int:
     return max(common)
 
 
-def _summary(record: SessionRecord) -> wire.SessionSummary:
+def _summary(record: SessionRecord | LiveSession) -> wire.SessionSummary:
     return wire.SessionSummary(session_id=record.id, status=record.state.value)
 
 
