@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import os
 import resource
-import struct
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,14 +12,10 @@ from typing import Any
 
 import pytest
 from bridge_kit import LIMIT, Raw, limits, raw, serving
+from socket_kit import BINARY, GOOD, ID, PING, TEXT, Wire, frame, wire
 
 from holdfast.bridge.server import Bridge
-from holdfast.wire.envelope import stamp
 from holdfast.wire.server import ServerLimits
-
-TEXT, BINARY, CLOSE, PING = 1, 2, 8, 9
-ID = "0b8a7f60-1111-4222-8333-444455556666"
-GOOD = {"type": "session_message", "id": ID, "timestamp": stamp(0.0), "payload": {"content": "hello"}}
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -33,95 +26,13 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(limited())
 
 
-def frame(
-    opcode: int, data: bytes = b"", *, fin: bool = True, mask: bool = True, rsv: int = 0, length: int = -1
-) -> bytes:
-    """Return a frame, also one that is wrong. `length` is what its header says."""
-    first = (0x80 if fin else 0) | rsv << 4 | opcode
-    said = len(data) if length < 0 else length
-    head = bytes(
-        [
-            first,
-            (0x80 if mask else 0) | min(said, 126 if said < 2**16 else 127)
-            if said > 125
-            else (0x80 if mask else 0) | said,
-        ]
-    )
-    if said > 125:
-        head += struct.pack("!H", said) if said < 2**16 else struct.pack("!Q", said)
-    # The key of the mask is zero, so the data is as it is.
-    return head + (bytes(4) if mask else b"") + data
-
-
-class Wire:
-    """A WebSocket as bytes, after its handshake."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    async def send(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
-
-    async def say(self, type_: str, payload: dict[str, Any]) -> None:
-        document = GOOD | {"type": type_, "payload": payload}
-        await self.send(frame(TEXT, json.dumps(document).encode()))
-
-    async def next(self) -> tuple[int, bytes]:
-        """Return the opcode and the data of the next frame; 0 at the end of the connection."""
-        try:
-            first, said = await self.reader.readexactly(2)
-            if said == 126:
-                said = struct.unpack("!H", await self.reader.readexactly(2))[0]
-            elif said == 127:
-                said = struct.unpack("!Q", await self.reader.readexactly(8))[0]
-            return first & 15, await self.reader.readexactly(said)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return 0, b""
-
-    async def until(self, type_: str) -> dict[str, Any]:
-        while True:
-            opcode, data = await self.next()
-            assert opcode == TEXT, (opcode, data)
-            message: dict[str, Any] = json.loads(data)
-            if message["type"] == type_:
-                return message
-
-    async def close_code(self) -> int:
-        """Read until the server closes; return its code, or 1006 if it sends none."""
-        while True:
-            opcode, data = await self.next()
-            if opcode == CLOSE:
-                return int.from_bytes(data[:2], "big")
-            if opcode == 0:
-                return 1006
-
-
-@asynccontextmanager
-async def wire(bridge: Bridge, *, headers: str = "") -> AsyncIterator[Wire]:
-    address = bridge.url.removeprefix("http://")
-    host, _, port = address.partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    key = base64.b64encode(os.urandom(16)).decode()
-    writer.write(
-        f"GET /ws HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-        f"Sec-WebSocket-Key: {key}\r\n{headers}\r\n".encode()
-    )
-    answer = await reader.readuntil(b"\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 101"), answer
-    try:
-        yield Wire(reader, writer)
-    finally:
-        writer.close()
-
-
 @asynccontextmanager
 async def attack(**options: Any) -> AsyncIterator[tuple[Wire, Raw, Bridge]]:
     """A bridge with a peaceful client in a session, and a hostile one in the same session."""
     async with serving(**options) as bridge, raw(bridge) as peaceful:
         await peaceful.auth()
         await peaceful.create("s")
-        async with wire(bridge) as hostile:
+        async with wire(bridge.url) as hostile:
             await hostile.say("auth", {"token": "token"})
             await hostile.until("connection_ack")
             await hostile.say("session_join", {"session_id": "s"})
@@ -271,7 +182,7 @@ def test_B5_B6_B10_B11_B23_what_is_out_of_order_unknown_or_doubled() -> None:
 
 def test_before_auth_a_message_is_at_most_8_kB() -> None:
     async def work() -> None:
-        async with serving() as bridge, wire(bridge) as hostile:
+        async with serving() as bridge, wire(bridge.url) as hostile:
             await hostile.say("auth", {"token": "x" * 9000})
             assert await hostile.close_code() == 1009
 
