@@ -416,6 +416,30 @@ async def test_B89_a_certificate_is_exchanged_while_clients_are_connected(tokens
 
 
 @limited
+async def test_N0_19_clients_are_told_of_a_rotation_and_it_is_made_at_its_time(tokens, tmp_path):
+    files = TlsFiles(tmp_path / "tls")
+    files.create()
+    following = files.pins()[1]
+    text = tokens.create("phone").text
+    settings = BridgeSettings(tls_cert=files.cert, tls_key=files.key)
+    anyone = ssl.create_default_context()
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+    async with serving(tokens=tokens, settings=settings) as bridge, raw(bridge, ssl=anyone) as client:
+        await client.auth(text)
+        await asyncio.to_thread(files.schedule, time.time() + 86_400)
+        told = await client.until("certificate_rotation_scheduled")
+        assert told["payload"]["new_fingerprint"] == following
+        async with raw(bridge, ssl=anyone) as later:
+            await later.auth(text)
+            assert (await later.until("certificate_rotation_scheduled"))["payload"] == told["payload"]
+        await asyncio.to_thread(files.schedule, time.time())
+        await eventually(lambda: files.pins()[0] == following and bridge.hub.rotation is None)
+        async with raw(bridge, ssl=anyone) as after:
+            await eventually(lambda: bridge._tls.pins() == [following])
+            assert pin_in_use(after) in (following, files.pins()[0])
+
+
+@limited
 async def test_B89_a_client_with_both_pins_survives_a_rotation_and_one_with_an_old_pin_is_refused_for_good(
     tokens, tmp_path
 ):

@@ -18,8 +18,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from holdfast.bridge.private_files import write_private
-from holdfast.bridge.tls import ServerTls, TlsFiles, facts_of, pin_of, pin_of_file
+from holdfast.bridge.tls import RotationWatch, ServerTls, TlsFiles, facts_of, pin_of, pin_of_file
 from holdfast.faults import HoldfastError, InvalidError
+from holdfast.testing import VirtualClock
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
@@ -205,6 +206,48 @@ def test_S0_10_what_clients_would_complain_about_is_said_in_order(tmp_path):
     assert "it expired on 2027-02-14" in late[0]
     assert "does not name other.example" in late[1]
     assert "not valid before" in facts.problems(NOW - timedelta(days=1))[0]
+
+
+def test_a_rotation_is_scheduled_announced_and_made_at_its_time(tmp_path):
+    files, clock = TlsFiles(tmp_path / "tls"), VirtualClock()
+    files.create(["bridge.example"])
+    current, following = files.pins()
+    announced = []
+    watch = RotationWatch(files, announced.append, clock)
+    watch.reload()
+    assert announced == []
+
+    rotation = files.schedule(clock.wall() + 86_400, days=30)
+    assert rotation.pin == following
+    for _ in range(3):
+        watch.reload()
+    assert announced == [rotation]
+    later = files.schedule(clock.wall() + 90_000)
+    watch.reload()
+    assert announced == [rotation, later]
+
+    clock.advance(89_999)
+    watch.reload()
+    assert files.pins()[0] == current
+    clock.advance(1)
+    watch.reload()
+    assert files.pins()[0] == following
+    assert files.facts().names[3:] == ("bridge.example",)
+    assert announced == [rotation, later, None]
+    assert files.scheduled() is None
+
+
+def test_a_rotation_by_hand_cancels_the_scheduled_one_and_a_damaged_one_is_named(tmp_path):
+    files = TlsFiles(tmp_path / "tls")
+    files.create()
+    files.schedule(0.0)
+    files.rotate()
+    assert files.scheduled() is None
+    write_private(files.rotation, b"{")
+    with pytest.raises(InvalidError, match="schedule it again"):
+        files.scheduled()
+    with pytest.raises(InvalidError, match=r"tls\.names"):
+        files.schedule(0.0, ["a" * 70 + ".example"])
 
 
 def test_names_are_host_names_or_addresses(tmp_path):

@@ -36,6 +36,16 @@ def test_a_certificate_is_made_shown_and_rotated(home):
     assert shown("rotate", "other.local")["names"][3:] == ["other.local"]
 
 
+def test_a_rotation_for_later_is_shown_and_changes_nothing_yet(home):
+    made = shown("create")
+    later = shown("rotate", "--in", "24h")
+    assert later["pins"] == made["pins"]
+    assert (made["rotates"], later["rotates"] is None) == (None, False)
+    assert "rotates" in holdfast("tls", "show").stdout
+    assert shown("rotate")["rotates"] is None
+    assert holdfast("tls", "rotate", "--in", "soon").exit_code == 2
+
+
 def test_a_table_shows_the_same(home):
     pins = shown("create")["pins"]
     done = holdfast("tls", "show")

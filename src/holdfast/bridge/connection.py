@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.bridge.identity import Identity
     from holdfast.bridge.live_session import LiveSession
     from holdfast.wire.envelope import Envelope
-    from holdfast.wire.messages import Role
+    from holdfast.wire.messages import Payload, Role
     from holdfast.wire.replay import Held
     from holdfast.wire.server import Effect
 
@@ -174,6 +174,10 @@ class Connection:
         if not self.machine.is_closed and fault.code not in _ORDINARY:
             self.hub.reports.client(fault, user_agent=self.user_agent)
         await self.perform(self.machine.end(fault))
+
+    async def tell(self, type_: str, payload: Payload) -> None:
+        """Send a message that is about no session."""
+        await self.perform(self.machine.answer(type_, payload))
 
     async def shut_down(self, *, restarts: bool) -> None:
         """End the connection because the server stops."""

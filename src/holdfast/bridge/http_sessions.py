@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.bridge.hub import Hub
     from holdfast.bridge.identity import Identity
     from holdfast.stores import SessionRecord
+    from holdfast.wire.messages import Payload
 
 __all__ = ["SessionRoutes"]
 
@@ -261,6 +262,9 @@ class _Visitor:
         """Nothing is open."""
 
     async def shut_down(self, *, restarts: bool) -> None:
+        """Nothing is open."""
+
+    async def tell(self, type_: str, payload: Payload) -> None:
         """Nothing is open."""
 
 

@@ -43,11 +43,14 @@ from holdfast.sessions.journal import audit
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest, manifest_fields
 from holdfast.stores import Commit, NewSession, SessionState
 from holdfast.stores.store import PAGE_ENTRIES
+from holdfast.wire.envelope import stamp
+from holdfast.wire.messages import CertificateRotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from holdfast.bridge.identity import Authenticator, Identity
+    from holdfast.bridge.tls import Rotation
     from holdfast.runtime.runtime import Runtime
     from holdfast.stores import SessionRecord, Store
     from holdfast.wire.messages import Payload
@@ -77,6 +80,10 @@ class Connected(Protocol):
 
     async def shut_down(self, *, restarts: bool) -> None:
         """End it because the server stops."""
+        ...
+
+    async def tell(self, type_: str, payload: Payload) -> None:
+        """Send a message that is about no session."""
         ...
 
 
@@ -116,6 +123,8 @@ class Hub:
         self._loop = asyncio.get_running_loop()
         self._subscription = self.runtime.bus.subscribe(self._on_event, _FORWARDED)
         self.access = AccessAudit(store)
+        self.rotation: CertificateRotation | None = None
+        """The change of the certificate that is ahead."""
         authenticator.watch(self._revoked)
         watch_rejected = getattr(authenticator, "watch_rejected", None)
         if watch_rejected is not None:
@@ -365,6 +374,15 @@ class Hub:
             logging.getLogger("holdfast").error("bridge: %s", task.exception())
 
     # --- what clients see of the agent's recoveries ---
+
+    def announce_rotation(self, rotation: Rotation | None) -> None:
+        """Tell every client that the certificate changes, and those who come later too. None: it does not, or it has."""
+        self.rotation = None
+        if rotation is not None:
+            at = stamp(rotation.at)
+            self.rotation = CertificateRotation(new_fingerprint=rotation.pin, effective_date=at)
+            for each in tuple(self.connections):
+                self.spawn(each.tell("certificate_rotation_scheduled", self.rotation))
 
     def broadcast(self, live: LiveSession, type_: str, payload: Payload) -> None:
         """Send something that is not stored to everybody in a session."""

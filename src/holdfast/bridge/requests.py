@@ -141,6 +141,8 @@ class Requests:
         await connection.perform(
             connection.machine.accepted(handle.message, await self._ack(tuple(each.session_id for each in resumed)))
         )
+        if self._hub.rotation is not None:
+            await self._reply(handle, "certificate_rotation_scheduled", self._hub.rotation)
         for each in resumed:
             await self._join_again(handle, each)
         return None

@@ -25,7 +25,7 @@ from holdfast.bridge.port import Port
 from holdfast.bridge.responses import EXCEPTION_HANDLERS
 from holdfast.bridge.settings import BridgeSettings
 from holdfast.bridge.static import PAGE_PATHS, send_page_file
-from holdfast.bridge.tls import ServerTls
+from holdfast.bridge.tls import RotationWatch, ServerTls, TlsFiles
 from holdfast.bridge.tokens import Tokens
 from holdfast.extras import needs_extra
 from holdfast.stores import shared
@@ -136,7 +136,7 @@ class Bridge:
             reports=self._reports,
         )
         self._pages = Starlette(routes=self._http.routes, exception_handlers=EXCEPTION_HANDLERS)
-        self._files = FileWatch([self.tokens, self._tls])
+        self._files = FileWatch([self.tokens, self._rotations(self._hub), self._tls])
         self._files.start()
         return self
 
@@ -183,6 +183,12 @@ class Bridge:
                 opened.stop_accepting()
                 await self._stop()
                 await opened.close()
+
+    def _rotations(self, hub: Hub) -> RotationWatch | None:
+        """Return what makes scheduled rotations of a certificate that `holdfast tls` has made."""
+        if self._tls is None or self.settings.tls_cert is None:
+            return None
+        return RotationWatch(TlsFiles(self.settings.tls_cert.parent), hub.announce_rotation, hub.clock)
 
     async def _stop(self) -> None:
         if self._http is not None:

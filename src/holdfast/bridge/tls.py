@@ -21,6 +21,8 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from holdfast import options
 from holdfast.bridge.private_files import locked, read_private, write_private
 from holdfast.extras import needs_extra
@@ -33,12 +35,23 @@ with needs_extra("TLS of the bridge", "cryptography", "server"):
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
-__all__ = ["CertificateFacts", "ServerTls", "TlsFiles", "pin_of", "pin_of_file"]
+    from holdfast.clock import Clock
+
+__all__ = [
+    "CertificateFacts",
+    "Rotation",
+    "RotationWatch",
+    "ServerTls",
+    "TlsFiles",
+    "facts_of",
+    "pin_of",
+    "pin_of_file",
+]
 
 _KEY_BITS = 2048
 _DAYS = 365
@@ -87,6 +100,17 @@ class CertificateFacts(NamedTuple):
         return found
 
 
+class Rotation(msgspec.Struct, frozen=True, kw_only=True):
+    """A rotation that a running bridge makes at its time. Clients that are connected are told before."""
+
+    at: float
+    """Wall clock."""
+    pin: str
+    """The pin of the key that comes into use."""
+    names: tuple[str, ...]
+    days: int
+
+
 class TlsFiles:
     """The certificate of a bridge, its key, and the key that comes next, in a folder.
 
@@ -98,6 +122,7 @@ class TlsFiles:
         self.cert = folder / "cert.pem"
         self.key = folder / "key.pem"
         self.next_key = folder / "next-key.pem"
+        self.rotation = folder / "rotation.json"
 
     def create(self, names: Sequence[str] = (), *, days: int = _DAYS, now: datetime | None = None) -> CertificateFacts:
         """Make a self-signed certificate for these names and addresses, and for loopback.
@@ -127,7 +152,34 @@ class TlsFiles:
             key = read_private(self.next_key) or _new_key()
             self._write(key, kept, days, now)
             write_private(self.next_key, _new_key())
+            self.rotation.unlink(missing_ok=True)
         return self.facts()
+
+    def schedule(self, at: float, names: Sequence[str] | None = None, *, days: int = _DAYS) -> Rotation:
+        """Have a running bridge rotate at a time of the wall clock. A second call replaces the first, and `rotate` cancels it."""
+        options.count("days", days)
+        with locked(self.cert):
+            kept = self.facts().names if names is None else names
+            for name in kept:
+                _general(name)
+            _, *following = self.pins()
+            if not following:
+                write_private(self.next_key, _new_key())
+            rotation = Rotation(at=at, pin=self.pins()[1], names=tuple(kept), days=days)
+            write_private(self.rotation, msgspec.json.encode(rotation))
+        return rotation
+
+    def scheduled(self) -> Rotation | None:
+        """Return the rotation that waits for its time."""
+        content = read_private(self.rotation)
+        if content is None:
+            return None
+        try:
+            return msgspec.json.decode(content, type=Rotation)
+        except msgspec.DecodeError:
+            raise InvalidError.saying(
+                "tls", f"a rotation in {self.rotation}", "something else: schedule it again"
+            ) from None
 
     def _write(self, key: bytes, names: Sequence[str], days: int, now: datetime | None) -> None:
         certificate = _self_signed(key, _unique([*_ALWAYS, *names]), days, now or datetime.now(UTC))
@@ -163,6 +215,27 @@ def facts_of(path: Path) -> CertificateFacts:
         pin=_pin(parsed.public_key()),
         is_self_signed=parsed.issuer == parsed.subject,
     )
+
+
+class RotationWatch:
+    """Announces a scheduled rotation when it is seen, and makes it when its time has come. `FileWatch` lets it look.
+
+    announce: gets the rotation, or None when it was made or cancelled.
+    """
+
+    def __init__(self, files: TlsFiles, announce: Callable[[Rotation | None], object], clock: Clock) -> None:
+        self._files, self._announce, self._clock = files, announce, clock
+        self._known: Rotation | None = None
+
+    def reload(self) -> None:
+        """Look at the schedule, and do what is due."""
+        rotation = self._files.scheduled()
+        if rotation is not None and self._clock.wall() >= rotation.at:
+            self._files.rotate(rotation.names, days=rotation.days)
+            rotation = None
+        if rotation != self._known:
+            self._known = rotation
+            self._announce(rotation)
 
 
 class ServerTls:

@@ -187,11 +187,19 @@ def tls_show(names: _Names = None, home: _Home = None, as_json: _Json = False) -
 
 
 @tls.command("rotate")
-def tls_rotate(names: _Names = None, days: _Days = 365, home: _Home = None, as_json: _Json = False) -> None:
+def tls_rotate(
+    names: _Names = None,
+    days: _Days = 365,
+    delay: Annotated[
+        str | None, typer.Option("--in", help="Rotate after this time, and tell connected clients now: 24h.")
+    ] = None,
+    home: _Home = None,
+    as_json: _Json = False,
+) -> None:
     """Bring the next key into use with a new certificate. A running bridge takes it without a restart."""
     from holdfast.cli.tls import tls_rotate as verb
 
-    perform(lambda: verb(_home(home), names or [], days=days, as_json=as_json))
+    perform(lambda: verb(_home(home), names or [], days=days, delay=delay, as_json=as_json))
 
 
 def pair(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from holdfast.bridge.tls import TlsFiles
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_facts, show_json
+from holdfast.cli.run import seconds_of
+from holdfast.cli.store import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +26,15 @@ def tls_create(home: Path, names: Sequence[str], *, days: int, as_json: bool) ->
     return _show(files, (), as_json=as_json)
 
 
-def tls_rotate(home: Path, names: Sequence[str], *, days: int, as_json: bool) -> Exit:
-    """Bring the next key into use with a new certificate."""
+def tls_rotate(home: Path, names: Sequence[str], *, days: int, delay: str | None, as_json: bool) -> Exit:
+    """Bring the next key into use with a new certificate, now or later."""
     files = TlsFiles(home / "tls")
+    later = seconds_of("--in", delay)
+    if later is not None:
+        files.schedule(time.time() + later, names or None, days=days)
+        if not as_json:
+            narrate("A running bridge tells its clients, and rotates at that time.")
+        return _show(files, (), as_json=as_json)
     files.rotate(names or None, days=days)
     if not as_json:
         narrate(
@@ -42,6 +51,8 @@ def tls_show(home: Path, names: Sequence[str], *, as_json: bool) -> Exit:
 def _show(files: TlsFiles, names: Sequence[str], *, as_json: bool) -> Exit:
     facts, pins = files.facts(), files.pins()
     problems = facts.problems(datetime.now(UTC), names)
+    rotation = files.scheduled()
+    rotates = None if rotation is None else time_of(rotation.at)
     if as_json:
         show_json(
             {
@@ -52,6 +63,7 @@ def _show(files: TlsFiles, names: Sequence[str], *, as_json: bool) -> Exit:
                 "not_after": facts.not_after.isoformat(),
                 "self_signed": facts.is_self_signed,
                 "pins": pins,
+                "rotates": rotates,
                 "problems": problems,
             }
         )
@@ -61,6 +73,7 @@ def _show(files: TlsFiles, names: Sequence[str], *, as_json: bool) -> Exit:
             ("valid until", f"{facts.not_after:%Y-%m-%d}"),
             ("pin", pins[0]),
             *[("next pin", pin) for pin in pins[1:]],
+            *([] if rotates is None else [("rotates", rotates)]),
             *[("problem", problem) for problem in problems],
         ]
         show_facts(str(files.cert), lines)
