@@ -67,13 +67,14 @@ async def http_side(
     store: Store | None = None,
     tokens: Any = None,
     agent: Any = None,
+    reports: Any = None,
     **options: Any,
 ):
     """Serve the routes behind the guard, on a store in memory."""
     settings = settings or BridgeSettings()
     async with MemoryStore() as memory:
         known = tokens or Tokens(**KINDS)
-        hub = Hub(store or memory, known, settings=settings, agent=agent)
+        hub = Hub(store or memory, known, settings=settings, agent=agent, reports=reports)
         api = HttpApi(hub, **options)
         app = Guard(Starlette(routes=api.routes, exception_handlers=EXCEPTION_HANDLERS), settings)
         async with serving(app, settings) as served:

@@ -374,7 +374,7 @@ def test_S0_32_errors_of_hooks_and_clients_become_metrics_with_their_source_and_
     run(scenario())
     assert [msgspec.to_builtins(metric) for metric in seen] == [
         {"category": "HOOK_", "code": "HOOK_VALIDATION_FAILED", "severity": "warning", "source": "hook", "user_agent": "claude/2.1"},
-        {"category": "AUTH_", "code": "AUTH_FAILED", "severity": "error", "source": "hook", "user_agent": "curl/8"},
+        {"category": "HOOK_", "code": "HOOK_AUTH_FAILED", "severity": "error", "source": "hook", "user_agent": "curl/8"},
         {"category": "CONN_", "code": "CONN_RECONNECT_EXHAUSTED", "severity": "error", "source": "client", "session_id": "s", "user_agent": "page"},
     ]  # fmt: skip
 

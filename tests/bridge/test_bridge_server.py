@@ -377,7 +377,7 @@ def test_errors_are_counted_by_the_side_that_caused_them() -> None:
             await client.socket.send("{")
             assert (await client.until("error"))["payload"]["code"] == "PROTO_INVALID_MESSAGE"
             await client.join("s", after={"epoch": "another", "offset": 1})
-            await client.socket.close()
+            client.socket.transport.abort()
             store = bridge.hub.store
             while (record := await store.session("s")).state.value != "closed":
                 await store.changed("s", record.top, LIMIT)

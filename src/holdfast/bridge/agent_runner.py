@@ -337,6 +337,9 @@ class AgentRunner:
         try:
             async with block as turn:
                 self._turn = turn
+                if self._close_reason is not None:
+                    # Somebody closed the session after the message was taken and before its turn began.
+                    turn.cancel()
                 text = str(turn.input["text"])
                 await self._work(session, text, turn.number, is_said=is_said)
                 await self._publisher.flush()

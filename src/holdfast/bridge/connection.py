@@ -40,6 +40,8 @@ ABORT = "holdfast.abort"
 """The extension of the scope with a function that ends the socket at once, without waiting for a client that does not read."""
 
 
+_BYES = (1000, 1001)
+"""The close codes of a client that leaves on purpose."""
 _ORDINARY = frozenset({"CONN_SUPERSEDED", "AUTH_TOKEN_EXPIRED", "AUTH_TOKEN_REVOKED"})
 """Ends of connections that are nobody's error."""
 
@@ -65,6 +67,7 @@ class Connection:
         """How far the client's application has come in each session, as it says."""
         headers = dict(scope.get("headers", ()))
         self.user_agent = headers.get(b"user-agent", b"").decode("latin-1")
+        self._was_lost = True
         mode = mode_of(
             self.peer,
             is_encrypted=scope.get("scheme") == "wss",
@@ -106,6 +109,7 @@ class Connection:
         while not self.machine.is_closed:
             message = await self._receive()
             if message["type"] != "websocket.receive":
+                self._was_lost = message.get("code") not in _BYES
                 return
             wait = self._pace.wait(self.hub.clock.monotonic())
             if wait > 0:
@@ -138,7 +142,7 @@ class Connection:
 
     def _report(self, message: Envelope | None, fault: Fault) -> None:
         session = "" if message is None else message.session_id or str(message.payload.get("session_id", ""))
-        self.hub.reports.client(fault, session_id=session or None, user_agent=self.user_agent)
+        self.hub.reports.of(fault)(fault, session_id=session or None, user_agent=self.user_agent)
         if fault.code == "AUTH_FORBIDDEN" and self.identity is not None and message is not None:
             self.hub.access.forbidden(self.identity, session=session, what=message.type)
 
@@ -158,6 +162,7 @@ class Connection:
         if self.machine.is_closed:
             return
         self.machine.is_closed = True
+        self.hub.reports.client(Fault.of("CONN_SLOW_CONSUMER"), user_agent=self.user_agent)
         if self._abort is not None:
             self._abort()
 
@@ -205,6 +210,10 @@ class Connection:
             return
         # Every frame moves the next tick. The timer is not moved each time, so it may fire early.
         effects = self.machine.tick()
+        if any(isinstance(effect, Close) for effect in effects):
+            # It did not authenticate in time, or is silent.
+            fault = Fault.of("CONN_HEARTBEAT_LOST" if self.identity is not None else "AUTH_REQUIRED")
+            self.hub.reports.client(fault, user_agent=self.user_agent)
         until = None if self.identity is None else self.identity.expires_at
         if until is not None and until <= self.hub.clock.wall():
             effects += self.machine.end(Fault.of("AUTH_TOKEN_EXPIRED"))
@@ -265,7 +274,7 @@ class Connection:
         live = self._lives.pop(session, None)
         self.machine.left(session)
         if live is not None:
-            self.hub.exit(live, self)
+            self.hub.exit(live, self, was_lost=self.machine.is_closed and self._was_lost)
             if self.identity is not None:
                 now = self.hub.clock.monotonic()
                 self.hub.resume_tokens.depart(self.identity.token_id, self.client_id, session, now)

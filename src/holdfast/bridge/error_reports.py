@@ -27,6 +27,8 @@ __all__ = ["ErrorReports"]
 _LOG = logging.getLogger("holdfast.bridge")
 _LONGEST_AGENT = 120
 _QUIET_S = 60.0
+_OURS = 500
+"""The first HTTP status of errors that are the server's."""
 
 
 class ErrorReports:
@@ -47,6 +49,10 @@ class ErrorReports:
     def client(self, fault: Fault, *, session_id: str | None = None, user_agent: str | None = None) -> None:
         """Report an error that a client caused: a wrong token, a message that cannot be read, a connection that went silent."""
         self._report(fault, "client", session_id, user_agent)
+
+    def of(self, fault: Fault) -> Callable[..., None]:
+        """Return what reports a fault of a request: errors of ours are the server's, and the others the client's."""
+        return self.server if fault.entry.http_status >= _OURS else self.client
 
     def hook(self, fault: Fault, *, session_id: str | None = None, user_agent: str | None = None) -> None:
         """Report a hook event that was not accepted."""

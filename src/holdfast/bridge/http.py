@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from holdfast._version import __version__
-from holdfast.bridge.error_reports import ErrorReports
 from holdfast.bridge.event_stream import HEARTBEAT_S
 from holdfast.bridge.files import Folder, ProjectFiles
 from holdfast.bridge.guard import rates_of
@@ -53,6 +52,7 @@ from holdfast.bridge.http_requests import (
     body_as,
     idempotency_key,
     identify,
+    mode,
     peer_of,
     read_body,
     user_agent_of,
@@ -104,9 +104,8 @@ class HttpApi:
         api = HttpApi(hub, agents=("coder",), checks={"agent_sdk": agent.is_well})
 
     checks: further checks of `/health`, by name: functions, also async ones, that return whether all is well.
-    reports: where errors are counted. metrics: returns the text of `/metrics`; by default that of prometheus-client.
+    metrics: returns the text of `/metrics`; by default that of prometheus-client.
     reload_hooks: reads the rules for hook events anew. pairing: turns one-time codes into tokens of new devices.
-    mode: the connection mode that `/info` names.
     """
 
     def __init__(
@@ -115,19 +114,17 @@ class HttpApi:
         *,
         agents: tuple[str, ...] = (),
         checks: Mapping[str, Callable[[], bool | Awaitable[bool]]] | None = None,
-        reports: ErrorReports | None = None,
         metrics: Callable[[], bytes] | None = None,
         reload_hooks: Callable[[], HookRules] | None = None,
         pairing: Pairing | None = None,
-        mode: str = "local_only",
         heartbeat: float = HEARTBEAT_S,
     ) -> None:
         self.hub = hub
         self.settings = settings = hub.settings
         self.rules = HookRules(strict=settings.strict_hooks, skew=settings.hook_skew)
         self._pairing = pairing
-        self.reports = reports or ErrorReports()
-        self._agents, self._mode = agents, mode
+        self.reports = hub.reports
+        self._agents = agents
         self._checks = dict(checks or {})
         self._metrics = metrics
         self._reload_hooks = reload_hooks
@@ -143,7 +140,7 @@ class HttpApi:
     def routes(self) -> list[Route]:
         """The routes, each at its path and below `/api/v1`."""
         return [
-            Route(f"{base}{each.path}", _answering(each.handler), methods=[each.method])
+            Route(f"{base}{each.path}", self._answering(each), methods=[each.method])
             for base in ("", BASE)
             for each in self.endpoints
         ]
@@ -151,6 +148,21 @@ class HttpApi:
     def close(self) -> None:
         """End all streams, because the server stops."""
         self.sessions.close()
+
+    def _answering(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+        """Return what answers a route. Errors are counted by where they come from."""
+        is_hook = endpoint.path.startswith("/hooks/")
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await endpoint.handler(request)
+            except HoldfastError as error:
+                report = self.reports.hook if is_hook else self.reports.of(error.fault)
+                session = request.path_params.get("session_id")
+                report(error.fault, session_id=session, user_agent=user_agent_of(request))
+                raise
+
+        return answer
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
         page = (
@@ -252,7 +264,7 @@ class HttpApi:
         body = Info(
             server_version=__version__,
             protocols=[1, 2],
-            connection_mode=self._mode,
+            connection_mode=mode(request, self.hub),
             limits=limits,
             supported_agents=list(self._agents),
             hook_events=list(EVENTS),
@@ -310,7 +322,7 @@ class HttpApi:
         if isinstance(read, list):
             self.reports.hook(invalid(read).fault, user_agent=user_agent_of(request))
             return json_response(rejection(read, now), 400)
-        stored = await self._add(identity, read, request, idempotency_key(request))
+        stored = await self._add(identity, read, idempotency_key(request))
         live = self.hub.sessions.get(read.session_id)
         return json_response(
             HookReply(
@@ -340,10 +352,11 @@ class HttpApi:
                 errors.append({"index": index, "code": "HOOK_VALIDATION_FAILED", "errors": msgspec.to_builtins(read)})
                 continue
             try:
-                ids.append((await self._add(identity, read, request, "")).event_id)
+                ids.append((await self._add(identity, read, "")).event_id)
             except HoldfastError as error:
                 if error.fault.code == "SESS_STORE_UNAVAILABLE":
                     raise
+                self.reports.hook(error.fault, session_id=read.session_id, user_agent=user_agent_of(request))
                 problem = {"field": "session_id", "message": error.fault.message, "code": error.fault.code}
                 errors.append({"index": index, "code": error.fault.code, "errors": [problem]})
         body = BatchReply(
@@ -357,14 +370,10 @@ class HttpApi:
         )
         return json_response(body, 200 if ids else 400)
 
-    async def _add(self, identity: Identity, event: HookEvent, request: Request, key: str) -> Stored:
+    async def _add(self, identity: Identity, event: HookEvent, key: str) -> Stored:
         if identity.sessions is not None and event.session_id not in identity.sessions:
             raise HoldfastError(Fault.of("SESS_NOT_FOUND", context={"session_id": event.session_id}))
-        try:
-            return await self._hooks.add(event, key)
-        except HoldfastError as error:
-            self.reports.hook(error.fault, session_id=event.session_id, user_agent=user_agent_of(request))
-            raise
+        return await self._hooks.add(event, key)
 
     async def reload_hooks(self, request: Request) -> Response:
         self._identity(request, "admin")
@@ -408,25 +417,15 @@ class HttpApi:
     # --- who asks ---
 
     def _identity(self, request: Request, *kinds: TokenKind) -> Identity:
-        return identify(request, self.hub.authenticator, *kinds)
+        return identify(request, self.hub, *kinds)
 
     def _hook_identity(self, request: Request) -> Identity:
         try:
             return self._identity(request, "hook")
         except HoldfastError as error:
-            self.reports.hook(error.fault, user_agent=user_agent_of(request))
             if error.fault.entry.http_status == 401 and error.fault.retry_after is None:
                 raise HoldfastError(Fault.of("HOOK_AUTH_FAILED")) from error
             raise
 
 
 _MOST_EVENTS = 1_000
-
-
-def _answering(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return the endpoint of a handler. Starlette would take a bound method for a class with its own rules."""
-
-    async def endpoint(request: Request) -> Response:
-        return await handler(request)
-
-    return endpoint

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from holdfast.bridge.mode import mode_of
 from holdfast.bridge.responses import rejected
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault, HoldfastError
@@ -20,13 +21,16 @@ with needs_extra("holdfast.bridge", "starlette", "server"):
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from holdfast.bridge.identity import Authenticator, Identity, TokenKind
+    from holdfast.bridge.hub import Hub
+    from holdfast.bridge.identity import Identity, TokenKind
+    from holdfast.wire.messages import ConnectionMode
 
 __all__ = [
     "body_as",
     "choice",
     "idempotency_key",
     "identify",
+    "mode",
     "number",
     "peer_of",
     "read_body",
@@ -38,12 +42,25 @@ B = TypeVar("B")
 _BEARER = "bearer "
 
 
-def identify(request: Request, authenticator: Authenticator, *kinds: TokenKind) -> Identity:
+def mode(request: Request, hub: Hub) -> ConnectionMode:
+    """Return how the request has come: from this machine, over a private network, or over the internet."""
+    return mode_of(
+        peer_of(request),
+        is_encrypted=request.url.scheme == "https",
+        host=request.headers.get("host", ""),
+        allows_plain=hub.settings.insecure,
+    )
+
+
+def identify(request: Request, hub: Hub, *kinds: TokenKind) -> Identity:
     """Return the holder of the request's token, or raise why it may not ask."""
+    if mode(request, hub) == "misconfigured":
+        # Before the token is looked at: it has crossed the network for everybody to read.
+        raise HoldfastError(Fault.of("CONN_INSECURE_TRANSPORT"))
     header = request.headers.get("authorization", "")
     if not header.lower().startswith(_BEARER):
         raise HoldfastError(Fault.of("AUTH_REQUIRED"))
-    identity = authenticator.identify(header[len(_BEARER) :].strip(), peer=peer_of(request))
+    identity = hub.authenticator.identify(header[len(_BEARER) :].strip(), peer=peer_of(request))
     identity.require(*kinds)
     return identity
 

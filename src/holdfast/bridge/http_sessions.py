@@ -65,7 +65,7 @@ class SessionRoutes:
                 stream.end()
 
     async def sessions(self, request: Request) -> Response:
-        identity = identify(request, self._hub.authenticator, "device")
+        identity = identify(request, self._hub, "device")
         limit = number(request, "limit", 100, least=1, most=1_000)
         states = states_of(request)
         found: list[SessionRecord] = []
@@ -205,7 +205,7 @@ class SessionRoutes:
 
     async def _found(self, request: Request) -> tuple[Identity, SessionRecord]:
         """Return who asks and the session of the path. One that they may not see is as missing as one that is not there."""
-        identity = identify(request, self._hub.authenticator, "device")
+        identity = identify(request, self._hub, "device")
         return identity, await self._record(identity, request.path_params["session_id"])
 
     async def _record(self, identity: Identity, session: str) -> SessionRecord:
@@ -239,7 +239,7 @@ class SessionRoutes:
         return json_response(body, answer.status_code)
 
     async def close_session(self, request: Request) -> Response:
-        identity = identify(request, self._hub.authenticator, "admin")
+        identity = identify(request, self._hub, "admin")
         record = await self._record(identity, request.path_params["session_id"])
         reason = (await body_as(request, Reason)).reason
         live = self._hub.sessions.get(record.id)

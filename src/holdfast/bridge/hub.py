@@ -314,11 +314,12 @@ class Hub:
             timer.cancel()
         return None
 
-    def exit(self, live: LiveSession, connection: Connected) -> None:
-        """Take a connection out of a session. The last one starts the grace."""
+    def exit(self, live: LiveSession, connection: Connected, *, was_lost: bool = False) -> None:
+        """Take a connection out of a session. The last one starts the grace. was_lost: it broke, and nobody closed it."""
         if connection not in live.clients:
             return
         live.clients.discard(connection)
+        live.was_lost = was_lost
         if not live.clients and self.sessions.get(live.id) is live:
             loop = asyncio.get_running_loop()
             self._graces[live.id] = loop.call_later(self.settings.grace, self._grace_over, live)
@@ -341,7 +342,8 @@ class Hub:
         if self.sessions.get(live.id) is live and (live.runner is None or not live.runner.is_running):
             del self.sessions[live.id]
             await live.close()
-        self.reports.session_dropped(live.id)
+        if live.was_lost:
+            self.reports.session_dropped(live.id)
         if how != "detach":
             await self._let_go(live, closes=how == "close")
 

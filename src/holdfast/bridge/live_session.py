@@ -73,6 +73,8 @@ class LiveSession:
         self.state = record.state
         self.clients: set[Any] = set()
         """The connections that have joined it."""
+        self.was_lost = False
+        """Whether the last connection that left it broke."""
         self.secrets: dict[str, str] = {}
         """What is shown with a question and stored nowhere, by the question's id: codes of sign-ins."""
         self.runs: deque[str] = deque(maxlen=_RUNS)

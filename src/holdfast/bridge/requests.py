@@ -108,7 +108,6 @@ class Requests:
             # An error of ours. Its text may have details that are not for clients.
             logging.getLogger("holdfast").error("bridge: %s failed", message.type, exc_info=error)
             fault = Fault.of("SYS_INTERNAL_ERROR", context={"received": message.type, "cause": fault.code})
-            self._hub.reports.server(fault, user_agent=self._connection.user_agent)
         await self._connection.perform(self._connection.machine.failed(message, fault))
 
     async def _reply(self, handle: Handle, type_: str, payload: wire.Payload, session: str = "") -> None:
@@ -129,8 +128,11 @@ class Requests:
             identity = self._identified(auth)
             connection.protocol = _protocol(auth)
         except HoldfastError as error:
+            if auth.resume:
+                self._hub.reports.reconnection_failed(user_agent=connection.user_agent)
             return await connection.end(error.fault)
         connection.identified(identity)
+        connection.user_agent = f"{auth.platform} {auth.client_version}".strip() or connection.user_agent
         connection.client_id = auth.client_id or auth.device_id
         if connection.client_id and auth.purpose == "primary":
             connection.client_key = (identity.token_id, connection.client_id)
@@ -198,6 +200,7 @@ class Requests:
             await self._enter(handle.message.id, each.session_id, "controller", each.after)
         except HoldfastError as error:
             # The client gets an error about this session, and goes on with the others.
+            self._hub.reports.reconnection_failed(each.session_id, user_agent=self._connection.user_agent)
             context = {"session_id": each.session_id}
             fault = Fault.of(error.fault.code, error.fault.message, context=context)
             await self._connection.perform(self._connection.machine.failed(handle.message, fault))

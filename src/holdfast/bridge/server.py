@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.bridge.agent_runner import agent_name
 from holdfast.bridge.connection import Connection
-from holdfast.bridge.error_reports import ErrorReports
 from holdfast.bridge.file_watch import FileWatch
 from holdfast.bridge.guard import Guard
 from holdfast.bridge.http import HttpApi
 from holdfast.bridge.hub import Hub
 from holdfast.bridge.listener import http_protocol
 from holdfast.bridge.lockout import Lockout
+from holdfast.bridge.metrics import BridgeMetrics
 from holdfast.bridge.pairing import Pairing
 from holdfast.bridge.port import Port
 from holdfast.bridge.responses import EXCEPTION_HANDLERS
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from holdfast.bridge.error_reports import ErrorReports
     from holdfast.bridge.identity import Authenticator
     from holdfast.faults import Fault
     from holdfast.runtime.runtime import Runtime
@@ -63,7 +64,8 @@ class Bridge:
     tokens: who may connect; by default the tokens of `holdfast tokens`, and those of the settings.
     settings: where it listens, what clients may do, and what is kept for them.
     tls: TLS settings of your own, in place of the certificate of the settings.
-    reports: where errors are counted, for metrics and alerts: `ErrorReports(count_errors())`.
+    reports: where errors are counted: `ErrorReports(count_errors())`. By default `/metrics` shows them, and they raise the alerts of
+        `holdfast.toml`.
 
     Starting raises CONFIG_INVALID if the settings are not safe: an address that others can reach without TLS, or without tokens.
     """
@@ -80,7 +82,8 @@ class Bridge:
         reports: ErrorReports | None = None,
     ) -> None:
         self.agent = agent
-        self._reports = reports or ErrorReports()
+        self._own_reports = reports
+        self._metrics: BridgeMetrics | None = None
         self.settings = settings
         self._own_tls = tls
         self.tokens: Authenticator = tokens or Tokens(
@@ -121,19 +124,23 @@ class Bridge:
             store = self._owned
         else:
             store = self._given
+        if self._own_reports is None:
+            self._metrics = BridgeMetrics(self._runtime)
         self._hub = Hub(
             store,
             self.tokens,
             agent=self.agent,
             settings=self.settings,
             runtime=self._runtime,
-            reports=self._reports,
+            reports=self._own_reports if self._metrics is None else self._metrics.reports,
         )
+        if self._metrics is not None:
+            self._metrics.watch(self._hub)
         self._http = HttpApi(
             self._hub,
             agents=() if self.agent is None else (agent_name(self.agent),),
             pairing=Pairing(self.tokens) if isinstance(self.tokens, Tokens) else None,
-            reports=self._reports,
+            metrics=None if self._metrics is None else self._metrics.text,
         )
         self._pages = Starlette(routes=self._http.routes, exception_handlers=EXCEPTION_HANDLERS)
         self._files = FileWatch([self.tokens, self._rotations(self._hub), self._tls])
@@ -143,6 +150,8 @@ class Bridge:
     async def __aexit__(self, *_: object) -> None:
         await self._files.stop()
         await self._stop()
+        if self._metrics is not None:
+            self._metrics.close()
         if self._owned is not None:
             await shared.leave(self._owned)
             self._owned = None
@@ -215,5 +224,4 @@ class Bridge:
     def _report(self, fault: Fault, scope: Any) -> None:
         """Count a request that was rejected, or that crashed."""
         user_agent = dict(scope.get("headers", ())).get(b"user-agent", b"").decode("latin-1")
-        side = self._reports.server if fault.code == "SYS_INTERNAL_ERROR" else self._reports.client
-        side(fault, user_agent=user_agent)
+        self.hub.reports.of(fault)(fault, user_agent=user_agent)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.bridge.agent_runner import agent_name, check_agent
-from holdfast.bridge.error_reports import ErrorReports
 from holdfast.bridge.lockout import Lockout
 from holdfast.bridge.server import Bridge
 from holdfast.bridge.settings import PROFILE_BRIDGE, BridgeSettings
@@ -66,7 +65,7 @@ def serve(flags: ServeFlags) -> int:
         if needs_keys(agent):
             stack.enter_context(rehearsal())
             narrate(REHEARSAL)
-        bridge = Bridge(agent, store=flags.store, tokens=tokens, settings=settings, reports=_reports())
+        bridge = Bridge(agent, store=flags.store, tokens=tokens, settings=settings)
         return asyncio.run(_run(bridge, made, as_json=flags.as_json))
 
 
@@ -86,15 +85,6 @@ async def _run(bridge: Bridge, made: dict[TokenKind, str], *, as_json: bool) -> 
         narrate("a failure that only a new start can cure: ending in order" if is_fatal else "ending in order")
     narrate("ended; turns that were cut go on at the next start")
     return Exit.FAILED if is_fatal else Exit.OK
-
-
-def _reports() -> ErrorReports:
-    """Return what counts errors for `/metrics`, where the package for it is installed."""
-    try:
-        from holdfast.sinks.prometheus import count_errors
-    except ImportError:
-        return ErrorReports()
-    return ErrorReports(count_errors())
 
 
 def _announce(bridge: Bridge, made: dict[TokenKind, str], *, as_json: bool) -> None:
