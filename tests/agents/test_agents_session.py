@@ -11,12 +11,12 @@ import textwrap
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from agents_kit import Scripted, World
 
-from holdfast import NOT_HAPPENED, Agent, Happened, HoldfastError, Session, tool
+from holdfast import NOT_HAPPENED, Agent, Happened, HoldfastError, InvalidError, Session, tool
 from holdfast.agents import Asking, Done, Text, ToolReturned
 from holdfast.events import SuppressedError
 from holdfast.providers import Reply, ToolCall, User
@@ -835,20 +835,122 @@ def test_G21_sigterm_ends_the_programs_of_tools_and_the_next_start_goes_on(tmp_p
     assert "TOOL_OUTCOME_UNKNOWN" in again.stdout, again.stderr
 
 
-def test_G22_a_second_process_on_the_session_is_refused():
-    """The refusal is the session's own: the agent makes no request."""
+SHARED = textwrap.dedent(
+    """
+    import asyncio, logging, sys
+    from holdfast import Agent, HoldfastError, Session
+    from holdfast.providers import Offers, Reply
+
+    folder, who, wait = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+
+    class Model:
+        name, offers = "own/model", Offers()
+
+        async def exchange(self, request):
+            with open(f"{folder}/requests", "a") as log:
+                log.write(f"{who}\\n")
+            print("asking", flush=True)
+            # Until the test says what to answer.
+            text = await asyncio.to_thread(sys.stdin.readline)
+            return Reply(text=text.strip())
+
+        def stream(self, request, *, after_first="raise"):
+            raise NotImplementedError
+
+    async def main():
+        try:
+            async with Session.open("s", store=f"sqlite:{folder}/s.db", wait=wait) as session:
+                print((await Agent("a", Model()).run("go", session=session)).text, flush=True)
+        except HoldfastError as error:
+            print(error.fault.code, error.fault.context.get("owner", "").split("/")[1], flush=True)
+
+    asyncio.run(main())
+    """
+)
+
+
+class Started:
+    """A real process that runs the agent on the session."""
+
+    def __init__(self, folder: Path, who: str, wait: float) -> None:
+        command = [sys.executable, "-c", SHARED, str(folder), who, str(wait)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def log_line(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.readline().strip()
+
+    def answer(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{text}\n")
+        self.process.stdin.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def requests_in(folder: Path) -> list[str]:
+    return (folder / "requests").read_text().split()
+
+
+def test_G22_of_two_processes_on_a_session_one_runs_and_the_other_is_refused(tmp_path: Path):
+    with Started(tmp_path, "first", 0) as first:
+        assert first.line() == "asking"
+        with Started(tmp_path, "second", 0) as second:
+            assert second.line() == f"SESS_LEASE_LOST {first.process.pid}"
+        first.answer("Done.")
+        assert first.line() == "Done."
+    assert requests_in(tmp_path) == ["first"]
+
+
+def test_G22_the_second_process_waits_by_choice_and_gets_the_answer_of_the_first(tmp_path: Path):
+    with Started(tmp_path, "first", 0) as first:
+        assert first.line() == "asking"
+        with Started(tmp_path, "second", 60) as second:
+            assert f"/{first.process.pid}/" in second.log_line()
+            first.answer("Done.")
+            assert [first.line(), second.line()] == ["Done.", "Done."]
+    assert requests_in(tmp_path) == ["first"]
+
+
+def test_G22_the_process_that_waits_goes_on_when_the_first_one_is_killed(tmp_path: Path):
+    with Started(tmp_path, "first", 0) as first:
+        assert first.line() == "asking"
+        with Started(tmp_path, "second", 60) as second:
+            assert second.log_line().startswith("session s is in use by ")
+            first.process.kill()
+            assert second.line() == "asking"
+            second.answer("Done.")
+            assert second.line() == "Done."
+    # The answer to the first request is lost with its process, so it is asked again once.
+    assert requests_in(tmp_path) == ["first", "second"]
+
+
+def test_G22_nobody_waits_longer_than_asked():
     world, store = World("fine"), MemoryStore()
-    agent = world.agent()
 
-    async def main() -> None:
+    async def main() -> float:
         async with world.session(store):
+            begun = asyncio.get_running_loop().time()
             with pytest.raises(HoldfastError) as caught:
-                async with Session.open("s", store=store, runtime=world.runtime) as second:
-                    await agent.run("go", session=second)
+                async with world.session(store, wait=45):
+                    raise AssertionError("both in one session")
             assert caught.value.fault.code == "SESS_LEASE_LOST"
+            return asyncio.get_running_loop().time() - begun
 
-    world.run(main())
-    assert world.received == 0
+    assert world.run(main()) == pytest.approx(45, abs=0.01)
+    with pytest.raises(InvalidError, match=r"session\.wait"):
+        world.session(store, wait=-1)
 
 
 def test_a_name_on_the_list_of_a_session_that_no_tool_has_is_reported_once(caplog):

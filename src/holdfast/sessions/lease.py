@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import socket
@@ -23,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 from holdfast._platform import after_fork, boot_id, is_posix
 from holdfast.faults import Fault, HoldfastError
-from holdfast.runtime.runtime import SystemClock
+from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import run_to_end
 from holdfast.runtime.suppress import suppress, suppressed
 
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
     from holdfast.runtime.suppress import Suppression
     from holdfast.stores import Lease, Store
 
-__all__ = ["LeaseKeeper", "is_gone", "keeper_for", "left", "take", "this_process"]
+__all__ = ["LeaseKeeper", "is_gone", "keeper_for", "left", "take", "take_within", "this_process"]
+
+_FIRST_LOOK_S, _LOOK_S = 0.05, 1.0
+"""Seconds between looks at a lease that somebody waits for: the first, and the longest."""
 
 
 async def take(store: Store, session: str, ttl: float, runtime: Runtime | None = None) -> Lease:
@@ -50,6 +54,26 @@ async def take(store: Store, session: str, ttl: float, runtime: Runtime | None =
     except asyncio.CancelledError:
         await run_to_end(_give_back(store, taking, runtime))
         raise
+
+
+async def take_within(store: Store, session: str, ttl: float, wait: float, runtime: Runtime | None = None) -> Lease:
+    """Take the lease of a session. While another process has it, wait for so many seconds; then raise SESS_LEASE_LOST."""
+    clock = (runtime or default_runtime()).clock
+    until, pause, has_waited = clock.monotonic() + wait, _FIRST_LOOK_S, False
+    while True:
+        try:
+            return await take(store, session, ttl, runtime)
+        except HoldfastError as error:
+            left_s = until - clock.monotonic()
+            if error.fault.code != "SESS_LEASE_LOST" or left_s <= 0:
+                raise
+            if not has_waited:
+                who = error.fault.context.get("owner", "another process")
+                logging.getLogger("holdfast").info("session %s is in use by %s: wait up to %g s", session, who, wait)
+                has_waited = True
+        # Nothing tells that a lease is given back: not every store could, and a process that dies does not.
+        await asyncio.sleep(min(pause, left_s))
+        pause = min(2 * pause, _LOOK_S)
 
 
 async def _give_back(store: Store, taking: asyncio.Future[Lease], runtime: Runtime | None) -> None:

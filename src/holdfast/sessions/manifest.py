@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.sessions.journal import audit
 from holdfast.stores.encryption import sealed_manifest
@@ -28,6 +29,7 @@ __all__ = [
     "DriftWarning",
     "Manifest",
     "allowed_names",
+    "check_options",
     "compare",
     "decode_manifest",
     "drift",
@@ -213,3 +215,13 @@ def allowed_names(mode: str, given: Iterable[Any] | None) -> tuple[str, ...] | N
         # Ignoring the list would let tools run that its author did not mean.
         raise InvalidError.saying("session.allowed_tools", 'a list only with mode="allowlist"', f"mode={mode!r}")
     return tuple(sorted(set(names)))
+
+
+def check_options(mode: str, on_drift: str, on_crash: str, lease: float, wait: float, *, threads: bool) -> None:
+    """Raise `InvalidError` for an option that no session has."""
+    options.one_of("session.on_drift", on_drift, ("warn", "refuse", "accept"))
+    options.one_of("session.on_crash", on_crash, ("resume", "abandon"))
+    options.one_of("session.mode", mode, ("ask", "allowlist", "yolo"))
+    options.seconds("session.lease", lease)
+    options.seconds("session.wait", wait, zero=True)
+    options.flag("session.threads", threads)

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
-from holdfast import options
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
@@ -20,12 +19,13 @@ from holdfast.sessions import codec, machine
 from holdfast.sessions.admin import fork_session
 from holdfast.sessions.doubts import Doubts
 from holdfast.sessions.journal import Journal, audit
-from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take
+from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take_within
 from holdfast.sessions.log import Message, StateChanged, StepAccepted
 from holdfast.sessions.manifest import (
     DriftPolicy,
     Manifest,
     allowed_names,
+    check_options,
     compare,
     decode_manifest,
     encode_manifest,
@@ -136,6 +136,7 @@ class Session:
         "_strict",
         "_ttl",
         "_turns",
+        "_wait",
         "drift",
         "id",
         "sign_in",
@@ -151,11 +152,12 @@ class Session:
         on_drift: DriftPolicy,
         on_crash: str,
         lease: float,
+        wait: float,
         threads: bool,
         runtime: Runtime | None,
         interactors: Iterable[Interactor],
     ) -> None:
-        _check_options(started_with["mode"], on_drift, on_crash, lease, threads=threads)
+        check_options(started_with["mode"], on_drift, on_crash, lease, wait, threads=threads)
         self.id = session
         """The session's id, as it was given to `Session.open`."""
         self.sign_in: Callable[[Fault], Awaitable[DeviceCode]] | None = None
@@ -172,7 +174,7 @@ class Session:
         self._strict = strict
         self._on_drift = on_drift
         self._on_crash = on_crash
-        self._ttl = lease
+        self._ttl, self._wait = lease, wait
         self._state = SessionState.CREATED
         self._journal = Journal(self._store, session, runtime)
         self._scope = Scope("session", name=session)
@@ -203,6 +205,7 @@ class Session:
         on_drift: DriftPolicy = "warn",
         on_crash: str = "resume",
         lease: float = _LEASE_S,
+        wait: float = 0.0,
         threads: bool = False,
         runtime: Runtime | None = None,
         interactors: Iterable[Interactor] = (),
@@ -217,7 +220,8 @@ class Session:
         `project_root`, `mode`, `model`, `config` and `tools` (a schema by name) are the manifest. `on_drift` decides what happens if
         they differ when the session is resumed: `"warn"`, `"refuse"` or `"accept"`. `on_crash="abandon"` gives up a turn that was
         cut off and returns to the last checkpoint; `"resume"` continues the turn. `lease` is the number of seconds after this
-        process's death until another machine may take over. With `threads` plain functions run in a thread as steps, so that they
+        process's death until another machine may take over. `wait` is the number of seconds to wait for the session while another
+        process works in it. With `threads` plain functions run in a thread as steps, so that they
         do not block the event loop. `interactors` answer questions. With `strict` a session is only resumed and never created. The clock of `runtime` (the default runtime's if you give none) dates the manifest and decides when questions and
         leases expire, and its event handlers learn of failed writes. A store opened by address uses that clock too.
 
@@ -226,7 +230,7 @@ class Session:
         a session that is resumed may leave it out. With `"yolo"` all run, and the audit trail has them. With `"yolo"` and nobody attached,
         questions get automatic answers, too; in the other modes they are kept.
 
-        Entering raises SESS_LEASE_LOST while another process works in the session. It raises SESS_CLOSED or SESS_NOT_RESUMABLE if
+        Entering raises SESS_LEASE_LOST if another process works in the session, after `wait` seconds. It raises SESS_CLOSED or SESS_NOT_RESUMABLE if
         the session cannot be resumed, SESS_MANIFEST_DRIFT if the manifest differs and `on_drift="refuse"`, SESS_RESUME_MISMATCH if
         the session belongs to another store, and SESS_STORE_UNAVAILABLE if the store fails. With `strict`, a session that does not
         exist raises SESS_NOT_FOUND.
@@ -243,6 +247,7 @@ class Session:
             on_drift=on_drift,
             on_crash=on_crash,
             lease=lease,
+            wait=wait,
             threads=threads,
             runtime=runtime,
             interactors=interactors,
@@ -337,7 +342,7 @@ class Session:
     async def _enter(self) -> Self:
         # A lease needs a session, so the session is created first, without a lease.
         await self._find_or_make()
-        lease = await take(self._store, self.id, self._ttl, self._runtime)
+        lease = await take_within(self._store, self.id, self._ttl, self._wait, self._runtime)
         self._journal.fence = lease.fence
         self._keeper = keeper_for(self._store, self._ttl, self._clock)
         self._keeper.keep(lease, self._lose, self._runtime)
@@ -873,14 +878,6 @@ class Session:
         """Stop working: another process owns the session now."""
         self._journal.failed = fault
         self._scope.cancel("cap")
-
-
-def _check_options(mode: str, on_drift: str, on_crash: str, lease: float, *, threads: bool) -> None:
-    options.one_of("session.on_drift", on_drift, ("warn", "refuse", "accept"))
-    options.one_of("session.on_crash", on_crash, ("resume", "abandon"))
-    options.one_of("session.mode", mode, ("ask", "allowlist", "yolo"))
-    options.seconds("session.lease", lease)
-    options.flag("session.threads", threads)
 
 
 def _details(given: dict[str, Any] | None, where: str) -> dict[str, Any]:
