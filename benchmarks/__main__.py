@@ -13,6 +13,7 @@ from benchmarks import (
     accuracy,
     actors,
     agents,
+    bridge,
     circuits,
     classify,
     day,
@@ -41,9 +42,10 @@ PARTS = {
     "tools": tools.run,
     "actors": actors.run,
     "agents": agents.run,
+    "bridge": bridge.run,
 }
-ALONE = {"provider", "day", "tools", "agents"}
-"""Parts without peers: for them no environment is built."""
+ALONE = {"provider", "day", "tools", "agents", "bridge"}
+"""Parts without peers, or whose peers the tests need, too: for them no environment is built."""
 
 PEERS = (
     *("litellm", "openai", "anthropic", "msgspec", "opentelemetry-sdk"),
