@@ -30,6 +30,11 @@ _LEAVE_S = 2.0
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket, with a way to end it at once: a client that does not read would block every other end."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # At level DEBUG it would log the beginning and the end of each frame, and the end of the first one is the token's.
+        self.conn.debug = False
+
     def handle_connect(self, event: Any) -> None:
         """Add the way out to the scope of the connection."""
         super().handle_connect(event)

@@ -128,7 +128,7 @@ class Dialer:
         if address == "cached" and self._last_address:
             # The certificate and the Host header are still those of the name.
             more |= {"host": self._last_address, "port": self._port}
-        return await _Connect(
+        socket = await _Connect(
             self.url,
             # Everything that is sent is small and often secret. Compression would cost memory and say something about it.
             compression=None,
@@ -141,6 +141,9 @@ class Dialer:
             user_agent_header=f"holdfast/{__version__}",
             **more,
         )
+        # At level DEBUG it would log the beginning and the end of each frame, and the end of the first one is the token's.
+        socket.protocol.debug = False
+        return socket
 
     async def _tls_fault(self, error: ssl.SSLError) -> Fault:
         if isinstance(error, CertificateRejected):
