@@ -11,20 +11,22 @@ from typing import Any
 
 import anthropic
 import pytest
-from agents_kit import World
+from agents_kit import Scripted, World
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from holdfast import Budget, Err, Fault, InvalidError, fault_of, tool
+from holdfast import Budget, Err, Fault, HoldfastError, InvalidError, fault_of, tool
 from holdfast.agents import Done, FellBack, FunctionAgent, Parked, ParkedError, Role
 from holdfast.agents.usage_limit import limit_end, waits
+from holdfast.cli.app import app
 from holdfast.cli.sessions import sessions_ls
 from holdfast.events import AgentFallback, Retry
 from holdfast.faults import NextActor
 from holdfast.manager import ResilienceManager
 from holdfast.policies.backoff import Tries
 from holdfast.providers import ModelChain
-from holdfast.sessions.admin import overview
+from holdfast.sessions.admin import overview, unpark_runs
 from holdfast.sessions.log import RunParked
 from holdfast.stores import open_store
 from holdfast.stores.memory import MemoryStore
@@ -315,6 +317,48 @@ def test_G7_the_next_model_of_a_chain_answers_instead_of_parking():
 def test_an_unknown_choice_is_invalid():
     with pytest.raises(InvalidError, match=r"agent\.on_limit"):
         world().agent(on_limit="sleep")
+
+
+def test_G7_a_process_that_waits_goes_on_when_somebody_raises_the_limit(store):
+    limit = HoldfastError(Fault.of("PROVIDER_QUOTA_EXHAUSTED", retry_after=HOURS))
+    here = World()
+    agent = here.agent(model=Scripted(limit, "Done."), on_limit="wait")
+
+    async def main() -> float:
+        async with here.session(store) as session:
+            begun = here.runtime.clock.monotonic()
+            running = asyncio.ensure_future(agent.run("go", session=session))
+            while not session.parked.all():  # noqa: ASYNC110 - in virtual time
+                await asyncio.sleep(1)
+            assert [run.agent for run in await unpark_runs(store, "s", "coder", by="ann")] == ["coder"]
+            assert (await running).text == "Done."
+            return here.runtime.clock.monotonic() - begun
+
+    assert here.run(main()) < 70
+
+
+def holdfast(*arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_G7_the_command_line_shows_who_is_parked_and_lifts_it(tmp_path):
+    store, desk, here = f"sqlite:{tmp_path / 'work.db'}", Desk(), world()
+    with pytest.raises(anthropic.RateLimitError):
+        here.run(run_once(here, store, desk))
+    shown = " ".join(holdfast("sessions", "show", "s", "--store", store).output.split())
+    assert "coder is parked until" in shown
+    assert "holdfast sessions unpark s coder" in shown
+    wrong = holdfast("sessions", "unpark", "s", "nobody", "--store", store)
+    assert wrong.exit_code != 0
+    assert "an agent that is parked in session s (coder)" in " ".join(wrong.output.split())
+    assert '"agent": "coder"' in holdfast("sessions", "unpark", "s", "--store", store, "--json").stdout
+
+    async def look():
+        async with open_store(store) as opened:
+            return await overview(opened, "s")
+
+    seen = asyncio.run(look())
+    assert (seen.parked, seen.manifest.parked_until) == ((), None)
 
 
 # --- the store ---

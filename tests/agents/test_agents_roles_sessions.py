@@ -259,3 +259,16 @@ def test_an_interactor_that_cannot_show_a_notice_or_fails_is_left_out():
     assert shown == 1
     assert [notice.text for notice in person.notices] == ["The build is red."]
     assert world.clock.monotonic() <= 10
+
+
+def test_a_stream_says_that_a_person_is_asked_whether_an_understudy_may_take_over():
+    person, world = Person(True), World()
+    role = world.role(Scripted("builder", refused()), Scripted("simple", "ok"), retry=ONCE, consent="ask")
+
+    async def work(session: Session) -> list[Any]:
+        async with role.stream("a house", session=session) as parts:
+            return [part async for part in parts]
+
+    parts = world.run(in_session(world, MemoryStore(), work, person))
+    assert [type(part).__name__ for part in parts] == ["Asking", "FellBack", "Text", "Done"]
+    assert (parts[0].kind, parts[0].prompt) == ("Approve", person.asked[0])

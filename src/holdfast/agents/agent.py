@@ -29,6 +29,7 @@ from holdfast.tools.toolbox import Toolbox, shown_result
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 
+    from holdfast.agents.approval import Approval
     from holdfast.agents.compaction import Compact
     from holdfast.agents.feed import Feed
     from holdfast.agents.hooks import Hooks
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.agents.loop import Keep
     from holdfast.agents.parts import AgentPart
     from holdfast.agents.reply import AgentReply
+    from holdfast.agents.tool_calls import Granting
     from holdfast.agents.usage_limit import OnLimit
     from holdfast.faults import Outcome
     from holdfast.policies import Policy
@@ -83,6 +85,11 @@ class Agent:
     on_limit: what happens at a usage limit that says when it ends. In a session the run is parked: it goes on after that time, in this
         process or another one. `"wait"` waits, `"raise"` raises the provider's error, whose fault says until when. `"auto"` waits if the limit
         ends before the deadline of the budget around the run, and raises otherwise.
+    approval: which tool calls run, as `Approval(mode="ask", envelope={"search", "deploy"})`; by default the mode of the session decides.
+    grant: a function of a call that returns the decision of a token for exactly this call (`"approve"`, `"deny"` or `"defer"`), or None. It
+        wins over the mode.
+    expires: the seconds in which a person may allow a call; after that it is denied, and the model gets that. By default a question waits. If
+        nobody is attached, a question that expires waits for an answer through the store.
 
     Wrong options raise `InvalidError`.
     """
@@ -113,6 +120,9 @@ class Agent:
         max_output: int = 4096,
         policy: Policy | None = None,
         on_limit: OnLimit = "auto",
+        approval: Approval | None = None,
+        grant: Granting | None = None,
+        expires: float | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         self.name, self.description = name, description
@@ -133,6 +143,9 @@ class Agent:
             max_output,
             runtime or default_runtime(),
             on_limit,
+            approval,
+            grant,
+            expires,
         )
 
     @property

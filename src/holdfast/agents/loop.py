@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 import msgspec
 
 from holdfast import options
+from holdfast.agents.approval import Approval
 from holdfast.agents.compaction import Compact, Compaction, Summary, can_compact, compacted
 from holdfast.agents.conversation import is_valid, summary_prompt, with_own_ids
 from holdfast.agents.decide import (
@@ -42,7 +43,7 @@ from holdfast.agents.output import Output
 from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
 from holdfast.agents.reply import AgentReply
 from holdfast.agents.subagent import answer_of_agent
-from holdfast.agents.tool_calls import CallResult, ToolCalls
+from holdfast.agents.tool_calls import CallResult, Granting, ToolCalls
 from holdfast.agents.usage_limit import OnLimit, Parking
 from holdfast.events import SuppressedError
 from holdfast.faults import AbortedError, BudgetError, Category, Fault, HoldfastError, InvalidError, Scope
@@ -96,11 +97,19 @@ class Setup(msgspec.Struct, frozen=True):
     max_output: int
     runtime: Runtime
     on_limit: OnLimit = "auto"
+    approval: Approval | None = None
+    grant: Granting | None = None
+    expires: float | None = None
 
     def __post_init__(self) -> None:
         options.tool_name("agent.name", self.name)
         options.count("agent.concurrency", self.concurrency)
         options.count("agent.max_output", self.max_output)
+        options.seconds("agent.expires", self.expires, optional=True)
+        if self.approval is not None and not isinstance(self.approval, Approval):
+            raise InvalidError.at("agent.approval", "an Approval", self.approval)
+        if self.grant is not None and not callable(self.grant):
+            raise InvalidError.at("agent.grant", "a function of the call", self.grant)
         options.one_of("agent.on_limit", self.on_limit, get_args(OnLimit))
         if not isinstance(self.system, str):
             raise InvalidError.at("agent.instructions", "a text", self.system)
@@ -141,6 +150,9 @@ class Loop:
         self._model = setup.model
         self._calls = ToolCalls(
             setup.toolbox,
+            approval=setup.approval,
+            grant=setup.grant,
+            expires=setup.expires,
             guards=guards_of(setup.hooks),
             concurrency=setup.concurrency,
             execute=self._execute,

@@ -13,7 +13,7 @@ that is parked at a usage limit has not failed either: it is neither counted nor
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from holdfast import options
@@ -141,12 +141,14 @@ class Role:
     async def stream(self, prompt: str, *, session: Session | None = None) -> AsyncIterator[AsyncIterator[AgentPart]]:
         """Return the parts of whoever answers: `async with builder.stream(prompt) as parts`.
 
-        A `FellBack` part stands between the parts of two agents, and a `Retrying` part before the next attempt of the same agent: the
+        If a person must agree before an understudy takes over, an `Asking` part says so. A `FellBack` part stands between the parts of two agents, and a `Retrying` part before the next attempt of the same agent: the
         pieces of text before it are void. The time that the reader takes counts for `timeout`.
         """
 
         async def work(feed: Feed) -> None:
-            reply, _ = await RoleRun(self, prompt, session, feed).answer()
+            # The question whether an understudy may take over is the role's own. Those of its agents come with their parts.
+            with nullcontext() if session is None else session.watching(feed.put_question):
+                reply, _ = await RoleRun(self, prompt, session, feed).answer()
             await feed.put(Done(reply=reply))
 
         async with parts_of(self._runtime or default_runtime(), work) as parts:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool, Toolbox
 
-__all__ = ["CallResult", "Execute", "Guard", "Steps", "ToolCalls", "ends_run"]
+__all__ = ["CallResult", "Execute", "Granting", "Guard", "Steps", "ToolCalls", "ends_run"]
 
 _CONCURRENCY = 8
 _MOST_QUESTIONS = 3

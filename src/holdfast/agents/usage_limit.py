@@ -172,8 +172,10 @@ class Parking:
                 why=f"parked until {shown_time(until)}",
             )
         )
-        while (rest := until - self._now) > 0:  # noqa: ASYNC110 - only the wall clock tells when it is over
+        while (rest := until - self._now) > 0:
             await asyncio.sleep(min(rest, _LOOK_S))
+            if self._session is not None and await self._session.parked.is_lifted(self._agent):
+                break
         return True
 
     def _with_time(self, fault: Fault, until: float) -> Fault:

@@ -1,4 +1,4 @@
-"""`holdfast sessions resolve|retry|abandon|fork`: repair a session whose program stopped."""
+"""`holdfast sessions resolve|retry|unpark|abandon|fork`: repair a session whose program stopped."""
 
 from __future__ import annotations
 
@@ -6,18 +6,34 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.agents.usage_limit import shown_time
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import confirmed, narrate, show_json
 from holdfast.cli.session_history import command, in_doubt_text
 from holdfast.cli.sessions import person
 from holdfast.faults import InvalidError
-from holdfast.sessions.admin import abandon_turn, find, fork_session, overview, resolve_step, retry_turn
+from holdfast.sessions.admin import (
+    abandon_turn,
+    find,
+    fork_session,
+    overview,
+    resolve_step,
+    retry_turn,
+    unpark_runs,
+)
 from holdfast.sessions.history import history_of
 
 if TYPE_CHECKING:
     from holdfast.stores import Store
 
-__all__ = ["result_of", "sessions_abandon", "sessions_fork", "sessions_resolve", "sessions_retry"]
+__all__ = [
+    "result_of",
+    "sessions_abandon",
+    "sessions_fork",
+    "sessions_resolve",
+    "sessions_retry",
+    "sessions_unpark",
+]
 
 
 def result_of(text: str | None, *, happened: bool, not_happened: bool) -> Any:
@@ -62,6 +78,20 @@ async def sessions_resolve(
         narrate(f"still unknown: {', '.join(left)}; see `{command(url, 'show', session)}`")
     elif not doubt:
         narrate("now start the program of this session: it goes on from there")
+    return Exit.OK
+
+
+async def sessions_unpark(store: Store, given: str, agent: str, *, by: str | None, as_json: bool) -> Exit:
+    """Let agents go on that wait for the end of a usage limit."""
+    session = await find(store, given)
+    lifted = await unpark_runs(store, session, agent, by=by or person())
+    if as_json:
+        facts = [{"agent": run.agent, "until": run.until, "code": run.code} for run in lifted]
+        show_json({"schema": "holdfast.sessions.unpark/1", "session": session, "lifted": facts})
+        return Exit.OK
+    for run in lifted:
+        narrate(f"{run.agent} of {session} may go on: it was parked until {shown_time(run.until)} ({run.code})")
+    narrate("now start its program; one that waits in the session looks once a minute")
     return Exit.OK
 
 

@@ -258,6 +258,20 @@ def sessions_resolve(
     _perform_on(store, resolve)
 
 
+@sessions.command("unpark")
+def sessions_unpark(
+    session: _Session,
+    agent: Annotated[str, typer.Argument(help="The agent; by default, all that are parked.")] = "",
+    by: Annotated[str | None, typer.Option(help="Who lets it go on; by default, you.")] = None,
+    store: _Store = None,
+    as_json: _Json = False,
+) -> None:
+    """Let an agent that waits for the end of a usage limit go on now, because the limit was raised."""
+    from holdfast.cli.session_repairs import sessions_unpark as verb
+
+    _perform_on(store, lambda opened: verb(opened, session, agent, by=by, as_json=as_json))
+
+
 @sessions.command("retry")
 def sessions_retry(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
     """Let the turn in flight begin anew when the program runs. To continue it instead, just start the program."""

@@ -20,6 +20,7 @@ from holdfast.sessions.lease import is_gone, take
 from holdfast.sessions.log import (
     EntryBody,
     RunParked,
+    RunUnparked,
     SessionMemory,
     StateChanged,
     StepEnded,
@@ -64,6 +65,7 @@ __all__ = [
     "overview",
     "resolve_step",
     "retry_turn",
+    "unpark_runs",
 ]
 
 _TAKE_S = 10.0
@@ -226,6 +228,32 @@ async def retry_turn(store: Store, session: str) -> tuple[int, tuple[str, ...]]:
         await store.commit(Commit(session=session, fence=lease.fence, entries=entries, audit=(record,)))
     kept = [name for name in memory.steps if name not in forgotten.steps]
     return memory.turn, tuple(key_of(session, suffix(memory.turn, name)) for name in kept)
+
+
+async def unpark_runs(store: Store, session: str, agent: str = "", *, by: str = "") -> tuple[RunParked, ...]:
+    """Let agents that wait for the end of a usage limit go on now; return the runs that were parked.
+
+        await unpark_runs(store, "release-42", "coder", by="ann")       # the limit was raised
+
+    Without `agent` all of the session's. The next start of the program goes on. A process that waits in the session looks once a minute; if its
+    own circuit of the provider is open for as long as the limit was, it parks again.
+    Raises `InvalidError` if no such agent is parked, and SESS_NOT_FOUND for an unknown session.
+    """
+    parked = (await memory_of(store, session)).parked
+    lifted = tuple(run for run in parked.values() if agent in ("", run.agent))
+    if not lifted:
+        known = ", ".join(parked) or "none"
+        raise InvalidError.saying("agent", f"an agent that is parked in session {session} ({known})", agent or "none")
+    left = [run.until for run in parked.values() if run not in lifted]
+    manifest = decode_manifest(session, bytes((await store.session(session)).manifest))
+    entries = tuple(new_entry(RunUnparked(agent=run.agent, by=by), fresh_id()) for run in lifted)
+    records = tuple(
+        audit("SessionLifecycle", session, agent=run.agent, parked_until=None, by=by, code=run.code) for run in lifted
+    )
+    # Without the lease: the process that waits in the session has it, and only reads that it may go on.
+    manifest = msgspec.structs.replace(manifest, parked_until=min(left, default=None))
+    await store.commit(Commit(session=session, entries=entries, audit=records, manifest=encode_manifest(manifest)))
+    return lifted
 
 
 async def fork_session(store: Store, session: str, new: str, *, at: int | None = None, turn: int | None = None) -> int:

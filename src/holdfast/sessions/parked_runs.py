@@ -36,6 +36,11 @@ class ParkedRuns:
         """Return all of them, the one that goes on first in front."""
         return tuple(sorted(self._journal.memory.parked.values(), key=lambda run: run.until))
 
+    async def is_lifted(self, agent: str) -> bool:
+        """Whether somebody has let an agent go on before its time, also from another process."""
+        await self._journal.catch_up()
+        return self.of(agent) is None
+
     async def park(self, agent: str, until: float, fault: Fault) -> None:
         """Store that the run of an agent waits until a time (wall clock), and why.
 
