@@ -19,6 +19,7 @@ run: $(RUN)/.ready  ## the fullest demonstration there is
 	@$(RUN)/bin/holdfast demo
 	@$(RUN)/bin/python examples/durable_session.py
 	@$(RUN)/bin/python examples/team.py
+	@$(RUN)/bin/python examples/too_large.py
 
 test: check postgres erlang chromium agents $(LITELLM)/.ready  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"

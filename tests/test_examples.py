@@ -25,6 +25,15 @@ def test_it_runs(example: Path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_what_is_too_large_is_split_and_merged_as_the_page_shows():
+    done = subprocess.run(
+        [sys.executable, EXAMPLES[0].with_name("too_large.py")], capture_output=True, text=True, timeout=120, check=True
+    )
+    page = (EXAMPLES[0].parent.parent / "docs" / "how-to" / "tasks.md").read_text(encoding="utf-8")
+    shown = page.partition("```text\n")[2].partition("```")[0].replace("…\n", "").splitlines()
+    assert [line for line in done.stdout.splitlines() if line in shown] == shown
+
+
 def test_a_bad_day_ends_as_it_says():
     done = subprocess.run(
         [sys.executable, EXAMPLES[0].with_name("recovering.py")],

@@ -296,6 +296,28 @@ def test_S3_15_a_failed_subtask_is_tried_once_more_with_a_modified_request_and_i
     assert "half {of} it" in prompts[2]
 
 
+def test_a_deep_failure_is_tried_twice_where_it_happens_and_not_again_at_each_level():
+    async def perform(assignment):
+        perform.calls += 1
+        depth = assignment.task.inputs.get("depth", 0)
+        if depth == 4:
+            raise HoldfastError(Fault.of("TASK_HALTED"))
+        return continuing(Task(f"level {depth + 1}", inputs={"depth": depth + 1}))
+
+    perform.calls = 0
+    assert run(TaskSystem(perform), Task("level 0")).fault.code == "TASK_SUBTASK_FAILED"
+    assert perform.calls == 4 + 2
+
+
+def test_a_failure_that_the_model_must_act_on_is_tried_in_other_words():
+    async def perform(assignment):
+        if assignment.task.prompt == "parent":
+            return assignment.results[0].content if assignment.results else continuing(Task("list", output="array", strict=True, reasks=0))  # fmt: skip
+        return "[1]" if assignment.prompt.startswith("Retry") else "one"
+
+    assert run(TaskSystem(perform), Task("parent")).content == "[1]"
+
+
 def test_a_failure_that_a_person_must_act_on_is_not_tried_in_other_words():
     async def perform(assignment):
         if assignment.task.prompt == "parent":

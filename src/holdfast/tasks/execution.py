@@ -184,6 +184,11 @@ class Execution:
             fault = self._renamed(fault, "TASK_CONTEXT_EXHAUSTED")
         elif fault.code == DeadlineError.code and task.seconds is not None and self._is_late():
             fault = self._renamed(fault, "TASK_TIMEOUT", timeout_s=task.seconds)
+        partial = fault.partial
+        if partial is not None and is_agent(self._performer) and isinstance(partial.payload, dict):
+            # What an agent had is a whole reply. Its text is what the task has.
+            text = partial.payload.get("text", "")
+            fault = msgspec.structs.replace(fault, partial=msgspec.structs.replace(partial, payload=text))
         if (fault.partial is None or fault.partial.is_empty) and self._last is not None and self._last.content:
             fault = msgspec.structs.replace(fault, partial=Partial(payload=self._last.content))
         return fault

@@ -44,6 +44,7 @@ Change: TypeAlias = Callable[[Task, Fault], "Task | None"]
 
 MOST_BYTES = 65_536
 """Of partial results; older ones are cut first."""
+_FINAL = frozenset({"TASK_CYCLE", "TASK_DEPTH_EXCEEDED", "TASK_SUBTASK_FAILED"})
 _CUT = "[older results were cut]"
 
 
@@ -303,8 +304,10 @@ def _task_of(request: Any) -> Task:
 
 
 def _is_worth_another_try(fault: Fault) -> bool:
-    """Return whether other words may help. They do not help against a limit, nor where a person must act first."""
-    return view.dispatch(fault) is not Handler.RESOURCE and fault.next_actor is NextActor.MACHINE
+    """Return whether other words may help: not against a limit, not where a person must act, not after a subtask's own second try."""
+    if fault.code in _FINAL:
+        return False
+    return view.dispatch(fault) is not Handler.RESOURCE and fault.next_actor in {NextActor.MACHINE, NextActor.MODEL}
 
 
 def _left() -> Left:
