@@ -25,6 +25,7 @@ import faults_bridge
 import faults_bridge_client
 import faults_http
 import faults_recoveries
+import faults_server
 import faults_sessions
 import faults_stores
 import faults_supervisors
@@ -415,6 +416,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     *faults_supervisors.CASES,
     *faults_tasks.CASES,
     *faults_http.CASES,
+    *faults_server.CASES,
     ("SESS_ALREADY_ANSWERED", faults_sessions.question_is_answered_twice),
     ("SESS_CANCELLED", faults_sessions.session_is_cancelled),
     ("SESS_INTERACTION_EXPIRED", faults_sessions.question_expires),

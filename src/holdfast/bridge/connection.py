@@ -162,7 +162,8 @@ class Connection:
         if self.machine.is_closed:
             return
         self.machine.is_closed = True
-        self.hub.reports.client(Fault.of("CONN_SLOW_CONSUMER"), user_agent=self.user_agent)
+        fault = Fault.of("CONN_SLOW_CONSUMER", context={"timeout_s": self.hub.settings.send_timeout})
+        self.hub.reports.client(fault, user_agent=self.user_agent)
         if self._abort is not None:
             self._abort()
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from holdfast.wire.messages import ConnectionMode
 
 __all__ = ["MODE_TEXTS", "mode_of"]
 
-_TAILSCALE: Final = (ipaddress.ip_network("100.64.0.0/10"), ipaddress.ip_network("fd7a:115c:a1e0::/48"))
+_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def _networks(*named: str) -> tuple[_Network, ...]:
+    return tuple(ipaddress.ip_network(each) for each in named)
+
+
+_TAILSCALE: Final = _networks("100.64.0.0/10", "fd7a:115c:a1e0::/48")
+_PRIVATE: Final = _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10")
 
 MODE_TEXTS: Final[dict[ConnectionMode, str]] = {
     "local_only": "The client runs on the same machine.",
@@ -36,12 +45,22 @@ def mode_of(peer: str, *, is_encrypted: bool, host: str = "", allows_plain: bool
         return "local_only"
     if not is_encrypted and not allows_plain:
         return "misconfigured"
-    if any(address in network for network in _TAILSCALE) or host.rpartition(":")[0].endswith(".ts.net"):
+    if _is_in(address, _TAILSCALE) or _name_of(host).endswith(".ts.net"):
         return "secure_remote"
-    return "private_network" if address.is_private or address.is_link_local else "direct_public"
+    return "private_network" if _is_in(address, _PRIVATE) else "direct_public"
 
 
-def _address(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _is_in(address: _Address, networks: tuple[_Network, ...]) -> bool:
+    return any(address in network for network in networks)
+
+
+def _name_of(host: str) -> str:
+    """Return the name in a Host header, without its port."""
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
+
+
+def _address(peer: str) -> _Address | None:
     """Return the address; None for a socket of this machine that has none."""
     try:
         address = ipaddress.ip_address(peer.partition("%")[0])

@@ -16,9 +16,12 @@ from msgspec import UNSET
 from holdfast._version import __version__
 from holdfast.bridge.agent_runner import agent_name
 from holdfast.bridge.frames import replay_frame
+from holdfast.bridge.live_session import LiveSession
 from holdfast.bridge.mode import MODE_TEXTS
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.fault_of import fault_of
+from holdfast.sessions import machine
+from holdfast.sessions.manifest import decode_manifest
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.question import Answer as GivenAnswer
 from holdfast.stores import SessionState
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
 
     from holdfast.bridge.connection import Connection
     from holdfast.bridge.identity import Identity
-    from holdfast.bridge.live_session import LiveSession
     from holdfast.stores import SessionRecord
     from holdfast.wire.envelope import Envelope
     from holdfast.wire.messages import Role
@@ -475,7 +477,19 @@ def _protocol(auth: wire.Auth) -> int:
 
 
 def _summary(record: SessionRecord | LiveSession) -> wire.SessionSummary:
-    return wire.SessionSummary(session_id=record.id, status=record.state.value)
+    if isinstance(record, LiveSession):
+        return wire.SessionSummary(session_id=record.id, status=record.state.value)
+    try:
+        manifest = decode_manifest(record.id, bytes(record.manifest))
+    except HoldfastError:
+        # A damaged one is listed too. Joining it says what is wrong.
+        return wire.SessionSummary(session_id=record.id, status=record.state.value)
+    return wire.SessionSummary(
+        session_id=record.id,
+        status=machine.bridge_view(record.state, resumable=manifest.resumable),
+        agent=manifest.agent_type,
+        working_directory=manifest.project_root or "",
+    )
 
 
 def _seconds(text: str) -> float | None:
