@@ -57,7 +57,8 @@ class Contender(NamedTuple):
     server: tuple[str, ...]
     path: str
     message: Callable[[int], bytes]
-    is_answer: Callable[[bytes], bool]
+    answers: Callable[[bytes], int]
+    """How many messages a frame answers."""
     greeting: Callable[[int], list[tuple[bytes, bytes]]] = lambda _: []
     """What a new connection sends before it begins, and what it waits for after each."""
 
@@ -71,8 +72,8 @@ def _hello(number: int) -> list[tuple[bytes, bytes]]:
 
 ECHO = envelope("session_message", {"content": "x" * 60})
 CONTENDERS = (
-    Contender("starlette, echo", ("starlette",), "/ws", lambda _: ECHO, lambda _: True),
-    Contender("websockets, echo", ("websockets",), "/", lambda _: ECHO, lambda _: True),
+    Contender("starlette, echo", ("starlette",), "/ws", lambda _: ECHO, lambda _: 1),
+    Contender("websockets, echo", ("websockets",), "/", lambda _: ECHO, lambda _: 1),
     Contender(
         "python-socketio, acknowledged",
         ("socketio",),
@@ -94,7 +95,7 @@ CONTENDERS = (
         ("holdfast", "memory:"),
         "/ws",
         lambda _: envelope("session_message", {"content": "x" * 60}),
-        lambda data: data.startswith(b'{"type":"ack"'),
+        lambda data: data.count(b'"status":') if data.startswith(b'{"type":"ack"') else 0,
         _hello,
     ),
     Contender(
@@ -102,7 +103,7 @@ CONTENDERS = (
         ("holdfast", "sqlite:{folder}/bench.db"),
         "/ws",
         lambda _: envelope("session_message", {"content": "x" * 60}),
-        lambda data: data.startswith(b'{"type":"ack"'),
+        lambda data: data.count(b'"status":') if data.startswith(b'{"type":"ack"') else 0,
         _hello,
     ),
 )
@@ -181,13 +182,13 @@ class Load(asyncio.Protocol):
             if self._expected in text and self._came is not None and not self._came.done():
                 self._came.set_result(None)
             return 0
-        if not self._contender.is_answer(text):
-            return 0
-        self.waits.append(time.perf_counter() - self._sent.popleft())
-        self._answers -= 1
-        if not self._answers and self._came is not None:
+        answered = self._contender.answers(text)
+        now = time.perf_counter()
+        self.waits += [now - self._sent.popleft() for _ in range(answered)]
+        self._answers -= answered
+        if answered and not self._answers and self._came is not None:
             self._came.set_result(None)
-        return 1
+        return answered
 
     def close(self) -> None:
         self._transport.abort()

@@ -19,6 +19,7 @@ from socket_kit import Wire, wire
 from websockets.asyncio.client import connect
 
 from holdfast.stores import SqliteStore
+from holdfast.wire.server import ServerLimits
 
 HERE = Path(__file__).parent
 ROOMY = {
@@ -85,7 +86,9 @@ async def read_all(url: str, count: int) -> list[float]:
 def slow_reader(tmp_path: Path, megabytes: int) -> None:
     async def work() -> None:
         size, count = 10_000, megabytes * 100
-        settings = limits(send_timeout=1.0, **ROOMY)
+        # The clients of this test answer no heartbeats.
+        quiet = ServerLimits(heartbeat=600.0, heartbeat_timeout=600.0)
+        settings = limits(send_timeout=1.0, connection=quiet, **ROOMY)
         async with SqliteStore(tmp_path / "s.db") as store, serving(store=store, limits=settings) as bridge:
             async with wire(bridge.url, limit=1024, receive_buffer=4096) as slow:
                 await slow.say("auth", {"token": "token"})

@@ -59,6 +59,8 @@ class Requests:
         self._connection = connection
         self._hub = connection.hub
         self._storing: set[asyncio.Task[None]] = set()
+        self._acks: list[AckResult] = []
+        """What is stored, and not acknowledged yet."""
         self._handlers: dict[str, Callable[[Handle, Any], Awaitable[None]]] = {
             "auth": self._auth,
             "health_check": self._health,
@@ -379,7 +381,13 @@ class Requests:
             result = await live.store_message(content, client=client, id_=handle.message.id)
         except Exception as error:  # noqa: BLE001 - the client learns of any failure
             return await self._failed(handle.message, error)
-        return await connection.perform(connection.machine.stored([result]))
+        self._acks.append(result)
+        if len(self._acks) > 1:
+            return None
+        # Messages that one commit has stored are acknowledged with one message.
+        await asyncio.sleep(0)
+        results, self._acks = self._acks, []
+        return await connection.perform(connection.machine.stored(results))
 
     def _check_expiry(self, handle: Handle, expires_at: str | None) -> None:
         until = None if expires_at is None else _seconds(expires_at)
