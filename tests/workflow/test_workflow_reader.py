@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.workflow import Form, Position, ReadLimits, Symbol, WorkflowSyntaxError, read, read_one, show
@@ -95,11 +95,13 @@ _TREES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(_TREES)
 def test_what_show_writes_is_read_as_the_same(tree):
     assert quoted(read_one(show(tree, 100_000))) == quoted(tree)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="()'\"\\; \nab1.-e", max_size=200))
 def test_every_text_is_read_or_rejected_with_a_position(text):
     place = Position(1, 1)

@@ -18,6 +18,7 @@ from holdfast.cli.bridge_app import attach, pair, serve, tls, tokens
 from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.output import fail, show_json, show_table
 from holdfast.cli.store_app import Group, audit, sessions
+from holdfast.cli.workflow_app import workflow
 from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity  # noqa: TC001 - typer reads annotations
 
 if TYPE_CHECKING:
@@ -382,6 +383,7 @@ def config_schema() -> None:
 
 agent = typer.Typer(cls=Group, help="Run agents in sessions that survive a crash.", no_args_is_help=True)
 app.add_typer(agent, name="agent")
+app.add_typer(workflow, name="workflow")
 
 
 @agent.command("run")

@@ -43,6 +43,8 @@ _COUNTS: dict[str, tuple[int, int | None]] = {
     "try": (2, None),
     "with-budget": (2, None),
 }
+_EACH = {"map", "filter", "reduce"}
+"""Forms whose first operand is a function."""
 _LOOPS = {"director-evaluator-loop", "iterative-loop"}
 
 
@@ -192,11 +194,21 @@ class _Checking:
         special: Any = getattr(self, f"_{name.replace('-', '_').replace('!', '')}", None)
         if special is not None:
             special(form, scope)
+        elif name in _EACH and self._is_unknown_call(form.items[1], scope):
+            self._each(form.items[2:], scope)
         elif name in _LOOPS:
             inner = _Scope({"*loop-config*"}, scope)
             self._each(tuple(node for clause in form.items[1:] for node in _rest(clause)), inner)
         else:
             self._each(form.items[1:], scope)
+
+    def _is_unknown_call(self, node: Node, scope: _Scope) -> bool:
+        """Whether a node names a task that is registered elsewhere; it is added to the list."""
+        is_unknown = isinstance(node, Symbol) and not scope.has(node.name) and node.name not in self._known
+        if self._unknown is None or not is_unknown:
+            return False
+        self._unknown.add(node.name)
+        return True
 
     def _name(self, form: Form) -> str | None:
         node = form.items[1]

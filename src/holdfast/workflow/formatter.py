@@ -90,7 +90,8 @@ def _pieces(text: str) -> list[_Piece]:
                 stack.append(piece)
         # A comment may stand between a quote and its expression.
         prefix = prefix if token.kind == "comment" else ""
-        lines, has_content = 0, True
+        # The first comment of a list stands behind nothing.
+        lines, has_content = 0, token.kind != "open"
     return top.children
 
 

@@ -116,7 +116,7 @@ class _Deciding(Frame):
 
 @special("bind")
 def _bind(machine: Evaluation, form: Form, env: Env) -> None:
-    """(bind name value) binds a name here; (bind name value body …) binds it for the body only."""
+    """(bind name value), (bind name value body …): binds a name here, or for the body only."""
     machine.at(form, env)
     check_count("bind", len(form.items) - 1, 2, None)
     symbol = symbol_at(form, 1, "a name first")

@@ -58,6 +58,7 @@ class Machine:
         operators: Operators | None = None,
         *,
         inputs: dict[str, Value] | None = None,
+        env: Env | None = None,
         limits: Limits | None = None,
         redactor: Redactor = REDACTOR,
     ) -> None:
@@ -65,7 +66,7 @@ class Machine:
         self.redactor = redactor
         self.meter = Meter(limits or Limits())
         self.templates: dict[str, Template] = {}
-        self.env = Env(dict(inputs or {}))
+        self.env = Env(dict(inputs or {})) if env is None else env
         self.stack: list[Frame] = []
         self.value: Value = None
         """The value of the program, or of the last expression."""

@@ -278,7 +278,7 @@ def _reverse(value: Value) -> Value:
 
 @_primitive("range", least=1, most=2, needs_meter=True)
 def _range(meter: Meter, *bounds: Value) -> Value:
-    """(range 3) is (0 1 2), (range 1 4) is (1 2 3)."""
+    """(range 3), (range 1 4): the list (0 1 2), and (1 2 3)."""
     numbers = range(*(_whole("range", bound) for bound in bounds))
     meter.expect_items(len(numbers))
     return list(numbers)

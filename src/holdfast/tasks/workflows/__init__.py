@@ -4,6 +4,7 @@ workflow      `Workflow`: a program together with what it may call
 registered    the tasks, tools and functions that a program may call
 run           one run: performs what the machine asks for
 durable       results, failures and bindings in the session's log
+shell         expressions that are typed in one after the other
 bindings      reading what a session has bound, and forking from there
 observation   what a run tells those who watch it
 """

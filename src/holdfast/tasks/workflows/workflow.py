@@ -80,10 +80,10 @@ class Workflow:
         self.name = name
         self.source = source
         self.program = read(source, file)
-        self._limits = limits or Limits()
-        self._concurrency = concurrency
+        self.limits = limits or Limits()
+        self.concurrency = concurrency
         self._runtime = runtime
-        self._registered = Registered(
+        self.registered = Registered(
             tasks, tools, functions, primitives or {}, agent=agent, context=context, scripts=scripts, runtime=runtime
         )
 
@@ -103,7 +103,7 @@ class Workflow:
     @property
     def operators(self) -> Operators:
         """The names that the program may call beside the language."""
-        return self._registered.operators
+        return self.registered.operators
 
     async def run(
         self,
@@ -139,14 +139,14 @@ class Workflow:
         observe: Callable[[Observation], object] | None,
     ) -> Any:
         redactor = process_redactor()
-        machine = Machine(self.program, self.operators, inputs=inputs, limits=self._limits, redactor=redactor)
+        machine = Machine(self.program, self.operators, inputs=inputs, limits=self.limits, redactor=redactor)
         run = WorkflowRun(
             machine,
-            self._registered,
+            self.registered,
             keeper,
             session=session,
             runtime=self._runtime or default_runtime(),
-            concurrency=self._concurrency,
+            concurrency=self.concurrency,
             observe=observe,
         )
         return plain(await run.finish())

@@ -1,0 +1,318 @@
+"""`holdfast workflow`: run, resume, check and format workflows.
+
+    holdfast workflow run review.sexp --tasks app:tasks --input document=@README.md
+    holdfast workflow resume review.sexp --tasks app:tasks --session review-20260320-1a2b
+
+Invariant: only the value goes to stdout; what is evaluated goes to stderr. A run that fails or is interrupted leaves a session that can be
+gone on with, and the last line says how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.agents import stop_on_signals
+from holdfast.cli.agent import imported
+from holdfast.cli.exits import Exit
+from holdfast.cli.output import counted, fail, narrate, show_json
+from holdfast.cli.store import existing_store
+from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.runtime.runtime import default_runtime
+from holdfast.sessions import Session
+from holdfast.sessions.admin import find
+from holdfast.tasks.workflows import (
+    BindingKept,
+    CallEnded,
+    CallStarted,
+    Logged,
+    Waiting,
+    Workflow,
+    fork_from_binding,
+)
+from holdfast.workflow import Operators, WorkflowError, WorkflowSyntaxError, check_program, format_source, read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.tasks.workflows import Observation
+
+__all__ = [
+    "RunFlags",
+    "failure_lines",
+    "options_of",
+    "source_of",
+    "workflow_check",
+    "workflow_fmt",
+    "workflow_resume",
+    "workflow_run",
+]
+
+_CONTEXT = "holdfast.workflow"
+"""The name of the session's context under which the inputs of a run are kept, for `resume`."""
+
+
+class RunFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """What the flags of `holdfast workflow run` and `resume` say."""
+
+    file: str
+    tasks: str | None = None
+    agent: str | None = None
+    inputs: tuple[str, ...] = ()
+    session: str | None = None
+    store: str | None = None
+    scripts: bool = False
+    quiet: bool = False
+    as_json: bool = False
+
+    def again(self, session: str) -> str:
+        """Return the command that goes on with a session."""
+        words = ["holdfast", "workflow", "resume", self.file, "--session", session]
+        given = {"--tasks": self.tasks, "--agent": self.agent, "--store": self.store}
+        words += [word for flag, value in given.items() if value for word in (flag, value)]
+        return shlex.join([*words, "--scripts"] if self.scripts else words)
+
+
+# --- run and resume ---
+
+
+def workflow_run(flags: RunFlags) -> int:
+    """Run a workflow in a session, and return the exit code."""
+    name = Path(flags.file).stem
+    session = flags.session or f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+    return _perform(flags, session, _inputs(flags.inputs), strict=False)
+
+
+def workflow_resume(flags: RunFlags, from_binding: str | None, fork: str | None) -> int:
+    """Go on with the run in a session, or in a fork of it, and return the exit code."""
+    if (from_binding is None) != (fork is None):
+        raise InvalidError.saying("holdfast workflow resume", "--from and --as together", "one of them")
+    session = asyncio.run(_session_of(flags, from_binding, fork))
+    return _perform(flags, session, None, strict=True)
+
+
+async def _session_of(flags: RunFlags, from_binding: str | None, fork: str | None) -> str:
+    assert flags.session is not None
+    async with existing_store(flags.store) as store:
+        session = await find(store, flags.session)
+        if from_binding is None or fork is None:
+            return session
+        await fork_from_binding(store, session, fork, from_binding)
+        narrate(f"session {fork} begins with what {session} had when {from_binding} was bound")
+        return fork
+
+
+def _perform(flags: RunFlags, session: str, inputs: dict[str, Any] | None, *, strict: bool) -> int:
+    workflow = Workflow(
+        source_of(flags.file), **options_of(flags.tasks, flags.agent, scripts=flags.scripts), **_named(flags.file)
+    )
+    return asyncio.run(_Run(flags, workflow, session).run(inputs, strict=strict))
+
+
+def _named(file: str) -> dict[str, Any]:
+    return {"name": Path(file).stem if file != "-" else "stdin", "file": file}
+
+
+class _Run:
+    """One run: what is shown while it goes on, and at its end."""
+
+    def __init__(self, flags: RunFlags, workflow: Workflow, session: str) -> None:
+        self._flags = flags
+        self._workflow = workflow
+        self._session = session
+        self._made = self._stored = 0
+
+    async def run(self, inputs: dict[str, Any] | None, *, strict: bool) -> int:
+        flags, entered = self._flags, False
+        # A stop by a service manager is like Ctrl-C: the session is left in order.
+        with stop_on_signals():
+            try:
+                async with Session.open(self._session, store=flags.store, strict=strict, on_drift="accept") as session:
+                    entered = True
+                    given = await _kept_inputs(session, inputs)
+                    value = await self._workflow.run(session, inputs=given, observe=None if flags.quiet else self._show)
+            except asyncio.CancelledError:
+                narrate(f"interrupted; go on with: {flags.again(self._session)}")
+                raise
+            except Exception as error:
+                if not entered and isinstance(error, HoldfastError):
+                    raise
+                return self._failed(error)
+        return self._ended(value)
+
+    def _show(self, seen: Observation) -> None:
+        match seen:
+            case CallStarted(position=position, expression=expression, strand=strand):
+                narrate(f"{position.line}:{position.column} {_strand(strand)}→ {expression}")
+            case CallEnded(name=name, position=position, ok=ok, stored=stored, text=text, strand=strand):
+                self._made, self._stored = self._made + (not stored), self._stored + stored
+                how = ("" if ok else "failed: ") + text + (" (stored)" if stored else "")
+                narrate(f"{position.line}:{position.column} {_strand(strand)}← {name}: {how}")
+            case BindingKept(name=name, text=text, position=position, strand=strand):
+                narrate(f"{position.line}:{position.column} {_strand(strand)}{name} = {text}")
+            case Logged(text=text, position=position):
+                narrate(f"{position.line}:{position.column} {text}")
+            case Waiting(seconds=seconds):
+                narrate(f"waits {seconds:g} s before the next attempt")
+
+    def _ended(self, value: Any) -> int:
+        if self._flags.as_json:
+            show_json({"schema": "holdfast.workflow-run/1", "ok": True, "session": self._session, "value": value})
+        else:
+            sys.stdout.write(_written(value) + "\n")
+        if not self._flags.quiet:
+            stored = f", {self._stored} of them stored before" if self._stored else ""
+            narrate(f"done: {counted(self._made + self._stored, 'call')}{stored} · session {self._session}")
+        return Exit.OK
+
+    def _failed(self, error: Exception) -> int:
+        fault = default_runtime().fault_of(error)
+        if self._flags.as_json:
+            shown = {"schema": "holdfast.workflow-run/1", "ok": False, "session": self._session}
+            show_json(shown | {"fault": fault.for_audit()["fault"]})
+        for line in failure_lines(error, self._workflow.source):
+            narrate(line)
+        hints = [f"go on with: {self._flags.again(self._session)}", f"holdfast explain {fault.code}"]
+        fail(f"{fault.code}  {fault.message}", *hints)
+        return Exit(fault.entry.exit_code)
+
+
+def _strand(strand: str) -> str:
+    return f"[{strand.rstrip('/')}] " if strand else ""
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def failure_lines(error: Exception, source: str) -> list[str]:
+    """Return the line of the program at which it failed, with a mark, and what was bound."""
+    if not isinstance(error, WorkflowError):
+        return []
+    lines, position = source.splitlines(), error.position
+    shown: list[str] = []
+    if 1 <= position.line <= len(lines):
+        shown += [
+            f"{position.line} | {lines[position.line - 1]}",
+            " " * (len(str(position.line)) + 2 + position.column) + "^",
+        ]
+    for name, value in error.environment.items():
+        text = msgspec.json.encode(value).decode()
+        shown.append(f"  {name} = {text[:200]}{'…' if len(text) > 200 else ''}")
+    return shown
+
+
+async def _kept_inputs(session: Session, inputs: dict[str, Any] | None) -> dict[str, Any]:
+    """Keep the inputs of a run in its session, or return those that are kept there."""
+    if inputs is None:
+        kept = session.context.get(_CONTEXT, {})
+        return dict(kept.get("inputs", {}))
+    session.context[_CONTEXT] = {"inputs": inputs}
+    await session.checkpoint()
+    return inputs
+
+
+# --- what the flags name ---
+
+
+def source_of(file: str) -> str:
+    """Return the text of a file; - is stdin."""
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        message = f"{file}: {error.strerror or error}"
+        raise HoldfastError(Fault.of("TOOL_NOT_FOUND", message, context={"path": file})) from error
+    except UnicodeDecodeError as error:
+        raise InvalidError.saying(file, "a text in UTF-8", f"other bytes at {error.start}") from error
+
+
+def options_of(tasks: str | None, agent: str | None, *, scripts: bool) -> dict[str, Any]:
+    """Return the options of a workflow that the flags name."""
+    given: dict[str, Any] = {"scripts": "idempotent" if scripts else None}
+    if tasks is not None:
+        found = imported(tasks, "--tasks")
+        given["tasks"] = found() if callable(found) and not isinstance(found, type) else found
+    if agent is not None:
+        given["agent"] = imported(agent, "--agent")
+    return given
+
+
+def _inputs(given: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for one in given:
+        name, sign, text = one.partition("=")
+        if not sign or not name:
+            raise InvalidError.at("--input", "NAME=VALUE", one)
+        if text.startswith("@"):
+            found[name] = source_of(text[1:])
+            continue
+        try:
+            found[name] = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            found[name] = text
+    return found
+
+
+# --- check and fmt ---
+
+
+def workflow_check(files: Sequence[str], tasks: str | None, inputs: tuple[str, ...], *, as_json: bool) -> int:
+    """Print the mistakes of programs, and return the exit code."""
+    operators = Operators() if tasks is None else Workflow("", **options_of(tasks, None, scripts=True)).operators
+    rows: list[dict[str, Any]] = []
+    unknown: set[str] = set()
+    for file in files:
+        rows += _findings(file, operators, frozenset(_inputs(inputs)), unknown if tasks is None else None)
+    if as_json:
+        show_json({"schema": "holdfast.workflow-check/1", "findings": rows, "calls": sorted(unknown)})
+    else:
+        for row in rows:
+            sys.stdout.write(f"{row['file']}:{row['line']}:{row['column']}: {row['message']}\n")
+    if unknown and not as_json:
+        narrate(f"calls that must be registered: {', '.join(sorted(unknown))} (--tasks MODULE:NAME checks them)")
+    if not rows:
+        narrate(f"{counted(len(files), 'program')} checked, no mistake found")
+    return Exit.FAILED if rows else Exit.OK
+
+
+def _findings(
+    file: str, operators: Operators, inputs: frozenset[str], unknown: set[str] | None
+) -> list[dict[str, Any]]:
+    try:
+        program = read(source_of(file))
+    except WorkflowSyntaxError as error:
+        at = error.fault.context
+        message = f"expected {at['expected']}, got {at['received']}"
+        return [{"file": file, "line": error.position.line, "column": error.position.column, "message": message}]
+    found = check_program(program, operators, inputs=inputs, unknown_calls=unknown)
+    return [
+        {"file": file, "line": one.position.line, "column": one.position.column, "message": one.message}
+        for one in found
+    ]
+
+
+def workflow_fmt(files: Sequence[str], *, check: bool) -> int:
+    """Write programs in the standard layout, and return the exit code."""
+    changed: list[str] = []
+    for file in files:
+        text = source_of(file)
+        formatted = format_source(text, file)
+        if file == "-" and not check:
+            sys.stdout.write(formatted)
+        elif formatted != text:
+            changed.append(file)
+            if not check:
+                Path(file).write_text(formatted, encoding="utf-8")
+    verb = "would be formatted" if check else "formatted"
+    for file in changed:
+        narrate(f"{verb}: {file}")
+    return Exit.FAILED if check and changed else Exit.OK
