@@ -11,7 +11,7 @@ import pytest
 from machine_scripts import in_node, in_python, random_script
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "client_cases.json").read_text(encoding="utf-8"))
-SCRIPTS = 20_000 if os.environ.get("HOLDFAST_SOAK") else 150
+SCRIPTS = 20_000 if os.environ.get("HOLDFAST_SOAK") else 80
 
 
 def contains(found: Any, expected: Any) -> bool:

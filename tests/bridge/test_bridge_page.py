@@ -121,6 +121,22 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def tab(browser: Browser, served: Served) -> Iterator[Page]:
+    """A tab that stays open over several tests: opening one takes longer than most of them."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(LIMIT_MS)
+    yield opened(context, f"{served.bridge.url}/#token=token")
+    context.close()
+
+
+def show(tab: Page, address: str) -> None:
+    """Show another session in the tab."""
+    tab.goto(address)
+    expect(tab.locator("#status-text")).to_have_text("Connected")
+    expect(tab.locator("#log[data-loaded]")).to_be_attached()
+
+
 def opened(context: BrowserContext, address: str) -> Page:
     """Open the page, and fail on any error in it."""
     page = context.new_page()
@@ -187,8 +203,8 @@ def test_an_approval_answered_in_one_tab_is_closed_in_the_other(served: Served, 
     assert asked.result(10) is True
 
 
-def test_what_an_agent_writes_is_text_and_never_markup(served: Served, context: BrowserContext) -> None:
-    page = opened(context, served.session("markup"))
+def test_what_an_agent_writes_is_text_and_never_markup(served: Served, tab: Page) -> None:
+    show(tab, served.session("markup"))
     evil = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
     served.publish(
         "markup",
@@ -202,10 +218,10 @@ def test_what_an_agent_writes_is_text_and_never_markup(served: Served, context: 
         ("question", {"question_id": "d", "kind": "Auth.DeviceCode", "prompt": evil, "url": "javascript:document.title=3", "user_code": evil}),
         ("notification", {"notification_id": "n", "notification_type": "x", "title": evil, "body": evil}),
     )  # fmt: skip
-    expect(page.locator("#log .note")).to_have_text(f"{evil}: {evil}")
-    assert page.locator("#log img, #log script, .questions img, .questions script, .questions a").count() == 0
-    assert page.locator("#log pre code").first.text_content() == evil + "\n"
-    assert page.title() == "markup · Holdfast"
+    expect(tab.locator("#log .note")).to_have_text(f"{evil}: {evil}")
+    assert tab.locator("#log img, #log script, .questions img, .questions script, .questions a").count() == 0
+    assert tab.locator("#log pre code").first.text_content() == evil + "\n"
+    assert tab.title() == "markup · Holdfast"
 
 
 def test_a_wrong_token_is_told_and_asked_for_again(served: Served, context: BrowserContext) -> None:
@@ -234,69 +250,69 @@ def test_a_message_of_a_tab_that_was_closed_is_sent_by_the_next_one(served: Serv
     assert served.stored("closed-tab") == ["typed and closed"]
 
 
-def test_a_password_is_answered_and_kept_nowhere_in_the_browser(served: Served, context: BrowserContext) -> None:
-    page = opened(context, served.session("password"))
+def test_a_password_is_answered_and_kept_nowhere_in_the_browser(served: Served, tab: Page) -> None:
+    show(tab, served.session("password"))
     served.publish(
         "password", ("question", {"question_id": "p", "kind": "Auth.Password", "prompt": "Password of deploy"})
     )
-    context.set_offline(True)
-    page.locator(".question input").fill("hunter2-canary")
-    page.locator(".question button").click()
-    kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
+    tab.context.set_offline(True)
+    tab.locator(".question input").fill("hunter2-canary")
+    tab.locator(".question button").click()
+    kept = tab.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
     assert "canary" not in kept
-    assert page.locator(".question input").input_value() == ""
-    context.set_offline(False)
+    assert tab.locator(".question input").input_value() == ""
+    tab.context.set_offline(False)
 
 
-def test_recovery_lines_replace_each_other_and_offer_what_can_be_done(served: Served, context: BrowserContext) -> None:
-    page = opened(context, served.session("recovery"))
+def test_recovery_lines_replace_each_other_and_offer_what_can_be_done(served: Served, tab: Page) -> None:
+    show(tab, served.session("recovery"))
     can = ["retry_now", "fall_back", "cancel"]
     served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying… (1/3)", "run": "r", "can": can}))
     served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying… (2/3)", "run": "r", "can": can}))
-    expect(page.locator(".recovery .line")).to_have_text(["Retrying… (2/3)"])
-    assert page.locator(".recovery button").all_text_contents() == ["Retry now", "Use the fallback", "Cancel"]
+    expect(tab.locator(".recovery .line")).to_have_text(["Retrying… (2/3)"])
+    assert tab.locator(".recovery button").all_text_contents() == ["Retry now", "Use the fallback", "Cancel"]
     served.publish("recovery", ("recovery", {"event": {}, "line": "Recovered after 2 retries", "run": "r", "can": []}))
-    expect(page.locator(".recovery button")).to_have_count(0)
+    expect(tab.locator(".recovery button")).to_have_count(0)
 
 
-def test_a_tab_that_was_frozen_catches_up(served: Served, context: BrowserContext) -> None:
-    page = opened(context, served.session("frozen"))
+def test_a_tab_that_was_frozen_catches_up(served: Served, tab: Page) -> None:
+    show(tab, served.session("frozen"))
     served.publish("frozen", ("stream_start", {"stream_id": "a"}), chunk("awake "))
-    expect(page.locator("#log .agent .text")).to_have_text("awake")
-    browser_side = context.new_cdp_session(page)
+    expect(tab.locator("#log .agent .text")).to_have_text("awake")
+    browser_side = tab.context.new_cdp_session(tab)
     browser_side.send("Page.setWebLifecycleState", {"state": "frozen"})
     served.publish("frozen", *[chunk(f"{number} ") for number in range(100)], ("stream_end", {"stream_id": "a"}))
     browser_side.send("Page.setWebLifecycleState", {"state": "active"})
-    expect(page.locator("#log .agent .text")).to_have_text("awake " + " ".join(map(str, range(100))))
+    expect(tab.locator("#log .agent .text")).to_have_text("awake " + " ".join(map(str, range(100))))
 
 
-def test_the_page_comes_back_by_itself_after_the_server_was_restarted(served: Served, context: BrowserContext) -> None:
-    page = opened(context, served.session("restart"))
-    say(page, "before")
-    expect(page.locator("#log .user")).to_have_text(["You: before"])
+def test_the_page_comes_back_by_itself_after_the_server_was_restarted(served: Served, tab: Page) -> None:
+    show(tab, served.session("restart"))
+    say(tab, "before")
+    expect(tab.locator("#log .user")).to_have_text(["You: before"])
     served.restart()
-    say(page, "after")
-    expect(page.locator("#log .user")).to_have_text(["You: before", "You: after"])
+    say(tab, "after")
+    expect(tab.locator("#log .user")).to_have_text(["You: before", "You: after"])
     assert served.stored("restart") == ["before", "after"]
 
 
-def test_the_end_is_followed_until_somebody_scrolls_up(served: Served, context: BrowserContext) -> None:
-    page = opened(context, served.session("scroll"))
+def test_the_end_is_followed_until_somebody_scrolls_up(served: Served, tab: Page) -> None:
+    show(tab, served.session("scroll"))
     served.publish("scroll", ("stream_start", {"stream_id": "a"}), chunk("line\n" * 300))
     from_end = "main.scrollHeight - main.scrollTop - main.clientHeight"
-    expect(page.locator("#log .agent")).to_be_visible()
-    page.locator("#main").evaluate("main => new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
-    assert page.locator("#main").evaluate(f"main => {from_end}") < 5
-    page.locator("#main").hover()
-    page.mouse.wheel(0, -2000)
-    expect(page.locator("#jump")).to_be_hidden()
-    before = page.locator("#main").evaluate("main => new Promise(done => setTimeout(() => done(main.scrollTop), 300))")
+    expect(tab.locator("#log .agent")).to_be_visible()
+    tab.locator("#main").evaluate("main => new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
+    assert tab.locator("#main").evaluate(f"main => {from_end}") < 5
+    tab.locator("#main").hover()
+    tab.mouse.wheel(0, -2000)
+    expect(tab.locator("#jump")).to_be_hidden()
+    before = tab.locator("#main").evaluate("main => new Promise(done => setTimeout(() => done(main.scrollTop), 300))")
     served.publish("scroll", chunk("more\n" * 300))
-    expect(page.locator("#jump")).to_be_visible()
-    assert page.locator("#main").evaluate("main => main.scrollTop") == before
-    page.locator("#jump").click()
-    expect(page.locator("#jump")).to_be_hidden()
-    assert page.locator("#main").evaluate(f"main => {from_end}") < 5
+    expect(tab.locator("#jump")).to_be_visible()
+    assert tab.locator("#main").evaluate("main => main.scrollTop") == before
+    tab.locator("#jump").click()
+    expect(tab.locator("#jump")).to_be_hidden()
+    assert tab.locator("#main").evaluate(f"main => {from_end}") < 5
 
 
 @pytest.mark.parametrize("width", [1280, 360])
