@@ -19,7 +19,9 @@ import pytest
 from bridge_kit import serving
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from holdfast import Backoff, Policy, Runtime, recover
 from holdfast.bridge.server import Bridge
+from holdfast.bridge.turn import Turn
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore
 
@@ -27,6 +29,27 @@ T = TypeVar("T")
 LIMIT_MS = 8000
 PICTURES = os.environ.get("HOLDFAST_SCREENSHOTS")
 expect.set_options(timeout=LIMIT_MS)
+
+
+def agent_with(runtime: Runtime) -> Callable[[Turn], Coroutine[Any, Any, str | None]]:
+    """An agent that fails once, or works for ever, if it is told to. To everything else it says nothing."""
+    calls = set[str]()
+
+    @recover("flaky", policy=Policy(attempts=3, backoff=Backoff(initial=600, cap=600), patience=None), runtime=runtime)
+    async def flaky(session: str) -> str:
+        if session not in calls:
+            calls.add(session)
+            raise ConnectionResetError
+        return "At last."
+
+    async def agent(turn: Turn) -> str | None:
+        if turn.text == "fail once":
+            return await flaky(turn.session.id)
+        if turn.text == "work for ever":
+            await asyncio.Event().wait()
+        return None
+
+    return agent
 
 
 class Served:
@@ -43,7 +66,8 @@ class Served:
         self.do(self._start)
 
     async def _start(self) -> None:
-        self._serving = serving(store=self._store, port=self._port)
+        runtime = Runtime()
+        self._serving = serving(agent_with(runtime), runtime=runtime, store=self._store, port=self._port)
         self.bridge = await self._serving.__aenter__()
         self._port = int(self.bridge.url.rpartition(":")[2])
 
@@ -133,6 +157,7 @@ def tab(browser: Browser, served: Served) -> Iterator[Page]:
 def show(tab: Page, address: str) -> None:
     """Show another session in the tab."""
     tab.goto(address)
+    expect(tab.locator("#title")).to_have_text(address.rpartition("=")[2])
     expect(tab.locator("#status-text")).to_have_text("Connected")
     expect(tab.locator("#log[data-loaded]")).to_be_attached()
 
@@ -273,6 +298,24 @@ def test_recovery_lines_replace_each_other_and_offer_what_can_be_done(served: Se
     assert tab.locator(".recovery button").all_text_contents() == ["Retry now", "Use the fallback", "Cancel"]
     served.publish("recovery", ("recovery", {"event": {}, "line": "Recovered after 2 retries", "run": "r", "can": []}))
     expect(tab.locator(".recovery button")).to_have_count(0)
+
+
+def test_a_retry_of_a_real_agent_is_made_now_on_command(served: Served, tab: Page) -> None:
+    show(tab, served.session("retry"))
+    say(tab, "fail once")
+    expect(tab.locator(".recovery .line")).to_have_text("Retrying… (2/3)")
+    tab.get_by_role("button", name="Retry now").click()
+    expect(tab.locator("#log .agent .text")).to_have_text("At last.")
+    expect(tab.locator(".recovery button")).to_have_count(0)
+    expect(tab.locator("#working")).to_be_hidden()
+
+
+def test_a_turn_is_stopped(served: Served, tab: Page) -> None:
+    show(tab, served.session("stop"))
+    say(tab, "work for ever")
+    expect(tab.locator("#working")).to_have_text(re.compile("The agent is working"))
+    tab.locator("#stop").click()
+    expect(tab.locator("#working")).to_be_hidden()
 
 
 def test_a_tab_that_was_frozen_catches_up(served: Served, tab: Page) -> None:
