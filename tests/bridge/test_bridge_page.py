@@ -20,7 +20,9 @@ from bridge_kit import serving
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from holdfast import Backoff, Policy, Runtime, recover
+from holdfast.bridge.pairing import Pairing, pair_link
 from holdfast.bridge.server import Bridge
+from holdfast.bridge.tokens import Tokens
 from holdfast.bridge.turn import Turn
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore
@@ -55,7 +57,8 @@ def agent_with(runtime: Runtime) -> Callable[[Turn], Coroutine[Any, Any, str | N
 class Served:
     """A bridge in a thread of its own, because playwright's plain interface needs this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: Tokens | None = None) -> None:
+        self._tokens = tokens
         self.loop = asyncio.new_event_loop()
         self.bridge: Bridge
         self._store = MemoryStore()
@@ -67,7 +70,9 @@ class Served:
 
     async def _start(self) -> None:
         runtime = Runtime()
-        self._serving = serving(agent_with(runtime), runtime=runtime, store=self._store, port=self._port)
+        self._serving = serving(
+            agent_with(runtime), runtime=runtime, store=self._store, port=self._port, tokens=self._tokens
+        )
         self.bridge = await self._serving.__aenter__()
         self._port = int(self.bridge.url.rpartition(":")[2])
 
@@ -257,6 +262,25 @@ def test_a_wrong_token_is_told_and_asked_for_again(served: Served, context: Brow
     page.fill("#token", "token")
     page.get_by_role("button", name="Connect", exact=True).click()
     expect(page.locator("#status-text")).to_have_text("Connected")
+
+
+def test_a_device_is_paired_by_a_link_and_signed_out_when_its_token_is_revoked(
+    context: BrowserContext, tmp_path: Path
+) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    served = Served(tokens)
+    try:
+        page = context.new_page()
+        page.goto(pair_link(served.bridge.url, Pairing(tokens).offer().code, ["sha256/aGk="]))
+        page.get_by_label("Name of this device").fill("Ada's phone")
+        page.get_by_role("button", name="Connect").last.click()
+        expect(page.locator("#status-text")).to_have_text("Connected")
+        assert "pair" not in page.url
+        served.loop.call_soon_threadsafe(tokens.revoke, "Ada's phone")
+        expect(page.locator("#sign-in-why")).to_contain_text("revoked")
+        assert page.evaluate("Object.keys(localStorage).includes('holdfast.token')") is False
+    finally:
+        served.close()
 
 
 def test_a_message_of_a_tab_that_was_closed_is_sent_by_the_next_one(served: Served, context: BrowserContext) -> None:
