@@ -213,36 +213,33 @@ class Session:
     ) -> Session:
         """Return a session to enter with `async with`. It is created if it does not exist, and resumed if it does.
 
-            async with Session.open("release-42", store="sqlite:work.db", model="opus") as session:
-                ...
+            async with Session.open("release-42", store="sqlite:work.db", model="opus") as session: ...
 
-        `store` is an open store, or an address; by default `stores.default_url()`. Sessions at one address share one store.
-        `project_root`, `mode`, `model`, `config` and `tools` (a schema by name) are the manifest. `on_drift` decides what happens if
-        they differ when the session is resumed: `"warn"`, `"refuse"` or `"accept"`. `on_crash="abandon"` gives up a turn that was
-        cut off and returns to the last checkpoint; `"resume"` continues the turn. `lease` is the number of seconds after this
-        process's death until another machine may take over. `wait` is the number of seconds to wait for the session while another
-        process works in it. With `threads` plain functions run in a thread as steps, so that they
-        do not block the event loop. `interactors` answer questions. With `strict` a session is only resumed and never created. The clock of `runtime` (the default runtime's if you give none) dates the manifest and decides when questions and
-        leases expire, and its event handlers learn of failed writes. A store opened by address uses that clock too.
+        `store` is an open store, or an address; by default `stores.default_url()`. Sessions at one address share one store. `project_root`,
+        `mode`, `model`, `config` and `tools` (a schema by name) are the manifest. `on_drift` (`"warn"`, `"refuse"`, `"accept"`) decides
+        what happens if they differ later. `on_crash="abandon"` gives up a turn that was cut off and returns to the last checkpoint;
+        `"resume"` continues the turn. `lease`: the seconds after this process's death until another machine may take over. `wait`: the
+        seconds to wait while another process works in the session. With `threads` plain functions run in a thread as steps, so that they do
+        not block the event loop. `interactors` answer questions. With `strict` a session is only resumed and never created. The clock of
+        `runtime`, by default the default runtime's, dates the manifest and decides when questions and leases expire, and its event handlers
+        learn of failed writes. A store opened by address uses it too.
 
-        `mode` decides which tool calls of an agent run. With `"ask"` a person is asked about each call of an unsafe tool. With
-        `"allowlist"` only the tools in `allowed_tools` run, the others are denied without a question; the list is part of the manifest, so
-        a session that is resumed may leave it out. With `"yolo"` all run, and the audit trail has them. With `"yolo"` and nobody attached,
-        questions get automatic answers, too; in the other modes they are kept.
+        `mode` decides which tool calls of an agent run. `"ask"`: a person is asked about each call of an unsafe tool. `"allowlist"`: only
+        the tools in `allowed_tools` run, the others are denied; the list is part of the manifest, so a session that is resumed may leave it
+        out. `"yolo"`: all run, and the audit trail has them; if nobody is attached, questions get automatic answers, too.
 
-        Entering raises SESS_LEASE_LOST if another process works in the session, after `wait` seconds. It raises SESS_CLOSED or SESS_NOT_RESUMABLE if
-        the session cannot be resumed, SESS_MANIFEST_DRIFT if the manifest differs and `on_drift="refuse"`, SESS_RESUME_MISMATCH if
-        the session belongs to another store, and SESS_STORE_UNAVAILABLE if the store fails. With `strict`, a session that does not
-        exist raises SESS_NOT_FOUND.
+        Entering raises SESS_LEASE_LOST if another process works in the session, after `wait` seconds. It raises SESS_CLOSED or
+        SESS_NOT_RESUMABLE if the session cannot be resumed, SESS_MANIFEST_DRIFT if the manifest differs and `on_drift="refuse"`,
+        SESS_RESUME_MISMATCH if it belongs to another store, SESS_STORE_UNAVAILABLE if the store fails, and SESS_NOT_FOUND with `strict`.
         """
         started_with = manifest_fields(
             project_root=project_root, mode=mode, model=model, config=config, tools=tools, agent_type=agent_type
         )
-        allowed = allowed_names(mode, allowed_tools)
+        started_with |= {"resumable": resumable, "allowed_tools": allowed_names(mode, allowed_tools)}
         return cls(
             session,
             store,
-            started_with=started_with | {"resumable": resumable, "allowed_tools": allowed},
+            started_with=started_with,
             strict=strict,
             on_drift=on_drift,
             on_crash=on_crash,
