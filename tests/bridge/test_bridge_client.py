@@ -36,6 +36,7 @@ from holdfast.bridge.identity import Identity
 from holdfast.bridge.server import Bridge
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore, SqliteStore
+from holdfast.testing import run as virtually
 from holdfast.testing.proxy import BlackHole, FaultProxy, HalfOpen, Reset
 from holdfast.wire.server import ServerLimits
 
@@ -637,3 +638,47 @@ def test_every_entry_of_the_log_is_one_message() -> None:
 
 async def _work() -> int:
     return 1
+
+
+# --- schedules, in virtual time: nobody listens at the port ---
+
+
+@pytest.mark.parametrize(
+    ("name", "delays", "total", "message"),
+    [
+        ("bridge", [1.0, 2.0, 5.0, 10.0, 30.0], 48.0, "after 5 attempts"),
+        ("linear", [0.0, 1.0, 2.0, 3.0, 4.0], 10.0, "Max retries exceeded"),
+    ],
+)
+def test_S0_6_a_named_schedule_makes_exactly_its_attempts_and_then_raises(
+    name: Any, delays: list[float], total: float, message: str
+) -> None:
+    seen: list[ConnectionStatus] = []
+
+    async def work() -> float:
+        begun = asyncio.get_running_loop().time()
+        with pytest.raises(ReconnectionExhaustedError, match=message):
+            async with Client("ws://127.0.0.1:1/ws", token="token", reconnect=name, on_status=seen.append):
+                pass
+        return asyncio.get_running_loop().time() - begun
+
+    assert virtually(work()) == pytest.approx(total)
+    assert [now.delay for now in seen if now.status == "reconnecting"] == delays
+    assert {now.fault.code for now in seen if now.status == "reconnecting" and now.fault} == {"CONN_REFUSED"}
+
+
+def test_the_default_schedule_goes_on_until_the_session_is_given_up_and_spreads_its_delays() -> None:
+    seen: list[ConnectionStatus] = []
+
+    async def work() -> float:
+        begun = asyncio.get_running_loop().time()
+        with pytest.raises(ReconnectionExhaustedError):
+            async with Client("ws://127.0.0.1:1/ws", token="token", on_status=seen.append):
+                pass
+        return asyncio.get_running_loop().time() - begun
+
+    assert 300 <= virtually(work()) <= 336
+    delays = [now.delay for now in seen if now.status == "reconnecting"]
+    for delay, usual in zip(delays, [1, 2, 5, 10, *[30] * 20], strict=False):
+        assert 0.8 * usual <= delay <= 1.2 * usual
+    assert len({round(delay, 6) for delay in delays[4:]}) > 1
