@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -321,6 +322,31 @@ def test_a_turn_goes_on_after_a_restart_and_nothing_is_said_twice(tmp_path: Path
     run(work)
 
 
+def test_a_new_server_answers_what_an_earlier_one_left_although_nobody_joins(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SqliteStore(tmp_path / "work.db") as store:
+            begun = asyncio.Event()
+
+            async def agent(turn: Turn) -> str:
+                if not begun.is_set():
+                    begun.set()
+                    await asyncio.Event().wait()
+                return f"answer to {turn.text}"
+
+            async with serving(agent, store=store) as bridge, raw(bridge) as client:
+                await joined(client)
+                await client.say("one")
+                await begun.wait()
+                await client.say("two")
+            async with serving(agent, store=store, limits=limits(grace=0.2)):
+                await _in_state(store, "active")
+                await _in_state(store, "paused")
+            bodies = [json.loads(bytes(entry.body)) for entry in await store.read("s") if entry.type == "stream_chunk"]
+            assert [body["text"] for body in bodies] == ["answer to one", "answer to two"]
+
+    run(work)
+
+
 def _log(client: Raw) -> list[dict[str, Any]]:
     """Return the log's messages, as far as the client has them."""
     found: list[dict[str, Any]] = []
@@ -435,6 +461,32 @@ def test_B29_B69_grace_begins_when_the_last_client_leaves() -> None:
                 await one.join("s")
                 await one.say("back")
                 assert await said(one) == "back"
+
+    run(work)
+
+
+def test_B29_messages_that_wait_are_answered_before_the_session_is_paused() -> None:
+    async def work() -> None:
+        go = asyncio.Event()
+        answered = list[str]()
+
+        async def agent(turn: Turn) -> None:
+            await go.wait()
+            answered.append(turn.text)
+
+        async with serving(agent, limits=limits(grace=0.02)) as bridge:
+            async with raw(bridge) as client:
+                await joined(client)
+                for number in range(3):
+                    await client.say(str(number))
+                live = bridge.hub.sessions["s"]
+                assert live.runner is not None
+                runner = live.runner
+            # The grace is over while the first turn still runs.
+            await asyncio.wait_for(runner._leaving.wait(), LIMIT)
+            go.set()
+            await _in_state(bridge.hub.store, "paused")
+            assert answered == ["0", "1", "2"]
 
     run(work)
 

@@ -142,6 +142,8 @@ class AgentRunner:
         self._leaving = asyncio.Event()
         self._opened = asyncio.Event()
         self._close_reason: str | None = None
+        self._drains = False
+        """Whether it answers what waits before it leaves."""
 
     @property
     def is_busy(self) -> bool:
@@ -157,8 +159,21 @@ class AgentRunner:
         """Answer what waits, and what comes. opens: open the session now, and not only when there is something to answer."""
         if not self.is_running:
             self._leaving.clear()
+            self._drains = False
             self._opened.clear()
             self._task = asyncio.create_task(self._run(opens=opens), name=f"bridge: agent of {self._live.id}")
+            self._task.add_done_callback(self._look_at_end)
+
+    def _look_at_end(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, HoldfastError):
+            # A defect. Clients see no answer, so at least the log must say why.
+            logging.getLogger("holdfast").error("bridge: agent of %s ended", self._live.id, exc_info=error)
+
+    async def has_work(self) -> bool:
+        """Return whether a turn was cut off, or a message waits for its answer."""
+        found = await self._look_back()
+        return found.is_cut or (await self._messages(found.cursor))[0] is not None
 
     async def opened(self) -> None:
         """Wait until the session is open here, or raise what prevents it."""
@@ -171,8 +186,9 @@ class AgentRunner:
         if self._task.done():
             self._task.result()
 
-    async def leave(self) -> None:
-        """Stop after the turn that runs. The session is paused."""
+    async def leave(self, *, drains: bool = False) -> None:
+        """Stop after the turn that runs, and with `drains` after all messages that wait. The session is paused."""
+        self._drains = drains
         self._leaving.set()
         await self._ended()
 
@@ -295,10 +311,10 @@ class AgentRunner:
 
     async def _next(self, cursor: int) -> Waiting | None:
         """Return the next message after an offset. Wait for one; None: the runner is to leave."""
-        while not self._leaving.is_set():
+        while self._drains or not self._leaving.is_set():
             news = self._live.news()
             found, scanned = await self._messages(cursor)
-            if found is not None:
+            if found is not None or self._leaving.is_set():
                 return found
             leaving = asyncio.ensure_future(self._leaving.wait())
             coming = asyncio.ensure_future(news.wait())

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.bridge.access_audit import AccessAudit
 from holdfast.bridge.admission import Admission
-from holdfast.bridge.agent_runner import AgentRunner, check_agent
+from holdfast.bridge.agent_runner import AgentRunner, agent_name, check_agent
 from holdfast.bridge.error_reports import ErrorReports
 from holdfast.bridge.live_session import LiveSession
 from holdfast.bridge.resume_tokens import ResumeTokens
@@ -64,6 +64,16 @@ _FORWARDED = (
 )
 """The recovery events that clients get."""
 _FINAL = (SessionState.CLOSED, SessionState.ERROR)
+_UNENDED = (SessionState.CREATED, SessionState.ACTIVE, SessionState.PAUSED)
+_RECENT_S = 86_400.0
+"""How long ago a session may have been used that a new server goes on with by itself."""
+
+
+def _agent_of(record: SessionRecord) -> str:
+    try:
+        return decode_manifest(record.id, bytes(record.manifest)).agent_type
+    except HoldfastError:
+        return ""
 
 
 class Connected(Protocol):
@@ -203,12 +213,43 @@ class Hub:
             await admin.close(self.store, live.id, reason)
         await live.catch_up()
 
+    async def go_on(self) -> None:
+        """Let the agent go on with what an earlier server left: turns that were cut off, and messages that wait.
+
+        Only sessions that this agent has served, and that were used within a day: others are taken up when somebody joins them.
+        """
+        if self.agent is None:
+            return
+        name, since, after = agent_name(self.agent), self.clock.wall() - _RECENT_S, ""
+        while page := await self.store.sessions(states=_UNENDED, after=after):
+            for record in page:
+                if record.last_at >= since and record.id not in self.sessions and _agent_of(record) == name:
+                    await self._go_on(record)
+            after = page[-1].id
+
+    async def _go_on(self, record: SessionRecord) -> None:
+        looked = AgentRunner(self.agent, self._made(record), self.store, runtime=self.runtime)
+        try:
+            if admin.in_use(record, self.store, self.runtime) or not await looked.has_work():
+                return
+            live = await self.live(record.id)
+        except HoldfastError as error:
+            logging.getLogger("holdfast").warning("bridge: session %s is left alone: %s", record.id, error)
+            return
+        if not live.clients and live.id not in self._graces:
+            self._start_grace(live)
+
     async def create(self, session: str, *, agent: str = "", working_directory: str = "") -> LiveSession:
         """Make a session, or raise SESS_ILLEGAL_TRANSITION if there is one of that name."""
         name = session or f"s-{uuid4().hex[:12]}"
         now = self.clock.wall()
         fields = manifest_fields(
-            config=None, tools=None, project_root=working_directory or None, agent_type=agent, mode="ask", model=None
+            config=None,
+            tools=None,
+            project_root=working_directory or None,
+            agent_type=agent or ("" if self.agent is None else agent_name(self.agent)),
+            mode="ask",
+            model=None,
         )
         manifest = Manifest(session_id=name, store_id=self.store.id, created_at=now, updated_at=now, **fields)
         made = audit("SessionLifecycle", name, state="created", by="bridge")
@@ -321,8 +362,10 @@ class Hub:
         live.clients.discard(connection)
         live.was_lost = was_lost
         if not live.clients and self.sessions.get(live.id) is live:
-            loop = asyncio.get_running_loop()
-            self._graces[live.id] = loop.call_later(self.settings.grace, self._grace_over, live)
+            self._start_grace(live)
+
+    def _start_grace(self, live: LiveSession) -> None:
+        self._graces[live.id] = self._loop.call_later(self.settings.grace, self._grace_over, live)
 
     def _grace_over(self, live: LiveSession) -> None:
         self._graces.pop(live.id, None)
@@ -333,7 +376,7 @@ class Hub:
         """Nobody came back: pause or close the session, as it is configured. The agent's turn is not cut."""
         how = self.settings.on_grace_expiry
         if how != "detach" and live.runner is not None:
-            await live.runner.leave()
+            await live.runner.leave(drains=True)
         if live.clients:
             # Somebody came back while the agent finished its turn.
             if live.runner is not None and self.agent is not None:

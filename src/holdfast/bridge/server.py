@@ -186,6 +186,7 @@ class Bridge:
             )
             await opened.open(settings.host, settings.port)
             self._port = opened
+            self.hub.spawn(self.hub.go_on())
             try:
                 yield self
             finally:
