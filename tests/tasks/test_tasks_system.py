@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from holdfast import Budget, Err, HoldfastError, InvalidError, Ok, Runtime, Sess
 from holdfast.faults import Fault, Partial
 from holdfast.stores.memory import MemoryStore
 from holdfast.tasks import (
+    ContextUse,
     Decomposition,
     Status,
     Task,
@@ -22,6 +24,8 @@ from holdfast.tasks import (
     by_model,
     by_section,
 )
+from holdfast.tasks.execution import Execution
+from holdfast.tasks.place import Place
 from holdfast.testing import VirtualClock
 from holdfast.testing import run as virtual_run
 from holdfast.views import task as view
@@ -356,6 +360,87 @@ def test_a_task_run_inside_of_a_performer_is_below_it_too():
     system = TaskSystem(perform)
     result = run(system, Task("a"))
     assert "asks for itself" in result.fault.message
+
+
+@pytest.mark.parametrize(("inherit", "seen"), [("full", ["tides", "trains"]), ("subset", ["tides"]), ("none", [])])
+def test_N3_5_a_subtask_inherits_all_of_the_background_what_fits_or_nothing(inherit, seen):
+    prompts = []
+
+    async def perform(assignment):
+        prompts.append(assignment.prompt)
+        if assignment.task.prompt == "parent":
+            child = Task("explain the tides", use=ContextUse(inherit=inherit))
+            return assignment.results[0].content if assignment.results else continuing(child)
+        return "ok"
+
+    background = "About tides and the moon.\n\nAbout trains and stations."
+    run(TaskSystem(perform), Task("parent", background=background))
+    assert [word for word in ("tides", "trains") if f"About {word}" in prompts[1]] == seen
+
+
+@pytest.mark.parametrize(
+    ("accumulate", "expected"),
+    [("full_output", ["one", "two"]), ("notes_only", ['{"score":1}', "two"]), (None, ["two"])],
+)
+def test_N3_5_what_an_agent_sees_of_its_subtasks(accumulate, expected):
+    class Parent:
+        name = "parent"
+        prompts: list[str] = []
+
+        async def outcome(self, prompt, *, session=None):
+            raise NotImplementedError
+
+        async def run(self, prompt, *, session=None):
+            self.prompts.append(prompt)
+            return SimpleNamespace(text="done")
+
+    agent = Parent()
+    place = Place()
+    task = Task("parent", use=ContextUse(accumulate=accumulate))
+    execution = Execution(task, ("parent", agent), place, session=None, runtime=Runtime(), subtask=None)
+    execution._results = [TaskResult(content="one", notes={"score": 1}), TaskResult(content="two")]
+    virtual_run(execution.run())
+    shown = [part.partition(":\n")[2] for part in agent.prompts[0].split("\n\n")[1:]]
+    assert shown == expected
+
+
+# Templates
+
+GOOD = """<task name="n" turns="3" disable_reparsing="true"><description>Do {a}</description>
+<inputs><input name="a">it</input></inputs><output_format type="json" schema="array"/>
+<context_management><inherit_context>full</inherit_context><accumulate_data>true</accumulate_data>
+<accumulation_format>notes_only</accumulation_format></context_management></task>"""
+
+
+def test_a_template_of_xml_is_read():
+    task = Task.from_xml(GOOD)
+    assert (task.name, task.turns, task.decompose, task.output, task.text()) == ("n", 3, False, "array", "Do it")
+    assert task.use == ContextUse(inherit="full", accumulate="notes_only")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        (GOOD[:-3], "TASK_XML_PARSE_ERROR"),
+        ("<job/>", "TASK_XML_INVALID"),
+        ("<task/>", "TASK_MODEL_INVALID"),
+        (GOOD.replace("array", "arry"), "TASK_MODEL_INVALID"),
+        (GOOD.replace('turns="3"', 'turns="many"'), "TASK_MODEL_INVALID"),
+        (GOOD.replace("description>", "descr>"), "TASK_MODEL_INVALID"),
+        (GOOD.replace("<accumulate_data>true", "<accumulate_data>perhaps"), "TASK_MODEL_INVALID"),
+        (GOOD.replace("</context", "<fresh_context>enabled</fresh_context></context"), "TASK_MODEL_INVALID"),
+        ('<!DOCTYPE task [<!ENTITY a "b">]><task><description>&a;</description></task>', "TASK_XML_INVALID"),
+    ],
+)
+def test_N3_5_a_template_that_is_not_understood_is_rejected_with_its_place(wrong, code):
+    async def main():
+        return await TaskSystem(answers("[]")).execute_task(Task.from_xml(wrong))
+
+    try:
+        found = virtual_run(main()).fault
+    except HoldfastError as error:
+        found = error.fault
+    assert found.code == code
 
 
 # Decomposition

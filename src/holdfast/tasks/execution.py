@@ -6,6 +6,7 @@ closed: what it did not use belongs to the task around it again.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Execution"]
 
+_WORD = re.compile(r"\w{4,}")
 _OVERFLOWS = frozenset({"PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
 _TURNS = frozenset({"TASK_LOOP_BOUND", "TASK_TURNS_EXHAUSTED"})
 
@@ -152,7 +154,11 @@ class Execution:
     # --- what is sent ---
 
     def _background(self) -> str:
-        inherited = self._place.background if self._task.use.inherit != "none" else ""
+        inherited = ""
+        if self._task.use.inherit == "full":
+            inherited = self._place.background
+        elif self._task.use.inherit == "subset":
+            inherited = _fitting(self._place.background, self._task.text())
         return "\n\n".join(each for each in (inherited, self._found, self._task.background) if each)
 
     def _prompt(self, wrong: str) -> str:
@@ -160,11 +166,23 @@ class Execution:
         if self._format is not None:
             parts.append(self._format.instruction)
         if self._results and is_agent(self._performer):
-            parts += [f"The result of the subtask that you asked for:\n{each.content}" for each in self._results]
+            parts += [f"The result of the subtask that you asked for:\n{each}" for each in self._accumulated()]
         if wrong:
             last = "" if self._last is None else self._last.content
             parts.append(f"Your last answer could not be used: {wrong}\n\nIt was:\n{last}")
         return "\n\n".join(each for each in parts if each)
+
+    def _accumulated(self) -> list[str]:
+        """Return what an agent sees of its subtasks, the last one's result last."""
+        *earlier, last = self._results
+        match self._task.use.accumulate:
+            case "full_output":
+                seen = [each.content for each in earlier]
+            case "notes_only":
+                seen = [msgspec.json.encode(each.notes, enc_hook=str).decode() for each in earlier]
+            case _:
+                seen = []
+        return [*seen, last.content]
 
     # --- how it failed ---
 
@@ -202,3 +220,9 @@ class Execution:
         """Return a fault of the task that holds the facts and the partial output of the one that it stands for."""
         context = {"cause": fault.code, **facts}
         return Fault.of(code, context=context, partial=fault.partial)
+
+
+def _fitting(background: str, text: str) -> str:
+    """Return the paragraphs of a background that share a word of some length with a text."""
+    words = set(_WORD.findall(text.casefold()))
+    return "\n\n".join(each for each in background.split("\n\n") if words & set(_WORD.findall(each.casefold())))

@@ -16,7 +16,7 @@ from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError, Partial
 from holdfast.tools.schema import flat_schema, violations_of
 
-__all__ = ["OutputFormat", "UnreadableError", "XmlOutput"]
+__all__ = ["OutputFormat", "UnreadableError", "XmlOutput", "check_xml"]
 
 _WORDS: Final = {
     "object": "object",
@@ -77,7 +77,7 @@ class OutputFormat:
     def read(self, text: str) -> Any:
         """Return the output as a value. Raises `HoldfastError` if it does not fit, and `UnreadableError` if it is no JSON."""
         if isinstance(self._kind, XmlOutput):
-            return _checked_xml(self._kind, text)
+            return check_xml(self._kind, text)
         document = _json_in(text)
         assert self.schema is not None
         self._check_type(document, text)
@@ -163,8 +163,8 @@ def _type_of(document: Any) -> str:
             return "object"
 
 
-def _checked_xml(expected: XmlOutput, text: str) -> str:
-    """Return the XML in a text. It is read as it streams by: no tree, no document type, no entities of its own."""
+def check_xml(expected: XmlOutput, text: str) -> str:
+    """Return the XML in a text, or raise. It is read as it streams by: no tree, no document type, no entities of its own."""
     fenced = _FENCED.findall(text)
     body = (fenced[0] if len(fenced) == 1 else text).strip()
     names: list[str] = []

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.tasks.xml_form import options_of
 from holdfast.views import task as view
 from holdfast.views.task import Status
 
@@ -42,12 +43,13 @@ class ContextUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     inherit: all of the parent's context, what of it fits the task, or nothing.
     fresh: look up context for this task, in the index of the task system. It cannot be combined with an inherited context.
-    accumulate: each part also gets the results of the parts before it: as whole texts, or only what their notes say.
+    accumulate: what an agent that asked for several subtasks sees of the earlier ones, beside the last: their whole results, only their
+    notes, or nothing.
     """
 
     inherit: Inherit = "subset"
     fresh: bool = False
-    accumulate: Literal["full_output", "notes_only"] | None = None
+    accumulate: Literal["full_output", "notes_only"] | None = "full_output"
 
     def __post_init__(self) -> None:
         options.one_of("context.inherit", self.inherit, get_args(Inherit))
@@ -110,6 +112,17 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=T
         options.count("task.max_depth", self.max_depth, least=0, optional=True)
         options.seconds("task.seconds", self.seconds, optional=True)
         options.at_least("task.usd", self.usd, 0, optional=True)
+
+    @classmethod
+    def from_xml(cls, template: str) -> Task:
+        """Return the task that a template describes: `Task.from_xml("<task><description>List them</description></task>")`.
+
+        Raises TASK_XML_PARSE_ERROR, TASK_XML_INVALID or TASK_MODEL_INVALID; the message says where.
+        """
+        given = options_of(template)
+        if "use" in given:
+            given["use"] = ContextUse(**given["use"])
+        return cls(**given)
 
     @property
     def title(self) -> str:

@@ -1,0 +1,109 @@
+"""A task written as XML: `Task.from_xml(text)` reads it.
+
+<task name="orders" disable_reparsing="true">
+  <description>List the orders in {report}</description>
+  <inputs><input name="report">…</input></inputs>
+  <output_format type="json" schema="array"/>
+  <context_management>
+    <inherit_context>none</inherit_context>
+    <accumulate_data>true</accumulate_data>
+    <accumulation_format>notes_only</accumulation_format>
+    <fresh_context>enabled</fresh_context>
+  </context_management>
+</task>
+
+Invariant: what is not understood is rejected with its place. Nothing of a template is ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from holdfast.faults import InvalidError
+from holdfast.tasks.output_format import XmlOutput, check_xml
+
+__all__ = ["options_of"]
+
+_YES = {"true": True, "false": False, "enabled": True, "disabled": False}
+_NUMBERS = ("turns", "context", "max_output", "tokens", "max_depth")
+
+
+def options_of(text: str) -> dict[str, Any]:
+    """Return the options of the task that a template describes. Raises a typed fault that names the place of what is wrong."""
+    root = ET.fromstring(check_xml(XmlOutput("task"), text))  # noqa: S314 - checked: no document type, no entities
+    found: dict[str, Any] = _attributes(root)
+    for child in root:
+        match child.tag:
+            case "description" | "instructions":
+                found["prompt"] = (child.text or "").strip()
+            case "inputs":
+                found["inputs"] = {_name_of(each): (each.text or "") for each in child}
+            case "output_format":
+                found |= _output(child)
+            case "context_management":
+                found["use"] = _context(child)
+            case other:
+                expected = "description, instructions, inputs, output_format or context_management"
+                raise _wrong(f"task.{other}", expected, f"<{other}>")
+    if not found.get("prompt"):
+        raise _wrong("task.description", "<description> with a text", "none")
+    return found
+
+
+def _attributes(root: ET.Element) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in root.attrib.items():
+        if name in _NUMBERS:
+            if not value.isdecimal():
+                raise _wrong(f"task.{name}", "a number", value)
+            found[name] = int(value)
+        elif name in {"name", "subtype", "agent"}:
+            found[name] = value
+        elif name == "disable_reparsing":
+            found["decompose"] = not _truth(f"task.{name}", value)
+        elif name != "type" or value != "atomic":
+            known = ("type", "name", "subtype", "agent", "disable_reparsing", *_NUMBERS)
+            raise _wrong(f"task.{name}", f"one of {', '.join(known)}, and the type atomic", f'{name}="{value}"')
+    return found
+
+
+def _name_of(element: ET.Element) -> str:
+    name = element.get("name")
+    if element.tag != "input" or not name:
+        raise _wrong("task.inputs", '<input name="…">', f"<{element.tag}>")
+    return name
+
+
+def _output(element: ET.Element) -> dict[str, Any]:
+    kind, schema = element.get("type", "text"), element.get("schema")
+    if kind == "json":
+        return {"output": schema or "object"}
+    if kind == "xml":
+        return {"output": XmlOutput(schema or "")}
+    if kind == "text" and schema is None:
+        return {}
+    raise _wrong("task.output_format", 'type="json", "xml" or "text"', f'type="{kind}"')
+
+
+def _context(element: ET.Element) -> dict[str, Any]:
+    given = {child.tag: (child.text or "").strip() for child in element}
+    given |= dict(element.attrib)
+    inherit = given.pop("inherit_context", "none")
+    fresh = _truth("context_management.fresh_context", given.pop("fresh_context", "disabled"))
+    accumulates = _truth("context_management.accumulate_data", given.pop("accumulate_data", "false"))
+    form = given.pop("accumulation_format", "notes_only")
+    if given:
+        expected = "inherit_context, accumulate_data, accumulation_format or fresh_context"
+        raise _wrong("context_management", expected, f"<{next(iter(given))}>")
+    return {"inherit": inherit, "fresh": fresh, "accumulate": form if accumulates else None}
+
+
+def _truth(path: str, value: str) -> bool:
+    if value not in _YES:
+        raise _wrong(path, "true or false, enabled or disabled", value)
+    return _YES[value]
+
+
+def _wrong(path: str, expected: str, received: str) -> InvalidError:
+    return InvalidError.saying(path, expected, received, "TASK_MODEL_INVALID")
