@@ -51,7 +51,8 @@ function readHash() {
   if (token) {
     keepToken(token, false);
     found.delete("token");
-    history.replaceState(null, "", found.size ? `#${found}` : location.pathname);
+    const rest = found.toString();
+    history.replaceState(null, "", rest ? `#${rest}` : location.pathname);
   }
   return found;
 }
