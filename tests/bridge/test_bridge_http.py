@@ -138,6 +138,21 @@ def test_N0_12_health_is_open_on_loopback_and_shows_its_checks_to_tokens_only():
     run(scenario())
 
 
+def test_N0_5_a_token_that_came_unencrypted_from_another_machine_is_not_even_looked_at():
+    async def scenario():
+        async with http_side(BridgeSettings(trusted_proxies=("127.0.0.1",))) as http:
+            far = {"x-forwarded-for": "203.0.113.9"}
+            plain = await http.get("/info", headers=far | {"x-forwarded-proto": "http"})
+            assert (plain.status_code, plain.json()["code"]) == (403, "CONN_INSECURE_TRANSPORT")
+            modes = {"8.8.8.8": "direct_public", "192.168.1.7": "private_network", "100.100.1.2": "secure_remote"}
+            for address, mode in modes.items():
+                seen = await http.get("/info", headers={"x-forwarded-for": address, "x-forwarded-proto": "https"})
+                assert seen.json()["connection_mode"] == mode
+            assert (await http.get("/info")).json()["connection_mode"] == "local_only"
+
+    run(scenario())
+
+
 def test_a_store_that_is_down_makes_the_bridge_degraded():
     class Down(MemoryStore):
         async def sessions(self, **_):

@@ -35,7 +35,7 @@ def event_is_wrong() -> Fault:
     return invalid(read_hook({}, now=0.0)).fault
 
 
-def answer_to(method: str, path: str, **options: Any) -> Fault:
+def answer_to(method: str, path: str, peer: str = "127.0.0.1", **options: Any) -> Fault:
     """Return the fault of the answer to a request."""
 
     async def crash(_request: Any) -> None:
@@ -47,7 +47,7 @@ def answer_to(method: str, path: str, **options: Any) -> Fault:
             api = HttpApi(Hub(store, Tokens(), settings=settings))
             routes = [*api.routes, Route("/crash", crash)]
             app = Guard(Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS), settings)
-            transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+            transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(peer, 1))
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
                 return wire.read((await http.request(method, path, **options)).json())
 
@@ -62,6 +62,7 @@ CASES = (
     ("HOOK_INVALID_SESSION_ID", lambda: wrong_event(session_id="")),
     ("HOOK_INVALID_PAYLOAD", lambda: wrong_event(payload=[])),
     ("HOOK_AUTH_FAILED", lambda: answer_to("POST", "/hooks/event", json=EVENT)),
+    ("CONN_INSECURE_TRANSPORT", lambda: answer_to("GET", "/info", peer="203.0.113.9")),
     ("CONN_UPGRADE_REQUIRED", lambda: answer_to("GET", "/ws")),
     ("PROTO_MESSAGE_TOO_LARGE", lambda: answer_to("POST", "/hooks/event", content=b"x" * 2_000)),
     ("SYS_INTERNAL_ERROR", lambda: answer_to("GET", "/crash")),

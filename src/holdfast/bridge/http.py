@@ -133,7 +133,7 @@ class HttpApi:
         self._started = time.monotonic()
         root = settings.served_root
         self._files = None if root is None else ProjectFiles(root)
-        self.endpoints = self._endpoints()
+        self.endpoints = tuple(each for each in self._endpoints() if pairing is not None or each.path != "/pair")
         self._openapi = msgspec.json.encode(openapi(self.endpoints))
 
     @property
@@ -294,8 +294,7 @@ class HttpApi:
 
     async def pair(self, request: Request) -> Response:
         """Answer the token of a new device, once. Wrong codes are counted as wrong tokens are."""
-        if self._pairing is None:
-            raise rejected(404, "This bridge pairs no devices", "PROTO_UNKNOWN_TYPE")
+        assert self._pairing is not None, "without it there is no such route"
         given = await body_as(request, PairRequest)
         made = self._pairing.redeem(given.code, given.name, peer=peer_of(request))
         return json_response(

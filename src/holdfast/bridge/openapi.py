@@ -132,8 +132,9 @@ def _endpoint(each: Endpoint, by_type: dict[str, Any]) -> dict[str, Any]:
 def _responses(each: Endpoint, by_type: dict[str, Any]) -> dict[str, Any]:
     content = {each.media_type: {} if each.answer is None else {"schema": by_type[repr(each.answer)]}}
     found: dict[str, Any] = {str(each.status): {"description": "Done", "content": content}}
+    error = by_type[repr(ErrorBody)]
     for status, kind in each.more.items():
-        found[str(status)] = _response("Not done", by_type[repr(kind)])
+        found[str(status)] = _response("Not done", {"anyOf": [by_type[repr(kind)], error]})
     codes = dict.fromkeys(
         (*_ALWAYS, *each.errors, *(("AUTH_REQUIRED", "AUTH_INSUFFICIENT_SCOPE") if each.tokens else ()))
     )
@@ -143,7 +144,6 @@ def _responses(each: Endpoint, by_type: dict[str, Any]) -> dict[str, Any]:
     if each.body is not None:
         for status in (408, 413, 415):
             by_status.setdefault(status, [])
-    error = by_type[repr(ErrorBody)]
     for status, named in by_status.items():
         found.setdefault(str(status), _response(", ".join(named) or "The body was not taken", error))
     return found
