@@ -26,6 +26,7 @@ from benchmarks import (
     recovery,
     table,
     tools,
+    workflow,
 )
 
 PARTS = {
@@ -43,8 +44,9 @@ PARTS = {
     "actors": actors.run,
     "agents": agents.run,
     "bridge": bridge.run,
+    "workflow": workflow.run,
 }
-ALONE = {"provider", "day", "tools", "agents", "bridge"}
+ALONE = {"provider", "day", "tools", "agents", "bridge", "workflow"}
 """Parts without peers, or whose peers the tests need, too: for them no environment is built."""
 
 PEERS = (

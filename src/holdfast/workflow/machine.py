@@ -13,6 +13,7 @@ so a workflow is resumed by running it again with the answers that are stored.
 
 from __future__ import annotations
 
+from collections import deque
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ class Machine:
         self.has_news = False
         """Whether something was performed since bindings were kept."""
         self._primitives: dict[str, Primitive] = {**PRIMITIVES, **user_primitives(operators)}
-        self._waiting: list[Binding] = []
+        self._waiting: deque[Binding] = deque()
         self._left_out = 0
         self._request: Request | None = None
         self._node: Node = None
@@ -168,7 +169,7 @@ class Machine:
         if not self._waiting:
             return None
         bound = Bound(tuple(self._waiting), self._left_out)
-        self._waiting, self._left_out = [], 0
+        self._waiting, self._left_out = deque(), 0
         return bound
 
     def bindings(self) -> dict[str, Value]:
@@ -305,7 +306,7 @@ class Machine:
     def keep(self, name: str, value: Value, position: Position) -> None:
         """Note a binding. It is kept at once if something was performed since the last time, else with the next one."""
         if len(self._waiting) >= _MOST_BINDINGS:
-            del self._waiting[0]
+            self._waiting.popleft()
             self._left_out += 1
         self._waiting.append(Binding(name, value, position))
         if self.has_news and self._request is None:
