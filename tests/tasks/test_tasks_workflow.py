@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from holdfast import HoldfastError, InvalidError, OutcomeUnknownError, Session
+from holdfast import HoldfastError, InvalidError, OutcomeUnknownError, Session, TaskSystem
 from holdfast.runtime.tool import tool
 from holdfast.stores import MemoryStore
 from holdfast.tasks.workflows import BindingKept, CallEnded, Logged, Workflow, bindings_of, fork_from_binding
@@ -415,3 +415,8 @@ async def test_two_runs_of_one_workflow_in_one_program_are_two_runs():
         assert await workflow.run(session, inputs={"n": 1}) == "a(1)"
         assert await workflow.run(session, inputs={"n": 2}) == "a(2)"
     assert len(world.ran) == 3
+
+
+async def test_a_task_system_runs_a_workflow():
+    world = World()
+    assert await TaskSystem(lambda given: "unused").run(Workflow("(a 1)", tasks=world.tasks("a"))) == "a(1)"

@@ -29,6 +29,7 @@ from holdfast.tasks.execution import Execution
 from holdfast.tasks.performer import Performer, is_agent
 from holdfast.tasks.place import DEPTH, HERE, Place, check_depth
 from holdfast.tasks.task import Task, TaskError, TaskResult
+from holdfast.tasks.workflows.workflow import Workflow
 from holdfast.views import task as view
 from holdfast.views.task import Handler
 
@@ -105,8 +106,13 @@ class TaskSystem:
         self._on_failure = on_failure
         self._given_runtime = runtime
 
-    async def run(self, task: Task | DirectorLoop, *, session: Session | None = None) -> Any:
-        """Perform a task, and return its output: a value of `task.output`, or the text. Raises `TaskError`."""
+    async def run(self, task: Task | DirectorLoop | Workflow, *, session: Session | None = None) -> Any:
+        """Perform a task, and return its output: a value of `task.output`, or the text. Raises `TaskError`.
+
+        A `Workflow` runs with the tasks that it was made with, and raises `WorkflowError`: `await tasks.run(Workflow.load("review.sexp"))`.
+        """
+        if isinstance(task, Workflow):
+            return await task.run(session)
         result = await self.execute_task(task, session=session)
         if result.fault is not None:
             raise TaskError(result.fault)
