@@ -44,6 +44,13 @@ def tokens(tmp_path) -> Tokens:
     return Tokens(tmp_path / "state" / "tokens.json")
 
 
+async def eventually(holds) -> None:
+    """Wait until a condition holds."""
+    async with asyncio.timeout(LIMIT):
+        while not holds():  # noqa: ASYNC110 - what it waits for sets no event
+            await asyncio.sleep(0.01)
+
+
 def bearer(text: str) -> dict[str, str]:
     return {"authorization": f"Bearer {text}"}
 
@@ -119,6 +126,25 @@ async def test_B86_the_frames_of_a_connection_are_in_no_log_not_even_at_level_de
                 await client.sessions()
     others = [each for each in caplog.records if each.name != "the test's own"]
     assert not [each.getMessage() for each in others if text[-8:] in each.getMessage() or "TEXT" in each.getMessage()]
+
+
+@limited
+async def test_what_others_wrote_forges_no_line_of_the_log(tokens, caplog):
+    text = tokens.create("phone").text
+
+    async def agent(turn):
+        raise ValueError("x\n2026-11-16 ERROR all tokens were revoked\x1b[2J\u202e")
+
+    async with serving(agent, tokens=tokens) as bridge, raw(bridge) as client, httpx.AsyncClient() as http:
+        await client.auth(text)
+        await client.create("s")
+        await client.say("go")
+        await eventually(lambda: "a turn of s failed" in caplog.text)
+        await http.get(f"{bridge.url}/sessions/x%0aERROR%20forged%1b%5b2J", headers=bearer(text))
+    ours = [each.getMessage() for each in caplog.records if each.name.startswith("holdfast")]
+    assert ours
+    assert not [line for line in ours if not line.isprintable()]
+    assert "\\n2026-11-16 ERROR" in caplog.text
 
 
 @limited

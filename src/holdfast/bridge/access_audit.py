@@ -7,9 +7,9 @@ in time is counted, and the count is written.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.bridge.log import log_error
 from holdfast.faults import HoldfastError
 from holdfast.sessions.journal import audit
 from holdfast.stores import Commit
@@ -76,7 +76,7 @@ class AccessAudit:
                 await self._store.commit(Commit(chain=CHAIN, audit=tuple(batch)))
         except HoldfastError as error:
             # Whoever has a right token gets in although the store does not answer.
-            logging.getLogger("holdfast").error("bridge: the audit of access was not written: %s", error)  # noqa: TRY400
+            log_error("the audit of access was not written: %s", error)
         finally:
             self._writing = None
 

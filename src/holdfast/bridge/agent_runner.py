@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -16,6 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.agents.parts import Compacted, Done, Parked, Retrying, Text, ToolCalled, ToolReturned
+from holdfast.bridge.log import log_error, log_warning
 from holdfast.bridge.publisher import Publisher
 from holdfast.bridge.turn import Turn
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
@@ -168,7 +168,7 @@ class AgentRunner:
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, HoldfastError):
             # A defect. Clients see no answer, so at least the log must say why.
-            logging.getLogger("holdfast").error("bridge: agent of %s ended", self._live.id, exc_info=error)
+            log_error("agent of %s ended", self._live.id, cause=error)
 
     async def has_work(self) -> bool:
         """Return whether a turn was cut off, or a message waits for its answer."""
@@ -288,7 +288,7 @@ class AgentRunner:
 
     async def _cannot(self, fault: Fault, failures: int) -> None:
         """Say why nothing is answered, and wait."""
-        logging.getLogger("holdfast").warning("bridge: session %s: %s", self._live.id, fault.message)
+        log_warning("session %s: %s", self._live.id, fault.message)
         if failures == 0:
             with suppress(HoldfastError):
                 await self._live.publish(("notification", _problem("agent_unavailable", fault)))
@@ -365,7 +365,7 @@ class AgentRunner:
             fault = self._runtime.fault_of(error)
             if fault.code in ("SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST"):
                 raise
-            logging.getLogger("holdfast").warning("bridge: a turn of %s failed: %s", self._live.id, fault.message)
+            log_warning("a turn of %s failed: %s", self._live.id, fault.message)
             await self._turn_failed(session, fault, "failed")
         finally:
             self._turn = None

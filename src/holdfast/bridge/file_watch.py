@@ -6,10 +6,10 @@ Invariant: a file that cannot be read changes nothing and ends nothing. It is lo
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from holdfast.bridge.log import log_error
 from holdfast.faults import HoldfastError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class FileWatch:
                 text = str(error)
                 if self._logged.get(number) != text:
                     # Without a traceback: whoever runs the server has to repair a file, not the program.
-                    logging.getLogger("holdfast").error("bridge: %s (what was read before stays in use)", text)  # noqa: TRY400
+                    log_error("%s (what was read before stays in use)", text)
                 self._logged[number] = text
             else:
                 self._logged.pop(number, None)

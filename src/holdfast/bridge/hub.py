@@ -7,7 +7,6 @@ and only the end of a session's last connection starts its grace.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
@@ -18,6 +17,7 @@ from holdfast.bridge.admission import Admission
 from holdfast.bridge.agent_runner import AgentRunner, agent_name, check_agent
 from holdfast.bridge.error_reports import ErrorReports
 from holdfast.bridge.live_session import LiveSession
+from holdfast.bridge.log import log_error, log_warning
 from holdfast.bridge.resume_tokens import ResumeTokens
 from holdfast.bridge.settings import BridgeSettings
 from holdfast.events import (
@@ -234,7 +234,7 @@ class Hub:
                 return
             live = await self.live(record.id)
         except HoldfastError as error:
-            logging.getLogger("holdfast").warning("bridge: session %s is left alone: %s", record.id, error)
+            log_warning("session %s is left alone: %s", record.id, error)
             return
         if not live.clients and live.id not in self._graces:
             self._start_grace(live)
@@ -416,7 +416,7 @@ class Hub:
     def _spawned(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            logging.getLogger("holdfast").error("bridge: %s", task.exception())
+            log_error("%s", task.exception())
 
     # --- what clients see of the agent's recoveries ---
 

@@ -7,7 +7,6 @@ sends is in the store before it is acknowledged.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from contextlib import suppress
 from hashlib import sha256
@@ -17,6 +16,7 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.bridge.frames import frame_of, question_payload, tool_call_of
+from holdfast.bridge.log import log_warning
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import Read, entries_of, fresh_id, read_memory
@@ -186,7 +186,7 @@ class LiveSession:
             except HoldfastError as error:
                 if error.fault.code == "SESS_NOT_FOUND":
                     return
-                logging.getLogger("holdfast").warning("bridge: the log of %s cannot be read: %s", self.id, error)
+                log_warning("the log of %s cannot be read: %s", self.id, error)
                 await asyncio.sleep(_STORE_DOWN_S)
 
     async def _look(self) -> None:

@@ -6,7 +6,6 @@ Invariant: what is acknowledged is stored, and what is stored reaches every clie
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -19,6 +18,7 @@ from holdfast.bridge.http import HttpApi
 from holdfast.bridge.hub import Hub
 from holdfast.bridge.listener import http_protocol
 from holdfast.bridge.lockout import Lockout
+from holdfast.bridge.log import log_warning
 from holdfast.bridge.metrics import BridgeMetrics
 from holdfast.bridge.pairing import Pairing
 from holdfast.bridge.port import Port
@@ -208,7 +208,7 @@ class Bridge:
                 await self.hub.stop()
         except TimeoutError:
             seconds = self.settings.stop_timeout
-            logging.getLogger("holdfast").warning("bridge: not everything ended within %g s of the stop", seconds)
+            log_warning("not everything ended within %s s of the stop", seconds)
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":
