@@ -8,6 +8,7 @@ import random
 import pytest
 
 from holdfast import HoldfastError, InvalidError, OutcomeUnknownError, Session, TaskSystem
+from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.tool import tool
 from holdfast.stores import MemoryStore
 from holdfast.tasks.workflows import BindingKept, CallEnded, Logged, Workflow, bindings_of, fork_from_binding
@@ -420,3 +421,19 @@ async def test_two_runs_of_one_workflow_in_one_program_are_two_runs():
 async def test_a_task_system_runs_a_workflow():
     world = World()
     assert await TaskSystem(lambda given: "unused").run(Workflow("(a 1)", tasks=world.tasks("a"))) == "a(1)"
+
+
+async def test_a_budget_of_money_is_in_force_inside_of_its_calls():
+    async def left(n):
+        around = AMBIENT.get()
+        found = None if around is None or around.budget is None else around.budget
+        return None if found is None else [found.left().usd, found.left().tokens]
+
+    source = "(list (left 0) (with-budget ((usd 2)) (left 1) (with-budget ((tokens 50)) (left 2)) (left 3)) (left 4))"
+    expected = [None, [2.0, None], None]
+    workflow = Workflow(source, tasks={"left": left})
+    assert await workflow.run() == expected
+    async with Session.open("s", store=MemoryStore()) as session:
+        assert await workflow.run(session) == expected
+    inner = Workflow("(with-budget ((usd 2)) (with-budget ((tokens 50)) (left 2)))", tasks={"left": left})
+    assert await inner.run() == [2.0, 50]
