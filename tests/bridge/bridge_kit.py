@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -26,6 +27,7 @@ from holdfast.bridge.settings import BridgeSettings
 from holdfast.faults import Fault, HoldfastError
 from holdfast.stores import MemoryStore, Store
 from holdfast.wire.envelope import stamp
+from holdfast.wire.messages import DURABLE, FROM_SERVER
 
 LIMIT = 5.0
 """The most seconds that a test waits for anything."""
@@ -88,6 +90,17 @@ def limits(**options: Any) -> BridgeSettings:
     return BridgeSettings(**options)
 
 
+def check_described(message: dict[str, Any]) -> None:
+    """Fail if the server sends what the description of the protocol does not have."""
+    kind = FROM_SERVER[message["type"]]
+    payload = msgspec.convert(message["payload"], kind)
+    unknown = set(message["payload"]) - {field.encode_name for field in msgspec.structs.fields(type(payload))}
+    assert not unknown, f"{message['type']} has fields that are not described: {unknown}"
+    # A code for signing in is stored nowhere, so the question with it is not of the log.
+    of_log = message["type"] in DURABLE and "user_code" not in message["payload"]
+    assert ("offset" in message) == of_log, message
+
+
 class Raw:
     """A socket with the protocol's messages, and nothing else."""
 
@@ -106,6 +119,7 @@ class Raw:
         """Return the next message."""
         async with asyncio.timeout(LIMIT):
             message: dict[str, Any] = json.loads(await self.socket.recv())
+        check_described(message)
         self.received.append(message)
         return message
 

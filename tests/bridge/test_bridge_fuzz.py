@@ -48,13 +48,17 @@ def fuzz(seed: int, count: int) -> None:
     async def work() -> None:
         patient = ServerLimits(errors_per_minute=1_000_000)
         settings = limits(connection=patient, messages_per_minute=10_000_000)
-        async with serving(limits=settings) as bridge, raw(bridge) as peaceful:
-            await peaceful.auth()
-            await peaceful.create("s")
+        async with serving(limits=settings) as bridge:
+            async with raw(bridge) as first:
+                await first.auth()
+                await first.create("s")
             left = count
             while left > 0:
                 left = await converse(bridge, rng, left)
-            assert (await peaceful.ask("session_snapshot", {"session_id": "s"}, "snapshot"))["type"] == "snapshot"
+            async with raw(bridge) as peaceful:
+                await peaceful.auth()
+                assert (await peaceful.join("s", history="none"))["session_id"] == "s"
+                assert (await peaceful.ask("session_snapshot", {"session_id": "s"}, "snapshot"))["type"] == "snapshot"
 
     async def converse(bridge: Any, rng: random.Random, left: int) -> int:
         async with raw(bridge) as client:

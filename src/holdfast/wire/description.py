@@ -121,7 +121,8 @@ def _message(type_: str, kind: type[messages.Payload], side: str, references: st
     if of_log:
         properties["epoch"] = {"type": "string", "description": "The name of the log that `offset` counts in."}
         properties["offset"] = {"type": "integer", "minimum": 1, "maximum": envelope.MAX_OFFSET}
-        required += ["session_id", "epoch", "offset"]
+        # A code for signing in is stored nowhere: it comes once more, with the question, beside the log.
+        required += ["session_id"] if type_ == "question" else ["session_id", "epoch", "offset"]
     return {"type": "object", "description": _summary(type_, kind), "properties": properties, "required": required}
 
 

@@ -278,7 +278,7 @@ class ErrorPayload(Payload, frozen=True, kw_only=True):
     severity: str = ""
     details: dict[str, Any] | UnsetType = UNSET
     violations: list[Violation] | UnsetType = UNSET
-    retry_after_ms: int | None = None
+    retry_after_ms: float | None = None
 
 
 class HealthStatus(Payload, frozen=True, kw_only=True, omit_defaults=False):
@@ -479,7 +479,7 @@ class ApprovalResolved(Payload, frozen=True, kw_only=True):
 
 
 class Question(Payload, frozen=True, kw_only=True):
-    """A question to a person."""
+    """A question to a person. One with a code for signing in comes again without an offset: the code is in no log."""
 
     question_id: str
     kind: Literal["Ask", "Approve", "Select", "Confirm", "Auth.DeviceCode", "Auth.Password"]
@@ -539,8 +539,17 @@ class SessionEvent(Payload, frozen=True, kw_only=True):
     state: str = ""
     """The session's new state."""
     outcome: str = ""
-    """How the turn or the step ended."""
+    """How the turn ended."""
+    ok: bool | UnsetType = UNSET
+    """Whether the step returned, and did not fail."""
+    reason: str = ""
     agent: str = ""
+    until: float | None = None
+    """When a run that waits for the end of a usage limit goes on: seconds since 1970."""
+    role: str = ""
+    """Of a message of the conversation: who said it."""
+    damaged: bool = False
+    """Whether the entry cannot be read."""
 
 
 class Presence(Payload, frozen=True, kw_only=True):
