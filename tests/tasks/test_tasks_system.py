@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -229,6 +230,34 @@ def test_S3_3_a_task_over_its_time_is_execution_timeout():
     system = TaskSystem(recovered, runtime=runtime)
     result = virtual_run(system.execute_task(Task("go", seconds=5)), clock=runtime.clock)
     assert result.notes["error"]["reason"] == "execution_timeout"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_N3_6_parts_that_run_beside_each_other_never_spend_more_turns_than_there_are(seed):
+    chance = random.Random(seed)
+    turns = chance.randint(1, 12)
+    performed = 0
+
+    async def perform(assignment):
+        nonlocal performed
+        performed += 1
+        await asyncio.sleep(chance.random())
+        items = assignment.task.inputs["items"]
+        if len(items) > 1:
+            raise HoldfastError(Fault.of("TASK_TURNS_EXHAUSTED"))
+        return items
+
+    async def main():
+        with Budget(turns=turns) as budget:
+            system = TaskSystem(perform, decomposer=by_items, concurrency=chance.randint(1, 6), change=None)
+            task = Task("{items}", inputs={"items": list(range(chance.randint(2, 9)))}, output="array")
+            result = await system.execute_task(task)
+            return result, budget.spend().turns, budget.left().turns
+
+    result, spent, left = virtual_run(main())
+    assert spent == performed <= turns
+    assert left == turns - spent
+    assert result.status is Status.COMPLETE or result.fault.code in {"SYS_BUDGET_EXHAUSTED", "TASK_TURNS_EXHAUSTED"}
 
 
 # Progress

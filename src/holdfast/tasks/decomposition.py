@@ -40,14 +40,21 @@ Decomposer: TypeAlias = Callable[[Task, Fault, Left], Awaitable[Decomposition | 
 def check_parts(task: Task, decomposition: Decomposition) -> None:
     """Raise TASK_MODEL_INVALID unless there are two parts or more and each is smaller than the task."""
     parts = decomposition.parts
-    size = task.size
+    size = _bytes(task)
     if not 2 <= len(parts) <= MOST_PARTS:
         reason = f"a decomposer must return 2 to {MOST_PARTS} parts, and returned {len(parts)}"
-    elif large := [part for part in parts if part.size >= size]:
-        reason = f"the part {large[0].title!r} is not smaller ({large[0].size} tokens) than the task itself ({size})"
+    elif large := [part for part in parts if _bytes(part) >= size]:
+        reason = f"the part {large[0].title!r} is not smaller ({_bytes(large[0])} bytes) than the task itself ({size})"
     else:
         return
     raise HoldfastError(Fault.of("TASK_MODEL_INVALID", reason, context={"path": "decomposition.parts"}))
+
+
+def _bytes(task: Task) -> int:
+    """Return the size in bytes: tokens are too coarse to compare small parts."""
+    return (
+        len((task.background + task.text()).encode("utf-8", "replace")) if task.estimate is None else task.estimate * 4
+    )
 
 
 async def by_section(task: Task, fault: Fault, _left: Left) -> Decomposition | None:

@@ -107,6 +107,9 @@ class Execution:
         task = self._task
         assignment = Assignment(task=task, prompt=self._prompt(wrong), results=tuple(self._results))
         self._check_before(assignment.prompt)
+        if not is_agent(self._performer):
+            # An agent charges its own turns. It is charged at once, so that parts that run beside it do not take the same turn.
+            self._budget.charge(turns=1)
         here = HERE.set(self._place.below(task, background=self._background()))
         try:
             performance = await performed(self._name, self._performer, assignment, self._session)
@@ -114,9 +117,6 @@ class Execution:
             HERE.reset(here)
         self._last = result = performance.result
         self._turns += 1
-        if not is_agent(self._performer):
-            # An agent charges its own turns.
-            self._budget.charge(turns=1)
         if result.status is Status.FAILED:
             raise HoldfastError(result.fault or Fault.of("TASK_UNEXPECTED", partial=Partial(payload=result.content)))
         if task.max_output is not None and performance.output_tokens > task.max_output:
