@@ -199,8 +199,16 @@ async def in_socketio(folder: Path, count: int, kills: int, seed: int) -> Losses
     async with disturbed("socketio", journal, seed) as (server, proxy, faults):
         client = socketio.AsyncClient(reconnection_delay=0.01, reconnection_delay_max=0.1, request_timeout=1)
         client.on("chunk", read.append)
-        await client.connect(f"http://{proxy.address}", transports=["websocket"], wait_timeout=30)
-        is_over = asyncio.Event()
+        url, is_over = f"http://{proxy.address}", asyncio.Event()
+
+        async def staying() -> None:
+            """Connect anew when its own reconnection has ended, as it does after an answer that it cannot read."""
+            while not is_over.is_set():
+                with suppress(Exception):
+                    await client.connect(url, transports=["websocket"], wait_timeout=1)
+                with suppress(Exception):
+                    await client.wait()
+                await asyncio.sleep(0.05)
 
         async def writing() -> None:
             while not is_over.is_set():
@@ -211,7 +219,7 @@ async def in_socketio(folder: Path, count: int, kills: int, seed: int) -> Losses
                     said.append(text)
                 await asyncio.sleep(0.01)
 
-        writer = asyncio.create_task(writing())
+        stayer, writer = asyncio.create_task(staying()), asyncio.create_task(writing())
         await faults.some(count, kills=kills)
         is_over.set()
         # An `emit` on a connection that is dead and not known to be may wait for ever.
@@ -220,7 +228,8 @@ async def in_socketio(folder: Path, count: int, kills: int, seed: int) -> Losses
         await server.silence()
         # What is still on its way arrives within several heartbeats.
         await asyncio.sleep(5 * BEAT)
-        with suppress(TimeoutError):
+        stayer.cancel()
+        with suppress(Exception):
             await asyncio.wait_for(client.shutdown(), 5 * BEAT)
         print(f"in_socketio: {dict(faults.counts)}")  # noqa: T201
     lines = journal.read_text(encoding="utf-8").split("\n")

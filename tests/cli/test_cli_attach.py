@@ -63,6 +63,18 @@ def test_a_line_of_a_pipe_is_sent_and_the_answer_is_all_that_stdout_has() -> Non
     run(work)
 
 
+def test_a_pipe_does_not_wait_for_an_agent_that_has_failed() -> None:
+    async def fails(turn: Any) -> None:
+        raise LookupError(turn.text)
+
+    async def work() -> None:
+        async with serving(fails) as bridge:
+            code, out, _ = await attached(bridge.ws_url, "s", "--create", given=b"fix the tests\n")
+            assert (code, out) == (0, "")
+
+    run(work)
+
+
 def test_what_cannot_work_is_told_in_one_line_with_an_exit_code() -> None:
     async def work() -> None:
         async with serving() as bridge:

@@ -30,9 +30,11 @@ from holdfast.bridge import (
     HookEvent,
     Notification,
     NotStored,
+    Position,
     Question,
     QuestionClosed,
     Recovery,
+    SessionEvent,
     Snapshot,
     State,
     Text,
@@ -108,6 +110,8 @@ class _Attached:
         """The operation that waits, and takes commands."""
         self._sent = 0
         """The offset of the last message that was sent from here."""
+        self._began = self._ended = 0
+        """The offsets at which the last turn began, and the last one ended."""
         self._is_caught_up = asyncio.Event()
         self._is_answered = asyncio.Event()
         self._sends: set[asyncio.Task[None]] = set()
@@ -187,6 +191,7 @@ class _Attached:
             else:
                 self._is_answered.clear()
                 self._sent = max(self._sent, await session.send(line))
+                self._note_answer()
         except HoldfastError as error:
             # If the client has given up, `_follow` ends with the same error.
             if session.ended_with is None:
@@ -230,11 +235,18 @@ class _Attached:
                 self._waiting = run if can else ""
             case State():
                 self._is_caught_up.set()
-            case AnswerEnded(finish_reason=reason, position=position) if reason != "tool_call":
-                if position is not None and position.offset > self._sent:
-                    self._is_answered.set()
+            case SessionEvent(event="turn_started", position=Position(offset=offset)):
+                self._began = offset
+            case SessionEvent(event="turn_ended", position=Position(offset=offset)):
+                self._ended = offset
+                self._note_answer()
             case _:
                 pass
+
+    def _note_answer(self) -> None:
+        """Notice that the turn has ended which began after the last message from here; also if it has failed and said nothing."""
+        if self._sent and self._sent < self._began < self._ended:
+            self._is_answered.set()
 
     def _show(self, message: Message) -> None:
         match message:
