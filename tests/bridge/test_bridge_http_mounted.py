@@ -11,6 +11,7 @@ from http_kit import KINDS, run
 
 from holdfast.bridge.pairing import Pairing
 from holdfast.bridge.server import Bridge
+from holdfast.bridge.tls import TlsFiles
 from holdfast.bridge.tokens import Tokens as StoredTokens
 from holdfast.stores import MemoryStore
 from holdfast.stores.records import SessionState
@@ -223,6 +224,24 @@ def test_the_metrics_show_connections_and_sessions_in_use():
             text = (await http.get("/metrics", headers=bearer("metrics"))).text
             assert "holdfast_bridge_connections 1.0" in text
             assert "holdfast_bridge_sessions 1.0" in text
+
+    run(scenario())
+
+
+def test_B82_a_tls_handshake_that_never_comes_is_closed_after_the_header_time(tmp_path):
+    files = TlsFiles(tmp_path / "tls")
+    files.create(["localhost"])
+
+    async def scenario():
+        settings = limits(tls_cert=files.cert, tls_key=files.key, header_timeout=0.2)
+        async with serving(tokens=Tokens(**KINDS), settings=settings) as bridge:
+            port = int(bridge.url.rpartition(":")[2])
+            for sent in (b"", b"\x16\x03\x01"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(sent)
+                with contextlib.suppress(ConnectionResetError):
+                    assert await asyncio.wait_for(reader.read(), 5) == b""
+                writer.close()
 
     run(scenario())
 

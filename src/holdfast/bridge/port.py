@@ -54,6 +54,7 @@ class Port:
         tls: ssl.SSLContext | None = None,
         http: Any = "auto",
         idle_timeout: float = 60.0,
+        handshake_timeout: float = 10.0,
     ) -> None:
         # Frames of one byte more than the largest message reach our own check, which answers with a reason.
         self._config = Config(
@@ -73,6 +74,8 @@ class Port:
             proxy_headers=False,
         )
         self._tls = tls
+        # Without it a silent peer keeps its connection for a minute, before any other limit sees it.
+        self._handshake = None if tls is None else handshake_timeout
         self._state = ServerState()
         self._server: asyncio.Server | None = None
         self.address: tuple[str, int] = ("", 0)
@@ -91,7 +94,9 @@ class Port:
         self._state.default_headers = list(self._config.encoded_headers)
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._protocol, host, port, ssl=self._tls, backlog=2048)
+            self._server = await loop.create_server(
+                self._protocol, host, port, ssl=self._tls, backlog=2048, ssl_handshake_timeout=self._handshake
+            )
         except OSError as error:
             message = f"The bridge cannot listen on {host}:{port}: {error.strerror or error}"
             context = {"host": host, "port": port, "reason": str(error)}

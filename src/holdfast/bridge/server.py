@@ -183,6 +183,7 @@ class Bridge:
                 tls=self._own_tls if self._tls is None else self._tls.context,
                 http=http_protocol(settings),
                 idle_timeout=settings.idle_timeout,
+                handshake_timeout=settings.header_timeout,
             )
             await opened.open(settings.host, settings.port)
             self._port = opened
