@@ -15,6 +15,8 @@ from bridge_kit import LIMIT, Raw, limits, offsets, raw, serving
 from holdfast import Agent, Backoff, Policy, Runtime, tool
 from holdfast.agents import CommandAgent, FunctionAgent
 from holdfast.bridge.turn import Turn
+from holdfast.events import Failed
+from holdfast.faults import Fault, HoldfastError
 from holdfast.providers import Offers, Part, Reply, Request
 from holdfast.providers.messages import ToolCall
 from holdfast.runtime.recover import recover
@@ -497,5 +499,29 @@ def test_B29_a_session_in_which_nothing_was_done_is_closed_after_the_grace() -> 
             async with raw(bridge) as client:
                 await joined(client)
             await _in_state(bridge.hub.store, "closed")
+
+    run(work)
+
+
+def test_S0_4_a_fatal_failure_asks_for_the_end_of_the_server() -> None:
+    """`holdfast serve` waits for it beside the signals, and ends in order."""
+
+    async def work() -> None:
+        runtime = Runtime()
+
+        @recover("team", runtime=runtime)
+        async def fail(code: Any) -> str:
+            raise HoldfastError(Fault.of(code))
+
+        async def agent(turn: Turn) -> str:
+            return str(await fail(turn.text))
+
+        async with serving(agent, runtime=runtime) as bridge, raw(bridge) as client:
+            await joined(client)
+            runtime.bus.emit(Failed(at=0.0, fault=Fault.of("SESS_LEASE_LOST"), exhausted=False))
+            await client.ask("heartbeat_ping", {}, "heartbeat_pong")
+            assert not bridge.hub.fatal.is_set(), "one session's loss must not end the others"
+            await client.say("ACTOR_MAX_RESTARTS")
+            await asyncio.wait_for(bridge.hub.fatal.wait(), LIMIT)
 
     run(work)

@@ -435,7 +435,8 @@ class Hub:
             self.spawn(each.perform(each.machine.answer(type_, payload, session_id=live.id)))
 
     def _on_event(self, event: Any) -> None:
-        if isinstance(event, Failed) and event.fault.severity == "fatal":
+        # What is fatal for one session, such as a lost lease, ends that session and no other.
+        if isinstance(event, Failed) and event.fault.severity == "fatal" and not event.fault.code.startswith("SESS_"):
             self._loop.call_soon_threadsafe(self.fatal.set)
         if isinstance(event, Commanded) and not event.session:
             # Whoever commands is not inside the session whose operation obeys.
