@@ -35,7 +35,6 @@ with needs_extra("holdfast.bridge", "starlette", "server"):
     from starlette.applications import Starlette
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import AsyncIterator
 
     from starlette.types import ASGIApp
@@ -63,7 +62,6 @@ class Bridge:
     store: an open store, or an address; by default `stores.default_url()`.
     tokens: who may connect; by default the tokens of `holdfast tokens`, and those of the settings.
     settings: where it listens, what clients may do, and what is kept for them.
-    tls: TLS settings of your own, in place of the certificate of the settings.
     reports: where errors are counted: `ErrorReports(count_errors())`. By default `/metrics` shows them, and they raise the alerts of
         `holdfast.toml`.
 
@@ -77,7 +75,6 @@ class Bridge:
         store: Store | str | Path | None = None,
         tokens: Authenticator | None = None,
         settings: BridgeSettings = BridgeSettings(),  # noqa: B008 - a frozen value
-        tls: ssl.SSLContext | None = None,
         runtime: Runtime | None = None,
         reports: ErrorReports | None = None,
     ) -> None:
@@ -85,7 +82,6 @@ class Bridge:
         self._own_reports = reports
         self._metrics: BridgeMetrics | None = None
         self.settings = settings
-        self._own_tls = tls
         self.tokens: Authenticator = tokens or Tokens(
             settings.tokens_path, given=settings.given_tokens, lockout=Lockout(settings.lockout)
         )
@@ -172,7 +168,7 @@ class Bridge:
                 host=settings.host if host is None else host, port=settings.port if port is None else port
             )
         settings.check_start(getattr(self.tokens, "kinds", frozenset({"device", "hook"})))
-        if settings.has_tls and self._own_tls is None:
+        if settings.has_tls:
             assert settings.tls_cert is not None
             assert settings.tls_key is not None
             self._tls = ServerTls(settings.tls_cert, settings.tls_key)
@@ -180,7 +176,7 @@ class Bridge:
             opened = Port(
                 self.app,
                 max_frame=settings.connection.max_frame,
-                tls=self._own_tls if self._tls is None else self._tls.context,
+                tls=None if self._tls is None else self._tls.context,
                 http=http_protocol(settings),
                 idle_timeout=settings.idle_timeout,
                 handshake_timeout=settings.header_timeout,
