@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import anthropic
@@ -214,20 +215,28 @@ def test_a_compacted_conversation_stays_compacted_in_the_next_turn_and_after_a_c
 
 
 def test_G10_a_subagent_that_failed_is_a_failed_call_with_its_reason_and_partial_and_may_be_asked_again():
-    child = World(Turn(text="I found half.", calls=(Call("echo", {"text": "x"}),)), "All of it.")
+    half = Reply(text="I found half.", calls=(ToolCall(id="1", name="echo", arguments={"text": "x"}),), stop="tools")
+    child = Scripted(half, "All of it.")
     parent = World(
         Turn(tool="finder", arguments={"prompt": "find everything"}),
         Turn(tool="finder", arguments={"prompt": "find a little"}),
         "Done.",
     )
-    finder = child.agent(echo, name="finder", max_turns=1)
+    finder = parent.agent(echo, name="finder", model=child, max_turns=1)
     reply = parent.run(parent.agent(finder).run("go"))
-    first = parent.sent[1]["messages"][-1]["content"][0]
-    assert first["is_error"]
-    for seen in ("TASK_SUBTASK_FAILED", "TASK_LOOP_BOUND", "I found half."):
-        assert seen in first["content"]
-    assert reply.text == "Done."
-    assert reply.tool_calls == 2
+    first, second = (sent["messages"][-1]["content"][0] for sent in parent.sent[1:])
+    assert first["is_error"] is True
+    failed = json.loads(first["content"])
+    assert failed["context"]["fault"] == "TASK_SUBTASK_FAILED"
+    assert failed["context"]["message"].startswith("The agent finder failed: TASK_LOOP_BOUND: ")
+    # What there was reaches the model, and nothing of the other agent's own messages.
+    assert "I found half." in first["content"]
+    assert "find everything" not in first["content"]
+    # The changed request is a run of its own: it succeeds, and does not see the one that failed.
+    assert (second["content"], second.get("is_error", False)) == ("All of it.", False)
+    asked = [[message.text for message in request.messages] for request in child.requests]
+    assert asked == [["find everything"], ["find a little"]]
+    assert (reply.text, reply.tool_calls, reply.turns) == ("Done.", 2, 3)
 
 
 def test_a_subagent_works_for_its_parent_and_its_spend_counts():
