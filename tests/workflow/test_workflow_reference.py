@@ -214,7 +214,7 @@ def _add(*values):
 
 
 def _length(*values):
-    if len(values) != 1 or not isinstance(values[0], list):
+    if len(values) != 1 or not isinstance(values[0], (list, str)):
         raise Failed("TASK_EVALUATION_FAILED")
     return len(values[0])
 
@@ -223,7 +223,13 @@ def _error(*values):
     raise Failed("TASK_EVALUATION_FAILED", retryable=len(values) == 1)
 
 
-PRIMS = {"+": _add, "list": lambda *values: list(values), "length": _length, "error": _error}
+PRIMS = {
+    "get-field": lambda value, _: value,
+    "+": _add,
+    "list": lambda *values: list(values),
+    "length": _length,
+    "error": _error,
+}
 
 
 # --- random programs ---
@@ -288,7 +294,9 @@ class Programs:
         return Symbol("reduce"), self.function([Symbol("x"), Symbol("y")], depth), self.node(depth), self.items(depth)
 
     def make_try(self, depth):
-        catch = Form((Symbol("catch"), Form((Symbol("z"),)), *self.body(depth)))
+        # A failure is a dict in the language and a code in the reference, so handlers see its code.
+        code = Form((Symbol("bind"), Symbol("z"), Form((Symbol("get-field"), Symbol("z"), "code"))))
+        catch = Form((Symbol("catch"), Form((Symbol("z"),)), code, *self.body(depth)))
         return Symbol("try"), *self.body(depth), catch
 
     def make_fallback(self, depth):
