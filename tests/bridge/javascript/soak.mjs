@@ -45,6 +45,5 @@ await writing;
 console.log("stored");
 const top = Number((await lines.next()).value);
 while ((read.at(-1)?.[0] ?? 0) < top) await pause(0.01);
-client.close();
 // The process must not end before the pipe has taken everything.
 process.stdout.write(`${JSON.stringify({ read, stored, gaps })}\n`, () => process.exit(0));
