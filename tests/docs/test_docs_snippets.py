@@ -103,7 +103,7 @@ def test_there_is_something_to_run():
 def test_every_fence_is_of_a_kind_this_test_knows(document):
     """A misspelt fence would be a snippet that nobody runs."""
     known = re.compile(
-        r"|text|toml|json|jsonl|yaml|sh|python|python no-run|python litellm|console(?: exit=\d+)?|mermaid|makefile"
+        r"|text|js|toml|json|jsonl|yaml|sh|python|python no-run|python litellm|console(?: exit=\d+)?|mermaid|makefile"
     )
     assert [block.info for block in blocks_of(document) if not known.fullmatch(block.info)] == []
 
