@@ -605,6 +605,36 @@ def test_S3_8_partial_results_are_cut_at_their_limit_oldest_first_with_a_mark():
     assert len(cut) < 66_000
 
 
+# Workflows
+
+
+PROGRAM = "(bind x (call-atomic-task 'task-a) (bind y (call-atomic-task 'task-b (input x)) (list x y)))"
+
+
+def test_S3_18_a_program_calls_tasks_by_name():
+    tasks = {"task-a": Task("make a plan"), "task-b": Task("carry out {input}")}
+    system = TaskSystem(lambda assignment: assignment.prompt.upper())
+    result = virtual_run(system.execute_s_expression(PROGRAM, tasks=tasks))
+    assert (result.status, result.value) == (Status.COMPLETE, ["MAKE A PLAN", "CARRY OUT MAKE A PLAN"])
+
+
+def test_A89_a_program_that_fails_has_the_values_that_were_bound():
+    def perform(assignment):
+        if assignment.prompt.startswith("carry"):
+            raise HoldfastError(Fault.of("TASK_HALTED", "Failed to process data format"))
+        return "the plan"
+
+    tasks = {"task-a": Task("make a plan"), "task-b": Task("carry out {input}")}
+    result = virtual_run(TaskSystem(perform).execute_s_expression(PROGRAM, tasks=tasks))
+    error = result.notes["error"]
+    assert (result.status, error["type"]) == (Status.FAILED, "TASK_FAILURE")
+    assert error["details"]["s_expression_environment"] == {"x": "the plan"}
+    unbound = virtual_run(TaskSystem(perform).execute_s_expression("(list nobody)"))
+    assert (unbound.status, unbound.fault.code) == (Status.FAILED, "TASK_UNBOUND_SYMBOL")
+    unread = virtual_run(TaskSystem(perform).execute_s_expression("(list "))
+    assert (unread.status, unread.fault.code) == (Status.FAILED, "TASK_SYNTAX_ERROR")
+
+
 # With a session
 
 

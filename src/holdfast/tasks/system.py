@@ -138,6 +138,39 @@ class TaskSystem:
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
             return TaskResult.of_fault(_bounded(self._runtime.fault_of(error)))
 
+    async def execute_s_expression(
+        self,
+        source: str,
+        *,
+        tasks: Mapping[str, Task | Callable[..., Any]] | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        session: Session | None = None,
+    ) -> TaskResult:
+        """Run a program of the workflow language, and return its result, a failed one too. It raises only cancellations.
+
+            result = await tasks.execute_s_expression("(bind x (call-atomic-task 'plan) (list x))", tasks={"plan": Task("Make a plan")})
+
+        tasks: what the program may call by name: tasks, whose inputs are the arguments of the call, or functions.
+        """
+        known = {
+            name: self._callable(given) if isinstance(given, Task) else given for name, given in (tasks or {}).items()
+        }
+        agent = self._performer if is_agent(self._performer) else None
+        try:
+            workflow = Workflow(source, tasks=known, agent=agent, runtime=self._given_runtime)
+            value = await workflow.run(session, inputs=inputs)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
+            return TaskResult.of_fault(_bounded(self._runtime.fault_of(error)))
+        return TaskResult(content=value if isinstance(value, str) else _json(value), value=value)
+
+    def _callable(self, task: Task) -> Callable[..., Awaitable[Any]]:
+        """Return a function that performs the task with its arguments as inputs. The workflow makes each call a step."""
+
+        async def perform(**inputs: Any) -> Any:
+            return msgspec.to_builtins(await self.run(task.with_(inputs={**task.inputs, **inputs})), enc_hook=str)
+
+        return perform
+
     async def recover_from_context_failure(self, error: Mapping[str, Any] | Fault, query: str) -> TaskResult:
         """Look for the context of a failed task in another way: by the names of the files. `query` is what it was about.
 
