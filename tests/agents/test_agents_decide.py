@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Fault
-from holdfast.agents.conversation import Shortened, is_valid, shorten, size, summary_prompt, with_summary
+from holdfast.agents.conversation import is_valid, shorten, size, summary_prompt, with_summary
 from holdfast.agents.decide import AskAgain, Bounds, End, Finish, Record, RunTools, after_reply, before_request
 from holdfast.providers.messages import Assistant, Message, Reply, ToolCall, ToolResult, User
 
@@ -160,7 +160,7 @@ def test_G11_a_shortened_conversation_is_valid_shorter_and_keeps_what_must_stay(
     assert short.messages[-1].__class__ is messages[-1].__class__
     assert messages[last] in short.messages
     if short.dropped:
-        told = with_summary(Shortened(short.messages, short.dropped), "the summary")
+        told = with_summary(short, "the summary")
         assert is_valid(told)
         assert sum("the summary" in message.text for message in told) == 1
         assert summary_prompt(short.dropped)

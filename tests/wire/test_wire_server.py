@@ -175,7 +175,7 @@ def test_N0_5_a_public_connection_joins_only_after_the_warning_was_acknowledged(
     assert codes(wire.send("session_join", {"session_id": "s"})) == ["PROTO_SEQUENCE_ERROR"]
     assert codes(wire.send("acknowledge_warning", {"warning_code": "OTHER"})) == ["PROTO_SEQUENCE_ERROR"]
     (accepted,) = documents(wire.send("acknowledge_warning", {"warning_code": PUBLIC_WARNING}))
-    assert accepted["payload"] == {"warning_code": PUBLIC_WARNING}
+    assert accepted["payload"] == {"warning_code": PUBLIC_WARNING, "ready": True, "session_timeout": "8h"}
     assert isinstance(wire.send("session_join", {"session_id": "s"})[0], Handle)
 
 
