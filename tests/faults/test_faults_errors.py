@@ -16,6 +16,7 @@ from holdfast.actors.virtual import SaveError
 from holdfast.agents.command_faults import CommandError
 from holdfast.agents.usage_limit import ParkedError
 from holdfast.bridge import BridgeConnectionError
+from holdfast.bridge.responses import RejectedError
 from holdfast.extras import MissingExtraError
 from holdfast.faults import (
     AbortedError,
@@ -55,6 +56,7 @@ LEAVES = {
     SaveError: ("SESS_STORE_UNAVAILABLE", ()),
     WorkflowError: ("TASK_EVALUATION_FAILED", ()),
     BridgeConnectionError: ("CONN_WEBSOCKET_CLOSED", (ConnectionError,)),
+    RejectedError: ("PROTO_INVALID_MESSAGE", ()),
     TaskError: ("TASK_UNEXPECTED", ()),
 }
 KEY = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"

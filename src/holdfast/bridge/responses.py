@@ -46,14 +46,15 @@ _WORDS = {
 class RejectedError(HoldfastError):
     """A request that is wrong as HTTP, before anything is known about what it wants. `status` is the answer's."""
 
-    def __init__(self, fault: Fault, status: int) -> None:
-        super().__init__(fault)
-        self.status = status
+    code = "PROTO_INVALID_MESSAGE"
+    status = 400
 
 
 def rejected(status: int, message: str, code: Any = "PROTO_INVALID_MESSAGE", **context: Any) -> RejectedError:
     """Return the error for a request that is wrong as HTTP, to be raised: 415, and a sentence about its content type."""
-    return RejectedError(Fault.of(code, message, context=context), status)
+    error = RejectedError(Fault.of(code, message, context=context))
+    error.status = status
+    return error
 
 
 def request_id(scope: Mapping[str, Any]) -> str:
