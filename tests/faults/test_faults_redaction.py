@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import json
 import math
 import subprocess
@@ -226,6 +227,55 @@ PIECES = (
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=8).map("".join))
 def test_what_is_not_searched_holds_nothing_the_search_would_find(text: str):
     assert module._may_hold_one(text) or module._any_secret().search(text) is None
+
+
+_WORDS = st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=6).map("".join)
+_NAMES = st.sampled_from(
+    ["password", "apiKey", "id-token", "AUTHORIZATION", "author\u0131zation", "to\u212aen", "content", "max_tokens"]
+)
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63), 2**63)
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | _WORDS,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS | _NAMES, inner, max_size=3),
+        max_leaves=8,
+    ),
+    st.sampled_from([(), ('hunter2\n"quoted"',), ("Bäume und Blätter", "x" * 12)]),
+    st.booleans(),
+)
+@example({"content": 'hunter2\n"quoted"'}, ('hunter2\n"quoted"',), False)
+@example({"author\u0131zation": "x"}, (), False)
+@settings(max_examples=400, deadline=None)
+def test_what_is_kept_as_it_is_written_would_not_be_changed_by_masking(
+    value: object, secrets: tuple[str, ...], has_one: bool
+):
+    value = {"content": value, "more": "a " + secrets[0]} if has_one and secrets else value
+    redactor = Redactor.knowing(secrets)
+    try:
+        written = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return
+    assert not redactor.keeps(written) or redactor.value(value) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[0] * 2_001, "x" * (CAP_BYTES + 1), functools.reduce(lambda inner, _: [inner], range(25), 1), {"password": 1}],
+    ids=["wide", "long", "deep", "named"],
+)
+def test_what_is_cut_or_masked_is_not_kept(value: object):
+    assert REDACTOR.value(value) != value
+    assert not REDACTOR.keeps(msgspec.json.encode(value))
+
+
+def test_an_ordinary_message_is_kept_as_it_is_written():
+    said = {"content": "Please répare the build in /work/app", "message_id": str(UUID(int=7)), "turn": 3}
+    assert REDACTOR.keeps(msgspec.json.encode(said))
 
 
 def test_a_key_that_begins_where_another_ends_is_masked_with_it():

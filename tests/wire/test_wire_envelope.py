@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.wire.envelope import MAX_DEPTH, Envelope, Invalid, encode, is_timestamp, read, stamp
+from holdfast.wire.envelope import MAX_DEPTH, Envelope, Invalid, encode, is_timestamp, read, stamp, write
+from holdfast.wire.examples import SERVER_EXAMPLES
+from holdfast.wire.messages import FROM_SERVER
 
 ID = "0b8a7f60-1111-4222-8333-444455556666"
 GOOD: dict[str, Any] = {"type": "session_message", "id": ID, "timestamp": "2026-03-20T14:32:00Z", "payload": {}}
@@ -121,6 +124,29 @@ def test_B23_of_two_equal_keys_the_last_counts_everywhere() -> None:
 def test_times_are_written_as_they_are_read() -> None:
     assert stamp(1_700_000_000.0045) == "2023-11-14T22:13:20.004Z"
     assert is_timestamp(stamp(0.0))
+
+
+@given(
+    st.floats(-1e9, 1e11)
+    | st.integers(0, 10**11).map(lambda micros: micros / 1e6)
+    | st.sampled_from([1.9999999, 0.9999995, -0.5])
+)
+@settings(max_examples=300, deadline=None)
+def test_a_time_is_written_as_datetime_writes_it(wall: float) -> None:
+    assert stamp(wall) == datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@pytest.mark.parametrize("type_", sorted(SERVER_EXAMPLES))
+def test_a_message_is_written_at_once_as_it_is_field_by_field(type_: str) -> None:
+    example = SERVER_EXAMPLES[type_]
+    payload = msgspec.convert(example, FROM_SERVER[type_])
+    envelope = Envelope(
+        type=type_, id=ID, timestamp=stamp(1.5), payload=msgspec.to_builtins(payload), session_id="s", re="r"
+    )
+    assert write(type_, payload, id_=ID, timestamp=stamp(1.5), session_id="s", re="r") == encode(envelope)
+    raw = msgspec.Raw(msgspec.json.encode(example))
+    sent = Envelope(type=type_, id=ID, timestamp=stamp(1.5), payload=example, epoch="e", offset=7)
+    assert write(type_, raw, id_=ID, timestamp=stamp(1.5), epoch="e", offset=7) == encode(sent)
 
 
 JSON = st.recursive(

@@ -6,12 +6,13 @@ also after a restart. Secrets are masked here, because everything that leaves th
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid5
 
 import msgspec
 
-from holdfast.wire.envelope import Envelope, encode, stamp
+from holdfast.wire.envelope import stamp, write
 from holdfast.wire.messages import DURABLE
 from holdfast.wire.replay import Held
 
@@ -25,6 +26,8 @@ __all__ = ["frame_of", "message_of", "question_payload", "replay_frame", "tool_c
 
 _IDS: Final = UUID("7d5fbd4c-6a0e-4b7e-9c55-0d6b1a3f2e18")
 """The namespace in which the ids of messages are made from the ids of entries."""
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""A UUID as Python writes it. Others are made so."""
 _EVENT_FIELDS: Final = ("turn", "step", "state", "outcome", "ok", "reason", "agent", "until", "role")
 """What of an entry a client learns that needs no more than that it happened: names, never arguments or results."""
 
@@ -37,16 +40,20 @@ def frame_of(
     at: when it came, by the monotonic clock.
     """
     type_, payload = message_of(entry, tool_call)
-    message = Envelope(
-        type=type_,
-        id=_id(entry.id, epoch),
-        timestamp=stamp(entry.at),
-        payload=redactor.value(payload),
+    written = msgspec.json.encode(payload)
+    if not redactor.keeps(written):
+        written = msgspec.json.encode(redactor.value(payload))
+    id_, timestamp = _id(entry.id, epoch), stamp(entry.at)
+    frame = write(
+        type_,
+        msgspec.Raw(written),
+        id_=id_,
+        timestamp=timestamp,
         session_id=session,
         epoch=epoch,
         offset=entry.offset,
     )
-    return Held(entry.offset, message.id, message.timestamp, encode(message), at)
+    return Held(entry.offset, id_, timestamp, frame, at)
 
 
 def message_of(entry: Entry, tool_call: Callable[[str], str]) -> tuple[str, dict[str, Any]]:
@@ -158,6 +165,8 @@ def _closed(body: dict[str, Any], tool_call: str) -> tuple[str, dict[str, Any]]:
 
 def _id(entry: str, epoch: str) -> str:
     """Return the message's id: a UUID that is the same each time. Older clients check that it is one."""
+    if _UUID.fullmatch(entry):
+        return entry
     try:
         return str(UUID(entry)) if len(entry) == 36 else str(uuid5(_IDS, f"{epoch}:{entry}"))
     except ValueError:

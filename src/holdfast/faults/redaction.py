@@ -89,6 +89,19 @@ class Redactor(msgspec.Struct, frozen=True):
         """Return `value` as JSON values with secrets masked; any object is accepted and nothing is raised."""
         return _Walk(self).value(value, _MAX_DEPTH)
 
+    def keeps(self, written: bytes) -> bool:
+        """Whether `value` would change nothing in the value that msgspec has written as this JSON. If in doubt, False.
+
+        It takes a tenth of the time of `value`, and most messages hold nothing that looks like a secret.
+        """
+        if len(written) > CAP_BYTES or written.count(b",") >= _MAX_ITEMS:
+            return False
+        if written.count(b"{") + written.count(b"[") > _MAX_DEPTH:
+            return False
+        if self.secrets and any(form in written for form in _written_forms(self.secrets)):
+            return False
+        return not _may_hold_any(written.decode())
+
 
 REDACTOR = Redactor()
 """This redactor knows secrets only by shape and field name. The runtime builds one that also knows configured
@@ -299,6 +312,20 @@ _SHORTEST_KEY = b"k" * 14
 _NAME_ENDINGS = (
     "key", "secret", "password", "passwd", "passphrase", "pwd", "credential", "credentials", "token", "authorization", "cookie",
 )  # fmt: skip
+_TELLING = (
+    "bearer",
+    "basic",
+    "key",
+    "secret",
+    "passw",
+    "passphrase",
+    "pwd",
+    "credential",
+    "token",
+    "authorization",
+    "cookie",
+)
+"""Whatever `_NAME_ENDINGS` has, and what stands before credentials: each name contains one of these."""
 _ASSIGNS = re.compile(_IS)
 _MANY = 100
 """How many names are tested. A text with more names is searched whole."""
@@ -379,6 +406,27 @@ def _may_hold_one(text: str) -> bool:
         if ending in folded and _is_assigned(ending, folded):
             return True
     return begins_a_key(folded)
+
+
+def _may_hold_any(written: str) -> bool:
+    """Whether JSON may hold a secret in any of its texts, or a field with a secret's name. If in doubt, True.
+
+    An escape may stand between a name and its value, so every name counts, whether or not it is assigned.
+    """
+    # A pattern that ignores case takes these two for an `i`, and `casefold` does not.
+    if not written.isascii() and ("\u0130" in written or "\u0131" in written):
+        return True
+    folded = written.casefold()
+    if ("@" in folded and "://" in folded) or any(word in folded for word in _TELLING):
+        return True
+    return begins_a_key(folded)
+
+
+@cache
+def _written_forms(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
+    """Return secrets as msgspec writes them within a text."""
+    # A text that can be written has no lone surrogates, so it holds no secret that has some.
+    return tuple(msgspec.json.encode(each)[1:-1] for each in secrets if _encodable(each) == each)
 
 
 def _is_assigned(name: str, folded: str) -> bool:

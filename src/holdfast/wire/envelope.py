@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime
+from functools import lru_cache
+from math import modf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -29,6 +31,7 @@ __all__ = [
     "read",
     "read_json",
     "stamp",
+    "write",
 ]
 
 MAX_DEPTH: Final = 64
@@ -54,6 +57,7 @@ _LONGEST_NUMBER = 64
 """The most characters of a number."""
 _RECEIVED = 80
 """The most characters of a wrong value that an error repeats."""
+_ENCODER = msgspec.json.Encoder()
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,6 +77,19 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """1, 2, 3 … in the session's log; 0: not a part of it."""
     re: str = ""
     """The id of the message that this one answers."""
+
+
+class _Written(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A message as it is written: the fields of `Envelope`, and any payload."""
+
+    type: str
+    id: str
+    timestamp: str
+    payload: msgspec.Struct | msgspec.Raw
+    session_id: str = ""
+    epoch: str = ""
+    offset: int = 0
+    re: str = ""
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,9 +174,34 @@ def encode(message: Envelope) -> bytes:
     return msgspec.json.encode(message)
 
 
+def write(
+    type_: str,
+    payload: msgspec.Struct | msgspec.Raw,
+    *,
+    id_: str,
+    timestamp: str,
+    session_id: str = "",
+    epoch: str = "",
+    offset: int = 0,
+    re: str = "",
+) -> bytes:
+    """Return the text frame of a message whose payload is a struct, or is written already: it is encoded once."""
+    return _ENCODER.encode(_Written(type_, id_, timestamp, payload, session_id, epoch, offset, re))
+
+
 def stamp(wall: float) -> str:
     """Return a time as messages carry it: `2026-11-15T01:02:03.004Z`."""
-    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    fraction, whole = modf(wall)
+    # Rounded as `datetime` does it: an entry must get the same stamp each time.
+    micros = round(fraction * 1e6)
+    if not 0 <= micros < 1_000_000:
+        return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{_second(int(whole))}.{micros // 1000:03}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(wall: int) -> str:
+    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
 def is_timestamp(text: Any) -> bool:

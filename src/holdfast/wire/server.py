@@ -22,7 +22,7 @@ from holdfast import options
 from holdfast.faults import Fault
 from holdfast.views import wire
 from holdfast.wire.close import CloseCode, close_code_for, close_reason
-from holdfast.wire.envelope import Envelope, Invalid, encode, read, stamp
+from holdfast.wire.envelope import Envelope, Invalid, read, stamp, write
 from holdfast.wire.heartbeat import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, Heartbeat
 from holdfast.wire.messages import (
     AcknowledgeWarning,
@@ -308,15 +308,8 @@ class ServerConnection:
         return Send(self._frame("error", document["payload"], id_))
 
     def _send(self, type_: str, payload: Payload, *, re: str = "", session_id: str = "", id_: str = "") -> Send:
-        message = Envelope(
-            type=type_,
-            id=id_ or self._new_id(),
-            timestamp=stamp(self._clock.wall()),
-            payload=msgspec.to_builtins(payload),
-            session_id=session_id,
-            re=re,
-        )
-        return Send(encode(message))
+        id_, at = id_ or self._new_id(), stamp(self._clock.wall())
+        return Send(write(type_, payload, id_=id_, timestamp=at, session_id=session_id, re=re))
 
     def _frame(self, type_: str, payload: dict[str, Any], id_: str | None) -> bytes:
         document = {"type": type_, "id": id_, "timestamp": stamp(self._clock.wall()), "payload": payload}
