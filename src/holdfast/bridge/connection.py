@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from holdfast.bridge.admission import MessagePace
 from holdfast.bridge.frames import replay_frame
+from holdfast.bridge.message_ids import new_message_id
 from holdfast.bridge.mode import mode_of
 from holdfast.bridge.requests import Requests
 from holdfast.faults import Fault, HoldfastError
@@ -32,13 +33,15 @@ if TYPE_CHECKING:
     from holdfast.wire.replay import Held
     from holdfast.wire.server import Effect
 
-__all__ = ["ABORT", "Connection"]
+__all__ = ["ABORT", "WRITE_TEXT", "Connection"]
 
 Message: TypeAlias = "MutableMapping[str, Any]"
 
 ABORT = "holdfast.abort"
 """The extension of the scope with a function that ends the socket at once, without waiting for a client that does not read."""
 
+WRITE_TEXT = "holdfast.write_text"
+"""The extension of the scope with a function that writes a text if the client reads, and returns whether it did."""
 
 _BYES = (1000, 1001)
 """The close codes of a client that leaves on purpose."""
@@ -76,13 +79,14 @@ class Connection:
         )
         self.machine = ServerConnection(
             clock=hub.clock,
-            new_id=lambda: str(uuid4()),
+            new_id=new_message_id,
             limits=hub.settings.connection,
             mode=mode,
             lenient_ids=hub.settings.lenient_ids,
         )
         self._receive, self._send_asgi = receive, send
         self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT)
+        self._write: Callable[[bytes], bool] | None = scope.get("extensions", {}).get(WRITE_TEXT)
         self._sending = asyncio.Lock()
         self._tails: dict[str, asyncio.Task[None]] = {}
         self._lives: dict[str, LiveSession] = {}
@@ -148,6 +152,9 @@ class Connection:
 
     async def send(self, frame: bytes) -> None:
         """Send a frame. A client that does not read for too long is disconnected."""
+        # Nearly every client reads, and nothing waits. What waits already goes first.
+        if self._write is not None and not self._sending.locked() and self._write(frame):
+            return
         message = {"type": "websocket.send", "text": frame.decode()}
         try:
             if self._abort is None:
@@ -155,7 +162,7 @@ class Connection:
                     await self._send_asgi(message)
                 return
             async with self._sending:
-                # A timer costs a fraction of `asyncio.timeout`, and nearly every send is done at once. Cutting ends the send, too.
+                # Cutting ends the send, too.
                 late = asyncio.get_running_loop().call_later(self.hub.settings.send_timeout, self._cut)
                 try:
                     await self._send_asgi(message)
@@ -352,7 +359,7 @@ class Connection:
             "complete": True,
         }
         self.machine.sent[live.id] = last
-        frame = replay_frame(found, fields, id_=str(uuid4()), at=self.hub.clock.wall(), as_text=self.protocol == 1)
+        frame = replay_frame(found, fields, id_=new_message_id(), at=self.hub.clock.wall(), as_text=self.protocol == 1)
         await self.send(frame)
         return last
 

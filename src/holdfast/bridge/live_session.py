@@ -11,12 +11,12 @@ from collections import deque
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import msgspec
 
 from holdfast.bridge.frames import frame_of, question_payload, tool_call_of
 from holdfast.bridge.log import log_warning
+from holdfast.bridge.message_ids import new_message_id
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import Read, entries_of, fresh_id, read_memory
@@ -280,7 +280,7 @@ class LiveSession:
         """Store a message of a user once; return where it stands. Raises what the store raises."""
         body = Message(content=content, role="user", id=id_, client=client)
         claim = Claim(client=client or "bridge", id=id_, body_hash=sha256(msgspec.json.encode(content)).digest()[:16])
-        commit = Commit(session=self.id, entries=(new_entry(body, str(uuid4())),), claim=claim)
+        commit = Commit(session=self.id, entries=(new_entry(body, new_message_id()),), claim=claim)
         receipt = await self._store.commit(commit)
         return AckResult(id=id_, status="duplicate" if receipt.duplicate else "stored", offset=receipt.first)
 

@@ -6,9 +6,10 @@ Invariant: the port accepts connections when `open` returns. After `close` nothi
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import TYPE_CHECKING, Any
 
-from holdfast.bridge.connection import ABORT
+from holdfast.bridge.connection import ABORT, WRITE_TEXT
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault, HoldfastError
 
@@ -16,6 +17,7 @@ with needs_extra("holdfast.bridge", "uvicorn", "server"):
     from uvicorn.config import Config
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
     from uvicorn.server import ServerState
+    from websockets.protocol import State
 
 if TYPE_CHECKING:
     import socket
@@ -41,6 +43,26 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         scope: Any = getattr(self, "scope", None)
         if scope is not None:
             scope["extensions"][ABORT] = self.transport.abort
+            scope["extensions"][WRITE_TEXT] = self.write_text
+
+    def write_text(self, text: bytes) -> bool:
+        """Write a text frame if that needs no waiting; return whether it did.
+
+        uvicorn's `send` decodes and encodes each text, and makes four objects for it. This is a fifth of its time.
+        """
+        if not self.handshake_complete or self.close_sent or not self.writable.is_set() or self.disconnected:
+            return False
+        if self.conn.state is not State.OPEN:
+            return False
+        self.transport.write(_text_head(len(text)) + text)
+        return True
+
+
+def _text_head(size: int) -> bytes:
+    """Return what stands before a whole text of this size in a frame of a server (RFC 6455, section 5.2)."""
+    if size < 126:
+        return bytes((0x81, size))
+    return struct.pack("!BBH", 0x81, 126, size) if size < 65_536 else struct.pack("!BBQ", 0x81, 127, size)
 
 
 class Port:
