@@ -394,7 +394,9 @@ class Hub:
         record = await self.store.session(live.id)
         if live.id in self.sessions or record.state in _FINAL or admin.in_use(record, self.store, self.runtime):
             return
-        if closes or record.checkpoint is None:
+        # What hooks and users have added is in the log, also if no program has ever opened the session.
+        is_empty = record.checkpoint is None and record.top == 0
+        if closes or is_empty:
             await admin.close(self.store, live.id, "nobody came back")
         elif record.state is SessionState.ACTIVE:
             await admin.make_resumable(self.store, live.id)
