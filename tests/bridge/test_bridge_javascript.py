@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bridge_kit import serving
@@ -16,18 +17,19 @@ from machine_scripts import node
 
 import holdfast.bridge
 from holdfast import __version__
+from holdfast.bridge import Turn
 from holdfast.bridge.static import PAGE_PATHS, page_file
 
 PAGE = Path(holdfast.bridge.__file__).parent / "page"
 TESTS = Path(__file__).parent / "javascript"
 
 
-def run_node(*arguments: str) -> tuple[int | None, str]:
+def run_node(*arguments: str, agent: Any = None) -> tuple[int | None, str]:
     """Run Node beside a bridge. Node 20 has a WebSocket behind an option; later ones have it without."""
     program = node()
 
     async def work() -> tuple[int | None, str]:
-        async with serving() as bridge:
+        async with serving(agent) as bridge:
             process = await asyncio.create_subprocess_exec(
                 *(program, "--experimental-websocket"),
                 *(each.replace("ws://127.0.0.1:3000/ws", bridge.ws_url) for each in arguments),
@@ -56,8 +58,12 @@ def test_the_example_of_the_how_to_page_runs() -> None:
     page = Path(__file__).parents[2] / "docs" / "how-to" / "drive-from-a-browser.md"
     (example,) = re.findall(r"```js\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     program = example.replace('"holdfast-client"', f'"{PAGE / "holdfast.js"}"').replace('"…"', '"token"')
-    code, output = run_node("--input-type=module", "--eval", program)
-    assert (code, output) == (0, "")
+
+    async def agent(turn: Turn) -> str:
+        return "All tests pass." if await turn.approve("Run the tests?") else "Then not."
+
+    code, output = run_node("--input-type=module", "--eval", program, agent=agent)
+    assert (code, output) == (0, "All tests pass.\n")
 
 
 def test_npm_packs_the_module_its_types_and_nothing_of_the_page() -> None:

@@ -50,7 +50,7 @@ def the_bridge_is_silent() -> Fault:
         seen: asyncio.Queue[ConnectionStatus] = asyncio.Queue()
         tokens = Tokens()
         token = tokens.create("Ada").text
-        async with MemoryStore() as store, Bridge(store=store, tokens=tokens).serving() as bridge:
+        async with MemoryStore() as store, Bridge(store=store, tokens=tokens).serving(port=0) as bridge:
             async with FaultProxy(bridge.url.removeprefix("http://")) as proxy:
                 url, options = f"ws://{proxy.address}/ws", {"heartbeat_timeout": 0.05, "on_status": seen.put_nowait}
                 async with Client(url, token=token, **options) as client:

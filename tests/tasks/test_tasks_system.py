@@ -177,7 +177,7 @@ def test_S3_3_xml_is_well_formed_has_its_elements_and_no_document_type(text, cod
 def test_a_wrong_word_for_the_output_is_rejected_with_the_right_one():
     result = run(TaskSystem(answers()), Task("go", output="arry"))
     assert result.fault.code == "TASK_MODEL_INVALID"
-    assert "array" in result.fault.message
+    assert "got 'arry'; did you mean `array`?" in result.fault.message
 
 
 # Limits

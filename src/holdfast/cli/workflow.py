@@ -271,7 +271,9 @@ def workflow_check(files: Sequence[str], tasks: str | None, inputs: tuple[str, .
     rows: list[dict[str, Any]] = []
     unknown: set[str] = set()
     for file in files:
-        rows += _findings(file, operators, frozenset(_inputs(inputs)), unknown if tasks is None else None)
+        # A check needs only their names.
+        names = frozenset(one.partition("=")[0] for one in inputs)
+        rows += _findings(file, operators, names, unknown if tasks is None else None)
     if as_json:
         show_json({"schema": "holdfast.workflow-check/1", "findings": rows, "calls": sorted(unknown)})
     else:

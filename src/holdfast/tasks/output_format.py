@@ -113,7 +113,7 @@ def _schema_of_word(word: str) -> dict[str, Any]:
         raise InvalidError.saying(
             "task.output",
             f"one of {', '.join(known)}",
-            options.suggestion(word, known) or repr(word),
+            f"{word!r}; {options.suggestion(word, known)}",
             "TASK_MODEL_INVALID",
         )
     if word.strip() in _WORDS:
