@@ -63,6 +63,19 @@ def test_a_line_of_a_pipe_is_sent_and_the_answer_is_all_that_stdout_has() -> Non
     run(work)
 
 
+def test_a_pipe_with_several_lines_waits_for_the_answer_to_the_last_one() -> None:
+    async def work() -> None:
+        async with serving(echo) as bridge:
+            given = "".join(f"{number}\n" for number in range(1, 13)).encode()
+            code, out, _ = await attached(bridge.ws_url, "s", "--create", given=given)
+            assert code == 0
+            assert [line.removesuffix("\N{REPLACEMENT CHARACTER}[2J") for line in out.splitlines()] == [
+                f"You said: {number}" for number in range(1, 13)
+            ]
+
+    run(work)
+
+
 def test_a_pipe_does_not_wait_for_an_agent_that_has_failed() -> None:
     async def fails(turn: Any) -> None:
         raise LookupError(turn.text)

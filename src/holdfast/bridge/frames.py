@@ -77,8 +77,11 @@ def message_of(entry: Entry, tool_call: Callable[[str], str]) -> tuple[str, dict
         case "interaction_answered":
             return _closed(body, tool_call(str(body.get("id", ""))))
         case _:
-            event = {"event": entry.type}
-            return "session_event", event | {name: body[name] for name in _EVENT_FIELDS if name in body}
+            event = {"event": entry.type} | {name: body[name] for name in _EVENT_FIELDS if name in body}
+            given = body.get("input")
+            if entry.type == "turn_started" and isinstance(given, dict) and type(given.get("offset")) is int:
+                event["answers"] = given["offset"]
+            return "session_event", event
 
 
 def tool_call_of(raised: dict[str, Any]) -> str:

@@ -30,7 +30,6 @@ from holdfast.bridge import (
     HookEvent,
     Notification,
     NotStored,
-    Position,
     Question,
     QuestionClosed,
     Recovery,
@@ -110,8 +109,8 @@ class _Attached:
         """The operation that waits, and takes commands."""
         self._sent = 0
         """The offset of the last message that was sent from here."""
-        self._began = self._ended = 0
-        """The offsets at which the last turn began, and the last one ended."""
+        self._answers = self._answered = 0
+        """The offsets of the message that the last turn answers, and of the last one whose turn has ended."""
         self._is_caught_up = asyncio.Event()
         self._is_answered = asyncio.Event()
         self._sends: set[asyncio.Task[None]] = set()
@@ -171,6 +170,7 @@ class _Attached:
         if not sys.stdin.isatty():
             await self._is_caught_up.wait()
             await asyncio.gather(*self._sends)
+            self._note_answer()
             if self._sent:
                 await self._is_answered.wait()
 
@@ -189,9 +189,7 @@ class _Attached:
             elif self._questions:
                 await self._answer(session, next(iter(self._questions.values())), word)
             else:
-                self._is_answered.clear()
                 self._sent = max(self._sent, await session.send(line))
-                self._note_answer()
         except HoldfastError as error:
             # If the client has given up, `_follow` ends with the same error.
             if session.ended_with is None:
@@ -235,17 +233,20 @@ class _Attached:
                 self._waiting = run if can else ""
             case State():
                 self._is_caught_up.set()
-            case SessionEvent(event="turn_started", position=Position(offset=offset)):
-                self._began = offset
-            case SessionEvent(event="turn_ended", position=Position(offset=offset)):
-                self._ended = offset
+            case SessionEvent(event="turn_started", details=details):
+                self._answers = details.get("answers", 0)
+            case SessionEvent(event="turn_ended"):
+                self._answered = max(self._answered, self._answers)
                 self._note_answer()
             case _:
                 pass
 
     def _note_answer(self) -> None:
-        """Notice that the turn has ended which began after the last message from here; also if it has failed and said nothing."""
-        if self._sent and self._sent < self._began < self._ended:
+        """Notice whether the turn has ended that answers the last message from here; also if it has failed and said nothing."""
+        if self._sent > self._answered:
+            # Another line was sent after this was noticed.
+            self._is_answered.clear()
+        elif self._sent:
             self._is_answered.set()
 
     def _show(self, message: Message) -> None:

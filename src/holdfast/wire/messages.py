@@ -535,6 +535,8 @@ class SessionEvent(Payload, frozen=True, kw_only=True):
     event: Annotated[str, Meta(description="The type of the log's entry, such as `turn_started` or `session_paused`.")]
     turn: int = 0
     """The number of the turn; 0: outside of any turn."""
+    answers: int = 0
+    """The offset of the user's message that the turn answers, and of the last one if it answers several; 0: of none."""
     step: str = ""
     state: str = ""
     """The session's new state."""
