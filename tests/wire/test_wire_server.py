@@ -151,6 +151,17 @@ def test_B18_what_is_too_large_is_not_read_and_before_auth_little_is(text: str, 
     assert (effects[-1] == Close(CloseCode.TOO_BIG, "PROTO_MESSAGE_TOO_LARGE")) is is_large
 
 
+def test_a_message_without_a_session_is_for_the_one_that_was_joined_last_also_if_it_was_joined_before() -> None:
+    wire = Wire().joined("a").joined("b").joined("a")
+    handle = wire.send("session_message", {"content": "where?"})[0]
+    assert isinstance(handle, Handle)
+    assert handle.session_id == "a"
+    wire.connection.left("a")
+    again = wire.send("session_message", {"content": "where?"})[0]
+    assert isinstance(again, Handle)
+    assert again.session_id == "b"
+
+
 def test_B50_a_session_that_is_not_joined_is_not_found() -> None:
     wire = Wire().joined("mine")
     assert codes(wire.send("session_message", {"session_id": "theirs", "content": "x"})) == ["SESS_NOT_FOUND"]

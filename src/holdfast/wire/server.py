@@ -138,7 +138,7 @@ class ServerConnection:
         self.mode: ConnectionMode = mode
         self.limits = limits
         self.roles: dict[str, Role] = {}
-        """The sessions that it has joined, and as what."""
+        """The sessions that it has joined, and as what. The one that it joined last is the last."""
         self.sent: dict[str, int] = {}
         """The last offset that was sent for each session. Whoever sends the messages of the log writes it."""
         self.is_closed = False
@@ -259,6 +259,8 @@ class ServerConnection:
 
     def joined(self, re: str, joined: SessionJoined) -> list[Effect]:
         """The connection is in a session. With `auth.resume` it is there at once."""
+        # The last one is the one that messages without a session are for, also if it was joined before.
+        self.roles.pop(joined.session_id, None)
         self.roles[joined.session_id] = joined.role
         self.phase = Phase.JOINED
         return [self._send("session_joined", joined, re=re, session_id=joined.session_id)]
