@@ -14,7 +14,7 @@ from http_kit import http_side, run
 from holdfast import Runtime
 from holdfast.bridge.error_reports import ErrorReports
 from holdfast.bridge.hooks import EVENTS, HookRules, read_hook
-from holdfast.faults import CATALOG
+from holdfast.faults import CATALOG, Fault, HoldfastError
 from holdfast.policies.alerts import Alerts
 from holdfast.sinks import raise_alerts
 from holdfast.sinks.prometheus import count_errors
@@ -254,6 +254,58 @@ def test_N0_16_a_batch_stores_what_is_right_and_says_what_is_not():
             for wrong in ({}, {"events": []}, {"events": "x"}, {"events": [SEED] * 1_001}):
                 bad = await http.post("/hooks/batch", wrong, "hook")
                 assert (bad.status_code, bad.json()["violations"][0]["field"]) == (400, "events")
+
+    run(scenario())
+
+
+class Failing(MemoryStore):
+    """Fails one commit: the one after `works` that work."""
+
+    works = -1
+
+    async def commit(self, commit):
+        self.works -= 1
+        if self.works == -1:
+            raise HoldfastError(Fault.of("SESS_STORE_UNAVAILABLE"))
+        return await super().commit(commit)
+
+
+def test_B75_a_batch_with_a_key_is_stored_once_although_the_store_failed_in_the_middle():
+    async def scenario():
+        async with Failing() as store, http_side(store=store) as http:
+            await http.post("/hooks/event", NATIVE, "hook")
+            plain = {"hook_event_name": "Notification", "session_id": NATIVE["session_id"], "message": "same"}
+            batch = {"events": [plain, plain, NATIVE | {"tool_use_id": "call-7"}, plain | {"message": "last"}]}
+            store.works = 2
+            headers = {"idempotency-key": "batch-1"}
+            failed = await http.post("/hooks/batch", batch, "hook", headers=headers)
+            assert (failed.status_code, failed.headers["retry-after"]) == (503, "2")
+            again = await http.post("/hooks/batch", batch, "hook", headers=headers)
+            assert (again.status_code, again.json()["accepted"]) == (200, 4)
+            assert len(set(again.json()["event_ids"])) == 4
+            assert (await store.session(NATIVE["session_id"])).top == 1 + 4
+            other = await http.post("/hooks/batch", {"events": [plain | {"message": "x"}]}, "hook", headers=headers)
+            assert other.json()["errors"][0]["code"] == "PROTO_DUPLICATE_ID"
+
+    run(scenario())
+
+
+def test_B78_a_batch_without_a_key_says_what_is_not_stored_so_that_nothing_is_posted_twice():
+    async def scenario():
+        async with Failing() as store, http_side(store=store) as http:
+            await http.post("/hooks/event", NATIVE, "hook")
+            plain = {"hook_event_name": "Notification", "session_id": NATIVE["session_id"]}
+            batch = {"events": [plain | {"message": str(number)} for number in range(4)]}
+            store.works = 2
+            reply = await http.post("/hooks/batch", batch, "hook")
+            assert (reply.status_code, reply.json()["accepted"], reply.json()["rejected"]) == (200, 2, 2)
+            assert [(each["index"], each["code"]) for each in reply.json()["errors"]] == [
+                (2, "SESS_STORE_UNAVAILABLE"),
+                (3, "SESS_STORE_UNAVAILABLE"),
+            ]
+            store.works = 0
+            assert (await http.post("/hooks/batch", batch, "hook")).status_code == 503
+            assert (await store.session(NATIVE["session_id"])).top == 1 + 2
 
     run(scenario())
 

@@ -335,29 +335,40 @@ class HttpApi:
         )
 
     async def hook_batch(self, request: Request) -> Response:
-        """Store the events that are right, and answer what was wrong with the others. If none is right, the answer is a 400."""
+        """Store the events that are right, and answer what was wrong with the others. If none is right, the answer is a 400.
+
+        A store that is down is a 503 if the whole batch can be posted again: nothing is stored yet, or a key says what is.
+        """
         identity = self._hook_identity(request)
         given = await read_body(request)
         events = given.get("events") if isinstance(given, dict) else given
         if not isinstance(events, list) or not 0 < len(events) <= _MOST_EVENTS:
             raise violation("events", f"a list of 1 to {_MOST_EVENTS} events")
-        now = self.hub.clock.wall()
+        now, key = self.hub.clock.wall(), idempotency_key(request)
         ids: list[str] = []
         errors: list[dict[str, Any]] = []
+        down: HoldfastError | None = None
         for index, one in enumerate(events):
+            if down is not None:
+                errors.append(_not_stored(index, down.fault))
+                continue
             read = read_hook(one, now=now, rules=self.rules)
             if isinstance(read, list):
                 self.reports.hook(invalid(read).fault, user_agent=user_agent_of(request))
                 errors.append({"index": index, "code": "HOOK_VALIDATION_FAILED", "errors": msgspec.to_builtins(read)})
                 continue
             try:
-                ids.append((await self._add(identity, read, "")).event_id)
+                # A tool call is its own key, however it is posted.
+                own = f"{key}/{index}" if key and not read.key else ""
+                ids.append((await self._add(identity, read, own)).event_id)
             except HoldfastError as error:
                 if error.fault.code == "SESS_STORE_UNAVAILABLE":
-                    raise
+                    if key or not ids:
+                        raise
+                    # It takes its time to fail, so the rest is not tried.
+                    down = error
                 self.reports.hook(error.fault, session_id=read.session_id, user_agent=user_agent_of(request))
-                problem = {"field": "session_id", "message": error.fault.message, "code": error.fault.code}
-                errors.append({"index": index, "code": error.fault.code, "errors": [problem]})
+                errors.append(_not_stored(index, error.fault))
         body = BatchReply(
             received=bool(ids),
             count=len(events),
@@ -425,6 +436,11 @@ class HttpApi:
             if error.fault.entry.http_status == 401 and error.fault.retry_after is None:
                 raise HoldfastError(Fault.of("HOOK_AUTH_FAILED")) from error
             raise
+
+
+def _not_stored(index: int, fault: Fault) -> dict[str, Any]:
+    problem = {"field": "session_id", "message": fault.message, "code": fault.code}
+    return {"index": index, "code": fault.code, "errors": [problem]}
 
 
 _MOST_EVENTS = 1_000
