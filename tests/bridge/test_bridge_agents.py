@@ -385,6 +385,38 @@ def test_a_password_reaches_the_program_and_is_stored_nowhere() -> None:
     run(work)
 
 
+def test_B26_a_password_that_is_sent_again_because_its_ack_was_lost_is_acknowledged_again() -> None:
+    async def work() -> None:
+        got = list[Any]()
+
+        async def agent(turn: Turn) -> str:
+            got.append(await turn.session.password("Password?"))
+            return "thanks"
+
+        async with serving(agent) as bridge:
+            async with raw(bridge) as client:
+                await client.auth(client_id="phone")
+                await client.create("s")
+                await client.say("log in")
+                question = (await client.until("question"))["payload"]["question_id"]
+                given = {"question_id": question, "value": "correct horse"}
+                id_ = await client.send("answer", given)
+                await client.send("answer", given, id_=id_)
+                for _ in range(2):
+                    assert (await client.until("ack", "error"))["payload"]["results"][0]["status"] == "stored"
+                assert await said(client) == "thanks"
+            async with raw(bridge) as client:
+                await client.auth(client_id="phone")
+                await client.join("s")
+                await client.send("answer", given, id_=id_)
+                assert (await client.until("ack", "error"))["type"] == "ack"
+                other = await client.ask("answer", given, "ack")
+                assert other["payload"]["code"] == "SESS_ALREADY_ANSWERED"
+            assert got == ["correct horse"]
+
+    run(work)
+
+
 def test_a_code_for_signing_in_is_shown_and_not_stored() -> None:
     async def work() -> None:
         async def agent(turn: Turn) -> str:

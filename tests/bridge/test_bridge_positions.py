@@ -261,6 +261,29 @@ def test_B53_a_time_of_the_servers_clock_is_exact_and_one_of_another_clock_is_no
     run(work)
 
 
+@pytest.mark.parametrize("reason", ["expired", "evicted"])
+def test_B53_what_the_server_has_dropped_is_not_complete_although_nothing_is_left(reason: str) -> None:
+    async def work() -> None:
+        small = limits(ring_age=0.05) if reason == "expired" else limits(ring_bytes=500)
+        async with serving(limits=small) as bridge, raw(bridge) as client:
+            await client.ask("auth", {"token": "token"}, "connection_ack")
+            await client.create("s")
+            nothing = await client.ask("request_replay", {"since": "2026-01-01T00:00:00Z"}, "replay_buffer")
+            assert nothing["payload"]["complete"] is True
+            await chunk(bridge, 1)
+            first = (await catch_up(client, 1))[-1]
+            await client.say("x" * 600)
+            await catch_up(client, 2)
+            live = bridge.hub.sessions["s"]
+            async with asyncio.timeout(LIMIT):
+                while live.held_since(None)[0]:  # noqa: ASYNC110 - the ring drops what is too old when it is read
+                    await asyncio.sleep(0.01)
+            late = await client.ask("request_replay", {"since": first["timestamp"]}, "replay_buffer")
+            assert (late["payload"]["messages"], late["payload"]["complete"]) == ([], False)
+
+    run(work)
+
+
 @pytest.mark.parametrize("jump", [-600.0, 86_400.0])
 def test_B54_a_clock_that_is_set_changes_no_offset_and_ends_nothing(jump: float) -> None:
     async def work() -> None:

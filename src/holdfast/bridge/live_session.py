@@ -47,6 +47,8 @@ _STORE_DOWN_S = 1.0
 """How long to wait before a store that does not answer is asked again."""
 _RUNS = 1_000
 """The most operations that can be commanded."""
+_HANDED_OVER = 100
+"""The most answers with secrets that are known again."""
 _QUESTIONS = 10_000
 """The most questions whose tool calls are remembered."""
 
@@ -77,6 +79,8 @@ class LiveSession:
         """Whether the last connection that left it broke."""
         self.secrets: dict[str, str] = {}
         """What is shown with a question and stored nowhere, by the question's id: codes of sign-ins."""
+        self.handed_over: deque[tuple[str, str]] = deque(maxlen=_HANDED_OVER)
+        """The answers that reached the program and are stored nowhere: who sent them, and their ids. A client may send one again."""
         self.runs: deque[str] = deque(maxlen=_RUNS)
         """The operations of its agent that clients have seen, for their commands."""
         self.runner: AgentRunner | None = None

@@ -124,6 +124,11 @@ class Requests:
         assert identity is not None, "the machine hands on nothing before auth"
         return identity
 
+    @property
+    def _client(self) -> str:
+        """Whose message ids these are."""
+        return self._connection.client_id or self._identity.token_id
+
     # --- who is there ---
 
     async def _auth(self, handle: Handle, auth: wire.Auth) -> None:
@@ -376,9 +381,8 @@ class Requests:
 
     async def _store(self, handle: Handle, live: LiveSession, content: str) -> None:
         connection = self._connection
-        client = connection.client_id or self._identity.token_id
         try:
-            result = await live.store_message(content, client=client, id_=handle.message.id)
+            result = await live.store_message(content, client=self._client, id_=handle.message.id)
         except Exception as error:  # noqa: BLE001 - the client learns of any failure
             return await self._failed(handle.message, error)
         self._acks.append(result)
@@ -412,9 +416,11 @@ class Requests:
         await self._give(handle, question, given)
 
     async def _give(self, handle: Handle, question: str, given: GivenAnswer) -> None:
-        runner = self._connection.live(handle.session_id).runner
-        if runner is not None and runner.give(question, given):
+        live, sent = self._connection.live(handle.session_id), (self._client, handle.message.id)
+        if live.runner is not None and live.runner.give(question, given):
             # A password goes to the program that asks for it, and is stored nowhere.
+            live.handed_over.append(sent)
+        if sent in live.handed_over:
             return await self._acknowledge(handle)
         by = self._identity.name
         await answers.answer(self._hub.store, handle.session_id, question, given, by=by, runtime=self._hub.runtime)
@@ -444,12 +450,11 @@ class Requests:
                 raise _invalid(handle.message, "payload.since", "iso8601", asked.since)
             since = stamp(wall)
         held, is_complete = live.held_since(since)
-        newest = _seconds(held[-1].timestamp) if held else None
-        if since is not None and not held:
+        everything, _ = live.held_since(None)
+        if since is not None and everything and not held:
             # A time after the newest message is the time of another clock, so nobody knows what is missing.
-            everything, _ = live.held_since(None)
-            newest = _seconds(everything[-1].timestamp) if everything else None
-            is_complete = newest is None or (_seconds(since) or 0.0) <= newest + 1.0
+            newest = _seconds(everything[-1].timestamp) or 0.0
+            is_complete = (_seconds(since) or 0.0) <= newest + 1.0
         fields = {"session_id": live.id, "complete": is_complete}
         frame = replay_frame(
             held, fields, id_=str(uuid4()), at=self._hub.clock.wall(), as_text=self._connection.protocol == 1
