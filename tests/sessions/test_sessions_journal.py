@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.runtime.runtime import Runtime
 from holdfast.sessions import Session
-from holdfast.stores import Commit, MemoryStore, Receipt
+from holdfast.sessions.journal import fresh_id
+from holdfast.sessions.log import Message, new_entry
+from holdfast.stores import Commit, MemoryStore, Receipt, SqliteStore
 from holdfast.stores.errors import unavailable
 from holdfast.testing import run
 
@@ -138,3 +141,55 @@ def test_a_class_that_changes_only_commit_gets_every_commit() -> None:
         return store.types
 
     assert "step_ended" in run(main())
+
+
+class Overtaken(SqliteStore):
+    """Another connection to the same file adds a message just before each commit of these entries."""
+
+    def __init__(self, path: Path, other: SqliteStore, types: frozenset[str]) -> None:
+        super().__init__(path)
+        self.other, self.types = other, types
+        self.messages = 0
+
+    async def commit(self, commit: Commit) -> Receipt:
+        return await self.submit(commit)
+
+    def submit(self, commit: Commit) -> asyncio.Future[Receipt]:
+        if self.types.isdisjoint(entry.type for entry in commit.entries):
+            return super().submit(commit)
+        return asyncio.ensure_future(self._second(commit))
+
+    async def _second(self, commit: Commit) -> Receipt:
+        self.messages += 1
+        message = new_entry(Message(content=f"message {self.messages}"), fresh_id())
+        await self.other.commit(Commit(session=commit.session, entries=(message,)))
+        return await super().submit(commit)
+
+
+@pytest.mark.parametrize("overtaken", ["turn_started", "turn_ended", "step_ended", "all"])
+def test_a_message_of_another_writer_just_before_a_write_of_the_session_changes_nothing(
+    tmp_path: Path, overtaken: str
+) -> None:
+    types = frozenset({"turn_started", "turn_ended", "step_ended"})
+    types = types if overtaken == "all" else frozenset({overtaken})
+
+    async def work(n: int) -> int:
+        return n
+
+    async def main() -> tuple[list[Any], int, int, list[str]]:
+        path, inputs = tmp_path / "s.db", list[Any]()
+        async with SqliteStore(path) as other, Overtaken(path, other, types) as store:
+            async with Session.open("s", store=store) as session:
+                for n in range(3):
+                    async with session.turn({"n": n}) as turn:
+                        inputs.append(turn.input["n"])
+                        assert await session.step(work, n) == n
+                    assert session.in_flight is None
+                count = session._journal.memory.message_count
+            log = await store.read("s", after=0)
+            return inputs, count, store.messages, [e.type for e in log if e.type.startswith("turn")]
+
+    inputs, count, messages, turns = asyncio.run(main())
+    assert inputs == [0, 1, 2]
+    assert count == messages >= 3
+    assert turns == ["turn_started", "turn_ended"] * 3

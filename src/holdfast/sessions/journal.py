@@ -1,7 +1,8 @@
 """The journal of a session: writes to its log, and keeps the session's memory in step with it.
 
 Invariant: the memory reflects exactly the log up to `seen`, also the entries of other writers. A write that the store did not
-confirm does not change the memory. After three failed attempts to write, the session is in error (S2-17).
+confirm does not change the memory, and one that has returned is in it. After three failed attempts to write, the session is in
+error (S2-17).
 
 `Recorder` keeps what recoveries did inside the session (retries, circuits, fallbacks, ignored errors) until the next commit writes
 it into the session's audit chain. It never delays a call: records wait in memory, until the end of their step at the latest, or for a
@@ -403,7 +404,11 @@ class Journal:
             expected = f"`async with Session.open({self.session!r}, …) as session`"
             raise InvalidError.saying("session", expected, "a session that was not entered")
         written = self._start(bodies, type_, parts)
-        return await (shielded(written) if isinstance(written, asyncio.Task) else written)
+        receipt = await (shielded(written) if isinstance(written, asyncio.Task) else written)
+        if bodies and self.seen < receipt.first + len(bodies) - 1:
+            # Another writer came before us: a message, a hook, an answer. The caller goes on with what it has written.
+            await self.catch_up()
+        return receipt
 
     def _start(
         self, bodies: tuple[EntryBody, ...], type_: str | None, parts: dict[str, Any]
@@ -520,8 +525,8 @@ class Journal:
     def _take(self, receipt: Receipt, named: tuple[tuple[EntryBody, str], ...]) -> None:
         if receipt.first == self.seen + 1:
             self._apply(named)
-        elif named:
-            # Entries before ours are missing. `catch_up` reads them, or our own earlier write comes.
+        elif named and receipt.first > self.seen:
+            # Entries before ours are missing. `write` reads them, or our own earlier write comes.
             self._early = {**(self._early or {}), receipt.first: named}
         while self._early and (bodies := self._early.pop(self.seen + 1, None)) is not None:
             self._apply(bodies)
