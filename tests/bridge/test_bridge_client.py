@@ -133,6 +133,10 @@ def test_create_joins_a_session_that_exists_and_join_does_not_make_one() -> None
                 async with one.join("s"):
                     pass
             assert error.value.fault.code == "SESS_NOT_FOUND"
+            assert "create('s') makes it" in str(error.value)
+            with pytest.raises(HoldfastError, match=r"payload\.session_id: .*received 'my session'"):
+                async with one.create("my session"):
+                    pass
             async with one.create("s") as session:
                 await session.send("hello")
             async with one.create("s") as session:

@@ -98,6 +98,10 @@ async def attempt(tls: BridgeSettings, **options: Any) -> str:
         # It is never tried again, and never with weaker rules.
         assert [now.status for now in seen] == ["connecting", "error", "disconnected"]
         assert bridge.hub.connections == set()
+        # Whoever reads only the message learns the same, and which key the server has.
+        assert fault.message.startswith(f"{fault.context['reason']}: ")
+        assert str(fault.context.get("received", "")) in fault.message
+        assert all(pin in fault.message for pin in options.get("pins", ()) if fault.context["reason"] == "PIN_MISMATCH")
         return str(fault.context["reason"])
 
 
@@ -175,7 +179,7 @@ def test_S0_11_the_error_is_the_documents_message_with_expiry_and_action(tmp_pat
             with pytest.raises(BridgeConnectionError) as error:
                 async with Client(bridge.ws_url, token="token"):
                     pass
-        payload = wire.connection_error(error.value.fault)["payload"]
+        payload = wire.connection_error(error.value.fault, literal=True)["payload"]
         assert payload["code"] == "CONN_TLS_HANDSHAKE_FAILED"
         assert payload["message"] == "TLS certificate validation failed"
         assert payload["recoverable"] is False

@@ -95,6 +95,13 @@ def test_what_cannot_work_is_told_in_one_line_with_an_exit_code() -> None:
             done = await asyncio.to_thread(holdfast, "attach", "nope", *at, env={"BRIDGE_TOKEN": "token"})
             assert (done.exit_code, done.stdout) == (3, "")
             assert "SESS_NOT_FOUND" in done.stderr
+            assert "--create makes it" in done.stderr
+            # An address without a path means that of the WebSocket, and not of the page.
+            bare = ("--url", bridge.ws_url.removesuffix("/ws"), "--create")
+            done = await asyncio.to_thread(holdfast, "attach", "my session", *bare, env={"BRIDGE_TOKEN": "token"})
+            assert done.exit_code != 0
+            assert "payload.session_id" in done.stderr
+            assert "my session" in done.stderr
             done = await asyncio.to_thread(holdfast, "attach", "s", *at, env={"BRIDGE_TOKEN": "wrong"})
             assert done.exit_code != 0
             assert "AUTH_FAILED" in done.stderr

@@ -43,7 +43,7 @@ from holdfast.bridge import (
     UserText,
 )
 from holdfast.cli.exits import Exit
-from holdfast.cli.output import narrate, one_line, show_line
+from holdfast.cli.output import fail, narrate, one_line, show_line
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.runtime.secrets import redactor_for
 
@@ -79,7 +79,13 @@ class AttachFlags(msgspec.Struct, frozen=True, kw_only=True):
 
 def attach(flags: AttachFlags) -> int:
     """Follow a session until the user leaves, and return the exit code."""
-    return asyncio.run(_Attached(flags, _token(flags)).run())
+    try:
+        return asyncio.run(_Attached(flags, _token(flags)).run())
+    except HoldfastError as error:
+        if error.fault.code != "SESS_NOT_FOUND" or flags.creates:
+            raise
+        fail(f"{error.fault.code}  the bridge has no session {flags.session!r}", "--create makes it")
+        return Exit.NOT_FOUND
 
 
 def _token(flags: AttachFlags) -> str:
@@ -89,7 +95,7 @@ def _token(flags: AttachFlags) -> str:
     else:
         found = os.environ.get("BRIDGE_TOKEN", "").strip()
     if not found:
-        text = "a token in BRIDGE_TOKEN or in a file (--token-file); `holdfast tokens create NAME` makes one"
+        text = "a token in BRIDGE_TOKEN or in a file (--token-file); `holdfast serve` shows one, and `holdfast tokens create NAME` makes one"
         raise InvalidError.saying("holdfast attach", text, "none")
     return found
 
@@ -267,7 +273,7 @@ class _Attached:
 
     def _show_status(self, now: ConnectionStatus) -> None:
         if now.status == "reconnecting":
-            why = "" if now.fault is None else f" ({now.fault.message})"
+            why = "" if now.fault is None else f" ({now.fault.code}: {now.fault.message})"
             self._progress(f"connection lost{why}: attempt {now.attempt} in {now.delay:.0f} s")
         elif now.status == "connected":
             self._progress(f"connected to {self._flags.url}")

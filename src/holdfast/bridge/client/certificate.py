@@ -136,7 +136,9 @@ def diagnose(certificate: Certificate, *, host: str, now: datetime, verify_code:
     return "PIN_MISMATCH" if pins and certificate.pin not in pins else "HANDSHAKE_FAILED"
 
 
-def rejection(certificate: Certificate | None, reason: Reason, *, host: str, detail: str = "") -> Fault:
+def rejection(
+    certificate: Certificate | None, reason: Reason, *, host: str, detail: str = "", pins: Collection[str] = ()
+) -> Fault:
     """Return the fault for a certificate that is not accepted: what is wrong, and what to do."""
     context: dict[str, Any] = {"reason": reason}
     if certificate is not None:
@@ -149,7 +151,29 @@ def rejection(certificate: Certificate | None, reason: Reason, *, host: str, det
     if detail:
         context["detail"] = detail
     context["suggested_action"] = _ACTIONS[reason]
-    return Fault.of("CONN_TLS_HANDSHAKE_FAILED", context=context)
+    message = _message(certificate, reason, host, detail, pins)
+    return Fault.of("CONN_TLS_HANDSHAKE_FAILED", f"{reason}: {message}", context=context)
+
+
+def _message(certificate: Certificate | None, reason: Reason, host: str, detail: str, pins: Collection[str]) -> str:
+    """Return what is wrong with a certificate, for a person."""
+    if certificate is None or reason == "HANDSHAKE_FAILED":
+        return f"the TLS handshake with {host} failed ({detail or 'the server does not say why'})"
+    match reason:
+        case "SELF_SIGNED":
+            text = f"the certificate of {host} is signed by itself, and no pin was given. Its key has the pin {certificate.pin}; give it as a pin"
+            return f"{text} if `holdfast tls show` on the bridge's machine prints the same"
+        case "PIN_MISMATCH":
+            text = f"the certificate of {host} has another key: expected {' or '.join(sorted(pins))}, received {certificate.pin}"
+            return f"{text}. `holdfast tls show` on the bridge's machine prints the right one"
+        case "HOSTNAME_MISMATCH":
+            return f"the certificate is not for {host}: it is for {', '.join(certificate.names) or 'no names'}. Its key has the pin {certificate.pin}"
+        case "CHAIN_INCOMPLETE":
+            return f"no authority that is known here has signed the certificate of {host}; --ca or ca= takes others"
+        case "CERTIFICATE_NOT_YET_VALID":
+            return f"the certificate of {host} is valid from {certificate.not_before:%Y-%m-%d %H:%M} UTC; look at the clocks"
+        case _:
+            return f"the certificate of {host} has expired at {certificate.not_after:%Y-%m-%d %H:%M} UTC"
 
 
 def unknown_issuer(error: ssl.SSLCertVerificationError) -> bool:

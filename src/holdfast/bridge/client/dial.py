@@ -147,7 +147,7 @@ class Dialer:
 
     async def _tls_fault(self, error: ssl.SSLError) -> Fault:
         if isinstance(error, CertificateRejected):
-            return rejection(error.certificate, error.why, host=self.host)
+            return rejection(error.certificate, error.why, host=self.host, pins=self._pins)
         if not isinstance(error, ssl.SSLCertVerificationError):
             found = fault_of(error)
             # A connection that was cut in the handshake may work the next time.
@@ -161,7 +161,7 @@ class Dialer:
         reason = diagnose(
             certificate, host=self.host, now=datetime.now(UTC), verify_code=error.verify_code, pins=self._pins
         )
-        return rejection(certificate, reason, host=self.host, detail=error.verify_message)
+        return rejection(certificate, reason, host=self.host, detail=error.verify_message, pins=self._pins)
 
     async def _look(self) -> bytes | None:
         """Return the certificate that was not accepted. Python does not show it, so it is fetched once more; nothing is sent."""
@@ -189,7 +189,8 @@ def _address(url: str) -> str:
         raise InvalidError.saying(
             "url", "an address without a secret in it; give the token as token=", "one with a secret"
         )
-    return url
+    # Without a path it would be the page for people.
+    return url if parts.path.strip("/") else parts._replace(path="/ws").geturl()
 
 
 def _is_loopback(host: str) -> bool:

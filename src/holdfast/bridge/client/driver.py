@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from holdfast._version import __version__
-from holdfast.bridge.client.errors import connection_error
+from holdfast.bridge.client.errors import connection_error, rejected_error
 from holdfast.bridge.client.link import Link
 from holdfast.bridge.client.messages import NotStored, Snapshot, fault_of_payload, gap_of, message_of
 from holdfast.faults import Fault, HoldfastError
@@ -253,7 +253,7 @@ class Driver:
             case Joined(session, payload) if session in self._members:
                 self._members[session].joined(payload)
             case NotJoined(session, fault) if session in self._members:
-                self._members.pop(session).ended(HoldfastError(fault))
+                self._members.pop(session).ended(rejected_error(fault))
             case Online(ack):
                 self.ack = ack
                 if not self._online.done():
@@ -324,7 +324,7 @@ class Driver:
         fault = fault_of_payload(message.payload)
         future = self._asks.get(message.id)
         if future is not None and not future.done():
-            future.set_exception(HoldfastError(fault))
+            future.set_exception(rejected_error(fault))
         else:
             _LOGGER.warning("The bridge reports an error: %s  %s", fault.code, fault.message)
 
@@ -346,7 +346,7 @@ class Driver:
         self._forget(message)
         future = self._sends.get(message.id)
         if future is not None and not future.done():
-            future.set_exception(HoldfastError(fault))
+            future.set_exception(rejected_error(fault))
             return
         # Nobody waits for it any more, so it becomes a message: nothing is lost unnoticed.
         payload = msgspec.json.decode(message.frame).get("payload", {})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
+
 from holdfast.faults import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.faults import Code, Fault
 
-__all__ = ["BridgeConnectionError", "ReconnectionExhaustedError", "connection_error"]
+__all__ = ["BridgeConnectionError", "ReconnectionExhaustedError", "connection_error", "rejected_error"]
 
 
 class BridgeConnectionError(HoldfastError, ConnectionError):
@@ -37,3 +39,17 @@ def connection_error(fault: Fault) -> BridgeConnectionError:
     """Return the error for a client that has given up."""
     kind = ReconnectionExhaustedError if fault.code == "CONN_RECONNECT_EXHAUSTED" else BridgeConnectionError
     return kind(fault)
+
+
+def rejected_error(fault: Fault) -> HoldfastError:
+    """Return the error for a message that the server rejects. It says which fields are wrong, and how."""
+    listed = fault.context.get("violations")
+    if not isinstance(listed, list):
+        return HoldfastError(fault)
+    broken = "; ".join(_violation(each) for each in listed if isinstance(each, dict))
+    return HoldfastError(msgspec.structs.replace(fault, message=f"{fault.message}: {broken}") if broken else fault)
+
+
+def _violation(given: dict[str, object]) -> str:
+    received = f", received {given['received']!r}" if given.get("received") is not None else ""
+    return f"{given.get('field', '$')}: {given.get('constraint', 'wrong')}{received}"

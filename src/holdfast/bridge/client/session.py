@@ -10,8 +10,10 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import msgspec
+
 from holdfast.bridge.client.messages import Gap, State
-from holdfast.faults import InvalidError
+from holdfast.faults import HoldfastError, InvalidError
 from holdfast.sessions.questions.question import Answer
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.bridge.client.driver import Driver
     from holdfast.bridge.client.messages import Message, Snapshot
+    from holdfast.faults import Fault
     from holdfast.wire.position import Position
 
 __all__ = ["RemoteSession"]
@@ -67,8 +70,10 @@ class RemoteSession:
         if self._wait:
             try:
                 await self._joined
-            except BaseException:
+            except BaseException as error:
                 self._leave()
+                if isinstance(error, HoldfastError) and error.fault.code == "SESS_NOT_FOUND":
+                    raise HoldfastError(self._missing(error.fault)) from None
                 raise
         return self
 
@@ -215,6 +220,12 @@ class RemoteSession:
         if message is not None and message.position is not None:
             self.position = message.position
             self._driver.taken(self.id, message.position)
+
+    def _missing(self, fault: Fault) -> Fault:
+        """Return the fault for a session that does not exist, with how to make it if that was not tried."""
+        if self._options.get("creation") is not None:
+            return fault
+        return msgspec.structs.replace(fault, message=f"{fault.message}; client.create({self.id!r}) makes it")
 
     def _leave(self) -> None:
         if not self._is_over:
