@@ -189,6 +189,48 @@ def test_before_auth_a_message_is_at_most_8_kB() -> None:
     run(work)
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [frame(TEXT, b"x" * 300_000, length=900_000)],
+        [frame(TEXT, b"x" * 5_000, fin=False), frame(0, b"x" * 5_000, fin=False)],
+        [frame(TEXT, b"{}"), frame(TEXT, b"x" * 300_000, length=900_000)],
+    ],
+    ids=["half a frame", "fragments", "after a message that is no auth"],
+)
+def test_before_auth_a_message_that_never_ends_is_cut_off_at_8_kB_too(parts: list[bytes]) -> None:
+    async def work() -> None:
+        async with serving() as bridge, wire(bridge.url) as hostile:
+            for part in parts:
+                hostile.writer.write(part)
+                # The parts must not come as one.
+                await asyncio.sleep(0.02)
+            assert await hostile.close_code() in (1009, 1006)
+            await _nobody(bridge)
+
+    run(work)
+
+
+def test_a_large_message_right_after_auth_is_taken() -> None:
+    async def work() -> None:
+        async with serving() as bridge, wire(bridge.url) as client:
+            documents = [
+                GOOD | {"type": "auth", "payload": {"token": "token"}},
+                GOOD | {"type": "session_create", "payload": {"session_id": "s"}},
+                GOOD | {"payload": {"content": "x" * 50_000}},
+            ]
+            await client.send(b"".join(frame(TEXT, json.dumps(each).encode()) for each in documents))
+            assert (await client.until("ack"))["payload"]["results"][0]["status"] == "stored"
+
+    run(work)
+
+
+async def _nobody(bridge: Bridge) -> None:
+    async with asyncio.timeout(LIMIT):
+        while bridge.hub.connections:  # noqa: ASYNC110 - the server's own state has no event
+            await asyncio.sleep(0.005)
+
+
 def test_a_client_that_goes_away_in_the_middle_of_a_frame_is_forgotten() -> None:
     async def work() -> None:
         async with attack() as (hostile, _, bridge):

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 
 import httpx
+import pytest
+import websockets
 from bridge_kit import Tokens, limits, raw, serving
 from http_kit import KINDS, run
 
@@ -74,6 +76,17 @@ def test_one_port_serves_the_page_the_api_and_the_socket_behind_one_guard():
             assert (await http.get("/nope")).json()["error"] == "NotFound"
             assert (await http.get("/health", headers={"origin": "https://evil.example"})).status_code == 403
             assert (await http.get("/ws")).json()["code"] == "CONN_UPGRADE_REQUIRED"
+
+    run(scenario())
+
+
+def test_B83_a_socket_of_a_foreign_page_is_rejected_without_an_error_in_the_log(caplog):
+    async def scenario():
+        async with serving() as bridge:
+            with pytest.raises(websockets.exceptions.InvalidStatus) as caught:
+                await websockets.connect(bridge.ws_url, origin="https://evil.example", proxy=None)
+            assert caught.value.response.status_code == 403
+        assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
     run(scenario())
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.wire.replay import Held
     from holdfast.wire.server import Effect
 
-__all__ = ["ABORT", "WRITE_TEXT", "Connection"]
+__all__ = ["ABORT", "AUTHENTICATED", "WRITE_TEXT", "Connection"]
 
 Message: TypeAlias = "MutableMapping[str, Any]"
 
@@ -42,6 +42,9 @@ ABORT = "holdfast.abort"
 
 WRITE_TEXT = "holdfast.write_text"
 """The extension of the scope with a function that writes a text if the client reads, and returns whether it did."""
+
+AUTHENTICATED = "holdfast.authenticated"
+"""The extension of the scope with a function that lets the socket take larger messages, because the client is known."""
 
 _BYES = (1000, 1001)
 """The close codes of a client that leaves on purpose."""
@@ -87,6 +90,7 @@ class Connection:
         self._receive, self._send_asgi = receive, send
         self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT)
         self._write: Callable[[bytes], bool] | None = scope.get("extensions", {}).get(WRITE_TEXT)
+        self._authenticated: Callable[[], None] = scope.get("extensions", {}).get(AUTHENTICATED, lambda: None)
         self._sending = asyncio.Lock()
         self._tails: dict[str, asyncio.Task[None]] = {}
         self._lives: dict[str, LiveSession] = {}
@@ -211,6 +215,7 @@ class Connection:
     def identified(self, identity: Identity) -> None:
         """The client is known, or has a new token."""
         self.identity = identity
+        self._authenticated()
         # The token may expire before the next tick.
         if self._timer is not None:
             self._timer.cancel()

@@ -9,9 +9,10 @@ import asyncio
 import struct
 from typing import TYPE_CHECKING, Any
 
-from holdfast.bridge.connection import ABORT, WRITE_TEXT
+from holdfast.bridge.connection import ABORT, AUTHENTICATED, WRITE_TEXT
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault, HoldfastError
+from holdfast.wire.close import CloseCode
 
 with needs_extra("holdfast.bridge", "uvicorn", "server"):
     from uvicorn.config import Config
@@ -25,15 +26,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Port"]
 
+_FRAME_HEAD = 14
+"""The most bytes of a frame that are not its data."""
 _LEAVE_S = 2.0
 """How long connections may take to end when the port is closed."""
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket, with a way to end it at once: a client that does not read would block every other end."""
+    """uvicorn's WebSocket, with a way to end it at once: a client that does not read would block every other end.
+
+    Until the app says that the client has authenticated, a message must not become larger than `max_before_auth`, also if it never ends.
+    """
+
+    max_before_auth = 8192
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._is_authenticated = False
+        self._unfinished = 0
+        """The bytes that came since the last whole message."""
         # At level DEBUG it would log the beginning and the end of each frame, and the end of the first one is the token's.
         self.conn.debug = False
 
@@ -43,7 +54,34 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         scope: Any = getattr(self, "scope", None)
         if scope is not None:
             scope["extensions"][ABORT] = self.transport.abort
+            scope["extensions"][AUTHENTICATED] = self._authenticated
             scope["extensions"][WRITE_TEXT] = self.write_text
+        self._unfinished = 0
+
+    def _authenticated(self) -> None:
+        self._is_authenticated = True
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes. The parser would keep a message up to the largest size, whoever sends it."""
+        self._unfinished += len(data)
+        super().data_received(data)
+        # While reading is paused the app has a message, which may be the one that authenticates the client.
+        is_checked = self.handshake_complete and not (self._is_authenticated or self.read_paused or self.close_sent)
+        if is_checked and self._unfinished > self.max_before_auth + _FRAME_HEAD:
+            self.conn.fail(CloseCode.TOO_BIG, "too_large")
+            self.handle_parser_exception()
+
+    def send_receive_event_to_app(self) -> None:
+        """Hand on a whole message."""
+        self._unfinished = 0
+        super().send_receive_event_to_app()
+
+    async def send(self, message: Any) -> None:
+        """Send what the app says."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            # A request that is rejected with an answer is done. uvicorn would log it as an error of the app.
+            self.handshake_complete = True
 
     def write_text(self, text: bytes) -> bool:
         """Write a text frame if that needs no waiting; return whether it did.
@@ -73,6 +111,7 @@ class Port:
         app: Any,
         *,
         max_frame: int = 1_000_000,
+        max_frame_before_auth: int = 8192,
         tls: ssl.SSLContext | None = None,
         http: Any = "auto",
         idle_timeout: float = 60.0,
@@ -83,7 +122,8 @@ class Port:
             app,
             interface="asgi3",
             http=http,
-            ws=WebSocketProtocol,
+            # uvicorn makes the protocols itself, so what they share stands in a class.
+            ws=type("BridgeWebSocket", (WebSocketProtocol,), {"max_before_auth": max_frame_before_auth}),
             ws_max_size=max_frame,
             ws_ping_interval=None,
             ws_per_message_deflate=False,

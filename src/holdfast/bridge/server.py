@@ -176,6 +176,7 @@ class Bridge:
             opened = Port(
                 self.app,
                 max_frame=settings.connection.max_frame,
+                max_frame_before_auth=settings.connection.max_frame_before_auth,
                 tls=None if self._tls is None else self._tls.context,
                 http=http_protocol(settings),
                 idle_timeout=settings.idle_timeout,
