@@ -9,9 +9,10 @@ from contextlib import closing
 
 import pytest
 
-from holdfast.stores import Commit, NewEntry, NewSession, SqliteStore
+from holdfast.stores import Claim, Commit, MemoryStore, NewEntry, NewSession, SessionState, SqliteStore
 from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sqlite import writer
+from holdfast.stores.verification import broken_logs
 
 BOUND = 256 * 1024
 
@@ -211,3 +212,65 @@ def test_FD14_a_loop_that_writes_itself_lets_others_run_and_fails_alone(tmp_path
             return [entry.id for entry in await store.read("s", after=20)]
 
     assert asyncio.run(main()) == ["x", "z"]
+
+
+def _claiming(id_, body, session="s", **more):
+    entry = NewEntry(type="t", body=body, id=f"e-{id_}-{len(body)}")
+    return Commit(
+        session=session, entries=(entry,), claim=Claim(client="c", id=id_, body_hash=body, result=b'"done"'), **more
+    )
+
+
+async def _outcomes(store):
+    """What becomes of claims that are made together, and then once more. Times and epochs are each store's own."""
+    found = []
+    async with store:
+        await _made(store)
+        await _made(store, "other")
+        together = [
+            _claiming("a", b"1"),
+            _claiming("b", b"22"),
+            _claiming("a", b"1"),
+            _claiming("a", b"333"),
+            _claiming("a", b"1", "other"),
+            Commit(session="s", entries=(NewEntry(type="t", body=b"0", id="plain"),)),
+            _claiming("b", b"22"),
+            _claiming("c", b"1", fence=7),
+            _claiming("c", b"1"),
+        ]
+        for batch in (together, together):
+            for outcome in await asyncio.gather(*map(store.commit, batch), return_exceptions=True):
+                fault = getattr(outcome, "fault", None)
+                found.append(
+                    fault.code if fault else (outcome.first, outcome.top, outcome.duplicate, bytes(outcome.result))
+                )
+        await store.commit(Commit(session="s", state=SessionState.CLOSED))
+        closed = await asyncio.gather(store.commit(_claiming("a", b"1")), return_exceptions=True)
+        found.append(closed[0].fault.code)
+        found.append([(entry.offset, entry.id, bytes(entry.body)) for entry in await store.read("s")])
+        found.append([(claim.id, claim.first, claim.top) for claim in await store.claims("s")])
+        assert [broken async for broken in broken_logs(store)] == []
+    return found
+
+
+def test_claims_that_are_written_together_are_decided_as_one_after_the_other(tmp_path):
+    expected = asyncio.run(_outcomes(MemoryStore()))
+    assert expected[:4] == [
+        (1, 1, False, b'"done"'),
+        (2, 2, False, b'"done"'),
+        (1, 1, True, b'"done"'),
+        "PROTO_DUPLICATE_ID",
+    ]
+    assert asyncio.run(_outcomes(SqliteStore(tmp_path / "a.db"))) == expected
+
+
+def test_claims_of_one_turn_share_a_transaction(tmp_path, transactions):
+    async def run():
+        async with SqliteStore(tmp_path / "a.db") as store:
+            await _made(store)
+            transactions.clear()
+            await asyncio.gather(*(store.commit(_claiming(f"m-{number}", b"1")) for number in range(40)))
+
+    asyncio.run(run())
+    assert transactions.count("committed") == 1
+    assert transactions.count("INSERT INTO inbox") == 1

@@ -181,6 +181,10 @@ def prepared(commit: Commit, mask: Mask) -> Commit:
             _check_text("entry.id", entry.id, mask)
             _check_text("entry.type", entry.type, mask)
             mask.check("entry.body", entry.body)
+        if commit.claim is not None:
+            _check_text("claim.client", commit.claim.client, mask)
+            _check_text("claim.id", commit.claim.id, mask)
+            mask.check("claim.result", commit.claim.result)
         return commit
     _check(commit, mask)
     for path, body in _bodies(commit):
@@ -192,13 +196,12 @@ def prepared(commit: Commit, mask: Mask) -> Commit:
 
 
 def _only_appends(commit: Commit) -> bool:
-    """Whether a commit has entries and no other content. Nearly all commits are so, and their checks are the most frequent ones."""
+    """Whether a commit has entries, at most a claim, and no other content. Nearly all are so, and their checks are the most frequent ones."""
     return (
         commit.session is not None
         and commit.create is None
         and not commit.audit
         and not commit.chain
-        and commit.claim is None
         and commit.checkpoint is None
         and commit.manifest is None
         and not commit.claims

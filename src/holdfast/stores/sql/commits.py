@@ -9,20 +9,20 @@ import msgspec
 from holdfast.stores import errors
 from holdfast.stores.chain import GENESIS, entry_hash, link, session_chain, snapshot_hash
 from holdfast.stores.records import Checkpoint, Commit, Receipt, SessionState
+from holdfast.stores.sql.batch import KNOWN, repeated
 from holdfast.stores.sql.query import Many, Query, Script
 
 if TYPE_CHECKING:
     from holdfast.stores.records import NewAudit, NewCheckpoint
 
-__all__ = ["APPEND", "LENGTHEN", "MOVE", "SEAL", "commit_script"]
+__all__ = ["APPEND", "CLAIM", "LENGTHEN", "MOVE", "SEAL", "commit_script"]
 
 _HEAD = "SELECT key, epoch, state, fence, top, last_at, head FROM session WHERE name = ?"
 _NEW = (
     "INSERT INTO session (name, epoch, state, oldest, top, created_at, last_at, manifest) VALUES (?, ?, ?, 1, 0, ?, ?, ?)"
     " ON CONFLICT (name) DO NOTHING RETURNING key"
 )
-_KNOWN = "SELECT body_hash, first, top, at, result FROM inbox WHERE session = ? AND client = ? AND id = ?"
-_CLAIM = "INSERT INTO inbox (session, client, id, body_hash, at, first, top, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+CLAIM = "INSERT INTO inbox (session, client, id, body_hash, at, first, top, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 APPEND = "INSERT INTO entry (session, pos, id, at, type, body, hash) VALUES (?, ?, ?, ?, ?, ?, ?)"
 MOVE = "UPDATE session SET top = ?, last_at = ?, state = ?, head = ? WHERE key = ?"
 _DESCRIBE = "UPDATE session SET manifest = ? WHERE key = ?"
@@ -75,16 +75,12 @@ def _claim(commit: Commit, key: int, receipt: Receipt) -> Script[Receipt | None]
     """Make the commit's claim; return the first receipt if it was made before."""
     claim = commit.claim
     assert claim is not None
-    rows = yield Query(_KNOWN, (key, claim.client, claim.id))
+    rows = yield Query(KNOWN, (key, claim.client, claim.id))
     if rows:
-        body_hash, first, top, at, result = rows[0]
-        if bytes(body_hash) != claim.body_hash:
-            raise errors.claimed_otherwise(claim.client, claim.id)
-        stored = msgspec.Raw(bytes(result))
-        return Receipt(first=first, top=top, at=at, epoch=receipt.epoch, duplicate=True, result=stored)
+        return repeated(claim, rows[0], receipt.epoch)
     # Store the receipt with the claim, so that a repeated claim returns exactly the first receipt.
     args = (key, claim.client, claim.id, claim.body_hash, receipt.at, receipt.first, receipt.top, claim.result)
-    yield Query(_CLAIM, args)
+    yield Query(CLAIM, args)
     return None
 
 
@@ -103,7 +99,7 @@ def _write(commit: Commit, key: int, was: tuple[str, bytes], receipt: Receipt, l
     if commit.manifest is not None:
         yield Query(_DESCRIBE, (commit.manifest, key))
     if commit.claims:
-        yield Many(_CLAIM, [(key, *msgspec.structs.astuple(claim)) for claim in commit.claims])
+        yield Many(CLAIM, [(key, *msgspec.structs.astuple(claim)) for claim in commit.claims])
     if commit.checkpoint is not None:
         yield from _snapshot(commit.session or "", commit.checkpoint, key, receipt)
     if commit.audit:

@@ -9,13 +9,14 @@ from holdfast.faults import HoldfastError
 from holdfast.stores.errors import missing
 from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sql import commits
-from holdfast.stores.sql.batch import HEADS, Batch, head_of, is_plain
+from holdfast.stores.sql.batch import HEADS, KNOWN, Batch, head_of, is_plain
 from holdfast.stores.sql.query import Many
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
 
+    from holdfast.stores.records import Claim
     from holdfast.stores.sql.batch import Head
     from holdfast.stores.sql.query import Script
     from holdfast.stores.sqlite.writer import Job
@@ -75,10 +76,11 @@ class Tables:
             job.error = None
             try:
                 commit = job.commit
-                if commit is not None and is_plain(commit):
+                if commit is not None and is_plain(commit, may_claim=True):
                     head = heads.get(job.session) or self._head(job.session or "")
                     if not commit.audit or batch.takes(commit, head):
-                        job.result = batch.add(commit, head, now)
+                        known = None if commit.claim is None else self._known(head.key, commit.claim)
+                        job.result = batch.add(commit, head, now, known)
                         continue
                 # The script reads what the batch writes.
                 self._flush(batch)
@@ -107,9 +109,14 @@ class Tables:
         head = self._heads[session] = head_of(rows[0][1:])
         return head
 
+    def _known(self, session: int, claim: Claim) -> Any:
+        """Return the row of a claim that an earlier batch has made, or None."""
+        return self._connection.execute(KNOWN, (session, claim.client, claim.id)).fetchone()
+
     def _flush(self, batch: Batch) -> None:
         if not batch.after:
             return
+        self._execute(commits.CLAIM, list(batch.claims.values()))
         self._execute(commits.APPEND, batch.entries)
         self._execute(commits.MOVE, batch.moves())
         if batch.audits:
