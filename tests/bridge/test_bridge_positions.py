@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +16,11 @@ from bridge_kit import LIMIT, Raw, Tokens, limits, offsets, raw, serving
 from websockets.exceptions import ConnectionClosed
 
 from holdfast.bridge.identity import Identity
+from holdfast.bridge.live_session import LiveSession
 from holdfast.bridge.server import Bridge
 from holdfast.runtime.runtime import Runtime
 from holdfast.sessions import Session
-from holdfast.stores import MemoryStore
+from holdfast.stores import Commit, MemoryStore, NewSession, SqliteStore
 
 
 def run(work: Callable[[], Awaitable[None]], *, times: int = 4) -> None:
@@ -510,5 +512,45 @@ def test_two_tokens_do_not_see_each_other_in_a_shared_bridge() -> None:
                 shape = json.dumps(refused["payload"]).replace("'s'", "'no-such'").replace('"s"', '"no-such"')
                 assert json.loads(shape) == missing["payload"]
             assert "for Ada only" not in json.dumps(bob.received)
+
+    run(work)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_what_two_processes_store_at_once_is_the_same_log_for_the_clients_of_both(kind: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with AsyncExitStack() as stack:
+            # Two stores on one file are as two processes: neither is told what the other writes.
+            first = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "a.db")
+            second = first if kind == "memory" else SqliteStore(tmp_path / "a.db")
+            for store in {first, second}:
+                await stack.enter_async_context(store)
+            await first.commit(Commit(session="s", create=NewSession(manifest=b"{}")))
+            lives = [LiveSession(await store.session("s"), store, clock=SetClock()) for store in (first, second)]
+            for live in lives:
+                await live.open()
+                stack.push_async_callback(live.close)
+            said = [
+                live.store_message(f"{number}: token=abc{number}DEF456", client="c", id_=f"{side}-{number}")
+                for number in range(30)
+                for side, live in enumerate(lives)
+            ]
+            acks = await asyncio.gather(*said)
+            await asyncio.gather(
+                *(live.store_message("again", client="c", id_="0-0") for live in lives), return_exceptions=True
+            )
+            logs = []
+            for live in lives:
+                await live.catch_up()
+                found = await live.read(0, most_bytes=1_000_000)
+                assert isinstance(found, list)
+                logs.append([held._replace(at=0.0) for held in found])
+            assert sorted(ack.offset or 0 for ack in acks) == [held.offset for held in logs[0]] == list(range(1, 61))
+            # As whoever reads the store gets it, and with secrets masked.
+            fresh = LiveSession(await first.session("s"), first, clock=SetClock())
+            await fresh.catch_up()
+            read = await fresh.read(0, most_bytes=1_000_000)
+            assert logs[0] == logs[1] == [held._replace(at=0.0) for held in read]  # type: ignore[union-attr]
+            assert b"DEF456" not in b"".join(held.frame for held in logs[0])
 
     run(work)

@@ -306,6 +306,7 @@ _KEY_START = re.compile(
 )
 _UNJOINTED = ("aiza", "akia", "asia")
 """Keys without a hyphen or underscore after their first letters."""
+_HEXADECIMAL = "0123456789abcdef-"
 _KEY_CHARACTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 _SHAPE = bytes(ord("k") if code in _KEY_CHARACTERS else ord(" ") for code in range(256))
 _SHORTEST_KEY = b"k" * 14
@@ -372,7 +373,10 @@ def begins_a_key(folded: str) -> bool:
         word = folded[start:end]
         # Most long words are not keys. A key without a hyphen or underscore begins in one of these few ways, which is
         # fast to test.
-        if _KEY_START.search(word) if "-" in word or "_" in word else any(key in word for key in _UNJOINTED):
+        # A UUID has none of the letters that keys begin with.
+        if word.strip(_HEXADECIMAL) and (
+            _KEY_START.search(word) if "-" in word or "_" in word else any(key in word for key in _UNJOINTED)
+        ):
             return True
         start = shape.find(_SHORTEST_KEY, end)
     return False
@@ -417,8 +421,11 @@ def _may_hold_any(written: str) -> bool:
     if not written.isascii() and ("\u0130" in written or "\u0131" in written):
         return True
     folded = written.casefold()
-    if ("@" in folded and "://" in folded) or any(word in folded for word in _TELLING):
+    if "@" in folded and "://" in folded:
         return True
+    for word in _TELLING:
+        if word in folded:
+            return True
     return begins_a_key(folded)
 
 
