@@ -142,6 +142,8 @@ class AgentRunner:
         self._leaving = asyncio.Event()
         self._opened = asyncio.Event()
         self._close_reason: str | None = None
+        self._starts_again = False
+        """Whether it was started while it was about to leave."""
         self._drains = False
         """Whether it answers what waits before it leaves."""
 
@@ -157,9 +159,14 @@ class AgentRunner:
 
     def start(self, *, opens: bool = False) -> None:
         """Answer what waits, and what comes. opens: open the session now, and not only when there is something to answer."""
-        if not self.is_running:
+        if self.is_running:
+            # One that leaves may have looked for messages for the last time. Then another look follows.
+            self._starts_again = self._leaving.is_set()
+        else:
             self._leaving.clear()
             self._drains = False
+            self._starts_again = False
+            self._close_reason = None
             self._opened.clear()
             self._task = asyncio.create_task(self._run(opens=opens), name=f"bridge: agent of {self._live.id}")
             self._task.add_done_callback(self._look_at_end)
@@ -169,6 +176,8 @@ class AgentRunner:
         if error is not None and not isinstance(error, HoldfastError):
             # A defect. Clients see no answer, so at least the log must say why.
             log_error("agent of %s ended", self._live.id, cause=error)
+        if self._starts_again and not task.cancelled():
+            self.start()
 
     async def has_work(self) -> bool:
         """Return whether a turn was cut off, or a message waits for its answer."""
@@ -194,6 +203,7 @@ class AgentRunner:
 
     async def stop(self) -> None:
         """Stop now. A turn that runs goes on when the session is opened again."""
+        self._starts_again = False
         if self._task is not None and not self._task.done():
             self._task.cancel()
         await self._ended()

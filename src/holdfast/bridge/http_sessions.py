@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.bridge.event_stream import HEARTBEAT_S, EventStream, read_event_id
 from holdfast.bridge.http_bodies import Accepted, Checkpoint, EventPage, NewEvent, Reason, SessionBody, SessionPage
-from holdfast.bridge.http_requests import body_as, choice, idempotency_key, identify, number, peer_of, violation
+from holdfast.bridge.http_requests import body_as, choice, idempotency_key, identify, number, violation
 from holdfast.bridge.live_session import LiveSession
 from holdfast.bridge.responses import error_response, json_response, request_id
 from holdfast.extras import needs_extra
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from holdfast.bridge.hub import Hub
     from holdfast.bridge.identity import Identity
     from holdfast.stores import SessionRecord
-    from holdfast.wire.messages import Payload
 
 __all__ = ["SessionRoutes"]
 
@@ -194,12 +193,7 @@ class SessionRoutes:
         if record.state is SessionState.CLOSED:
             raise HoldfastError(Fault.of("SESS_CLOSED", context={"session_id": record.id}))
         live = await self._hub.live(record.id) if self._hub.agent is not None else self._made(record)
-        result = await live.store_message(event.content, client=f"http:{identity.token_id}", id_=id_)
-        if live.id in self._hub.sessions:
-            # Whoever sent it is a client that has left again: the agent answers, and the session's grace begins.
-            visitor = _Visitor(peer_of(request), identity)
-            self._hub.enter(live, visitor)
-            self._hub.exit(live, visitor)
+        result = await self._hub.take(live, event.content, client=f"http:{identity.token_id}", id_=id_)
         body = Accepted(accepted=True, message_id=id_, offset=result.offset, duplicate=result.status == "duplicate")
         return json_response(body, 202)
 
@@ -248,24 +242,6 @@ class SessionRoutes:
         else:
             await self._hub.close(live, reason)
         return json_response(await self._described(await self._hub.store.session(record.id)))
-
-
-class _Visitor:
-    """A client that sends one message and leaves: what the hub needs to know of it."""
-
-    def __init__(self, peer: str, identity: Identity) -> None:
-        self.id, self.peer = "", peer
-        self.identity: Identity | None = identity
-        self.client_key: tuple[str, str] | None = None
-
-    async def end(self, fault: Fault) -> None:
-        """Nothing is open."""
-
-    async def shut_down(self, *, restarts: bool) -> None:
-        """Nothing is open."""
-
-    async def tell(self, type_: str, payload: Payload) -> None:
-        """Nothing is open."""
 
 
 def states_of(request: Request) -> tuple[SessionState, ...]:

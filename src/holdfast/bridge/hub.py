@@ -7,6 +7,7 @@ and only the end of a session's last connection starts its grace.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
@@ -47,13 +48,15 @@ from holdfast.wire.envelope import stamp
 from holdfast.wire.messages import CertificateRotation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from holdfast.bridge.identity import Authenticator, Identity
+    from holdfast.bridge.settings import OnGraceExpiry
     from holdfast.bridge.tls import Rotation
     from holdfast.runtime.runtime import Runtime
     from holdfast.stores import SessionRecord, Store
     from holdfast.wire.messages import Payload
+    from holdfast.wire.outbox import AckResult
 
 __all__ = ["Connected", "Hub"]
 
@@ -128,6 +131,9 @@ class Hub:
         self._opening = asyncio.Lock()
         self._lines = LogLines()
         self._graces: dict[str, asyncio.TimerHandle] = {}
+        self._endings: dict[str, asyncio.Event] = {}
+        """The sessions that are let go now, each with what is set when that is done."""
+        self._is_stopping = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self.resume_tokens = ResumeTokens(settings.resume_age)
         self._loop = asyncio.get_running_loop()
@@ -142,6 +148,7 @@ class Hub:
 
     async def stop(self, *, restarts: bool = False) -> None:
         """Close all connections, let the agents pause, and stop following the logs. A turn that runs goes on at the next start."""
+        self._is_stopping = True
         self._subscription.cancel()
         for timer in self._graces.values():
             timer.cancel()
@@ -157,21 +164,70 @@ class Hub:
     # --- sessions ---
 
     async def live(self, session: str) -> LiveSession:
-        """Return a session in use, or raise SESS_NOT_FOUND."""
+        """Return a session, which is in use from now on: whoever asks for it enters it, or its grace ends that.
+
+        Raises SESS_NOT_FOUND, SESS_CLOSED if it can never be used again, and CONN_LIMIT.
+        """
         found = self.sessions.get(session)
         if found is not None:
             return found
         async with self._opening:
+            ending = self._endings.get(session)
+            if ending is not None:
+                await ending.wait()
             found = self.sessions.get(session)
             if found is None:
-                if len(self.sessions) >= self.settings.max_sessions:
-                    raise HoldfastError(Fault.of("CONN_LIMIT", context={"limit": self.settings.max_sessions}))
-                found = self._made(await self._record(session))
-                await found.open()
-                self.sessions[session] = found
-                if self.agent is not None and found.state not in _FINAL:
-                    self.runner(found).start()
+                found = await self._open(session)
         return found
+
+    async def _open(self, session: str) -> LiveSession:
+        record = await self.record(session)
+        if record.state is SessionState.CLOSED:
+            raise HoldfastError(machine.closed(session))
+        if len(self.sessions) >= self.settings.max_sessions and not await self._make_room():
+            raise HoldfastError(Fault.of("CONN_LIMIT", context={"limit": self.settings.max_sessions}))
+        live = self._made(record)
+        await live.open()
+        self.sessions[session] = live
+        self._start_grace(live)
+        self._wake(live)
+        return live
+
+    async def look_at(self, session: str) -> LiveSession:
+        """Return a session to read in it, as it is now, or raise SESS_NOT_FOUND. It is not in use because of this."""
+        found = self.sessions.get(session)
+        if found is None:
+            found = self._made(await self.record(session))
+            await found.catch_up()
+        return found
+
+    async def take(self, live: LiveSession, content: str, *, client: str, id_: str) -> AckResult:
+        """Store a message of a user once, and let the agent answer it, also if the session was paused."""
+        with self.holding(live):
+            result = await live.store_message(content, client=client, id_=id_)
+            if self.sessions.get(live.id) is live:
+                self._wake(live)
+        return result
+
+    def _wake(self, live: LiveSession) -> None:
+        if self.agent is not None and live.state not in _FINAL and not self._is_stopping:
+            self.runner(live).start()
+
+    async def _make_room(self) -> bool:
+        """Put away a session that nobody uses: one that was left as it was when its grace was over, and whose agent rests."""
+        for live in tuple(self.sessions.values()):
+            if not self._is_left(live) or live.is_ending or (live.runner is not None and live.runner.is_busy):
+                continue
+            if live.runner is not None:
+                await live.runner.leave(drains=True)
+            if self._is_left(live):
+                await self._put_aside(live)
+                return True
+            self._wake(live)
+        return False
+
+    def _is_left(self, live: LiveSession) -> bool:
+        return not live.is_used and live.id not in self._graces
 
     def runner(self, live: LiveSession) -> AgentRunner:
         """Return what runs the agent of a session."""
@@ -232,12 +288,9 @@ class Hub:
         try:
             if admin.in_use(record, self.store, self.runtime) or not await looked.has_work():
                 return
-            live = await self.live(record.id)
+            await self.live(record.id)
         except HoldfastError as error:
             log_warning("session %s is left alone: %s", record.id, error)
-            return
-        if not live.clients and live.id not in self._graces:
-            self._start_grace(live)
 
     async def create(self, session: str, *, agent: str = "", working_directory: str = "") -> LiveSession:
         """Make a session, or raise SESS_ILLEGAL_TRANSITION if there is one of that name."""
@@ -256,6 +309,10 @@ class Hub:
         await self.store.commit(
             Commit(session=name, create=NewSession(manifest=encode_manifest(manifest)), audit=(made,))
         )
+        older = self.sessions.get(name)
+        if older is not None:
+            # It was removed from the store while somebody still was in it.
+            await older.open_again()
         return await self.live(name)
 
     async def visible(
@@ -278,7 +335,7 @@ class Hub:
         found = []
         for name in names:
             try:
-                record = await self._record(name)
+                record = await self.record(name)
             except HoldfastError as error:
                 if error.fault.code != "SESS_NOT_FOUND":
                     raise
@@ -287,7 +344,8 @@ class Hub:
                 found.append(record)
         return found
 
-    async def _record(self, session: str) -> SessionRecord:
+    async def record(self, session: str) -> SessionRecord:
+        """Return what the store knows of a session, or raise SESS_NOT_FOUND."""
         try:
             return await self.store.session(session)
         except HoldfastError as error:
@@ -350,9 +408,7 @@ class Hub:
         if connection not in live.clients and len(live.clients) >= self.settings.max_clients:
             return Fault.of("CONN_LIMIT", context={"limit": self.settings.max_clients, "session_id": live.id})
         live.clients.add(connection)
-        timer = self._graces.pop(live.id, None)
-        if timer is not None:
-            timer.cancel()
+        self._cancel_grace(live)
         return None
 
     def exit(self, live: LiveSession, connection: Connected, *, was_lost: bool = False) -> None:
@@ -361,38 +417,71 @@ class Hub:
             return
         live.clients.discard(connection)
         live.was_lost = was_lost
-        if not live.clients and self.sessions.get(live.id) is live:
+        self._start_grace(live)
+
+    @contextmanager
+    def holding(self, live: LiveSession) -> Iterator[None]:
+        """Keep a session in use while a request needs it. Whoever asks counts as a client that has left again."""
+        live.visits += 1
+        self._cancel_grace(live)
+        try:
+            yield
+        finally:
+            live.visits -= 1
             self._start_grace(live)
 
     def _start_grace(self, live: LiveSession) -> None:
+        if live.is_used or self._is_stopping or self.sessions.get(live.id) is not live:
+            return
+        self._cancel_grace(live)
         self._graces[live.id] = self._loop.call_later(self.settings.grace, self._grace_over, live)
+
+    def _cancel_grace(self, live: LiveSession) -> None:
+        timer = self._graces.pop(live.id, None)
+        if timer is not None:
+            timer.cancel()
 
     def _grace_over(self, live: LiveSession) -> None:
         self._graces.pop(live.id, None)
-        if not live.clients:
+        # An earlier grace may have ended, and wait for the agent. It then finds that this one is over, too.
+        if not live.is_used and not live.is_ending:
+            live.is_ending = True
             self.spawn(self._end_grace(live))
 
     async def _end_grace(self, live: LiveSession) -> None:
         """Nobody came back: pause or close the session, as it is configured. The agent's turn is not cut."""
-        how = self.settings.on_grace_expiry
-        if how != "detach" and live.runner is not None:
-            await live.runner.leave(drains=True)
-        if live.clients:
-            # Somebody came back while the agent finished its turn.
-            if live.runner is not None and self.agent is not None:
-                live.runner.start()
+        how, runner = self.settings.on_grace_expiry, live.runner
+        try:
+            while how != "detach" and runner is not None and runner.is_running:
+                await runner.leave(drains=True)
+        finally:
+            live.is_ending = False
+        if not self._is_left(live):
+            # Somebody came while the agent finished its turn. If nobody is here any more, another grace has begun.
+            self._wake(live)
             return
-        if self.sessions.get(live.id) is live and (live.runner is None or not live.runner.is_running):
-            del self.sessions[live.id]
-            await live.close()
         if live.was_lost:
             self.reports.session_dropped(live.id)
-        if how != "detach":
-            await self._let_go(live, closes=how == "close")
+        if how != "detach" or runner is None:
+            await self._put_aside(live, how)
+
+    async def _put_aside(self, live: LiveSession, how: OnGraceExpiry = "detach") -> None:
+        """End the use of a session. Whoever asks for it meanwhile waits, and finds it as it is afterwards."""
+        if self.sessions.get(live.id) is not live:
+            return
+        ended = self._endings[live.id] = asyncio.Event()
+        del self.sessions[live.id]
+        try:
+            await live.close()
+            if how != "detach":
+                await self._let_go(live, closes=how == "close")
+        finally:
+            del self._endings[live.id]
+            ended.set()
 
     async def _let_go(self, live: LiveSession, *, closes: bool) -> None:
         record = await self.store.session(live.id)
-        if live.id in self.sessions or record.state in _FINAL or admin.in_use(record, self.store, self.runtime):
+        if record.state in _FINAL or admin.in_use(record, self.store, self.runtime):
             return
         # What hooks and users have added is in the log, also if no program has ever opened the session.
         is_empty = record.checkpoint is None and record.top == 0

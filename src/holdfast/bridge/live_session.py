@@ -75,6 +75,10 @@ class LiveSession:
         self.state = record.state
         self.clients: set[Any] = set()
         """The connections that have joined it."""
+        self.visits = 0
+        """How many requests use it now whose sender has not joined it."""
+        self.is_ending = False
+        """Whether its grace is over, and its agent finishes what it does."""
         self.was_lost = False
         """Whether the last connection that left it broke."""
         self.secrets: dict[str, str] = {}
@@ -116,6 +120,17 @@ class LiveSession:
         """Read the end of the log, and follow it from now on."""
         await self.catch_up()
         self._following = asyncio.create_task(self._follow(), name=f"bridge: log of {self.id}")
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anybody needs it now."""
+        return bool(self.clients or self.visits)
+
+    async def open_again(self) -> None:
+        """Follow the log of a session that was removed and made anew. Its clients find their position in another epoch."""
+        await self.close()
+        await self._look()
+        await self.open()
 
     async def close(self) -> None:
         """Stop following the log."""

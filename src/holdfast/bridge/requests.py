@@ -277,7 +277,8 @@ class Requests:
 
     async def _exists(self, session: str) -> bool:
         try:
-            await self._find(session)
+            self._check_visible(session)
+            await self._hub.record(session)
         except HoldfastError as error:
             if error.fault.code != "SESS_NOT_FOUND":
                 raise
@@ -285,10 +286,13 @@ class Requests:
         return True
 
     async def _find(self, session: str) -> LiveSession:
+        self._check_visible(session)
+        return await self._hub.live(session)
+
+    def _check_visible(self, session: str) -> None:
         # One that exists and one that may not be seen get the same answer.
         if not self._identity.may_see(session):
             raise HoldfastError(Fault.of("SESS_NOT_FOUND", context={"session_id": session}))
-        return await self._hub.live(session)
 
     async def _join(self, handle: Handle, join: wire.SessionJoin) -> None:
         await self._enter(handle.message.id, join.session_id, join.role, join.after, join.history)
@@ -297,8 +301,9 @@ class Requests:
         live = await self._find(resume.session_id)
         if self._identity.role == "observer":
             raise HoldfastError(Fault.of("AUTH_FORBIDDEN", context={"session_id": live.id}))
-        await self._hub.activate(live)
-        await self._enter(handle.message.id, resume.session_id, "controller", None)
+        with self._hub.holding(live):
+            await self._hub.activate(live)
+            await self._enter(handle.message.id, resume.session_id, "controller", None)
 
     async def _enter(
         self, re: str, session: str, role: Role, after: Position | None, history: str = "tail"
@@ -319,8 +324,9 @@ class Requests:
     async def _snapshot(self, handle: Handle, asked: wire.SessionPlain) -> None:
         session = asked.session_id if isinstance(asked.session_id, str) else ""
         session = session or handle.message.session_id or next(reversed(self._connection.machine.roles), "")
-        live = await self._find(session)
-        await self._reply(handle, "snapshot", await live.snapshot(), live.id)
+        self._check_visible(session)
+        snapshot = await (await self._hub.look_at(session)).snapshot()
+        await self._reply(handle, "snapshot", snapshot, session)
 
     async def _end(self, handle: Handle, payload: wire.SessionEnd | wire.SessionPlain) -> None:
         reason = payload.reason if isinstance(payload, wire.SessionEnd) else "user_request"
@@ -382,7 +388,7 @@ class Requests:
     async def _store(self, handle: Handle, live: LiveSession, content: str) -> None:
         connection = self._connection
         try:
-            result = await live.store_message(content, client=self._client, id_=handle.message.id)
+            result = await self._hub.take(live, content, client=self._client, id_=handle.message.id)
         except Exception as error:  # noqa: BLE001 - the client learns of any failure
             return await self._failed(handle.message, error)
         self._acks.append(result)
