@@ -19,6 +19,8 @@ from cli_runs import environment, holdfast, running
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from holdfast.bridge.tls import TlsFiles
+
 _LIMIT = 20.0
 
 
@@ -78,7 +80,9 @@ def test_without_keys_a_small_agent_answers_on_the_fault_provider(tmp_path: Path
     with served(tmp_path) as (process, url, token):
         seen, code = asyncio.run(talk(url, token, process))
         assert process.wait(_LIMIT) == 0
-    assert {"ack", "recovery", "tool_call"} <= set(seen)
+    # The first thing that somebody sees of it is a tool that works.
+    assert {"ack", "recovery", "tool_call", "tool_result"} <= set(seen)
+    assert "tool_error" not in seen
     assert code == 4000
     assert oct((tmp_path / "home" / "tokens.json").stat().st_mode & 0o777) == "0o600"
     assert token not in (tmp_path / "home" / "tokens.json").read_text()
@@ -104,6 +108,34 @@ def test_a_function_of_yours_is_served_and_its_token_is_kept(tmp_path: Path) -> 
     with served(tmp_path, "app:agent") as (process, url, shown):
         assert not shown
         assert asyncio.run(talk(url, token)) == "you wrote hello"
+
+
+def test_it_prints_the_command_that_attaches_and_the_address_for_pairing(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("async def agent(turn):\n    return f'you wrote {turn.text}'\n")
+    home = tmp_path / "home"
+    TlsFiles(home / "tls").create(["192.168.1.5"])
+    env = environment(HOLDFAST_BRIDGE_HOME=str(home), HOLDFAST_STORE=f"sqlite:{tmp_path / 'work.db'}")
+    command = [sys.executable, "-m", "holdfast", "serve", "--port", "0", "app:agent"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with running(command, cwd=tmp_path, env=env, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        url = process.stdout.readline().strip()
+        lines = list[str]()
+        while not lines or "in another terminal: " not in lines[-1]:
+            lines.append(process.stderr.readline())
+        assert "is not used, because only this machine can reach the bridge" in "".join(lines)
+        typed = lines[-1].partition("in another terminal: ")[2].strip()
+        script = f"echo hello | {typed.replace('holdfast', f'{sys.executable} -m holdfast', 1)}"
+        done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, timeout=_LIMIT, check=True)
+        assert done.stdout == "you wrote hello\n"
+        # The certificate that it does not use says nothing about where it is.
+        paired = holdfast("pair", "--home", str(home), "--json")
+        assert (json.loads(paired.stdout)["url"], json.loads(paired.stdout)["pins"]) == (url, [])
+        assert "Only this machine can reach" in paired.stderr
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(_LIMIT) == 0
+    assert "No bridge runs" in holdfast("pair", "--home", str(home), "--json").stderr
 
 
 @pytest.mark.parametrize(

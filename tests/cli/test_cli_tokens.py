@@ -14,6 +14,7 @@ from cli_runs import SCRIPT, environment, holdfast
 from holdfast.bridge.pairing import Pairing, read_pair_link
 from holdfast.bridge.tls import TlsFiles
 from holdfast.bridge.tokens import Tokens
+from holdfast.cli.store import time_of
 
 
 @pytest.fixture
@@ -36,6 +37,14 @@ def test_a_token_is_printed_once_and_alone_on_stdout(home):
     listed = holdfast("tokens", "list")
     assert "Ada's phone" in listed.stdout
     assert token[-43:] not in listed.stdout
+
+
+def test_it_says_when_a_token_expires(home):
+    done = holdfast("tokens", "create", "x", "--expires", "90")
+    record = Tokens(home / "tokens.json").all()[0]
+    assert record.expires_at == record.created_at + 90
+    assert f"It expires at {time_of(record.expires_at)}" in done.stderr
+    assert "expires" not in holdfast("tokens", "create", "y").stderr
 
 
 def test_options_of_a_token_are_kept(home):
@@ -75,6 +84,7 @@ def test_a_name_that_several_have_does_not_revoke_any(home):
     done = holdfast("tokens", "revoke", "phone")
     assert done.exit_code == 2
     assert "names 2" in done.stderr
+    assert all(record.id in done.stderr for record in Tokens(home / "tokens.json").all())
     assert [record.revoked_at for record in Tokens(home / "tokens.json").all()] == [None, None]
 
 

@@ -200,7 +200,7 @@ class Tokens:
             alike = [each for each in records.values() if each.name == which and each.state(now) == "valid"]
             named = [records[which]] if which in records else alike
             if len(named) != 1:
-                raise InvalidError.saying("which", "the id or the name of one token", _counted(len(named), which))
+                raise InvalidError.saying("which", "the id or the name of one token", _counted(named, which))
             found.append(msgspec.structs.replace(named[0], revoked_at=named[0].revoked_at or now))
             return {**records, found[0].id: found[0]}
 
@@ -398,5 +398,6 @@ def _read(path: Path) -> dict[str, TokenRecord]:
     return {record.id: record for record in file.tokens}
 
 
-def _counted(number: int, which: str) -> str:
-    return f"{which!r}, which names {'none' if number == 0 else number}"
+def _counted(named: list[TokenRecord], which: str) -> str:
+    listed = ", ".join(f"{each.id} ({each.kind})" for each in named)
+    return f"{which!r}, which names {f'{len(named)}: {listed}' if named else 'none'}"

@@ -304,7 +304,8 @@ def _agent_of(flags: AgentFlags) -> AnyAgent:
 
 def default_agent(models: Sequence[str] = ()) -> Agent:
     """Return the agent that works if none is named: with tools for the files and the shell here."""
-    tools = [read_file("."), search("."), edit_file("."), bash(".")]
+    # The fault provider calls the first tool with arguments of its own. A search succeeds everywhere; reading a file that it names would not.
+    tools = [search("."), read_file("."), edit_file("."), bash(".")]
     return Agent("agent", models or (_model_with_key(),), tools, instructions=_INSTRUCTIONS)
 
 

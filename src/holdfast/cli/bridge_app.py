@@ -65,7 +65,12 @@ _Model = Annotated[list[str] | None, typer.Option(help="The model of the default
 _Root = Annotated[
     Path | None, typer.Option(help="The folder whose files clients may read; by default ALLOWED_PROJECT_ROOT.")
 ]
-_Cert = Annotated[Path | None, typer.Option(help="The certificate (PEM); by default that of `holdfast tls`.")]
+_Cert = Annotated[
+    Path | None,
+    typer.Option(
+        help="The certificate (PEM); by default that of `holdfast tls` if other machines can reach the bridge."
+    ),
+]
 _Key = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
 _AllowHost = Annotated[list[str] | None, typer.Option(help="A name under which clients reach it; may be repeated.")]
 _AllowOrigin = Annotated[
@@ -204,7 +209,10 @@ def tls_rotate(
 
 def pair(
     url: Annotated[
-        str | None, typer.Option(help="Where the device reaches the bridge: https://192.168.1.5:3000.")
+        str | None,
+        typer.Option(
+            help="Where the device reaches the bridge: https://192.168.1.5:3000; by default, the address of the bridge that runs."
+        ),
     ] = None,
     role: _Role = "controller",
     session: _Sessions = None,

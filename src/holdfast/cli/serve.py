@@ -10,6 +10,7 @@ lets them come back, and a turn that runs goes on at the next start.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 import sys
 from contextlib import ExitStack
@@ -23,9 +24,10 @@ from holdfast.bridge.agent_runner import agent_name, check_agent
 from holdfast.bridge.lockout import Lockout
 from holdfast.bridge.server import Bridge
 from holdfast.bridge.settings import PROFILE_BRIDGE, BridgeSettings
-from holdfast.bridge.tls import TlsFiles
+from holdfast.bridge.tls import TlsFiles, facts_of
 from holdfast.bridge.tokens import Tokens
 from holdfast.cli.agent import REHEARSAL, default_agent, imported, needs_keys, rehearsal
+from holdfast.cli.bridge_address import BridgeAddress
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_json
 from holdfast.faults import InvalidError
@@ -38,6 +40,8 @@ __all__ = ["ServeFlags", "serve"]
 
 _FOR: dict[TokenKind, str] = {"device": "clients", "hook": "hooks"}
 """What the tokens are for that a server on loopback makes by itself."""
+_ATTACH_URL = "ws://127.0.0.1:3000/ws"
+"""Where `holdfast attach` looks without `--url`."""
 
 
 class ServeFlags(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,28 +70,32 @@ def serve(flags: ServeFlags) -> int:
             stack.enter_context(rehearsal())
             narrate(REHEARSAL)
         bridge = Bridge(agent, store=flags.store, tokens=tokens, settings=settings)
-        return asyncio.run(_run(bridge, made, as_json=flags.as_json))
+        return asyncio.run(_run(bridge, made, flags))
 
 
-async def _run(bridge: Bridge, made: dict[TokenKind, str], *, as_json: bool) -> int:
+async def _run(bridge: Bridge, made: dict[TokenKind, str], flags: ServeFlags) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     async with bridge.serving():
-        _announce(bridge, made, as_json=as_json)
+        cert = bridge.settings.tls_cert
+        address = BridgeAddress(bridge.url, None if cert is None else str(cert))
+        _announce(bridge, made, address, as_json=flags.as_json)
+        address.write(flags.home)
         signalled = asyncio.ensure_future(stopping.wait())
         failed = asyncio.ensure_future(bridge.hub.fatal.wait())
         await asyncio.wait((signalled, failed), return_when=asyncio.FIRST_COMPLETED)
         is_fatal = failed.done()
         signalled.cancel()
         failed.cancel()
+        address.remove(flags.home)
         narrate("a failure that only a new start can cure: ending in order" if is_fatal else "ending in order")
     narrate("ended; turns that were cut go on at the next start")
     return Exit.FAILED if is_fatal else Exit.OK
 
 
-def _announce(bridge: Bridge, made: dict[TokenKind, str], *, as_json: bool) -> None:
+def _announce(bridge: Bridge, made: dict[TokenKind, str], address: BridgeAddress, *, as_json: bool) -> None:
     if as_json:
         # Tokens are masked in JSON, as everything that looks like one. They are written to stderr, for the person who starts it.
         show_json({"schema": "holdfast.serve/1", "url": bridge.url, "ws_url": bridge.ws_url, "agent": agent_name(bridge.agent)})  # fmt: skip
@@ -98,7 +106,18 @@ def _announce(bridge: Bridge, made: dict[TokenKind, str], *, as_json: bool) -> N
     for kind, token in made.items():
         # `narrate` masks what looks like a secret. This is the only time that somebody may see it.
         sys.stderr.write(f"the token for {_FOR[kind]}, shown once: {token}\n")
+    sys.stderr.write(f"in another terminal: {_attach_command(address, made.get('device', '…'))}\n")
     sys.stderr.flush()
+
+
+def _attach_command(address: BridgeAddress, token: str) -> str:
+    """Return what to type in another terminal of this machine."""
+    url = f"ws{address.at(address.host).removeprefix('http')}/ws"
+    words = [] if url == _ATTACH_URL else ["--url", url]
+    if address.cert is not None:
+        facts = facts_of(Path(address.cert))
+        words += ["--pin", facts.pin] if facts.is_self_signed else []
+    return f"BRIDGE_TOKEN={token} holdfast attach SESSION --create {shlex.join(words)}".rstrip()
 
 
 def _made_tokens(settings: BridgeSettings, tokens: Tokens) -> dict[TokenKind, str]:
@@ -116,9 +135,13 @@ def _settings_of(flags: ServeFlags) -> BridgeSettings:
         given = dict(PROFILE_BRIDGE) | given
     settings = BridgeSettings.from_env(**given)
     files = TlsFiles(flags.home / "tls")
-    if not settings.is_loopback and not settings.has_tls and not settings.insecure and files.cert.exists():
-        return settings.replace(tls_cert=files.cert, tls_key=files.key)
-    return settings
+    if settings.has_tls or not files.cert.exists():
+        return settings
+    if settings.is_loopback or settings.insecure:
+        why = "only this machine can reach the bridge" if settings.is_loopback else "of --insecure"
+        narrate(f"The certificate of `holdfast tls` is not used, because {why}. --tls-cert {files.cert} --tls-key {files.key} uses it.")  # fmt: skip
+        return settings
+    return settings.replace(tls_cert=files.cert, tls_key=files.key)
 
 
 def _agent_of(flags: ServeFlags) -> Any:

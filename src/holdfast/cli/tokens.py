@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from holdfast.bridge.pairing import Pairing, pair_link, qr_code
-from holdfast.bridge.settings import BridgeSettings
+from holdfast.bridge.settings import BridgeSettings, is_loopback
 from holdfast.bridge.tls import TlsFiles
 from holdfast.bridge.tokens import Tokens
+from holdfast.cli.bridge_address import BridgeAddress
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_json, show_table
 from holdfast.cli.run import seconds_of
@@ -46,6 +47,8 @@ def tokens_create(
         _write_secret({"schema": "holdfast.token/1", **_document(made.record), "token": made.text})
         return Exit.OK
     sys.stdout.write(f"{made.text}\n")
+    if made.record.expires_at is not None:
+        narrate(f"It expires at {time_of(made.record.expires_at)}.")
     narrate(f"This {kind} token is shown only now. Revoke it with: holdfast tokens revoke {made.record.id}")
     return Exit.OK
 
@@ -82,8 +85,10 @@ def pair(
 ) -> Exit:
     """Show a one-time code for a new device, as a QR code and as a link."""
     files = TlsFiles(home / "tls")
-    pins = files.pins() if files.cert.exists() else []
-    address = _address(files) if url is None else url
+    running = BridgeAddress.find(home) if url is None else None
+    address = url or _address(files, running)
+    uses_tls = address.startswith("https:") and (running is None or running.cert == str(files.cert))
+    pins = files.pins() if uses_tls and files.cert.exists() else []
     pairing = Pairing(Tokens(home / "tokens.json"))
     # A wrong address fails before a code is made.
     pair_link(address, "")
@@ -92,6 +97,7 @@ def pair(
     )
     link = pair_link(address, offer.code, pins)
     if as_json:
+        _doubt(url, running)
         _write_secret(
             {
                 "schema": "holdfast.pair/1",
@@ -106,7 +112,18 @@ def pair(
     sys.stdout.write(f"{qr_code(link)}\n{link}\n")
     sys.stdout.flush()
     narrate(f"Scan it, or open {address} and type {offer.code}. It works once, and for five minutes.")
+    _doubt(url, running)
     return _wait(pairing, offer.code, offer.expires_at) if wait else Exit.OK
+
+
+def _doubt(url: str | None, running: BridgeAddress | None) -> None:
+    """Say why a device may not reach the address, if nobody named it."""
+    if url is not None:
+        return
+    if running is None:
+        narrate("No bridge runs with this folder, so this is the address in the settings. --url names another.")
+    elif is_loopback(running.host) and not running.is_for_all:
+        narrate("Only this machine can reach the bridge that runs. `holdfast serve --host` lets others reach it.")
 
 
 def _wait(pairing: Pairing, code: str, until: float) -> Exit:
@@ -119,14 +136,15 @@ def _wait(pairing: Pairing, code: str, until: float) -> Exit:
     return Exit.OK
 
 
-def _address(files: TlsFiles) -> str:
-    """Return where a device on another machine finds the bridge, as far as the settings here say."""
-    port = BridgeSettings.from_env().port
-    if not files.cert.exists():
-        return f"http://127.0.0.1:{port}"
+def _address(files: TlsFiles, running: BridgeAddress | None) -> str:
+    """Return where a device finds the bridge that runs; if none does, as far as the settings here say."""
+    if running is None:
+        scheme = "https" if files.cert.exists() else "http"
+        running = BridgeAddress(f"{scheme}://0.0.0.0:{BridgeSettings.from_env().port}", str(files.cert))
+    if not running.is_for_all or not files.cert.exists():
+        return running.at(running.host)
     # The first three names are those of loopback, which another device cannot reach.
-    host = next(iter(files.facts().names[3:]), "127.0.0.1")
-    return f"https://{f'[{host}]' if ':' in host else host}:{port}"
+    return running.at(next(iter(files.facts().names[3:]), running.host))
 
 
 def _document(record: TokenRecord) -> dict[str, Any]:
