@@ -452,15 +452,24 @@ def test_the_stream_of_a_closed_session_ends_and_then_is_a_204():
     run(scenario())
 
 
-def test_no_more_streams_than_connections_are_allowed():
+@pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_address", "max_clients"])
+def test_no_more_streams_than_sockets_are_allowed_for_all_for_an_address_and_in_a_session(limit):
     async def scenario():
-        async with http_side(BridgeSettings(max_connections=1)) as http:
+        async with http_side(BridgeSettings(**{limit: 1})) as http:
             await http.make("s", "a")
+            await http.make("other", "a")
             auth = {"authorization": "Bearer ada"}
             async with http.client.stream("GET", "/sessions/s/stream", headers=auth) as response:
                 await take(parts(response), 1)
                 answer = await http.get("/sessions/s/stream")
                 assert (answer.status_code, answer.json()["code"]) == (503, "CONN_LIMIT")
+                async with http.client.stream("GET", "/sessions/other/stream", headers=auth) as other:
+                    assert other.status_code == (200 if limit == "max_clients" else 503)
+            async with asyncio.timeout(5):
+                while http.api.sessions.streams:  # noqa: ASYNC110 - the server's own state
+                    await asyncio.sleep(0.005)
+            async with http.client.stream("GET", "/sessions/s/stream", headers=auth) as again:
+                assert again.status_code == 200
 
     run(scenario())
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.bridge.lockout import address_group
 from holdfast.bridge.responses import rejected
 from holdfast.stores import SessionState
 from holdfast.wire.envelope import MAX_OFFSET, stamp
@@ -44,9 +45,17 @@ class EventStream:
     """One client that reads the events of a session. `end` ends it from outside: its token was revoked, or the server stops."""
 
     def __init__(
-        self, live: LiveSession, identity: Identity, *, after: int, clock: Clock, heartbeat: float = HEARTBEAT_S
+        self,
+        live: LiveSession,
+        identity: Identity,
+        *,
+        peer: str = "",
+        after: int,
+        clock: Clock,
+        heartbeat: float = HEARTBEAT_S,
     ) -> None:
         self.identity = identity
+        self.session, self.address = live.id, address_group(peer)
         self._live, self._clock, self._heartbeat = live, clock, heartbeat
         self._cursor = after
         self._epoch = live.epoch

@@ -14,8 +14,9 @@ import msgspec
 
 from holdfast.bridge.event_stream import HEARTBEAT_S, EventStream, read_event_id
 from holdfast.bridge.http_bodies import Accepted, Checkpoint, EventPage, NewEvent, Reason, SessionBody, SessionPage
-from holdfast.bridge.http_requests import body_as, choice, idempotency_key, identify, number, violation
+from holdfast.bridge.http_requests import body_as, choice, idempotency_key, identify, number, peer_of, violation
 from holdfast.bridge.live_session import LiveSession
+from holdfast.bridge.lockout import address_group
 from holdfast.bridge.responses import error_response, json_response, request_id
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault, HoldfastError
@@ -31,9 +32,10 @@ with needs_extra("holdfast.bridge", "starlette", "server"):
     from starlette.responses import Response, StreamingResponse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
     from holdfast.bridge.hub import Hub
     from holdfast.bridge.identity import Identity
@@ -139,8 +141,6 @@ class SessionRoutes:
 
     async def stream(self, request: Request) -> Response:
         identity, record = await self._found(request)
-        if len(self.streams) >= self._hub.settings.max_connections:
-            raise HoldfastError(Fault.of("CONN_LIMIT"))
         live = self._made(record)
         await live.open()
         try:
@@ -153,6 +153,7 @@ class SessionRoutes:
                 after = reached.after
             else:
                 after = live.start(choice(request, "history", ("tail", "full", "none")))
+            self._check_places(record.id, peer_of(request))
         except BaseException:
             await live.close()
             raise
@@ -160,18 +161,28 @@ class SessionRoutes:
             await live.close()
             # EventSource stops asking for this answer alone.
             return Response(status_code=204)
-        stream = EventStream(live, identity, after=after, clock=self._hub.clock, heartbeat=self._heartbeat)
-        headers = {"x-accel-buffering": "no"}
-        return StreamingResponse(self._streamed(stream, live), media_type="text/event-stream", headers=headers)
-
-    async def _streamed(self, stream: EventStream, live: LiveSession) -> AsyncIterator[bytes]:
+        stream = EventStream(
+            live, identity, peer=peer_of(request), after=after, clock=self._hub.clock, heartbeat=self._heartbeat
+        )
         self.streams.add(stream)
-        try:
-            async for part in stream.events():
-                yield part
-        finally:
-            self.streams.discard(stream)
-            await live.close()
+        return _StreamAnswer(stream, lambda: self._ended(stream, live))
+
+    async def _ended(self, stream: EventStream, live: LiveSession) -> None:
+        self.streams.discard(stream)
+        await live.close()
+
+    def _check_places(self, session: str, peer: str) -> None:
+        """Raise CONN_LIMIT if there are as many streams as there may be sockets: of all, of an address, and in a session."""
+        settings, address = self._hub.settings, address_group(peer)
+        of_address = sum(each.address == address for each in self.streams)
+        in_session = sum(each.session == session for each in self.streams)
+        for count, most, where in (
+            (len(self.streams), settings.max_connections, ""),
+            (of_address, settings.max_connections_per_address, " from this address"),
+            (in_session, settings.max_clients, f" in session '{session}'"),
+        ):
+            if count >= most:
+                raise HoldfastError(Fault.of("CONN_LIMIT", f"Too many streams{where}", context={"limit": most}))
 
     async def add_event(self, request: Request) -> Response:
         """Store a message or an answer, and answer when it is stored."""
@@ -242,6 +253,21 @@ class SessionRoutes:
         else:
             await self._hub.close(live, reason)
         return json_response(await self._described(await self._hub.store.session(record.id)))
+
+
+class _StreamAnswer(StreamingResponse):
+    """A stream as an answer. `ended` is called also if the client is gone before the first event."""
+
+    def __init__(self, stream: EventStream, ended: Callable[[], Awaitable[None]]) -> None:
+        headers = {"x-accel-buffering": "no"}
+        super().__init__(stream.events(), media_type="text/event-stream", headers=headers)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._ended()
 
 
 def states_of(request: Request) -> tuple[SessionState, ...]:
