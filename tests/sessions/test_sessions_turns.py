@@ -12,9 +12,9 @@ from holdfast import OutcomeUnknownError, Policy, recover, tool
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.sessions import Answer, Session
 from holdfast.sessions.admin import fork_session
-from holdfast.sessions.log import TurnEnded, read_entry
+from holdfast.sessions.log import Message, TurnEnded, new_entry, read_entry
 from holdfast.sessions.transfer import export_lines, import_lines
-from holdfast.stores import MemoryStore
+from holdfast.stores import Commit, MemoryStore, Receipt
 from holdfast.testing import run
 
 DONE: list[Any] = []
@@ -146,6 +146,28 @@ def test_FD7_a_turn_that_failed_here_and_is_followed_by_another_has_failed() -> 
         assert await outcomes(store) == ["failed", "ok"]
 
     run(main())
+
+
+class _Interrupted(MemoryStore):
+    """Somebody else writes to the session at the last moment before a turn ends."""
+
+    async def commit(self, commit: Commit) -> Receipt:
+        if any(entry.type == "turn_ended" for entry in commit.entries):
+            message = new_entry(Message(content="one more thing"), "m-1")
+            await super().commit(Commit(session=commit.session, entries=(message,)))
+        return await super().commit(commit)
+
+
+def test_the_next_turn_begins_although_a_message_came_at_the_end_of_the_last() -> None:
+    async def work() -> list[int]:
+        async with _Interrupted() as store, Session.open("s", store=store) as session:
+            numbers = []
+            for given in ("a", "b"):
+                async with session.turn(given) as turn:
+                    numbers.append(turn.number)
+            return numbers
+
+    assert run(work()) == [1, 2]
 
 
 def test_FD7_a_turn_begun_anew_keeps_its_doubts() -> None:

@@ -391,6 +391,11 @@ class Journal:
         if self._early:
             self._early = {first: bodies for first, bodies in self._early.items() if first > self.seen}
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether our own writes wait in memory for entries of other writers that come before them."""
+        return self._early is not None
+
     async def write(self, *bodies: EntryBody, type_: str | None = None, **parts: Any) -> Receipt:
         """Append entries, with the other `parts` of the commit.
 

@@ -233,6 +233,9 @@ class TurnRunner:
 
     async def _begin(self, given: Any, unfinished: Unfinished | None) -> Turn:
         """Start a turn, or continue the turn that is not finished."""
+        if self._journal.is_behind:
+            # Somebody wrote just before the last turn ended. Until that is read, the turn seems to go on.
+            await self._journal.catch_up()
         memory = self._journal.memory
         stored = codec.plain(given, "turn.given")
         known_by = _hash_of(stored)
