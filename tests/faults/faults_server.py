@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from socket import socketpair
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +12,8 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from holdfast.bridge import Bridge, BridgeSettings, Tokens
 from holdfast.bridge.error_reports import ErrorReports
-from holdfast.faults import Fault
+from holdfast.bridge.host_channel import HostChannel
+from holdfast.faults import Fault, HoldfastError
 from holdfast.sinks.metric import ErrorMetric
 from holdfast.stores import MemoryStore
 from holdfast.views import wire
@@ -98,7 +100,28 @@ def _slow() -> Fault:
 
 _PROXIED = {"x-forwarded-for": "192.168.1.7", "x-forwarded-proto": "http"}
 
+
+def _agents_end() -> Fault:
+    async def nothing(op: str, fields: dict[str, Any]) -> None: ...
+
+    async def talk() -> Fault:
+        near, far = socketpair()
+        channel = HostChannel(*await asyncio.open_connection(sock=near), nothing)
+        far.close()
+        reading = asyncio.ensure_future(channel.run())
+        try:
+            await channel.call("stop_turn", session="s")
+        except HoldfastError as error:
+            return error.fault
+        finally:
+            await reading
+        raise AssertionError
+
+    return asyncio.run(talk())
+
+
 CASES = [
+    ("SYS_BRIDGE_ERROR", _agents_end),
     ("CONN_LIMIT", lambda: _answer(("auth", {}), before=1, max_connections=1)),
     ("CONN_MISCONFIGURED", lambda: _answer(("auth", {}), headers=_PROXIED, trusted_proxies=("127.0.0.1",))),
     ("CONN_SLOW_CONSUMER", _slow),

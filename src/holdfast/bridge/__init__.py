@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         UserText,
     )
     from holdfast.bridge.client.session import RemoteSession
+    from holdfast.bridge.host_link import AgentProcess
     from holdfast.bridge.server import Bridge
     from holdfast.bridge.settings import BridgeSettings
     from holdfast.bridge.tokens import Tokens
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.wire.reconnect import Schedule
 
 __all__ = [
+    "AgentProcess",
     "Answer",
     "AnswerEnded",
     "AnswerStarted",
@@ -78,6 +80,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AgentProcess": "holdfast.bridge.host_link",
     "Bridge": "holdfast.bridge.server",
     "BridgeSettings": "holdfast.bridge.settings",
     "Tokens": "holdfast.bridge.tokens",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.questions.question import Answer, Notice, Question
     from holdfast.stores import Store
 
-__all__ = ["AgentRunner", "agent_name", "check_agent"]
+__all__ = ["AgentRunner", "agent_name", "check_agent", "problem"]
 
 _AGAIN_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 """How long to wait before a session that cannot be opened is tried again."""
@@ -89,6 +89,8 @@ class _People:
         self._live = live
         self._publisher = publisher
         self._secret: dict[str, asyncio.Future[Answer]] = {}
+        self.asked = 0
+        """How many questions wait for somebody."""
 
     async def ask(self, question: Question) -> Answer:
         """Wait for an answer that the log does not hold. The session cancels this when the log has one."""
@@ -97,9 +99,11 @@ class _People:
             self._secret[question.id] = answer
         if question.user_code:
             self._live.show_code(question.id, question.user_code)
+        self.asked += 1
         try:
             return await answer
         finally:
+            self.asked -= 1
             self._secret.pop(question.id, None)
             self._live.secrets.pop(question.id, None)
 
@@ -157,6 +161,11 @@ class AgentRunner:
         """Whether it answers messages."""
         return self._task is not None and not self._task.done()
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether a turn waits for the answer of a person."""
+        return self._people.asked > 0
+
     def start(self, *, opens: bool = False) -> None:
         """Answer what waits, and what comes. opens: open the session now, and not only when there is something to answer."""
         if self.is_running:
@@ -208,23 +217,41 @@ class AgentRunner:
             self._task.cancel()
         await self._ended()
 
+    async def activate(self) -> None:
+        """Open the session again, or raise what prevents it."""
+        await self.stop()
+        self.start(opens=True)
+        await self.opened()
+
+    async def pause(self) -> bool:
+        """Pause the session after the turn that runs, if it is open here; return whether it was."""
+        if self.session is None:
+            return False
+        await self.leave()
+        return True
+
     async def close(self, reason: str) -> bool:
         """Close the session for good, if it is open here; return whether it was."""
         if not self.is_running or self.session is None:
             await self.stop()
             return False
         self._close_reason = reason
-        self.stop_turn()
+        await self.stop_turn()
         await self.leave()
         return True
 
-    def stop_turn(self) -> bool:
+    async def stop_turn(self) -> bool:
         """Cancel the turn that runs; return whether there was one."""
         return self._turn is not None and bool(self._turn.cancel())
 
-    def give(self, question: str, answer: Answer) -> bool:
+    async def give(self, question: str, answer: Answer) -> bool:
         """Hand over an answer that must not be stored. False: nobody waits for it here."""
         return self._people.give(question, answer)
+
+    async def command(self, run: str, command: str, by: str) -> bool:
+        """Tell an operation that waits what to do. False: it is none of this session, or does not wait (any more)."""
+        # A run of another session is as unknown as one that never was.
+        return run in self._live.runs and bool(getattr(self._runtime.commands, command)(run, by=by))
 
     def publish(self, type_: str, payload: dict[str, Any]) -> None:
         """Add a message to the log, in order with what the agent says."""
@@ -301,7 +328,7 @@ class AgentRunner:
         log_warning("session %s: %s", self._live.id, fault.message)
         if failures == 0:
             with suppress(HoldfastError):
-                await self._live.publish(("notification", _problem("agent_unavailable", fault)))
+                await self._live.publish(("notification", problem("agent_unavailable", fault)))
         delay = _AGAIN_S[min(failures, len(_AGAIN_S) - 1)]
         with suppress(TimeoutError):
             await asyncio.wait_for(self._leaving.wait(), delay)
@@ -383,7 +410,7 @@ class AgentRunner:
     async def _turn_failed(self, session: Session, fault: Fault, how: str) -> None:
         """Say that the turn has ended without an answer. Otherwise clients would wait for ever."""
         kind = "turn_cancelled" if how == "cancelled" else "agent_error"
-        self._publisher.put("notification", _problem(kind, fault))
+        self._publisher.put("notification", problem(kind, fault))
         await self._publisher.flush()
         await session.abandon(f"{how}: {fault.code}")
 
@@ -435,7 +462,7 @@ class _Shown:
                 self.end("error")
                 self._has_text = False
             case Parked(until=until, fault=fault):
-                self._publisher.put("notification", _problem("parked", fault) | {"data": {"until": until}})
+                self._publisher.put("notification", problem("parked", fault) | {"data": {"until": until}})
             case Compacted(before=before, after=after):
                 title = f"The conversation was shortened from {before} to {after} messages"
                 note = {"notification_id": str(uuid4()), "notification_type": "compacted", "title": title}
@@ -491,7 +518,7 @@ def _returned(part: ToolReturned) -> tuple[str, dict[str, Any]]:
     return "tool_result", result | {"content": part.content[:_SHOWN_CONTENT]}
 
 
-def _problem(kind: str, fault: Fault) -> dict[str, Any]:
+def problem(kind: str, fault: Fault) -> dict[str, Any]:
     """Return a notification about a failure, in words for people."""
     return {
         "notification_id": str(uuid4()),

@@ -414,15 +414,12 @@ class HttpApi:
 
     async def waiting(self, request: Request) -> Response:
         self._identity(request, "admin")
-        waiting = self.hub.runtime.commands.waiting()
-        return json_response(WaitingBody(waiting=[msgspec.to_builtins(each) for each in waiting]))
+        return json_response(WaitingBody(waiting=await self.hub.waiting()))
 
     async def command(self, request: Request) -> Response:
         identity = self._identity(request, "admin")
         given = await body_as(request, Command)
-        commands = self.hub.runtime.commands
-        by_name = {"retry_now": commands.retry_now, "fall_back": commands.fall_back, "cancel": commands.cancel}
-        return json_response(CommandReply(done=by_name[given.command](given.run, by=identity.name)))
+        return json_response(CommandReply(done=await self.hub.command(given.run, given.command, identity.name)))
 
     # --- who asks ---
 

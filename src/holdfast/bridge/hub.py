@@ -15,8 +15,9 @@ import msgspec
 
 from holdfast.bridge.access_audit import AccessAudit
 from holdfast.bridge.admission import Admission
-from holdfast.bridge.agent_runner import AgentRunner, agent_name, check_agent
+from holdfast.bridge.agent_runner import AgentRunner, agent_name, check_agent, problem
 from holdfast.bridge.error_reports import ErrorReports
+from holdfast.bridge.host_link import HostedRunner
 from holdfast.bridge.live_session import LiveSession
 from holdfast.bridge.log import log_error, log_warning
 from holdfast.bridge.resume_tokens import ResumeTokens
@@ -50,6 +51,7 @@ from holdfast.wire.messages import CertificateRotation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from holdfast.bridge.host_link import HostLink
     from holdfast.bridge.identity import Authenticator, Identity
     from holdfast.bridge.settings import OnGraceExpiry
     from holdfast.bridge.tls import Rotation
@@ -112,8 +114,11 @@ class Hub:
         settings: BridgeSettings = BridgeSettings(),  # noqa: B008 - a frozen value
         runtime: Runtime | None = None,
         reports: ErrorReports | None = None,
+        host: HostLink | None = None,
     ) -> None:
         check_agent(agent)
+        self.host = host
+        """The process of the agents; None: they run in this one."""
         self.reports = reports or ErrorReports()
         """Where errors of clients and of the server are counted."""
         self.agent = agent
@@ -139,6 +144,9 @@ class Hub:
         self._loop = asyncio.get_running_loop()
         self._subscription = self.runtime.bus.subscribe(self._on_event, _FORWARDED)
         self.access = AccessAudit(store)
+        if host is not None:
+            host.show_code = self._show_code
+            host.unavailable = self._agents_unavailable
         self.rotation: CertificateRotation | None = None
         """The change of the certificate that is ahead."""
         authenticator.watch(self._revoked)
@@ -158,6 +166,8 @@ class Hub:
         lives = tuple(self.sessions.values())
         await asyncio.gather(*(self._put_away(live) for live in lives), return_exceptions=True)
         self.sessions.clear()
+        if self.host is not None:
+            await self.host.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.access.close()
 
@@ -229,9 +239,11 @@ class Hub:
     def _is_left(self, live: LiveSession) -> bool:
         return not live.is_used and live.id not in self._graces
 
-    def runner(self, live: LiveSession) -> AgentRunner:
+    def runner(self, live: LiveSession) -> AgentRunner | HostedRunner:
         """Return what runs the agent of a session."""
-        if live.runner is None:
+        if live.runner is None and self.host is not None:
+            live.runner = HostedRunner(self.host, live)
+        elif live.runner is None:
             live.runner = AgentRunner(
                 self.agent, live, self.store, runtime=self.runtime, coalesces=self.settings.coalesce
             )
@@ -249,16 +261,12 @@ class Hub:
         error = machine.not_resumable(live.id, record.state, resumable=manifest.resumable)
         if error is not None:
             raise error
-        runner = self.runner(live)
-        await runner.stop()
-        runner.start(opens=True)
-        await runner.opened()
+        await self.runner(live).activate()
 
     async def pause(self, live: LiveSession) -> None:
         """Pause a session after the turn that runs. It can be resumed."""
-        if live.runner is not None and live.runner.session is not None:
-            await live.runner.leave()
-        elif (await self.store.session(live.id)).state is SessionState.ACTIVE:
+        was_open = live.runner is not None and await live.runner.pause()
+        if not was_open and (await self.store.session(live.id)).state is SessionState.ACTIVE:
             # Its owner died, or works in another process: then this raises SESS_LEASE_LOST.
             await admin.make_resumable(self.store, live.id)
         await live.catch_up()
@@ -274,7 +282,8 @@ class Hub:
 
         Only sessions that this agent has served, and that were used within a day: others are taken up when somebody joins them.
         """
-        if self.agent is None:
+        if self.agent is None or self.host is not None:
+            # The process of the agents looks for it itself.
             return
         name, since, after = agent_name(self.agent), self.clock.wall() - _RECENT_S, ""
         while page := await self.store.sessions(states=_UNENDED, after=after):
@@ -540,7 +549,7 @@ class Hub:
 
     def _forward(self, event: Any) -> None:
         live = self.sessions.get(event.session)
-        if live is None or live.runner is None or live.runner.session is None:
+        if live is None or not isinstance(live.runner, AgentRunner) or live.runner.session is None:
             return
         can = list[str]()
         if isinstance(event, Retry):
@@ -552,6 +561,26 @@ class Hub:
         line = event.text if isinstance(event, Retry) else self._lines.of(event)[1]
         document = msgspec.json.decode(encode(event))
         live.runner.publish("recovery", {"event": document, "line": line, "run": event.run, "can": can})
+
+    async def waiting(self) -> list[dict[str, Any]]:
+        """Return the operations that wait and can be commanded, here and in the process of the agents."""
+        here = [msgspec.to_builtins(each) for each in self.runtime.commands.waiting()]
+        return here if self.host is None else here + await self.host.call("waiting")
+
+    async def command(self, run: str, command: str, by: str) -> bool:
+        """Tell any operation that waits what to do; return whether it obeys."""
+        if getattr(self.runtime.commands, command)(run, by=by):
+            return True
+        return self.host is not None and bool(await self.host.call("command", run=run, command=command, by=by))
+
+    def _show_code(self, session: str, question: str, code: str) -> None:
+        live = self.sessions.get(session)
+        if live is not None:
+            live.show_code(question, code)
+
+    def _agents_unavailable(self, fault: Fault) -> None:
+        for live in tuple(self.sessions.values()):
+            self.spawn(live.publish(("notification", problem("agent_unavailable", fault))))
 
     def others(self, live: LiveSession, connection: Connected) -> Iterable[Any]:
         """Return the other connections of a session."""

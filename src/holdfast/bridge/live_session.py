@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from holdfast.bridge.agent_runner import AgentRunner
+    from holdfast.bridge.host_link import HostedRunner
     from holdfast.clock import Clock
     from holdfast.sessions.log import SessionMemory
     from holdfast.stores import Entry, SessionRecord, Store
@@ -87,7 +88,7 @@ class LiveSession:
         """The answers that reached the program and are stored nowhere: who sent them, and their ids. A client may send one again."""
         self.runs: deque[str] = deque(maxlen=_RUNS)
         """The operations of its agent that clients have seen, for their commands."""
-        self.runner: AgentRunner | None = None
+        self.runner: AgentRunner | HostedRunner | None = None
         """What answers its messages."""
         self._store = store
         self._clock = clock

@@ -34,7 +34,9 @@ from holdfast.wire.server import PUBLIC_WARNING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from holdfast.bridge.agent_runner import AgentRunner
     from holdfast.bridge.connection import Connection
+    from holdfast.bridge.host_link import HostedRunner
     from holdfast.bridge.identity import Identity
     from holdfast.stores import SessionRecord
     from holdfast.wire.envelope import Envelope
@@ -47,6 +49,8 @@ PROTOCOLS = (1, 2)
 """The versions of the protocol that the server speaks."""
 
 
+_LOOKS, _LOOK_S = 50, 0.02
+"""How often, and how many seconds apart, a password is offered to a program that is about to ask for it."""
 _OPEN = (SessionState.ACTIVE, SessionState.CREATED)
 _SHOWN_SESSIONS = 100
 """The most sessions that the answer to `auth` lists."""
@@ -339,18 +343,15 @@ class Requests:
 
     async def _stop(self, handle: Handle, _: wire.SessionPlain) -> None:
         runner = self._connection.live(handle.session_id).runner
-        if runner is None or not runner.stop_turn():
+        if runner is None or not await runner.stop_turn():
             message = f"Session '{handle.session_id}' has no turn to stop"
             raise HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context={"session_id": handle.session_id}))
         await self._acknowledge(handle)
 
     async def _command(self, handle: Handle, command: wire.Command) -> None:
         live = self._connection.live(handle.session_id)
-        # A run of another session is as unknown as one that never was.
-        obeyed = command.run in live.runs and getattr(self._hub.runtime.commands, command.command)(
-            command.run, by=self._identity.name
-        )
-        if not obeyed:
+        runner = live.runner
+        if runner is None or not await runner.command(command.run, command.command, self._identity.name):
             message = f"Operation '{command.run}' does not wait for {command.command} (any more)"
             context = {"session_id": live.id, "run": command.run, "command": command.command}
             raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context=context))
@@ -423,13 +424,20 @@ class Requests:
 
     async def _give(self, handle: Handle, question: str, given: GivenAnswer) -> None:
         live, sent = self._connection.live(handle.session_id), (self._client, handle.message.id)
-        if live.runner is not None and live.runner.give(question, given):
+        runner = live.runner
+        if runner is not None and await runner.give(question, given):
             # A password goes to the program that asks for it, and is stored nowhere.
             live.handed_over.append(sent)
         if sent in live.handed_over:
             return await self._acknowledge(handle)
         by = self._identity.name
-        await answers.answer(self._hub.store, handle.session_id, question, given, by=by, runtime=self._hub.runtime)
+        try:
+            await answers.answer(self._hub.store, handle.session_id, question, given, by=by, runtime=self._hub.runtime)
+        except HoldfastError as error:
+            is_password = error.fault.context.get("expected") == answers.GIVEN_DIRECTLY
+            if runner is None or not is_password or not await _given_soon(runner, question, given):
+                raise
+            live.handed_over.append(sent)
         return await self._acknowledge(handle)
 
     async def _acknowledge(self, handle: Handle) -> None:
@@ -524,3 +532,12 @@ def _seconds(text: str) -> float | None:
 def _invalid(message: Envelope, field: str, constraint: str, received: Any = None) -> HoldfastError:
     violation = Violation(field=field, constraint=constraint, received=received)
     return HoldfastError(Invalid((violation,), message.id).fault)
+
+
+async def _given_soon(runner: AgentRunner | HostedRunner, question: str, given: GivenAnswer) -> bool:
+    """Give a password to a program that has stored its question and is about to wait for the answer. False: it is not there."""
+    for _ in range(_LOOKS):
+        if await runner.give(question, given):
+            return True
+        await asyncio.sleep(_LOOK_S)
+    return False

@@ -14,6 +14,7 @@ from holdfast.bridge.agent_runner import agent_name
 from holdfast.bridge.connection import Connection
 from holdfast.bridge.file_watch import FileWatch
 from holdfast.bridge.guard import Guard
+from holdfast.bridge.host_link import HostLink
 from holdfast.bridge.http import HttpApi
 from holdfast.bridge.hub import Hub
 from holdfast.bridge.listener import http_protocol
@@ -25,9 +26,11 @@ from holdfast.bridge.port import Port
 from holdfast.bridge.responses import EXCEPTION_HANDLERS
 from holdfast.bridge.settings import BridgeSettings
 from holdfast.bridge.static import PAGE_PATHS, send_page_file
+from holdfast.bridge.store_relay import StoreRelay
 from holdfast.bridge.tls import RotationWatch, ServerTls, TlsFiles
 from holdfast.bridge.tokens import Tokens
 from holdfast.extras import needs_extra
+from holdfast.faults import InvalidError
 from holdfast.stores import shared
 from holdfast.stores.address import open_store
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from holdfast.bridge.error_reports import ErrorReports
+    from holdfast.bridge.host_link import AgentProcess
     from holdfast.bridge.identity import Authenticator
     from holdfast.faults import Fault
     from holdfast.runtime.runtime import Runtime
@@ -64,6 +68,7 @@ class Bridge:
     settings: where it listens, what clients may do, and what is kept for them.
     reports: where errors are counted: `ErrorReports(count_errors())`. By default `/metrics` shows them, and they raise the alerts of
         `holdfast.toml`.
+    agents: `AgentProcess(agent="app:agent")` runs the agent in a process that goes on when the server ends. By default it runs in this one.
 
     Starting raises CONFIG_INVALID if the settings are not safe: an address that others can reach without TLS, or without tokens.
     """
@@ -77,8 +82,13 @@ class Bridge:
         settings: BridgeSettings = BridgeSettings(),  # noqa: B008 - a frozen value
         runtime: Runtime | None = None,
         reports: ErrorReports | None = None,
+        agents: AgentProcess | None = None,
     ) -> None:
         self.agent = agent
+        self.agents = agents
+        """The process of its own in which the agent runs, if one was asked for."""
+        if agents is not None and not (store is None or isinstance(store, (str, Path))):
+            raise InvalidError.at("bridge.store", "the address of a store, which another process can open too", store)
         self._own_reports = reports
         self._metrics: BridgeMetrics | None = None
         self.settings = settings
@@ -120,6 +130,9 @@ class Bridge:
             store = self._owned
         else:
             store = self._given
+        host = None
+        if self.agents is not None:
+            store, host = await self._hosted(store, self.agents)
         if self._own_reports is None:
             self._metrics = BridgeMetrics(self._runtime)
         self._hub = Hub(
@@ -129,6 +142,7 @@ class Bridge:
             settings=self.settings,
             runtime=self._runtime,
             reports=self._own_reports if self._metrics is None else self._metrics.reports,
+            host=host,
         )
         if self._metrics is not None:
             self._metrics.watch(self._hub)
@@ -142,6 +156,18 @@ class Bridge:
         self._files = FileWatch([self.tokens, self._rotations(self._hub), self._tls])
         self._files.start()
         return self
+
+    async def _hosted(self, store: Store, agents: AgentProcess) -> tuple[Any, HostLink]:
+        """Return the store with which two processes wake each other, and the link to the other one."""
+        relay = StoreRelay(store)
+        link = HostLink(agents, self.settings, relay, None if self._given is None else str(self._given))
+        try:
+            await link.open()
+        except BaseException:
+            assert self._owned is not None
+            await shared.leave(self._owned)
+            raise
+        return relay, link
 
     async def __aexit__(self, *_: object) -> None:
         await self._files.stop()

@@ -37,7 +37,7 @@ _COUNTS = (
     "info_per_minute", "hooks_per_minute", "batches_per_minute", "sessions_per_minute", "files_per_minute", "messages_per_minute",
 )  # fmt: skip
 _SECONDS = (
-    "ring_age", "resume_age", "send_timeout", "header_timeout", "body_timeout", "idle_timeout", "hook_timeout", "stop_timeout",
+    "ring_age", "resume_age", "send_timeout", "header_timeout", "body_timeout", "idle_timeout", "hook_timeout", "stop_timeout", "agents_grace",
 )  # fmt: skip
 _NAMES = ("allowed_hosts", "allowed_origins", "trusted_proxies")
 
@@ -128,6 +128,8 @@ class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=T
     """Seconds for which a client may come back with its resume token."""
     coalesce: bool = False
     """Answer messages that wait for the agent together, in one turn. False: each in a turn of its own."""
+    agents_grace: float = 300.0
+    """Seconds that agents in a process of their own wait for a server when they have nothing to do."""
     lenient_ids: bool = False
     """Accept message ids that are not UUIDs, as old clients send them."""
     project_root: Path | None = None

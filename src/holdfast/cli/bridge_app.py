@@ -86,6 +86,15 @@ _Profile = Annotated[str | None, typer.Option(help="bridge: the smaller limits o
 _Insecure = Annotated[
     bool, typer.Option("--insecure", help="Start without TLS or tokens although others can reach it.")
 ]
+_Detach = Annotated[
+    bool,
+    typer.Option(
+        "--detach-agents", help="Run the agents in a process that goes on when the server ends, and is found again."
+    ),
+]
+_EndAgents = Annotated[
+    bool, typer.Option("--end-agents", help="Serve nothing: end the agents that --detach-agents left, in order.")
+]
 
 
 def serve(
@@ -103,6 +112,8 @@ def serve(
     grace: _Grace = None,
     profile: _Profile = None,
     insecure: _Insecure = False,
+    detach_agents: _Detach = False,
+    end_agents: _EndAgents = False,
     home: _Home = None,
     as_json: _Json = False,
 ) -> None:
@@ -128,6 +139,8 @@ def serve(
         home=_home(home),
         profile=profile,
         as_json=as_json,
+        detaches_agents=detach_agents,
+        ends_agents=end_agents,
         given={name: value for name, value in given.items() if value is not None},
     )
     perform(lambda: verb(flags))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.bridge.agent_runner import agent_name, check_agent
+from holdfast.bridge.host_link import AgentProcess, end_hosts
 from holdfast.bridge.lockout import Lockout
 from holdfast.bridge.server import Bridge
 from holdfast.bridge.settings import PROFILE_BRIDGE, BridgeSettings
@@ -36,12 +37,17 @@ from holdfast.options import one_of
 if TYPE_CHECKING:
     from holdfast.bridge.identity import TokenKind
 
-__all__ = ["ServeFlags", "serve"]
+__all__ = ["ServeFlags", "serve", "served_agent"]
 
 _FOR: dict[TokenKind, str] = {"device": "clients", "hook": "hooks"}
 """What the tokens are for that a server on loopback makes by itself."""
 _ATTACH_URL = "ws://127.0.0.1:3000/ws"
 """Where `holdfast attach` looks without `--url`."""
+
+
+_DETACHED = (
+    "ended; the agents go on, and end by themselves after their work (holdfast serve --end-agents ends them now)"
+)
 
 
 class ServeFlags(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,13 +59,17 @@ class ServeFlags(msgspec.Struct, frozen=True, kw_only=True):
     home: Path
     profile: str | None
     as_json: bool
+    detaches_agents: bool = False
+    ends_agents: bool = False
     given: dict[str, Any]
     """The settings that were given, by name."""
 
 
 def serve(flags: ServeFlags) -> int:
     """Serve until a signal comes, and return the exit code."""
-    agent = _agent_of(flags)
+    if flags.ends_agents:
+        return _end_agents(flags.home)
+    agent = served_agent(flags.agent, flags.models)
     settings = _settings_of(flags)
     tokens = Tokens(settings.tokens_path, given=settings.given_tokens, lockout=Lockout(settings.lockout))
     made = _made_tokens(settings, tokens)
@@ -69,7 +79,10 @@ def serve(flags: ServeFlags) -> int:
         if needs_keys(agent):
             stack.enter_context(rehearsal())
             narrate(REHEARSAL)
-        bridge = Bridge(agent, store=flags.store, tokens=tokens, settings=settings)
+        agents = (
+            AgentProcess(agent=flags.agent, models=flags.models, home=flags.home) if flags.detaches_agents else None
+        )
+        bridge = Bridge(agent, store=flags.store, tokens=tokens, settings=settings, agents=agents)
         return asyncio.run(_run(bridge, made, flags))
 
 
@@ -91,8 +104,18 @@ async def _run(bridge: Bridge, made: dict[TokenKind, str], flags: ServeFlags) ->
         failed.cancel()
         address.remove(flags.home)
         narrate("a failure that only a new start can cure: ending in order" if is_fatal else "ending in order")
-    narrate("ended; turns that were cut go on at the next start")
+    narrate(_DETACHED if bridge.agents is not None else "ended; turns that were cut go on at the next start")
     return Exit.FAILED if is_fatal else Exit.OK
+
+
+def _end_agents(home: Path) -> int:
+    ended = asyncio.run(end_hosts(home))
+    narrate(
+        "no agents run without a server here"
+        if not ended
+        else "the agents have ended; their turns go on at the next start"
+    )
+    return Exit.OK
 
 
 def _announce(bridge: Bridge, made: dict[TokenKind, str], address: BridgeAddress, *, as_json: bool) -> None:
@@ -144,12 +167,13 @@ def _settings_of(flags: ServeFlags) -> BridgeSettings:
     return settings.replace(tls_cert=files.cert, tls_key=files.key)
 
 
-def _agent_of(flags: ServeFlags) -> Any:
-    if flags.agent is None:
-        return default_agent(flags.models)
-    if flags.models:
+def served_agent(name: str | None, models: tuple[str, ...]) -> Any:
+    """Return the agent `module:name`; without a name, one with tools for the files and the shell here."""
+    if name is None:
+        return default_agent(models)
+    if models:
         raise InvalidError.saying("--model", "no --model beside an agent, whose models its program names", "both")
-    found = imported(flags.agent, "MODULE:NAME")
+    found = imported(name, "MODULE:NAME")
     is_made = iscoroutinefunction(found) or isasyncgenfunction(found) or hasattr(found, "stream")
     # A plain function makes the agent. An async one is the agent.
     if callable(found) and not is_made:
@@ -157,7 +181,7 @@ def _agent_of(flags: ServeFlags) -> Any:
             expected = (
                 "an agent, a function `async def agent(turn)`, or a function without arguments that makes an agent"
             )
-            raise InvalidError.saying("MODULE:NAME", expected, f"{flags.agent}, a function that is not async")
+            raise InvalidError.saying("MODULE:NAME", expected, f"{name}, a function that is not async")
         found = found()
     check_agent(found)
     return found

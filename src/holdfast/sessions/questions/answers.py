@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from holdfast.sessions.questions.question import Question
     from holdfast.stores import NewAudit, Store
 
-__all__ = ["already_answered", "answer", "answered_by", "audit_of", "claim_of", "pending"]
+__all__ = ["GIVEN_DIRECTLY", "already_answered", "answer", "answered_by", "audit_of", "claim_of", "pending"]
 
+GIVEN_DIRECTLY = "a password given to the program that asks for it"
+"""What is expected instead of a password that would be stored."""
 CLIENT = "interaction"
 """The client name under which the store keeps the claims on answers."""
 
@@ -82,7 +84,7 @@ async def answer(
     if known.over or (question.expires_at is not None and now >= question.expires_at):
         raise expired(question.id)
     if is_secret(question.kind) and given.outcome == "accepted":
-        raise mismatch(id, "a password given to the program that asks for it", "a password through the store")
+        raise mismatch(id, GIVEN_DIRECTLY, "a password through the store")
     answered = answered_by(question, given, by)
     commit = Commit(
         session=session,

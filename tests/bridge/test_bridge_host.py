@@ -1,0 +1,389 @@
+"""Agents in a process of their own: it outlives the server, is found again, and is started again when it dies. All processes are real."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bridge_kit import Raw, offsets, raw, serving
+
+from holdfast.bridge.host_files import HostFiles
+from holdfast.bridge.host_link import AgentProcess, end_hosts
+from holdfast.bridge.server import Bridge
+from holdfast.bridge.settings import BridgeSettings
+from holdfast.faults import HoldfastError, InvalidError
+from holdfast.stores import MemoryStore, SqliteStore
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(asyncio, "open_unix_connection"), reason="agents need Unix sockets to be detached"
+)
+
+_LIMIT = 120.0
+"""Seconds: each test starts several processes, also on a machine that has much else to do."""
+_LOOK_S = 0.02
+AGENT = """
+import asyncio, os
+from pathlib import Path
+from holdfast import Backoff, Policy
+from holdfast.runtime.recover import recover
+
+calls = []
+
+@recover("flaky", policy=Policy(attempts=3, backoff=Backoff(initial=600, cap=600), patience=None))
+async def flaky():
+    calls.append(1)
+    if len(calls) == 1:
+        raise ConnectionResetError
+    return "at last"
+
+async def gate(name):
+    while not Path(name).exists():
+        await asyncio.sleep(0.02)
+
+async def work(name):
+    with open("done", "a") as file:
+        file.write(f"{name}\\n")
+    return name
+
+async def agent(turn):
+    what, _, more = turn.text.partition(" ")
+    if what == "count":
+        await turn.say("one")
+        Path("begun").touch()
+        await gate("go")
+        await turn.say("two")
+        return "three"
+    if what == "work":
+        await turn.session.step(work, more)
+        Path("begun").touch()
+        await gate("go")
+        return f"{more} is done"
+    if what == "hang":
+        Path("begun").touch()
+        await asyncio.Event().wait()
+    if what == "retry":
+        return await flaky()
+    if what == "password":
+        return "right" if await turn.session.password("Password?") == "correct horse" else "wrong"
+    if what == "sign-in":
+        yes = await turn.session.authenticate("Sign in", url="https://example.org/device", user_code="AB-12")
+        return "in" if yes else "out"
+    if what == "ask":
+        return "yes" if await turn.approve("Really?") else "no"
+    return f"{os.getpid()}: {turn.text}"
+"""
+
+
+async def agent(turn: Any) -> str:
+    """The server needs only its name. What answers is in `app.py`, in the other process."""
+    raise AssertionError("the agent ran in the server")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A folder with the agent, for a home and a store. What is left of the agents is ended."""
+    (tmp_path / "app.py").write_text(AGENT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bridge_kit.LIMIT", 30.0)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    yield tmp_path
+    asyncio.run(end_hosts(tmp_path))
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(_LIMIT):
+            await work()
+
+    asyncio.run(limited())
+
+
+async def until(holds: Callable[[], Any]) -> Any:
+    while not (found := holds()):  # noqa: ASYNC110 - another process makes it true
+        await asyncio.sleep(_LOOK_S)
+    return found
+
+
+def host_pid(folder: Path) -> int:
+    """Return the process of the agents; 0 if there is none."""
+    (files,) = HostFiles.all_in(folder) or (None,)
+    record = None if files is None else files.record()
+    return 0 if record is None else record.pid
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A process that has ended and was not waited for is not alive.
+    return (
+        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z" if Path("/proc").exists() else True
+    )
+
+
+@asynccontextmanager
+async def hosted_bridge(folder: Path, **settings: Any) -> AsyncIterator[Bridge]:
+    """A server here whose agents run elsewhere."""
+    options = {"agents": AgentProcess(agent="app:agent", home=folder), "limits": BridgeSettings(**settings)}
+    async with serving(agent, store=str(folder / "work.db"), **options) as bridge:
+        yield bridge
+
+
+@asynccontextmanager
+async def hosted(folder: Path, **settings: Any) -> AsyncIterator[Raw]:
+    """Such a server, and a client of it."""
+    async with hosted_bridge(folder, **settings) as bridge, raw(bridge) as client:
+        await client.auth()
+        yield client
+
+
+async def said(client: Raw) -> str:
+    """Return the next whole answer."""
+    text = ""
+    while (message := await client.until("stream_chunk", "stream_end"))["type"] != "stream_end" or not text:
+        text += message["payload"].get("text", "")
+    return text
+
+
+async def sign_in(client: Raw) -> str:
+    """Return the question that shows the code: as a message, or in the state that whoever joins gets."""
+    while True:
+        for message in client.received:
+            for payload in (message["payload"], *message["payload"].get("pending_questions", ())):
+                if payload.get("user_code") == "AB-12":
+                    return str(payload["question_id"])
+        await client.next()
+
+
+def texts(messages: list[dict[str, Any]]) -> list[str]:
+    """Return what was said, replayed or live, as it came."""
+    inner = list[dict[str, Any]]()
+    for message in messages:
+        again = message["payload"]["messages"] if message["type"] == "replay_buffer" else [message]
+        inner += [json.loads(each) if isinstance(each, str) else each for each in again]
+    return [each["payload"]["text"] for each in inner if each["type"] == "stream_chunk"]
+
+
+@asynccontextmanager
+async def serve_process(folder: Path) -> AsyncIterator[tuple[subprocess.Popen[str], Any]]:
+    """The real command, and where it serves."""
+    env = os.environ | {"BRIDGE_TOKEN": "t" * 40, "HOOK_TOKEN": "h" * 40, "HOLDFAST_BRIDGE_HOME": str(folder)}
+    store = f"sqlite:{folder / 'work.db'}"
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "serve",
+        "app:agent",
+        "--port",
+        "0",
+        "--store",
+        store,
+        "--detach-agents",
+    ]
+    process = subprocess.Popen(  # noqa: ASYNC220 - it is killed
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        url = (await asyncio.to_thread(process.stdout.readline)).strip()
+        assert url, await asyncio.to_thread(process.communicate)
+        yield process, SimpleNamespace(ws_url=f"{url.replace('http', 'ws', 1)}/ws")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_N0_22_agents_go_on_while_the_server_is_dead_and_the_next_one_finds_them(folder: Path) -> None:
+    """The server is killed in the middle of an answer. Its clients get all of it from the next server, without a gap or a double."""
+
+    async def work() -> None:
+        async with serve_process(folder) as (server, bridge), raw(bridge) as client:
+            await client.auth("t" * 40)
+            await client.create("s")
+            await client.say("count")
+            assert await said(client) == "one"
+            await until((folder / "begun").exists)
+            pid = host_pid(folder)
+            server.send_signal(signal.SIGKILL)
+            server.wait()
+        assert is_alive(pid)
+        (folder / "go").touch()
+        async with SqliteStore(folder / "work.db") as store:
+            # Nobody is there, and the answer is given nevertheless.
+            ended = 0
+            while not ended:
+                ended = sum(entry.type == "turn_ended" for entry in await store.read("s"))
+        async with serve_process(folder) as (server, bridge), raw(bridge) as client:
+            await client.auth("t" * 40)
+            await client.join("s", history="full")
+            await client.say("hello")
+            assert await said(client) == f"{pid}: hello"
+            assert texts(client.received) == ["one", "two", "three", f"{pid}: hello"]
+            found = offsets(client.received)
+            assert found == list(range(1, len(found) + 1))
+            assert host_pid(folder) == pid
+            # A stop in order leaves them alone, too.
+            server.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(server.wait) == 0
+        assert is_alive(pid)
+        command = [sys.executable, "-m", "holdfast", "serve", "--end-agents", "--home", str(folder)]
+        ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+        assert "the agents have ended" in ended.stderr
+        await until(lambda: not is_alive(pid))
+
+    run(work)
+
+
+def test_N0_22_a_dead_host_is_replaced_and_its_turn_goes_on(folder: Path) -> None:
+    """The process of the agents is killed in a turn. The next one goes on with it: no step is done twice, the message gets its answer."""
+
+    async def work() -> None:
+        async with hosted(folder) as client:
+            await client.create("s")
+            await client.say("work the-tests")
+            await client.say("hello")
+            await until((folder / "begun").exists)
+            pid = host_pid(folder)
+            os.kill(pid, signal.SIGKILL)
+            (folder / "go").touch()
+            assert await said(client) == "the-tests is done"
+            again = await said(client)
+            assert again.endswith(": hello")
+            assert not again.startswith(str(pid))
+            assert (folder / "done").read_text() == "the-tests\n"
+            found = offsets(client.received)
+            assert found == list(range(1, len(found) + 1))
+
+    run(work)
+
+
+def test_stop_commands_passwords_and_codes_reach_the_agents(folder: Path) -> None:
+    """What is not in the store goes through the channel: each does what it does with an agent in the server, and secrets are not stored."""
+
+    async def work() -> None:
+        async with hosted(folder) as client:
+            await client.create("s")
+            await client.say("hang")
+            await until((folder / "begun").exists)
+            assert (await client.ask("stop", {}, "ack"))["type"] == "ack"
+            assert (await client.until("notification"))["payload"]["notification_type"] == "turn_cancelled"
+            assert (await client.ask("stop", {}, "ack"))["payload"]["code"] == "SESS_ILLEGAL_TRANSITION"
+
+            await client.say("retry")
+            shown = (await client.until("recovery"))["payload"]
+            assert (shown["line"], shown["can"]) == ("Retrying… (2/3)", ["retry_now", "cancel"])
+            command = {"run": shown["run"], "command": "retry_now"}
+            assert (await client.ask("command", command | {"run": "x"}, "ack"))["payload"]["code"] == "SESS_NOT_FOUND"
+            assert (await client.ask("command", command, "ack"))["type"] == "ack"
+            assert await said(client) == "at last"
+
+            await client.say("password")
+            id_ = (await client.until("question"))["payload"]["question_id"]
+            await client.ask("answer", {"question_id": id_, "value": "correct horse"}, "ack")
+            assert await said(client) == "right"
+
+            await client.say("sign-in")
+            await client.ask("answer", {"question_id": await sign_in(client), "value": True}, "ack")
+            assert await said(client) == "in"
+
+            await client.ask("session_pause", {}, "ack")
+            await client.ask("session_resume", {"session_id": "s"}, "session_joined", "ack", "session_ready")
+            await client.say("hello")
+            assert (await said(client)).endswith(": hello")
+            await client.ask("session_end", {"reason": "user_request"}, "ack")
+
+    run(work)
+    stored = b"".join(path.read_bytes() for path in folder.glob("work.db*"))
+    assert b"correct horse" not in stored
+    assert b"AB-12" not in stored
+
+
+def test_N0_23_the_settings_reach_the_agents_and_a_code_is_shown_again_after_a_restart(folder: Path) -> None:
+    """Messages that wait are answered together. A server that comes back shows the code of an open sign-in, which no store has."""
+
+    async def work() -> None:
+        async with hosted(folder, coalesce=True) as client:
+            await client.create("s")
+            await client.say("work it")
+            await until((folder / "begun").exists)
+            await client.say("a")
+            await client.say("b")
+            (folder / "go").touch()
+            assert await said(client) == "it is done"
+            assert (await said(client)).endswith(": a\n\nb")
+            await client.say("sign-in")
+            await sign_in(client)
+        async with hosted(folder, coalesce=True) as client:
+            await client.join("s")
+            await client.ask("answer", {"question_id": await sign_in(client), "value": True}, "ack")
+            assert await said(client) == "in"
+
+    run(work)
+
+
+def test_agents_without_a_server_and_without_work_end_by_themselves(folder: Path) -> None:
+    """A turn is finished first. One that only waits for a person does not keep the process: it goes on when there is a server again."""
+
+    async def work() -> None:
+        async with hosted_bridge(folder, agents_grace=0.1) as bridge, raw(bridge) as client, raw(bridge) as asked:
+            await client.auth()
+            await asked.auth()
+            await asked.create("asks")
+            await asked.say("ask")
+            await client.create("s")
+            await client.say("count")
+            await until((folder / "begun").exists)
+            pid = host_pid(folder)
+        # Far more than the grace, and it goes on: its turn has not ended.
+        await asyncio.sleep(0.3)
+        assert is_alive(pid)
+        (folder / "go").touch()
+        await until(lambda: not is_alive(pid))
+        assert host_pid(folder) == 0
+        async with hosted_bridge(folder, agents_grace=0.1) as bridge, raw(bridge) as client, raw(bridge) as asked:
+            await client.auth()
+            await client.join("s", history="full")
+            while texts(client.received) != ["one", "two", "three"]:
+                await client.next()
+            await asked.auth()
+            await asked.join("asks", history="pending")
+            state = await asked.until("session_state")
+            id_ = state["payload"]["pending_questions"][0]["question_id"]
+            await asked.ask("answer", {"question_id": id_, "value": True}, "ack")
+            assert await said(asked) == "yes"
+
+    run(work)
+
+
+def test_what_cannot_be_detached_is_refused(folder: Path) -> None:
+    """A store that no other process can open; a second server for the same agents; an agent that cannot be imported."""
+
+    async def work() -> None:
+        async with MemoryStore() as memory:
+            with pytest.raises(InvalidError, match="another process"):
+                async with serving(agent, store=memory, agents=AgentProcess(agent="app:agent")):
+                    pass
+        with pytest.raises(InvalidError, match="another process"):
+            async with serving(agent, store="memory:", agents=AgentProcess(agent="app:agent", home=folder)):
+                pass
+        with pytest.raises(HoldfastError, match="no module nowhere"):
+            async with serving(agent, store="work.db", agents=AgentProcess(agent="nowhere:agent", home=folder)):
+                pass
+        async with hosted(folder):
+            with pytest.raises(HoldfastError, match="Another server"):
+                async with hosted(folder):
+                    pass
+
+    run(work)
