@@ -257,3 +257,23 @@ def test_a_session_that_was_removed_and_made_again_begins_anew_for_everybody() -
             assert await answer(other) == "you said new"
 
     run(work)
+
+
+def test_a_client_that_does_not_read_neither_delays_a_stop_nor_keeps_agents_from_ending() -> None:
+    async def work() -> None:
+        settings = limits(stop_timeout=0.8, send_timeout=30.0)
+        async with MemoryStore() as store, serving(echo, store=store, limits=settings) as bridge:
+            async with raw(bridge) as client:
+                await joined(client)
+                await client.say("hello")
+                assert await answer(client) == "you said hello"
+                (connection,) = bridge.hub.sessions["s"].clients
+                # As while a frame is sent that the client does not read.
+                await connection._sending.acquire()
+                stopping = asyncio.create_task(bridge.hub.stop())
+                async with asyncio.timeout(0.7):
+                    await stopping
+                    assert await client.close_code() == 1006
+            assert await state(bridge) is SessionState.PAUSED
+
+    run(work)

@@ -48,6 +48,8 @@ AUTHENTICATED = "holdfast.authenticated"
 
 _BYES = (1000, 1001)
 """The close codes of a client that leaves on purpose."""
+_FAREWELL_S = 1.0
+"""How long a client may take to read that the server stops."""
 _ORDINARY = frozenset({"CONN_SUPERSEDED", "AUTH_TOKEN_EXPIRED", "AUTH_TOKEN_REVOKED"})
 """Ends of connections that are nobody's error."""
 
@@ -207,8 +209,13 @@ class Connection:
         await self.perform(self.machine.answer(type_, payload))
 
     async def shut_down(self, *, restarts: bool) -> None:
-        """End the connection because the server stops."""
-        await self.perform(self.machine.shut_down(restarts=restarts))
+        """End the connection because the server stops, also if its client does not read."""
+        try:
+            async with asyncio.timeout(min(_FAREWELL_S, self.hub.settings.stop_timeout / 4)):
+                await self.perform(self.machine.shut_down(restarts=restarts))
+        except TimeoutError:
+            if self._abort is not None:
+                self._abort()
 
     # --- time ---
 

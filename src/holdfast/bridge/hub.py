@@ -161,10 +161,10 @@ class Hub:
         for timer in self._graces.values():
             timer.cancel()
         self._graces.clear()
-        await asyncio.gather(*(each.shut_down(restarts=restarts) for each in tuple(self.connections)))
-        # All at once: each has a turn to end and a lease to give back.
-        lives = tuple(self.sessions.values())
-        await asyncio.gather(*(self._put_away(live) for live in lives), return_exceptions=True)
+        # All at once: a client that does not read must not keep an agent from ending its turn and giving its lease back.
+        farewells = [each.shut_down(restarts=restarts) for each in tuple(self.connections)]
+        ends = [self._put_away(live) for live in tuple(self.sessions.values())]
+        await asyncio.gather(*farewells, *ends, return_exceptions=True)
         self.sessions.clear()
         if self.host is not None:
             await self.host.close()

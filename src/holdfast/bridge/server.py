@@ -104,6 +104,7 @@ class Bridge:
         self._http: HttpApi | None = None
         self._pages: ASGIApp | None = None
         self._port: Port | None = None
+        self._has_stopped = False
         self._tls: ServerTls | None = None
         self._files = FileWatch()
 
@@ -125,6 +126,7 @@ class Bridge:
         return f"ws{self.url.removeprefix('http')}/ws"
 
     async def __aenter__(self) -> Self:
+        self._has_stopped = False
         if self._given is None or isinstance(self._given, (str, Path)):
             self._owned = await shared.join(open_store(self._given))
             store = self._owned
@@ -225,6 +227,10 @@ class Bridge:
         return RotationWatch(TlsFiles(self.settings.tls_cert.parent), hub.announce_rotation, hub.clock)
 
     async def _stop(self) -> None:
+        if self._has_stopped:
+            # Once is enough: what did not end in its time would not end in the same time again.
+            return
+        self._has_stopped = True
         if self._http is not None:
             self._http.close()
         try:
