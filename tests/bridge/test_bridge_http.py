@@ -577,3 +577,33 @@ def test_B106_a_page_of_events_of_a_stored_session_after_a_restart(tmp_path):
             assert [each["payload"]["text"] for each in answer.json()["events"]] == ["17", "18", "19"]
 
     run(scenario())
+
+
+def test_an_error_says_what_to_do_over_http():
+    async def scenario():
+        async with http_side() as http:
+            await http.make("s")
+            unknown = (await http.post("/sessions/s/events", {"type": "answer", "question_id": "q-1"})).json()
+            assert (unknown["code"], unknown["message"]) == ("SESS_NOT_FOUND", "Session 's' has no question 'q-1'")
+            assert unknown["suggestions"] == ["GET /sessions/s/snapshot lists the questions that wait"]
+            word = (await http.post("/sessions/s/events", {"type": "msg"})).json()["violations"][0]
+            assert word["field"] == "type"
+            assert "'msg'" in word["constraint"]
+            assert all(each in word["constraint"] for each in ("message", "session_message", "answer"))
+            plain = await http.ask(
+                "POST", "/sessions/s/events", "ada", content=b"x", headers={"content-type": "text/plain"}
+            )
+            assert (plain.status_code, plain.json()["message"]) == (
+                415,
+                "Expected a body of application/json, received text/plain",
+            )
+            assert plain.json()["suggestions"] == ["Send the header Content-Type: application/json"]
+            event = await http.ask("GET", "/sessions/s/stream", "ada", headers={"last-event-id": "nope"})
+            assert event.json()["violations"][0]["field"] == "Last-Event-ID"
+            assert "openapi.json" in (await http.get("/nope")).json()["suggestions"][0]
+            method = (await http.post("/info", {})).json()
+            assert (method["error"], method["suggestions"]) == ("MethodNotAllowed", ["Use one of GET, HEAD"])
+            bare = (await http.ask("GET", "/info", None)).json()
+            assert "Authorization: Bearer" in bare["suggestions"][0]
+
+    run(scenario())

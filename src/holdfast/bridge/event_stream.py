@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.bridge.http_requests import violation
 from holdfast.bridge.lockout import address_group
-from holdfast.bridge.responses import rejected
 from holdfast.stores import SessionState
 from holdfast.wire.envelope import MAX_OFFSET, stamp
 from holdfast.wire.position import Gap, Position
@@ -37,7 +37,7 @@ def read_event_id(text: str) -> Position:
     """Return the position of a `Last-Event-ID`: `k3J:174`. Raises a 400 for anything else."""
     found = _EVENT_ID.fullmatch(text)
     if found is None or int(found[2]) > MAX_OFFSET:
-        raise rejected(400, "Last-Event-ID is the id of an event, such as k3J:174")
+        raise violation("Last-Event-ID", "the id of an event, such as k3J:174")
     return Position(epoch=found[1], offset=int(found[2]))
 
 

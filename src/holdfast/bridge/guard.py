@@ -166,7 +166,9 @@ class _Exchange:
         if encoding in {b"gzip", b"x-gzip"}:
             self._inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
         elif encoding != b"identity":
-            self.broken = rejected(415, "Content-Encoding must be identity or gzip")
+            self.broken = rejected(
+                415, "Content-Encoding must be identity or gzip", suggestion="Send the body as it is, or with gzip"
+            )
 
     async def receive(self) -> Message:
         """Return the next piece of the body. After a broken limit the app sees a client that is gone."""

@@ -5,7 +5,7 @@ Invariant: what is wrong with a request is named by field. A token in the addres
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -69,7 +69,8 @@ async def read_body(request: Request) -> Any:
     """Return the body of a request. Any other content type than JSON could come from a page that does not ask first."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
-        raise rejected(415, f"Expected a body of application/json, received {kind[:80] or 'no Content-Type'}")
+        message = f"Expected a body of application/json, received {kind[:80] or 'no Content-Type'}"
+        raise rejected(415, message, suggestion="Send the header Content-Type: application/json")
     try:
         return read_json(await request.body())
     except ClientDisconnect:
@@ -82,7 +83,16 @@ async def body_as(request: Request, kind: type[B]) -> B:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `")
-        raise violation(place.rstrip("`").removeprefix("$.") or "$", message) from None
+        field = place.rstrip("`").removeprefix("$.") or "$"
+        raise violation(field, f"{message}{_allowed(kind, field)}") from None
+
+
+def _allowed(kind: type, field: str) -> str:
+    """Return the values that a field takes, if they are counted."""
+    for each in msgspec.structs.fields(kind):
+        if each.encode_name == field and get_origin(each.type) is Literal:
+            return f"; expected one of {', '.join(map(str, get_args(each.type)))}"
+    return ""
 
 
 def violation(field: str, constraint: str) -> HoldfastError:

@@ -48,12 +48,17 @@ class RejectedError(HoldfastError):
 
     code = "PROTO_INVALID_MESSAGE"
     status = 400
+    suggestion = ""
+    """What to do, in place of what the catalog says about the code."""
 
 
-def rejected(status: int, message: str, code: Any = "PROTO_INVALID_MESSAGE", **context: Any) -> RejectedError:
+def rejected(
+    status: int, message: str, code: Any = "PROTO_INVALID_MESSAGE", *, suggestion: str = "", **context: Any
+) -> RejectedError:
     """Return the error for a request that is wrong as HTTP, to be raised: 415, and a sentence about its content type."""
     error = RejectedError(Fault.of(code, message, context=context))
     error.status = status
+    error.suggestion = suggestion
     return error
 
 
@@ -81,7 +86,14 @@ def error_response(
     """
     fault = error if isinstance(error, Fault) else error.fault
     status = error.status if isinstance(error, RejectedError) else fault.entry.http_status
-    body = wire.http_body(fault, request_id=request_id, timestamp=stamp(time.time()), literal=True, redactor=redactor)
+    # What is wrong as HTTP has a sentence of its own.
+    literal = not isinstance(error, RejectedError)
+    body = wire.http_body(
+        fault, request_id=request_id, timestamp=stamp(time.time()), literal=literal, redactor=redactor
+    )
+    suggestion = error.suggestion if isinstance(error, RejectedError) else _suggestion(fault)
+    if suggestion:
+        body["suggestions"] = [suggestion]
     if status != fault.entry.http_status and status in _WORDS:
         body["error"] = _WORDS[status]
     own = dict(headers or {})
@@ -90,6 +102,15 @@ def error_response(
     if status == 401:
         own["www-authenticate"] = "Bearer"
     return json_response(body, status, own)
+
+
+def _suggestion(fault: Fault) -> str:
+    """Return what to do over HTTP, if the catalog speaks of messages; empty if it does not."""
+    if fault.code == "AUTH_REQUIRED":
+        return "Send the header Authorization: Bearer TOKEN; `holdfast tokens create NAME` makes a token"
+    if fault.code == "SESS_NOT_FOUND" and "interaction_id" in fault.context:
+        return f"GET /sessions/{fault.context.get('session_id', '')}/snapshot lists the questions that wait"
+    return ""
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
@@ -101,12 +122,18 @@ async def _on_http(request: Request, error: Exception) -> Response:
     """Answer for what no route answers: an unknown path, a method that it does not have."""
     status = getattr(error, "status_code", 500)
     message = {
-        404: f"There is nothing at {request.url.path[:200]}; GET /openapi.json lists what there is",
-        405: f"{request.method} is not possible here",
+        404: f"There is nothing at {request.url.path[:200]}",
+        405: f"{request.method} is not possible at {request.url.path[:200]}",
     }.get(status, str(getattr(error, "detail", "")))
+    headers = getattr(error, "headers", None)
     code: Any = "PROTO_UNKNOWN_TYPE" if status in {404, 405} else "PROTO_INVALID_MESSAGE"
+    suggestion = ""
+    if status == 405 and headers and "Allow" in headers:
+        suggestion = f"Use one of {headers['Allow']}"
+    elif status in {404, 405}:
+        suggestion = "GET /openapi.json lists the paths, and the methods of each"
     return error_response(
-        rejected(status, message, code), request_id=request_id(request.scope), headers=getattr(error, "headers", None)
+        rejected(status, message, code, suggestion=suggestion), request_id=request_id(request.scope), headers=headers
     )
 
 

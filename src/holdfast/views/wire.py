@@ -41,6 +41,8 @@ _RETRIES = 3
 """The highest number of retries of a tool call (S0-21)."""
 # The partial result of a process tool. Its details have these two names at the top level.
 _STREAMS = ("stdout", "stderr")
+_IN_SESSION = frozenset({"interaction_id", "tool_call_id", "run"})
+"""The names of things in a session that may be missing: a question, a tool call, an operation."""
 _NAMES: Mapping[str, str] = {"phase": "currentPhase"}
 """The only field that document 000 writes in camelCase (S0-16)."""
 _OUR_NAMES = {theirs: ours for ours, theirs in _NAMES.items()}
@@ -285,7 +287,8 @@ def _sentence(fault: Fault) -> str | None:
         # The catalog has these sentences from the document. A fault of a foreign error has that error's text instead.
         case "CONN_TLS_HANDSHAKE_FAILED" | "PROTO_INVALID_MESSAGE":
             return fault.entry.message
-        case "SESS_NOT_FOUND" if "session_id" in fault.context:
+        # Otherwise something in the session is missing, and the session is there.
+        case "SESS_NOT_FOUND" if "session_id" in fault.context and fault.context.keys().isdisjoint(_IN_SESSION):
             return f"Session '{fault.context['session_id']}' not found"
     return None
 
@@ -346,12 +349,17 @@ def _message_view(kind: object) -> View[Any]:
 
 
 def _show_body(fault: Fault) -> _Body:
+    violations = objects(fault.context.get("violations"))
+    listed = fault.entry.suggestions
+    if violations is UNSET:
+        # Nobody can fix the fields of an empty list.
+        listed = tuple(each for each in listed if "`violations`" not in each)
     return _Body(
         error=_HTTP_WORDS[fault.entry.http_status],
         code=fault.code,
         message=fault.message,
-        suggestions=list(fault.entry.suggestions),
-        violations=objects(fault.context.get("violations")),
+        suggestions=list(listed),
+        violations=violations,
         retry_after=write_delay(fault.retry_after),
     )
 
