@@ -148,6 +148,30 @@ def test_B35_a_client_resumes_where_it_was() -> None:
     run(work)
 
 
+def test_a_client_learns_what_its_resume_token_is_worth_and_is_let_in_in_any_case() -> None:
+    async def work() -> None:
+        async with serving(limits=limits(resume_age=0.05)) as bridge:
+            async with raw(bridge) as client:
+                await client.auth(client_id="phone")
+                first = await client.create("s")
+                assert first.get("resume_status") is None
+                second = await client.join("s", resume_token=first["resume_token"])
+                assert second["resume_status"] == "ok"
+                assert (await client.join("s", resume_token="another"))["resume_status"] == "unknown"
+                newest = (await client.join("s"))["resume_token"]
+            async with raw(bridge) as other:
+                await other.auth(client_id="tablet")
+                assert (await other.join("s", resume_token=newest))["resume_status"] == "unknown"
+                # A token of the whole lifetime of a client that is away has a real clock.
+                await asyncio.sleep(0.06)
+            async with raw(bridge) as client:
+                resume = [{"session_id": "s", "resume_token": newest}]
+                await client.auth(client_id="phone", resume=resume)
+                assert (await client.until("session_joined"))["payload"]["resume_status"] == "expired"
+
+    run(work)
+
+
 @pytest.mark.parametrize(
     ("after", "reason"),
     [

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.bridge.hub import Hub
     from holdfast.bridge.identity import Identity
     from holdfast.bridge.live_session import LiveSession
+    from holdfast.bridge.resume_tokens import Resumed
     from holdfast.wire.envelope import Envelope
     from holdfast.wire.messages import Payload, Role
     from holdfast.wire.replay import Held
@@ -263,6 +264,7 @@ class Connection:
         after: Position | None,
         history: str = "tail",
         token: str = "",
+        resume_status: Resumed | None = None,
     ) -> None:
         """Join a session, or join it again, and send its log from the client's position on."""
         fault = self.hub.enter(live, self)
@@ -288,6 +290,7 @@ class Connection:
             was_recovering=after is not None,
             recovered=after is not None and gap is None,
             resume_token=token,
+            resume_status=resume_status,
             resume_expires_in_ms=int(self.hub.settings.resume_age * 1000),
             clients=len(live.clients),
             gap=gap,

@@ -210,7 +210,7 @@ class Requests:
         if self._connection.machine.mode == "direct_public":
             return
         try:
-            await self._enter(handle.message.id, each.session_id, "controller", each.after)
+            await self._enter(handle.message.id, each.session_id, "controller", each.after, shown=each.resume_token)
         except HoldfastError as error:
             # The client gets an error about this session, and goes on with the others.
             self._hub.reports.reconnection_failed(each.session_id, user_agent=self._connection.user_agent)
@@ -299,7 +299,9 @@ class Requests:
             raise HoldfastError(Fault.of("SESS_NOT_FOUND", context={"session_id": session}))
 
     async def _join(self, handle: Handle, join: wire.SessionJoin) -> None:
-        await self._enter(handle.message.id, join.session_id, join.role, join.after, join.history)
+        await self._enter(
+            handle.message.id, join.session_id, join.role, join.after, join.history, shown=join.resume_token
+        )
 
     async def _resume(self, handle: Handle, resume: wire.SessionResume) -> None:
         live = await self._find(resume.session_id)
@@ -310,15 +312,24 @@ class Requests:
             await self._enter(handle.message.id, resume.session_id, "controller", None)
 
     async def _enter(
-        self, re: str, session: str, role: Role, after: Position | None, history: str = "tail"
+        self,
+        re: str,
+        session: str,
+        role: Role,
+        after: Position | None,
+        history: str = "tail",
+        *,
+        shown: str = "",
     ) -> LiveSession:
         live = await self._find(session)
         if live.state is SessionState.CLOSED:
             raise HoldfastError(Fault.of("SESS_CLOSED", context={"session_id": session, "state": "closed"}))
         # What a client says of itself only narrows what its token may do.
         granted: Role = "observer" if "observer" in (role, self._identity.role) else "controller"
-        token = self._hub.resume_tokens.issue(self._identity.token_id, self._connection.client_id, session)
-        await self._connection.join(re, live, granted, after=after, history=history, token=token)
+        tokens, place = self._hub.resume_tokens, (self._identity.token_id, self._connection.client_id, session)
+        worth = tokens.check(shown, *place, self._hub.clock.monotonic()) if shown else None
+        token = tokens.issue(*place)
+        await self._connection.join(re, live, granted, after=after, history=history, token=token, resume_status=worth)
         return live
 
     async def _leave(self, handle: Handle, _: wire.SessionPlain) -> None:

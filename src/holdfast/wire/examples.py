@@ -158,6 +158,7 @@ SERVER_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "resume_token": "…",
         "resume_expires_in_ms": 300_000,
         "clients": 2,
+        "resume_status": "ok",
     },
     "session_ready": {
         "session_id": _SESSION,

@@ -319,6 +319,8 @@ class SessionJoined(Payload, frozen=True, kw_only=True):
     resume_token: str
     resume_expires_in_ms: int
     clients: int
+    resume_status: Literal["ok", "expired", "unknown"] | None = None
+    """What the resume token is worth that the client showed; null without one. The client is in the session in any case."""
     gap: dict[str, Any] | None = None
 
 
