@@ -61,7 +61,9 @@ def run(version: str, python: str, arguments: list[str]) -> int:
     if not stamp.exists() or stamp.stat().st_mtime < max(path.stat().st_mtime for path in sources):
         subprocess.run([ROOT / "scripts" / "make-venv", python, venv], check=True)
         pip = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "-c", "constraints.txt", "-e", ".[dev]"], cwd=ROOT, check=True)
+        subprocess.run(
+            [*pip, "-c", "constraints.txt", "--no-binary", "claude-agent-sdk", "-e", ".[dev]"], cwd=ROOT, check=True
+        )
         stamp.touch()
     print(f"Python {version}: the suite", flush=True)
     return subprocess.run(

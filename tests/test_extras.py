@@ -52,6 +52,7 @@ def failure(statement: str, *hidden: str) -> str:
         ("import holdfast.langchain", ("langgraph",), "holdfast.langchain", "langchain", "langchain"),
         ("import holdfast.pydantic_ai", ("pydantic_ai",), "holdfast.pydantic_ai", "pydantic-ai-slim", "pydantic-ai"),
         ("import holdfast.openai_agents", ("agents",), "holdfast.openai_agents", "openai-agents", "openai-agents"),
+        ("import holdfast.claude_agent", ("claude_agent_sdk",), "holdfast.claude_agent", "claude-agent-sdk", "claude-agent"),
         ("from holdfast import Client", ("websockets",), "The client of the bridge", "websockets", "server"),
         ("import holdfast.httpx", ("httpx", "httpx2"), "holdfast.httpx", "httpx or httpx2", "httpx"),
         ("from holdfast.sinks import trace_recoveries", ("opentelemetry",), "trace_recoveries", "opentelemetry-api", "otel"),

@@ -99,11 +99,14 @@ def is_lost(report: Report, form: Form, stderr: str) -> bool:
     return not report.worked and any(words in text for words in form.lost)
 
 
-def lost_conversation(agent: str, session: str) -> OutcomeUnknownError:
-    """Return the error of a run that was cut and whose program does not know the conversation any more."""
+def lost_conversation(agent: str, session: str, *, made_by: str = "CommandAgent") -> OutcomeUnknownError:
+    """Return the error of a run that was cut and whose program does not know the conversation any more.
+
+    made_by: what takes the option that lets the run begin anew.
+    """
     message = (
         f"{agent} was cut, and does not know its conversation {session}: it was cut before it had saved it, or its files are elsewhere. "
-        'Nobody knows what it did. Look at that. If the task may be begun anew: CommandAgent(…, if_lost="restart")'
+        f'Nobody knows what it did. Look at that. If the task may be begun anew: {made_by}(…, if_lost="restart")'
     )
     context = {"agent": agent, "session": session, "key": session}
     return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, retryable=False, context=context))

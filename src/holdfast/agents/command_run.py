@@ -40,16 +40,17 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.tools.process_error import Finished
 
-__all__ = ["Begun", "CommandRun"]
+__all__ = ["AGAIN", "Begun", "CommandRun"]
 
 T = TypeVar("T", Usage, float)
 
 _EXIT_S = 5.0
 """How long a program may live after its last line. Some hang there, and the answer is complete."""
-_AGAIN = (
+AGAIN = (
     "Your last run of this task was interrupted, perhaps before it had begun. Go on from where you stopped. Look first at what is "
     "already done, and do not do it a second time. The task:\n\n{prompt}"
 )
+"""The prompt of a run that goes on with a conversation that was cut."""
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -198,7 +199,7 @@ class CommandRun:
 
     async def _resumed(self, session: str, form: Form | None) -> _Live:
         """Let the program go on with its conversation; return it when it has ended."""
-        again = _AGAIN.replace("{prompt}", self._prompt)
+        again = AGAIN.replace("{prompt}", self._prompt)
         live = self._start(self._agent.argv_to_resume(form, session, again), again, form)
         await self._read_to_end(live)
         if not is_lost(live.report, live.form, "" if live.finished is None else live.finished.stderr):

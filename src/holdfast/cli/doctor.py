@@ -44,6 +44,7 @@ _OPTIONAL = (
     ("httpx2", "httpx2", "httpx2 clients"),
     ("langchain", "holdfast[langchain]", "LangChain and LangGraph"),
     ("litellm", "holdfast[litellm]", "LiteLLM"),
+    ("claude-agent-sdk", "holdfast[claude-agent]", "the Claude Agent SDK"),
     ("openai-agents", "holdfast[openai-agents]", "the OpenAI Agents SDK"),
     ("pydantic-ai-slim", "holdfast[pydantic-ai]", "pydantic-ai"),
     ("opentelemetry-api", "holdfast[otel]", "OpenTelemetry traces"),

@@ -1,6 +1,7 @@
 """Recovery for other libraries. Each library has one module or package, which is imported only when it is used.
 
     anthropic      clients of the Anthropic SDK; openai: clients of the OpenAI SDK
+    claude_agent   `query` of the Claude Agent SDK
     genai_prices   prices of many models, for budgets
     httpx          transports for httpx and httpx2
     langchain      LangChain's chat models, runnables and agents, LangGraph's nodes
