@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from bridge_kit import LIMIT, Raw, limits, offsets, raw, serving
 
 from holdfast import Agent, Backoff, Policy, Runtime, tool
@@ -20,7 +21,7 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.providers import Offers, Part, Reply, Request
 from holdfast.providers.messages import ToolCall
 from holdfast.runtime.recover import recover
-from holdfast.stores import MemoryStore, SqliteStore, Store
+from holdfast.stores import MemoryStore, SessionRecord, SqliteStore, Store
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -358,6 +359,98 @@ def _log(client: Raw) -> list[dict[str, Any]]:
         elif "offset" in message:
             found.append(message)
     return found
+
+
+def is_runner() -> bool:
+    """Whether the runner of an agent is at work here."""
+    task = asyncio.current_task()
+    return task is not None and task.get_name().startswith("bridge: agent of")
+
+
+class Late(SqliteStore):
+    """A runner that has looked at the log has to wait until the test lets it open the session."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.looks, self.wanted, self.gate = 0, asyncio.Event(), asyncio.Event()
+
+    async def session(self, session: str) -> SessionRecord:
+        self.looks += is_runner()
+        if is_runner() and self.looks == 2:
+            self.wanted.set()
+            await self.gate.wait()
+        return await super().session(session)
+
+
+def test_a_message_is_answered_once_although_two_servers_want_to(tmp_path: Path) -> None:
+    """The second server gets the session when the first one has answered and left it."""
+    answered = list[str]()
+
+    async def first(turn: Turn) -> str:
+        answered.append(f"first: {turn.text}")
+        return "done"
+
+    async def second(turn: Turn) -> str:
+        answered.append(f"second: {turn.text}")
+        return "done too"
+
+    async def main() -> None:
+        path = tmp_path / "s.db"
+        async with (
+            SqliteStore(path) as one,
+            Late(path) as two,
+            serving(first, store=one) as here,
+            serving(second, store=two) as there,
+            raw(here) as ada,
+            raw(there) as bob,
+        ):
+            await joined(ada, client_id="ada")
+            await bob.auth(client_id="bob")
+            await bob.join("s")
+            await ada.say("pay")
+            assert await said(ada) == "done"
+            await there.hub.sessions["s"].catch_up()
+            await two.wanted.wait()
+            await ada.ask("session_pause", {}, "ack")
+            two.gate.set()
+            await bob.say("and now?")
+            while await said(bob) != "done too":
+                pass
+
+    run(main)
+    assert answered == ["first: pay", "second: and now?"]
+
+
+class Unreadable(MemoryStore):
+    """The next read of an agent's runner fails."""
+
+    failures: list[Exception] = []
+
+    async def read(self, *args: Any, **options: Any) -> Any:
+        if self.failures and is_runner():
+            raise self.failures.pop()
+        return await super().read(*args, **options)
+
+
+@pytest.mark.parametrize("error", [HoldfastError(Fault.of("SESS_STORE_UNAVAILABLE")), OSError("the disk is gone")])
+def test_an_agent_that_waits_outlives_a_store_that_cannot_be_read(error: Exception) -> None:
+    async def agent(turn: Turn) -> str:
+        return f"you said {turn.text}"
+
+    async def main() -> None:
+        async with Unreadable() as store, serving(agent, store=store) as bridge, raw(bridge) as client:
+            await joined(client)
+            store.failures = [error]
+            await client.say("hello")
+            assert (await client.until("notification"))["payload"]["notification_type"] == "agent_unavailable"
+            assert await said(client) == "you said hello"
+            # The session is open now, and the runner waits for the next message.
+            store.failures = [error]
+            await client.say("again")
+            assert await said(client) == "you said again"
+            assert not store.failures
+
+    run(main)
 
 
 def test_a_password_reaches_the_program_and_is_stored_nowhere() -> None:

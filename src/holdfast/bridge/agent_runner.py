@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentRunner", "agent_name", "check_agent", "problem"]
 
-_AGAIN_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""How long to wait before a session that cannot be opened is tried again."""
+_AGAIN_S = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""How long to wait before a session that cannot be read or opened is tried again."""
 _SHOWN_CONTENT = 65_536
 """The most characters of a tool's result that clients get."""
 
@@ -57,6 +57,10 @@ class _Found(NamedTuple):
     """The answer that was begun and not ended."""
     has_ended: bool = False
     """Whether its answer is in the log, whole."""
+    seen: int = 0
+    """The offset up to which the log was read for this."""
+    epoch: str = ""
+    """The name of that log."""
 
 
 _TURNS = frozenset({"turn_started", "turn_ended", "stream_start", "stream_end"})
@@ -71,7 +75,7 @@ def _after(found: _Found, type_: str, body: dict[str, Any]) -> _Found:
             if not isinstance(offset, int):
                 # The turn of another program.
                 return found._replace(is_cut=False, open_stream="", has_ended=False)
-            return _Found(cursor=max(found.cursor, offset), is_cut=True)
+            return found._replace(cursor=max(found.cursor, offset), is_cut=True, open_stream="", has_ended=False)
         case "turn_ended":
             return found._replace(is_cut=False)
         case "stream_start":
@@ -150,6 +154,8 @@ class AgentRunner:
         """Whether it was started while it was about to leave."""
         self._drains = False
         """Whether it answers what waits before it leaves."""
+        self._failures = 0
+        """How often in a row the session could not be read or opened."""
 
     @property
     def is_busy(self) -> bool:
@@ -190,7 +196,9 @@ class AgentRunner:
 
     async def has_work(self) -> bool:
         """Return whether a turn was cut off, or a message waits for its answer."""
-        found = await self._look_back()
+        return await self._has_work(await self._look_back(_Found()))
+
+    async def _has_work(self, found: _Found) -> bool:
         return found.is_cut or (await self._messages(found.cursor))[0] is not None
 
     async def opened(self) -> None:
@@ -266,26 +274,28 @@ class AgentRunner:
     # --- the session ---
 
     async def _run(self, *, opens: bool) -> None:
-        found = await self._look_back()
-        first = None
-        if not opens and not found.is_cut:
-            first = await self._next(found.cursor)
-            if first is None:
-                return
-        failures = 0
-        while not self._leaving.is_set():
+        found, self._failures = _Found(), 0
+        while self._drains or not self._leaving.is_set():
+            opens = opens and not self._opened.is_set()
             try:
-                await self._serve(found)
-            except HoldfastError as error:
+                found = await self._look_back(found)
+                if not opens and not found.is_cut and await self._next(found.cursor) is None:
+                    return
+                if await self._serve(found, opens=opens):
+                    return
+            except Exception as error:
                 if opens and not self._opened.is_set():
                     raise
-                if error.fault.code in ("SESS_CLOSED", "SESS_NOT_FOUND", "SESS_NOT_RESUMABLE"):
+                fault = self._runtime.fault_of(error)
+                if self._leaving.is_set() or fault.code in ("SESS_CLOSED", "SESS_NOT_FOUND", "SESS_NOT_RESUMABLE"):
                     return
-                await self._cannot(error.fault, failures)
-                failures += 1
-                found = await self._look_back()
+                # Messages are acknowledged whether or not somebody can answer them. So this goes on until it can.
+                if not isinstance(error, HoldfastError):
+                    log_error("agent of %s failed", self._live.id, cause=error)
+                await self._cannot(fault)
 
-    async def _serve(self, found: _Found) -> None:
+    async def _serve(self, found: _Found, *, opens: bool) -> bool:
+        """Open the session, and answer until the runner is to leave. False: another server has answered all."""
         record = await self._store.session(self._live.id)
         manifest = decode_manifest(self._live.id, bytes(record.manifest))
         session = Session.open(
@@ -302,11 +312,16 @@ class AgentRunner:
             self.session = session
             self._opened.set()
             try:
-                await self._answer_all(session, found)
+                # Another server may have answered while this one waited for the session. Nobody else can from now on.
+                found = await self._look_back(found)
+                serves = opens or self._leaving.is_set() or await self._has_work(found)
+                if serves:
+                    await self._answer_all(session, found)
                 if self._close_reason is not None:
                     await session.close(self._close_reason)
             finally:
                 self.session = None
+        return serves
 
     async def _answer_all(self, session: Session, found: _Found) -> None:
         if found.open_stream:
@@ -321,13 +336,16 @@ class AgentRunner:
         while (waiting := await self._next(cursor)) is not None:
             if self._agent is not None:
                 await self._answer(session, waiting, is_said=False)
+                self._failures = 0
             cursor = waiting.offset
 
-    async def _cannot(self, fault: Fault, failures: int) -> None:
+    async def _cannot(self, fault: Fault) -> None:
         """Say why nothing is answered, and wait."""
         log_warning("session %s: %s", self._live.id, fault.message)
+        failures = self._failures
+        self._failures += 1
         if failures == 0:
-            with suppress(HoldfastError):
+            with suppress(Exception):
                 await self._live.publish(("notification", problem("agent_unavailable", fault)))
         delay = _AGAIN_S[min(failures, len(_AGAIN_S) - 1)]
         with suppress(TimeoutError):
@@ -335,15 +353,19 @@ class AgentRunner:
 
     # --- messages ---
 
-    async def _look_back(self) -> _Found:
-        """Return which message the last turn was about, and what became of it. Turns say it in the log."""
-        found = _Found()
-        after = (await self._store.session(self._live.id)).oldest - 1
-        while entries := await self._store.read(self._live.id, after=after):
+    async def _look_back(self, found: _Found) -> _Found:
+        """Return which message the last turn was about, and what became of it. Turns say it in the log.
+
+        found: what is known already. Only what came after it is read.
+        """
+        record = await self._store.session(self._live.id)
+        if found.epoch != record.epoch:
+            found = _Found(epoch=record.epoch)
+        while entries := await self._store.read(self._live.id, after=max(found.seen, record.oldest - 1)):
             for entry in entries:
                 if entry.type in _TURNS:
                     found = _after(found, entry.type, msgspec.json.decode(entry.body))
-            after = entries[-1].offset
+            found = found._replace(seen=entries[-1].offset)
         return found
 
     async def _next(self, cursor: int) -> Waiting | None:
