@@ -94,8 +94,11 @@ class Faults:
                 await self._under(Limit(after=after, direction=way), 0.1)
             case "black_hole":
                 await self._under(BlackHole(direction=way), 0.7)
+                # TCP delivers what it lost or ends: a connection never goes on without its middle.
+                proxy.cut()
             case "half_open":
                 await self._under(HalfOpen(after=after, direction=way), 0.4)
+                proxy.cut()
             case "slice":
                 await self._under(Slicing(size=rng.randint(1, 50)), 0.2)
 
