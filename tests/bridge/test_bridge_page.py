@@ -304,6 +304,7 @@ def test_a_password_is_answered_and_kept_nowhere_in_the_browser(served: Served, 
     served.publish(
         "password", ("question", {"question_id": "p", "kind": "Auth.Password", "prompt": "Password of deploy"})
     )
+    expect(tab.locator(".question input")).to_be_visible()
     tab.context.set_offline(True)
     tab.locator(".question input").fill("hunter2-canary")
     tab.locator(".question button").click()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from recover_kit import LOOSE, World
 
-from holdfast import HoldfastError, Policy, StreamCutError
+from holdfast import Policy, StreamCutError, fault_of
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.recover import Recovery
 
@@ -51,9 +51,10 @@ def read(*scripts: list[Any], into: list[Any] | None = None, **options: Any) -> 
 
 def test_FI11_an_error_result_of_an_agent_is_a_failure_and_not_an_answer() -> None:
     assert read([INIT, FAILED, ERROR], [INIT, ANSWER, RESULT]) == ([INIT, ANSWER, RESULT], 2)
-    with pytest.raises(HoldfastError) as failed:
+    # It is the SDK's own class of exception if the SDK is imported, as it is beside the tests of its integration.
+    with pytest.raises(Exception, match=r"(?i)overloaded") as failed:
         read(*[[INIT, FAILED, ERROR]] * 3)
-    assert failed.value.fault.code == "PROVIDER_OVERLOADED"
+    assert fault_of(failed.value).code == "PROVIDER_OVERLOADED"
 
 
 def test_FI11_after_content_the_run_is_not_repeated() -> None:

@@ -129,7 +129,7 @@ async def _on_http(request: Request, error: Exception) -> Response:
     code: Any = "PROTO_UNKNOWN_TYPE" if status in {404, 405} else "PROTO_INVALID_MESSAGE"
     suggestion = ""
     if status == 405 and headers and "Allow" in headers:
-        suggestion = f"Use one of {headers['Allow']}"
+        suggestion = f"Use one of {', '.join(sorted(headers['Allow'].split(', ')))}"
     elif status in {404, 405}:
         suggestion = "GET /openapi.json lists the paths, and the methods of each"
     return error_response(
