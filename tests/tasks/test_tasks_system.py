@@ -496,6 +496,23 @@ def test_S3_2_a_task_too_large_is_split_by_sections_and_merged_in_order():
     assert result.notes["decomposed"] == {"parts": 2, "depth": 1}
 
 
+def test_the_parts_of_a_task_have_its_background_once_and_what_it_inherited():
+    prompts = []
+
+    async def perform(assignment):
+        if assignment.task.prompt == "parent":
+            child = Task("shout {doc}", inputs={"doc": DOC}, background="Shout softly.")
+            return assignment.results[0].content if assignment.results else continuing(child)
+        if assignment.task.inputs["doc"] == DOC:
+            raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW"))
+        prompts.append(assignment.prompt)
+        return "ok"
+
+    run(TaskSystem(perform, decomposer=by_section), Task("parent", background="Always shout in capitals."))
+    assert [prompt.count("Shout softly.") for prompt in prompts] == [1, 1]
+    assert [prompt.count("Always shout in capitals.") for prompt in prompts] == [1, 1]
+
+
 def test_A87_what_always_exhausts_is_split_at_most_as_often_as_allowed_and_the_original_error_has_the_depth():
     calls = []
 

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast.agents.kind import is_agent
 from holdfast.agents.parts import Compacted, Done, Parked, Retrying, Text, ToolCalled, ToolReturned
 from holdfast.bridge.log import log_error, log_warning
 from holdfast.bridge.publisher import Publisher
@@ -524,8 +525,7 @@ def agent_name(agent: Any) -> str:
 
 def check_agent(agent: Any) -> None:
     """Raise `InvalidError` if this is not something that can be served."""
-    is_agent = not isinstance(agent, type) and all(hasattr(agent, name) for name in ("name", "run", "stream"))
-    if agent is None or is_agent or inspect.iscoroutinefunction(agent) or inspect.isasyncgenfunction(agent):
+    if agent is None or is_agent(agent) or inspect.iscoroutinefunction(agent) or inspect.isasyncgenfunction(agent):
         return
     if callable(agent) and inspect.iscoroutinefunction(getattr(agent, "__call__", None)):  # noqa: B004 - an object whose call is async
         return

@@ -66,7 +66,6 @@ class Execution:
         """The last answer, whatever it is worth."""
         self._results: list[TaskResult] = []
         """Of the subtasks."""
-        self._turns = 0
 
     async def run(self) -> TaskResult:
         """Return the result, or raise an exception whose fault holds what there is."""
@@ -75,10 +74,6 @@ class Execution:
                 return await self._run()
             except Exception as error:
                 raise TaskError(self._own_fault(self._runtime.fault_of(error))) from error
-
-    def is_own_limit(self, fault: Fault) -> bool:
-        """Return whether it is a limit of this task, and not of what is around it: then smaller parts can help."""
-        return fault.code in {"TASK_TURNS_EXHAUSTED", "TASK_CONTEXT_EXHAUSTED", "TASK_OUTPUT_EXHAUSTED"}
 
     async def _run(self) -> TaskResult:
         if self._task.use.fresh and self._index is not None:
@@ -116,7 +111,6 @@ class Execution:
         finally:
             HERE.reset(here)
         self._last = result = performance.result
-        self._turns += 1
         if result.status is Status.FAILED:
             raise HoldfastError(result.fault or Fault.of("TASK_UNEXPECTED", partial=Partial(payload=result.content)))
         if task.max_output is not None and performance.output_tokens > task.max_output:

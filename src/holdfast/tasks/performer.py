@@ -123,14 +123,4 @@ def requested_subtask(result: TaskResult) -> Task | None:
     if result.status is not Status.CONTINUATION:
         return None
     request = result.notes.get("subtask_request")
-    if isinstance(request, Task):
-        return request
-    if not isinstance(request, dict) or not isinstance(request.get("description"), str):
-        expected = "a Task, or {type, description, inputs}, in notes.subtask_request of a CONTINUATION"
-        raise InvalidError.at("subtask_request", expected, request, "TASK_INPUT_INVALID")
-    known = {"inputs", "output", "turns", "seconds", "max_depth", "subtype"}
-    return Task(
-        request["description"],
-        name=str(request.get("name", "")),
-        **{name: request[name] for name in known & request.keys()},
-    )
+    return request if isinstance(request, Task) else Task.from_request(request)

@@ -45,6 +45,8 @@ Change: TypeAlias = Callable[[Task, Fault], "Task | None"]
 
 MOST_BYTES = 65_536
 """Of partial results; older ones are cut first."""
+_SPLITTABLE = frozenset({"TASK_TURNS_EXHAUSTED", "TASK_CONTEXT_EXHAUSTED", "TASK_OUTPUT_EXHAUSTED"})
+"""Limits of the task itself, and not of what is around it: smaller parts can help."""
 _FINAL = frozenset({"TASK_CYCLE", "TASK_DEPTH_EXCEEDED", "TASK_SUBTASK_FAILED"})
 _CUT = "[older results were cut]"
 
@@ -133,7 +135,7 @@ class TaskSystem:
         if isinstance(task, DirectorLoop):
             return await iterate(task, lambda each: self._execute(each, place, session), self._runtime)
         try:
-            given = task if isinstance(task, Task) else _task_of(task)
+            given = task if isinstance(task, Task) else Task.from_request(task)
             return await self._execute(given, place, session)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
             return TaskResult.of_fault(_bounded(self._runtime.fault_of(error)))
@@ -193,13 +195,12 @@ class TaskSystem:
     async def _execute(self, task: Task, place: Place, session: Session | None) -> TaskResult:
         """Perform a task. Raises an exception whose fault holds what there is."""
         place.check(task)
-        execution = self._execution(task, place, session)
         try:
-            return await execution.run()
+            return await self._execution(task, place, session).run()
         except Exception as error:
             fault = self._runtime.fault_of(error)
             match view.dispatch(fault):
-                case Handler.RESOURCE if execution.is_own_limit(fault):
+                case Handler.RESOURCE if fault.code in _SPLITTABLE:
                     return await self._split(task, fault, place, session)
                 case Handler.GENERAL if fault.code == "TASK_HALTED":
                     return await self._instead(task, fault, place, session)
@@ -271,7 +272,8 @@ class TaskSystem:
         if decomposition is None:
             raise HoldfastError(fault)
         check_parts(task, decomposition)
-        below = place.below(task, background=task.background, is_split=True)
+        # A part has the background of the task, and inherits what the task itself inherited.
+        below = place.below(task, background=place.background, is_split=True)
         outcomes = await self._all(decomposition.parts, below, session)
         failed = [each.fault for each in outcomes if each.fault is not None]
         if failed:
@@ -333,13 +335,6 @@ class TaskSystem:
             context = {"request": f"agent {task.agent!r} (known: {known})"}
             raise HoldfastError(Fault.of("TASK_TEMPLATE_NOT_FOUND", context=context))
         return task.agent, self._agents[task.agent]
-
-
-def _task_of(request: Any) -> Task:
-    """Return the task of a subtask request, such as the one in the fault of a subtask that failed."""
-    if not isinstance(request, Mapping) or not isinstance(request.get("description"), str):
-        raise InvalidError.at("task", "a Task, or {type, description, inputs}", request, "TASK_INPUT_INVALID")
-    return Task(request["description"], inputs=dict(request.get("inputs") or {}))
 
 
 def _is_worth_another_try(fault: Fault) -> bool:

@@ -6,6 +6,7 @@ Invariant: a task is a value. It holds no state of its execution, so it can be r
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from string import Formatter
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -18,6 +19,9 @@ from holdfast.views import task as view
 from holdfast.views.task import Status
 
 __all__ = ["ContextUse", "Status", "Task", "TaskError", "TaskResult", "tokens_in"]
+
+_REQUESTED = frozenset({"inputs", "output", "turns", "seconds", "max_depth", "subtype"})
+"""What a request for a subtask may set, beside its description and name."""
 
 Inherit: TypeAlias = Literal["full", "subset", "none"]
 
@@ -154,6 +158,15 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=T
     def size(self) -> int:
         """How large it is, in tokens."""
         return tokens_in(self.background + self.text()) if self.estimate is None else self.estimate
+
+    @classmethod
+    def from_request(cls, request: Any) -> Task:
+        """Return the task of a request for a subtask, such as the one in the fault of a subtask that failed."""
+        if not isinstance(request, Mapping) or not isinstance(request.get("description"), str):
+            expected = "a Task, or {type, description, inputs}"
+            raise InvalidError.at("subtask request", expected, request, "TASK_INPUT_INVALID")
+        given = {name: request[name] for name in _REQUESTED & request.keys()}
+        return cls(request["description"], name=str(request.get("name", "")), **given)
 
     def request(self) -> dict[str, Any]:
         """Return it as a request for a subtask, as it stands in the fault of a subtask that failed."""
