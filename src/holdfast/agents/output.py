@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import InvalidError
-from holdfast.tools.schema import check_document, flat_schema
+from holdfast.tools.schema import check_document, converted, schema_of
 
 if TYPE_CHECKING:
     from holdfast.providers.messages import Reply
@@ -34,18 +34,14 @@ class Output:
         if isinstance(self._kind, Mapping):
             check_document(self.schema, document)
             return document
-        if hasattr(self._kind, "model_validate"):
-            return self._kind.model_validate(document)
-        return msgspec.convert(document, self._kind)
+        return converted(document, self._kind)
 
 
 def _schema_of(given: Any) -> dict[str, Any]:
     if isinstance(given, Mapping):
         return dict(given)
-    if hasattr(given, "model_json_schema"):
-        return dict(given.model_json_schema())
     try:
-        return flat_schema(given)
+        return schema_of(given)
     except TypeError as error:
         raise InvalidError.saying("agent.output", "a type that JSON has, or a JSON Schema", str(error)) from None
 

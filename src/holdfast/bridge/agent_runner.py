@@ -1,7 +1,7 @@
 """`AgentRunner`: lets an agent answer the messages of one session, one turn for each, in order.
 
 Invariant: a message is answered once. If the process dies, the turn goes on where it was when a server opens the session again, and messages
-that waited are answered after it. A turn that fails is said to have failed; the next message is a turn of its own.
+that waited are answered after it. A turn that fails is reported; the next message is a turn of its own.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _People:
         self._live = live
         self._publisher = publisher
         self._secret: dict[str, asyncio.Future[Answer]] = {}
-        self.asked = 0
+        self.open_questions = 0
         """How many questions wait for somebody."""
 
     async def ask(self, question: Question) -> Answer:
@@ -104,11 +104,11 @@ class _People:
             self._secret[question.id] = answer
         if question.user_code:
             self._live.show_code(question.id, question.user_code)
-        self.asked += 1
+        self.open_questions += 1
         try:
             return await answer
         finally:
-            self.asked -= 1
+            self.open_questions -= 1
             self._secret.pop(question.id, None)
             self._live.secrets.pop(question.id, None)
 
@@ -171,7 +171,7 @@ class AgentRunner:
     @property
     def is_asking(self) -> bool:
         """Whether a turn waits for the answer of a person."""
-        return self._people.asked > 0
+        return self._people.open_questions > 0
 
     def start(self, *, opens: bool = False) -> None:
         """Answer what waits, and what comes. opens: open the session now, and not only when there is something to answer."""
@@ -326,7 +326,7 @@ class AgentRunner:
 
     async def _answer_all(self, session: Session, found: _Found) -> None:
         if found.open_stream:
-            # The process that wrote it is gone. What was said of it does not count.
+            # The process that wrote it is gone. Its messages do not count.
             self._publisher.put("stream_end", {"stream_id": found.open_stream, "finish_reason": "error"})
         if found.is_cut:
             await self._answer(session, None, is_said=found.has_ended)
@@ -438,7 +438,7 @@ class AgentRunner:
         await session.abandon(f"{how}: {fault.code}")
 
     async def _work(self, session: Session, text: str, number: int, *, is_said: bool) -> None:
-        if hasattr(self._agent, "stream"):
+        if is_agent(self._agent):
             shown = _Shown(self._publisher, number, is_said=is_said)
             try:
                 async with self._agent.stream(text, session=session) as parts:
@@ -481,7 +481,7 @@ class _Shown:
             case ToolReturned():
                 self._publisher.put(*_returned(part))
             case Retrying(restarts_text=True):
-                # What was said of this answer does not count: it begins anew.
+                # The messages of this answer do not count: it begins anew.
                 self.end("error")
                 self._has_text = False
             case Parked(until=until, fault=fault):

@@ -85,18 +85,18 @@ class ProjectFiles:
 
     def _parts(self, path: str) -> tuple[str, ...]:
         """Return the parts of the real path below the root."""
-        asked = PurePosixPath(path)
-        if "\0" in path or "\\" in path or asked.is_absolute() or ".." in asked.parts or len(path) > 4_096:
+        wanted = PurePosixPath(path)
+        if "\0" in path or "\\" in path or wanted.is_absolute() or ".." in wanted.parts or len(path) > 4_096:
             raise _missing(path)
         try:
-            real = (self._root / asked).resolve(strict=True)
+            real = (self._root / wanted).resolve(strict=True)
         except (OSError, RuntimeError, ValueError) as error:
             raise _missing(path) from error
         # A folder beside the root may begin with the same letters, so paths are compared part by part.
         if not real.is_relative_to(self._root):
             raise _missing(path)
         parts = real.relative_to(self._root).parts
-        if any(self._is_hidden(part) for part in (*parts, *asked.parts)):
+        if any(self._is_hidden(part) for part in (*parts, *wanted.parts)):
             raise _missing(path)
         return parts
 

@@ -95,16 +95,16 @@ def tool_call_of(raised: dict[str, Any]) -> str:
 
 def question_payload(raised: dict[str, Any], user_code: str = "") -> dict[str, Any]:
     """Return the payload of `question` for a stored question. `user_code` is shown, and stored nowhere."""
-    asked = raised.get("payload", {})
+    question = raised.get("payload", {})
     payload: dict[str, Any] = {
         "question_id": str(raised.get("id", "")),
         "kind": raised.get("kind", "Ask"),
-        "prompt": str(asked.get("prompt", "")),
+        "prompt": str(question.get("prompt", "")),
     }
-    if asked.get("choices"):
-        payload["choices"] = [str(choice) for choice in asked["choices"]]
-    if asked.get("url"):
-        payload["url"] = str(asked["url"])
+    if question.get("choices"):
+        payload["choices"] = [str(choice) for choice in question["choices"]]
+    if question.get("url"):
+        payload["url"] = str(question["url"])
     if user_code:
         payload["user_code"] = user_code
     return payload | _expiry(raised)
@@ -130,13 +130,13 @@ def _user_message(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _approval(raised: dict[str, Any]) -> dict[str, Any]:
-    asked = raised["payload"]
-    details = asked["details"]
+    question = raised["payload"]
+    details = question["details"]
     payload = {
         "tool_call_id": tool_call_of(raised),
         "tool": str(details["tool"]),
         "params": _params(details.get("arguments")),
-        "description": str(asked.get("prompt", "")),
+        "description": str(question.get("prompt", "")),
         "question_id": str(raised.get("id", "")),
     }
     return payload | _expiry(raised)

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError, Partial
-from holdfast.tools.schema import flat_schema, violations_of
+from holdfast.tools.schema import converted, schema_of, violations_of
 
 __all__ = ["OutputFormat", "UnreadableError", "XmlOutput", "check_xml"]
 
@@ -87,9 +87,7 @@ class OutputFormat:
         if isinstance(self._kind, (str, Mapping)):
             return document
         try:
-            if hasattr(self._kind, "model_validate"):
-                return self._kind.model_validate(document)
-            return msgspec.convert(document, self._kind)
+            return converted(document, self._kind)
         except ValueError as error:
             raise self._invalid([str(error)], text) from None
 
@@ -122,10 +120,8 @@ def _schema_of_word(word: str) -> dict[str, Any]:
 
 
 def _schema_of_type(given: Any) -> dict[str, Any]:
-    if hasattr(given, "model_json_schema"):
-        return dict(given.model_json_schema())
     try:
-        return flat_schema(given)
+        return schema_of(given)
     except TypeError as error:
         expected = "a type that JSON has, a JSON Schema, a word such as 'array', or XmlOutput"
         raise InvalidError.saying("task.output", expected, str(error), "TASK_MODEL_INVALID") from None

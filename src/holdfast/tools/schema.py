@@ -22,9 +22,11 @@ __all__ = [
     "Result",
     "arguments_of",
     "check_document",
+    "converted",
     "description_of",
     "flat_schema",
     "result_of",
+    "schema_of",
     "violations_of",
 ]
 
@@ -236,6 +238,18 @@ def _schema(tool: str, kind: Any) -> dict[str, Any]:
         raise InvalidError.saying(
             f"tool {tool}", "types that JSON has, or `input=` with a schema", str(error)
         ) from None
+
+
+def schema_of(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a type: msgspec, dataclass, TypedDict, pydantic. Raises TypeError for a type that JSON does not have."""
+    if hasattr(kind, "model_json_schema"):
+        return dict(kind.model_json_schema())
+    return flat_schema(kind)
+
+
+def converted(document: Any, kind: Any) -> Any:
+    """Return a document as a value of a type. Raises `ValueError` if it does not fit; the text says where."""
+    return kind.model_validate(document) if hasattr(kind, "model_validate") else msgspec.convert(document, kind)
 
 
 def flat_schema(kind: Any) -> dict[str, Any]:

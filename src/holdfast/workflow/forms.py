@@ -317,10 +317,10 @@ def _items(form: Form, value: Value) -> list[Value]:
     return value
 
 
-class _Each(Frame):
-    """Evaluates the operands of `map`, `filter` and `reduce`, then begins."""
+class _Operands(Frame):
+    """Evaluates the operands of a form, one after the other."""
 
-    __slots__ = ("env", "form", "operands", "values")
+    __slots__ = ("env", "form", "values")
 
     def __init__(self, form: Form, env: Env) -> None:
         self.form = form
@@ -335,7 +335,20 @@ class _Each(Frame):
         if len(self.values) + 1 < len(self.form.items):
             machine.push(self)
             machine.evaluate(self.form.items[len(self.values) + 1], self.env)
-            return
+        else:
+            self.begin(machine)
+
+    def begin(self, machine: Evaluation) -> None:
+        """All operands are there, in `values`."""
+        raise NotImplementedError
+
+
+class _Each(_Operands):
+    """The operands of `map`, `filter` and `reduce`."""
+
+    __slots__ = ()
+
+    def begin(self, machine: Evaluation) -> None:
         machine.at(self.form, self.env)
         _BEGIN[self.form.items[0].name](machine, self.form, self.env, self.values)
 
@@ -456,23 +469,10 @@ def _log_message(machine: Evaluation, form: Form, env: Env) -> None:
     _Logged(form, env).go_on(machine)
 
 
-class _Logged(Frame):
-    __slots__ = ("env", "form", "values")
+class _Logged(_Operands):
+    __slots__ = ()
 
-    def __init__(self, form: Form, env: Env) -> None:
-        self.form = form
-        self.env = env
-        self.values: list[Value] = []
-
-    def resume(self, machine: Evaluation, value: Value) -> None:
-        self.values.append(value)
-        self.go_on(machine)
-
-    def go_on(self, machine: Evaluation) -> None:
-        if len(self.values) + 1 < len(self.form.items):
-            machine.push(self)
-            machine.evaluate(self.form.items[len(self.values) + 1], self.env)
-            return
+    def begin(self, machine: Evaluation) -> None:
         text = " ".join(value if isinstance(value, str) else show(value) for value in self.values)
         machine.give(self.values[-1])
         machine.ask(Log(text, self.form.position))

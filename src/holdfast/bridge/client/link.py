@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.extras import needs_extra
@@ -63,13 +64,12 @@ class Link:
         """End in order: what is left is sent, then the close frame. It takes a second at most."""
         self._is_dropped = True
         if self._socket is not None:
-            try:
+            # A server that has gone, or does not read, gets no farewell.
+            with suppress(TimeoutError, ConnectionClosed, OSError):
                 async with asyncio.timeout(1.0):
                     while self._frames:
                         await self._socket.send(self._frames.popleft(), text=True)
                     await self._socket.close(code)
-            except (TimeoutError, ConnectionClosed, OSError):
-                pass
         self._task.cancel()
         await asyncio.wait([self._task])
 

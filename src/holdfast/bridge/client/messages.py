@@ -6,6 +6,7 @@ Invariant: every message of a session's log becomes exactly one value. One that 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -340,10 +341,9 @@ def message_of(envelope: Envelope) -> Message:
     common = {"position": place, "at": envelope.timestamp}
     if kind is not None:
         payload = envelope.payload if change is None else change(envelope.payload)
-        try:
+        # A newer server may send other fields. Then the application gets the message as it is.
+        with suppress(msgspec.ValidationError):
             return msgspec.convert({**payload, **common}, kind)
-        except msgspec.ValidationError:
-            pass
     return Unknown(type=envelope.type, payload=envelope.payload, position=place, at=envelope.timestamp)
 
 
