@@ -17,6 +17,9 @@ primitives    functions of values
 machine       the machine that evaluates a program
 check         mistakes that can be found without running it
 formatter     one layout for every program
+
+stage_lifecycle   one execution of a stage: which phase follows which, and how it ends
+stage_plan        which stage follows which: sequences, parallel stages and their join
 """
 
 from __future__ import annotations

@@ -1,0 +1,305 @@
+"""Which stages follow which, as a pure machine: sequences, parallel siblings with their join, and what a failed stage leads to.
+
+Invariant: nothing here does I/O. A join runs only after all its siblings ended with `ok`. A chain of stages always ends: it has a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from holdfast import options
+from holdfast.faults import Fault, HoldfastError, InvalidError
+
+if TYPE_CHECKING:
+    from holdfast.workflow.stage_lifecycle import StageEnded
+
+__all__ = [
+    "END",
+    "Abort",
+    "BranchEnded",
+    "Chain",
+    "Finish",
+    "Go",
+    "Graph",
+    "Later",
+    "Move",
+    "Node",
+    "Resolution",
+    "RunSiblings",
+    "RunStage",
+]
+
+Resolution: TypeAlias = Literal["skip", "retry-later", "abort-workflow"]
+"""What becomes of the workflow if a stage cannot recover."""
+
+END: Final = "(end)"
+"""What Next returns to end the workflow, or a branch of it."""
+
+
+class Go(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a stage leads: `Go(stages=("lint", "test"), execution="parallel", join="merge")`.
+
+    stages: their ids. In sequence they run one after the other; parallel ones are two or more, and run at the same time.
+    join: the stage that runs after all parallel ones ended with `ok`.
+    """
+
+    stages: tuple[str, ...]
+    execution: Literal["sequential", "parallel"] = "sequential"
+    join: str | None = None
+
+    @classmethod
+    def of(cls, given: Any, where: str) -> Go | None:
+        """Return what a stage leads to, from what Next returned or the definition says: an id, several, or a `Go`; None: nothing said."""
+        match given:
+            case None | Go():
+                return given
+            case str():
+                return cls(stages=() if given == END else (given,))
+            case Mapping():
+                return cls._of_document(given, where)
+            case Sequence() if all(isinstance(each, str) for each in given):
+                return cls(stages=tuple(given))
+        raise InvalidError.at(where, "the id of a stage, several ids, Go(…), END or None", given)
+
+    @classmethod
+    def _of_document(cls, given: Mapping[str, Any], where: str) -> Go:
+        """Return a plan that was stored, or is written as `{nextStages, execution, join}`."""
+        named = {"nextStages": "stages"}
+        try:
+            return msgspec.convert({named.get(key, key): value for key, value in given.items()}, cls)
+        except msgspec.ValidationError as error:
+            raise InvalidError.saying(where, "{nextStages, execution, join}", str(error)) from None
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage, as far as the plan knows it."""
+
+    id: str
+    resolution: Resolution = "abort-workflow"
+    leads_to: Go | None = None
+    """Where it always leads; None: to the next one of the list, or where its Next says."""
+    decides: bool = False
+    """Whether it has a Next of its own, which may lead anywhere."""
+    is_join: bool = False
+    """Whether it runs only as the join of parallel stages."""
+
+
+class RunStage(msgspec.Struct, frozen=True):
+    """Execute one stage."""
+
+    stage: str
+    number: int
+    """The place in its chain, the same in every run."""
+
+
+class RunSiblings(msgspec.Struct, frozen=True):
+    """Execute several stages at the same time, as one compound turn."""
+
+    stages: tuple[str, ...]
+    join: str
+    number: int
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The chain has ended well."""
+
+
+class Later(msgspec.Struct, frozen=True):
+    """Execute a stage, or siblings, again later."""
+
+    stage: str
+    number: int
+    fault: Fault
+
+
+class Abort(msgspec.Struct, frozen=True):
+    """The workflow has failed."""
+
+    stage: str
+    fault: Fault
+
+
+Move: TypeAlias = RunStage | RunSiblings | Finish | Later | Abort
+
+
+class BranchEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the branch of one parallel stage ended."""
+
+    stage: str
+    """The sibling that the branch begins with."""
+    outcome: Literal["ok", "skip", "fail"] = "ok"
+    failed: str = ""
+    """The stage that failed in it."""
+    fault: Fault | None = None
+
+
+class Graph:
+    """The stages of a machine, checked.
+
+    Raises TASK_PARALLEL_INVALID for a parallel plan of fewer than two stages, of stages that do not exist, or without a join;
+    TASK_JOIN_DANGLING for a join that no parallel plan leads to; and `InvalidError` for ids that are not there or are there twice.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        if not nodes:
+            raise InvalidError.saying("stages", "at least one stage", "none")
+        self.nodes = {node.id: node for node in nodes}
+        self.order = tuple(node.id for node in nodes)
+        if len(self.nodes) != len(nodes):
+            twice = next(each for each in self.order if self.order.count(each) > 1)
+            raise InvalidError.saying("stages", "an id of its own for each stage", f"{twice!r} twice")
+        for node in nodes:
+            if node.leads_to is not None:
+                self.check(node.leads_to, node.id)
+        led_to = {node.leads_to.join for node in nodes if node.leads_to is not None and node.leads_to.join}
+        self.joins = frozenset(led_to | {node.id for node in nodes if node.is_join})
+        if not any(node.decides for node in nodes):
+            # A Next of its own may lead to any join, and is checked when it does.
+            for join in self.joins - led_to:
+                raise HoldfastError(Fault.of("TASK_JOIN_DANGLING", context={"stage": join}))
+
+    def check(self, plan: Go, stage: str) -> None:
+        """Raise if a plan cannot be followed. `stage` is where it comes from."""
+        options.one_of(f"stage {stage}: execution", plan.execution, get_args(Literal["sequential", "parallel"]))
+        if plan.execution == "sequential":
+            if plan.join is not None:
+                message = f"Join {plan.join} has no branch that leads to it: the plan of stage {stage} is sequential"
+                raise HoldfastError(Fault.of("TASK_JOIN_DANGLING", message, context={"stage": plan.join}))
+            for each in plan.stages:
+                if each not in self.nodes:
+                    raise InvalidError.saying(f"stage {stage}: next", options.suggestion(each, self.order), repr(each))
+            return
+        if (reason := self._wrong(plan)) is not None:
+            context = {"reason": reason, "stage": stage}
+            raise HoldfastError(Fault.of("TASK_PARALLEL_INVALID", context=context))
+
+    def _wrong(self, plan: Go) -> str | None:
+        if len(plan.stages) < 2:
+            return f"{len(plan.stages)} stage named, at least 2 needed"
+        if len(set(plan.stages)) != len(plan.stages):
+            return "a stage is named twice"
+        if plan.join is None:
+            return "no join named, so nothing would follow"
+        for each in (*plan.stages, plan.join):
+            if each not in self.nodes:
+                return f"there is no stage {each!r}: {options.suggestion(each, self.order)}"
+        if plan.join in plan.stages:
+            return f"{plan.join} is its own join"
+        return None
+
+    def after(self, stage: str) -> str | None:
+        """Return the stage that follows in the list."""
+        place = self.order.index(stage) + 1
+        return self.order[place] if place < len(self.order) else None
+
+
+class Chain:
+    """The way through the stages, or through one branch of parallel ones.
+
+        chain = Chain(graph)
+        move = chain.start()                            # RunStage("plan", 1)
+        move = chain.stage_ended(ended)                 # RunStage, RunSiblings, Finish, Later or Abort
+
+    first: where it begins; by default with the first stage of the list.
+    reserved: the joins that wait for this branch. It must not run them.
+    limit: how many stages it may execute.
+    """
+
+    def __init__(
+        self, graph: Graph, *, first: str | None = None, reserved: frozenset[str] = frozenset(), limit: int = 1_000
+    ) -> None:
+        self._graph = graph
+        self._first = first
+        self._reserved = reserved
+        self._limit = limit
+        self._queue: list[str] = []
+        """What a sequential plan has named, and has not run yet."""
+        self.number = 0
+
+    def start(self) -> Move:
+        """Return the first move."""
+        return self._run(self._graph.order[0] if self._first is None else self._first)
+
+    def again(self, move: RunStage | RunSiblings) -> RunStage | RunSiblings:
+        """Return a move that was put off, as another execution."""
+        return msgspec.structs.replace(move, number=self._counted())
+
+    def stage_ended(self, ended: StageEnded) -> Move:
+        """Return what follows an execution."""
+        node = self._graph.nodes[ended.stage]
+        plan = Go.of(ended.plan, f"stage {ended.stage}: what Next returns")
+        if ended.outcome == "fail" and plan is None:
+            assert ended.fault is not None
+            return self._resolved(node, ended.fault) or self._onward(ended.stage, node.leads_to)
+        if plan is not None:
+            self._graph.check(plan, ended.stage)
+        return self._onward(ended.stage, plan or node.leads_to)
+
+    def siblings_ended(self, move: RunSiblings, ends: Sequence[BranchEnded]) -> Move:
+        """Return what follows parallel stages. The first branch that failed is the reason."""
+        for end in ends:
+            if end.outcome == "fail":
+                assert end.fault is not None
+                node = self._graph.nodes[end.failed]
+                fault = _sibling_failed(end.failed, end.fault)
+                # Without the join: it needs the results of all.
+                return self._resolved(node, fault) or self._onward(move.join, self._graph.nodes[move.join].leads_to)
+        not_ok = [end.stage for end in ends if end.outcome != "ok"]
+        if not_ok:
+            raise _join_violated(move.join, f"{', '.join(not_ok)} ended with skip")
+        return RunStage(move.join, self._counted())
+
+    def _resolved(self, node: Node, fault: Fault) -> Move | None:
+        """Return what the resolution of a failed stage says; None: go on without it."""
+        match node.resolution:
+            case "skip":
+                return None
+            case "retry-later":
+                return Later(node.id, self.number, fault)
+            case "abort-workflow":
+                return Abort(node.id, fault)
+
+    def _onward(self, stage: str, plan: Go | None) -> Move:
+        if plan is not None and plan.execution == "parallel":
+            assert plan.join is not None
+            for each in plan.stages:
+                self._check_no_join(each)
+            return RunSiblings(plan.stages, plan.join, self._counted())
+        if plan is not None:
+            if not plan.stages:
+                return Finish()
+            self._queue[:0] = plan.stages
+        if self._queue:
+            return self._run(self._queue.pop(0))
+        # A branch ends where nothing leads on: what follows in the list belongs to another way.
+        following = None if self._first is not None else self._graph.after(stage)
+        return Finish() if following is None else self._run(following)
+
+    def _run(self, stage: str) -> RunStage:
+        self._check_no_join(stage)
+        return RunStage(stage, self._counted())
+
+    def _check_no_join(self, stage: str) -> None:
+        if stage in self._graph.joins or stage in self._reserved:
+            raise _join_violated(stage, "a stage that is no fan-out leads to it")
+
+    def _counted(self) -> int:
+        if self.number >= self._limit:
+            context = {"limit": self._limit, "unit": "stages"}
+            message = f"The stage machine executed {self._limit} stages without an end; a Next leads back each time"
+            raise HoldfastError(Fault.of("TASK_LOOP_BOUND", message, context=context))
+        self.number += 1
+        return self.number
+
+
+def _sibling_failed(stage: str, fault: Fault) -> Fault:
+    context = {"stage": stage, "cause": fault.code, "reason": fault.message}
+    return Fault.of("TASK_SIBLING_FAILED", context=context, partial=fault.partial, maybe_executed=fault.maybe_executed)
+
+
+def _join_violated(stage: str, why: str) -> HoldfastError:
+    message = f"Join {stage} was reached before all its branches succeeded: {why}"
+    return HoldfastError(Fault.of("TASK_JOIN_VIOLATED", message, context={"stage": stage, "reason": why}))
