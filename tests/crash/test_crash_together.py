@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from holdfast.faults import HoldfastError
 from holdfast.stores import SqliteStore
 from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sqlite import files, writer
+from holdfast.stores.sqlite.locks import TurnLock
 from holdfast.testing import run
 
 
@@ -50,6 +52,35 @@ def test_processes_that_make_the_same_store_at_once(server: Server, tmp_path: Pa
     with closing(sqlite3.connect(store)) as connection:
         # The last to leave left in good order.
         assert connection.execute("SELECT name FROM meta").fetchall() == [("store_id",)]
+
+
+def test_a_store_that_another_process_is_closing_is_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
+    """Found in CI: six processes made one store, and one of them read the file while another moved the WAL into it."""
+    store = tmp_path / "store.db"
+
+    async def fill() -> None:
+        async with SqliteStore(store) as opened:
+            await make(opened, "s", entries=1)
+
+    async def count() -> int:
+        async with SqliteStore(store) as opened:
+            return len(await opened.read("s"))
+
+    run(fill())
+    whole = store.read_bytes()
+    turn = TurnLock(tmp_path / "store.db-turn", 1.0)
+    try:
+        with turn:
+            store.write_bytes(whole[: len(whole) // 2])
+            with ThreadPoolExecutor(1) as pool:
+                opening = pool.submit(run, count())
+                # It waits for the turn, whatever the file looks like now.
+                assert not wait([opening], 0.05).done
+                store.write_bytes(whole)
+                turn.release()
+        assert opening.result() == 1
+    finally:
+        turn.close()
 
 
 def test_a_forked_child_neither_writes_nor_keeps_its_dead_parents_turn(server: Server, tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.stores import Commit, NewAudit, NewEntry, NewSession, SqliteStore, open_store, verify_store
+from holdfast.stores.sqlite.readers import IdleReader
 
 OLD = Path(__file__).parent / "version1"
 CREATE = Commit(
@@ -140,3 +142,48 @@ def test_a_store_that_is_being_written_to_can_be_read_meanwhile(tmp_path):
                 return [entry.id for entry in await reading.read("s")]
 
     assert asyncio.run(scene()) == ["a"]
+
+
+def test_a_store_that_nobody_had_open_shows_what_is_written_later(tmp_path):
+    """It used to show the state of the first read for as long as it was open."""
+
+    async def ids(store):
+        return [entry.id for entry in await store.read("s")]
+
+    async def scene():
+        async with SqliteStore(tmp_path / "s.db") as store:
+            await store.commit(CREATE)
+        async with SqliteStore(tmp_path / "s.db", mode="ro") as reading:
+            assert await ids(reading) == []
+            async with SqliteStore(tmp_path / "s.db") as store:
+                await store.commit(append("a"))
+                assert await ids(reading) == ["a"]
+            assert await ids(reading) == ["a"]
+            async with SqliteStore(tmp_path / "s.db") as store:
+                await store.commit(append("b"))
+            assert await ids(reading) == ["a", "b"]
+
+    asyncio.run(scene())
+
+
+def test_an_idle_file_that_is_changed_during_a_read_is_read_again(tmp_path):
+    path = tmp_path / "s.db"
+
+    async def write(*ids):
+        async with SqliteStore(path) as store:
+            await asyncio.gather(*(store.commit(commit) for commit in ids))
+
+    asyncio.run(write(CREATE, append("a")))
+    runs = 0
+
+    def look(connection):
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            asyncio.run(write(append("b")))
+            raise ValueError("what was read makes no sense")
+        return connection.execute("SELECT count(*) FROM entry").fetchone()
+
+    with closing(IdleReader(path, 1.0)) as reader:
+        assert reader.read(look) == (2,)
+    assert runs == 2

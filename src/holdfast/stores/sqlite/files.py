@@ -12,7 +12,7 @@ import sqlite3
 import stat
 import uuid
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.stores.failpoints import FAILPOINTS
@@ -25,18 +25,21 @@ __all__ = [
     "APPLICATION_ID",
     "DIALECT",
     "Identity",
+    "State",
     "begin",
     "check_not_emptied",
     "check_ours",
+    "check_tables",
     "connect",
     "connect_to_read",
+    "copy_migrated",
     "end",
     "is_affected",
     "log_version",
     "migrate",
     "prepare",
     "set_durability",
-    "to_read",
+    "state",
 ]
 
 APPLICATION_ID = 0x486F6C64
@@ -68,7 +71,6 @@ def prepare(path: Path) -> None:
     # release the POSIX locks of another store of this process.
     if not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, "it may not be written to (to only read it, open sqlite:PATH?mode=ro)")
-    check_ours(path)
 
 
 def check_ours(path: Path) -> None:
@@ -83,7 +85,7 @@ def check_ours(path: Path) -> None:
         try:
             # Read from one snapshot, because another process may be creating the tables right now.
             reading.execute("BEGIN")
-            _check(path, reading)
+            check_tables(path, reading)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
                 raise
@@ -123,28 +125,37 @@ def set_durability(connection: sqlite3.Connection, durability: str) -> None:
     connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
 
 
-def connect_to_read(path: Path, busy: float) -> sqlite3.Connection:
-    """Open a connection that cannot write, and leaves no file beside this one unless another process writes to it."""
-    how = "mode=ro" if _is_under_way(path) else "mode=ro&immutable=1"
+def connect_to_read(path: Path, busy: float, *, idle: bool) -> sqlite3.Connection:
+    """Open a connection that cannot write. With `idle` it takes no locks and leaves no file beside this one."""
+    how = "mode=ro&immutable=1" if idle else "mode=ro"
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?{how}", uri=True, timeout=busy, isolation_level=None, check_same_thread=False
     )
 
 
-def to_read(path: Path, folder: Path, busy: float) -> Path:
-    """Return the file from which a store that only reads can read: this one, or a copy in `folder` with our version of the tables."""
-    with closing(connect_to_read(path, busy)) as connection:
-        _check(path, connection)
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == VERSION:
-            return path
-        copy = folder / path.name
-        with closing(sqlite3.connect(copy, isolation_level=None)) as ours:
-            connection.backup(ours)
-            migrate(ours, copy)
-            # Without a WAL the copy is one file.
-            ours.execute("PRAGMA journal_mode = DELETE")
-    return copy
+def copy_migrated(connection: sqlite3.Connection, copy: Path) -> None:
+    """Write a copy of an older store whose tables have our version."""
+    with closing(sqlite3.connect(copy, isolation_level=None)) as ours:
+        connection.backup(ours)
+        migrate(ours, copy)
+        # Without a WAL the copy is one file.
+        ours.execute("PRAGMA journal_mode = DELETE")
+
+
+class State(NamedTuple):
+    """How a file looks from outside. It differs after another process has written to it."""
+
+    idle: bool
+    """Whether all of its content is in the file itself: it has no WAL or journal."""
+    file: tuple[int, int]
+    changed: int
+    size: int
+
+
+def state(path: Path) -> State:
+    """Return how the file looks now."""
+    found = path.stat()
+    return State(not _is_under_way(path), _number(found), found.st_mtime_ns, found.st_size)
 
 
 class Identity:
@@ -196,8 +207,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> str:
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Another process, such as a newer Holdfast, may have changed the file since the first check.
-        _check(path, connection)
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        version = check_tables(path, connection)
         for step in range(version + 1, VERSION + 1):
             for statement in migrations(DIALECT)[step]:
                 FAILPOINTS.reach("migrating")
@@ -288,19 +298,21 @@ def _make_folder(folder: Path) -> None:
             os.close(above)
 
 
-def _check(path: Path, connection: sqlite3.Connection) -> None:
+def check_tables(path: Path, connection: sqlite3.Connection) -> int:
+    """Return the version of the tables; 0 for a new file. Raise SESS_MANIFEST_INVALID for tables that are not ours, or too new."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     # The file is new: it has a header, but no tables yet.
     if not tables and not version:
-        return
+        return 0
     if application != APPLICATION_ID:
         raise _invalid(path, "is a database of another program")
     if version > VERSION:
         raise _invalid(
             path, f"was written by a newer Holdfast (version {version} of the tables; this one knows {VERSION})"
         )
+    return int(version)
 
 
 def _invalid(path: Path, reason: str) -> HoldfastError:

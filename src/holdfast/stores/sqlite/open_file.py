@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.faults import HoldfastError
 from holdfast.stores.failpoints import FAILPOINTS
+from holdfast.stores.sql.schema import VERSION
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.locks import NoTurns, Presence, TurnLock, forget_store
+from holdfast.stores.sqlite.readers import IdleReader, Reader
 from holdfast.stores.sqlite.writer import tidy
 
 if TYPE_CHECKING:
@@ -34,12 +36,14 @@ class OpenFile:
             forget_store(use)
         with ExitStack() as undo:
             files.prepare(path)
+            _refuse_foreign(path, turn)
             self._turns = undo.enter_context(closing(TurnLock(turn, busy)))
             self._presence = undo.enter_context(closing(Presence(use)))
             # Opening needs the turn lock too: another process must not check, migrate or note at the same time.
             with self._turns:
                 FAILPOINTS.reach("opening")
                 files.check_not_emptied(path, self._presence.noted())
+                files.check_ours(path)
                 self.connection = undo.enter_context(closing(files.connect(path, durability="full", busy=busy)))
                 FAILPOINTS.reach("connected")
                 self.id = files.migrate(self.connection, path)
@@ -52,18 +56,18 @@ class OpenFile:
                 FAILPOINTS.reach("opened")
             undo.pop_all()
 
-    def connect_reader(self) -> sqlite3.Connection:
+    def connect_reader(self) -> Reader:
         """Open a connection for a thread that reads."""
         connection = files.connect(self._path, durability="full", busy=self._busy)
         connection.execute("PRAGMA query_only = ON")
-        return connection
+        return Reader(connection)
 
     @property
     def turns(self) -> TurnLock | NoTurns:
         """The lock around each transaction. If SQLite has the WAL-reset bug, two processes must not write and checkpoint at once."""
         return self._turns if files.is_affected(sqlite3.sqlite_version_info) else NoTurns()
 
-    def close(self, readers: Iterable[sqlite3.Connection]) -> None:
+    def close(self, readers: Iterable[Reader]) -> None:
         """Close all connections; the last process also moves the WAL into the file."""
         with ExitStack() as stack:
             stack.callback(self._turns.close)
@@ -96,6 +100,19 @@ class OpenFile:
             return
 
 
+def _refuse_foreign(path: Path, turn: Path) -> None:
+    """Raise for a file of another program before anything is left beside it.
+
+    We look without locks here. A store of ours that another process opens or closes at this moment can look damaged, so where there
+    is a lock file, only the check in our turn counts.
+    """
+    try:
+        files.check_ours(path)
+    except (sqlite3.Error, HoldfastError):
+        if not turn.exists():
+            raise
+
+
 class ReadFile:
     """A file that is only read. It takes no locks and changes nothing; a file of an older version is copied and the copy migrated."""
 
@@ -105,17 +122,34 @@ class ReadFile:
         path.stat()
         with ExitStack() as undo:
             folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-"))
-            self._path = files.to_read(path, Path(folder), busy)
-            with closing(self.connect_reader()) as connection:
-                ((self.id,),) = connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchall()
+            self._path = _readable(path, Path(folder), busy)
+            with closing(self.connect_reader()) as reader:
+                ((self.id,),) = reader.read(
+                    lambda connection: connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchall()
+                )
             self._folder = undo.pop_all()
 
-    def connect_reader(self) -> sqlite3.Connection:
+    def connect_reader(self) -> Reader:
         """Open a connection for a thread that reads."""
-        return files.connect_to_read(self._path, self._busy)
+        return IdleReader(self._path, self._busy)
 
-    def close(self, readers: Iterable[sqlite3.Connection]) -> None:
+    def close(self, readers: Iterable[Reader]) -> None:
         """Close all connections, and remove the copy if there is one."""
         with self._folder:
             for reader in readers:
                 reader.close()
+
+
+def _readable(path: Path, folder: Path, busy: float) -> Path:
+    """Return the file from which a store that only reads can read: this one, or a copy in `folder` with our version of the tables."""
+    copy = folder / path.name
+
+    def look(connection: sqlite3.Connection) -> Path:
+        if files.check_tables(path, connection) == VERSION:
+            return path
+        copy.unlink(missing_ok=True)
+        files.copy_migrated(connection, copy)
+        return copy
+
+    with closing(IdleReader(path, busy)) as reader:
+        return reader.read(look)

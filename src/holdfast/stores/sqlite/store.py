@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Redactor
     from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
     from holdfast.stores.sql.query import Script
+    from holdfast.stores.sqlite.readers import Reader
 
 __all__ = ["SqliteStore"]
 
@@ -78,7 +79,7 @@ class SqliteStore:
         """Knows the secrets that may not be stored."""
         self._wakeups = Wakeups()
         self._reads = Reads(self._read, lambda _: self._instant())
-        self._readers: list[sqlite3.Connection] = []
+        self._readers: list[Reader] = []
         self._writer: Writer | None = None
         self._opened: OpenFile | ReadFile | None = None
         self._id = ""
@@ -273,25 +274,16 @@ class SqliteStore:
 
     def _run_read(self, script: Callable[[], Script[T]]) -> T:
         try:
-            connection = self._reader()
-            # All statements of the script see one snapshot.
-            connection.execute("BEGIN")
-            try:
-                return run_script(connection, script())
-            finally:
-                # Some errors end the transaction. Then a ROLLBACK would raise and hide the error.
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+            return self._reader().read(lambda connection: run_script(connection, script()))
         except sqlite3.Error as error:
             raise typed(error, str(self._path)) from error
 
-    def _reader(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._own, "connection", None)
-        if connection is None:
-            connection = self._to_read().connect_reader()
-            self._own.connection = connection
-            self._readers.append(connection)
-        return connection
+    def _reader(self) -> Reader:
+        reader: Reader | None = getattr(self._own, "reader", None)
+        if reader is None:
+            reader = self._own.reader = self._to_read().connect_reader()
+            self._readers.append(reader)
+        return reader
 
     def _instant(self) -> leases.Instant:
         # A clock of the user's own, such as a test's, decides alone.
