@@ -20,9 +20,10 @@ __all__ = ["Wakeups"]
 
 
 class Wakeups:
-    """The tasks that wait, by session, in any number of event loops."""
+    """The tasks that wait, by session, in any number of event loops. `on_wait` is called when one begins to wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_wait: Callable[[], None] = lambda: None) -> None:
+        self._on_wait = on_wait
         self._lock = threading.Lock()
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
 
@@ -38,11 +39,15 @@ class Wakeups:
             with suppress(RuntimeError):
                 future.get_loop().call_soon_threadsafe(_set, future)
 
+    @property
+    def waiting(self) -> list[str]:
+        """The sessions that somebody waits for."""
+        with self._lock:
+            return list(self._waiting)
+
     def wake_all(self) -> None:
         """Wake all tasks, because some wake-ups may have been missed."""
-        with self._lock:
-            sessions = list(self._waiting)
-        self.wake(sessions)
+        self.wake(self.waiting)
 
     def future(self, session: str) -> asyncio.Future[None]:
         """Return a future that the session's next wake-up completes.
@@ -52,6 +57,7 @@ class Wakeups:
         future = asyncio.get_running_loop().create_future()
         with self._lock:
             self._waiting.setdefault(session, set()).add(future)
+        self._on_wait()
         return future
 
     async def beyond(

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -25,6 +26,7 @@ from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.failures import typed
 from holdfast.stores.sqlite.open_file import OpenFile, ReadFile
 from holdfast.stores.sqlite.tables import run_script
+from holdfast.stores.sqlite.watch import Watch
 from holdfast.stores.sqlite.writer import Job, Writer
 from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 from holdfast.stores.wakeups import Wakeups
@@ -77,10 +79,11 @@ class SqliteStore:
         self._clock = clock
         self.mask = Mask(redactor or process_redactor())
         """Knows the secrets that may not be stored."""
-        self._wakeups = Wakeups()
+        self._wakeups = Wakeups(on_wait=self._start_watch)
         self._reads = Reads(self._read, lambda _: self._instant())
         self._readers: list[Reader] = []
         self._writer: Writer | None = None
+        self._watch: Watch | None = None
         self._opened: OpenFile | ReadFile | None = None
         self._id = ""
 
@@ -227,6 +230,11 @@ class SqliteStore:
                 on_commit=self._wakeups.wake,
                 now=self._now,
             )
+            self._watch = Watch(self._wakeups, self._writer.lent)
+        else:
+            connection = opened.connect_reader()
+            self._readers.append(connection)
+            self._watch = Watch(self._wakeups, lambda: nullcontext(connection))
 
     def _close(self) -> None:
         opened, self._opened = self._opened, None
@@ -234,11 +242,17 @@ class SqliteStore:
         # A forked child has copies of the parent's connections. Only the parent may close them.
         if opened is None or os.getpid() != self._process:
             return
+        if self._watch is not None:
+            self._watch.stop()
         # Close the writer first: it finishes the queued commits while everything is still open.
         if writer is not None:
             writer.close()
         self._pool.shutdown()
         opened.close(self._readers)
+
+    def _start_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.start()
 
     def _in_use(self) -> Writer:
         writer = self._writer

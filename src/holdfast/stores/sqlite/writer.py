@@ -15,6 +15,7 @@ import threading
 import time
 from collections import defaultdict
 from concurrent.futures import Future
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from holdfast.stores.sqlite.tables import Tables
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from holdfast.stores.records import Commit
     from holdfast.stores.sql.query import Script
@@ -176,6 +177,17 @@ class Writer:
         if self._unmoved > MOST_WAL_BYTES // 8 or self._identity.wal_bytes > MOST_WAL_BYTES:
             return False
         return self._using.acquire(blocking=False)
+
+    @contextmanager
+    def lent(self) -> Iterator[sqlite3.Connection | None]:
+        """Lend the connection to a thread that only reads; None while this process writes."""
+        if not self._using.acquire(blocking=False):
+            yield None
+            return
+        try:
+            yield self._connection
+        finally:
+            self._using.release()
 
     def close(self) -> None:
         """Write the queued jobs, then stop. Block until the thread has ended."""

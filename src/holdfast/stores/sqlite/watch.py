@@ -1,0 +1,92 @@
+"""`Watch`: notices what other processes write to the file, while somebody waits for news.
+
+SQLite tells nobody. It only keeps a number for each connection that changes when another connection has written. Asking for it takes some
+microseconds, and one thread asks for all tasks that wait.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from holdfast.stores.wakeups import Wakeups
+
+__all__ = ["Watch"]
+
+_LOOK_S = 0.5
+"""How often the file is looked at."""
+_TOPS = "SELECT name, top FROM session WHERE name IN (SELECT value FROM json_each(?))"
+
+
+class Watch:
+    """Wakes the tasks of `wakeups` whose sessions another connection has written to.
+
+    `connection` lends the watch's thread the connection whose own writes need no wake-up; None while it is in use.
+    """
+
+    def __init__(
+        self, wakeups: Wakeups, connection: Callable[[], AbstractContextManager[sqlite3.Connection | None]]
+    ) -> None:
+        self._wakeups = wakeups
+        self._connection = connection
+        self._version: int | None = None
+        self._tops: dict[str, int] = {}
+        """How long the log of each session was at the last look, of those that somebody waited for."""
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Watch for as long as somebody waits. Call it after the task is among those that `wakeups` knows."""
+        # Check without the lock, because nearly always the thread runs already.
+        if self._thread is not None or self._stopped.is_set():
+            return
+        with self._lock:
+            if self._thread is None:
+                # The thread is a daemon: a program that forgets to close the store must still be able to end.
+                self._thread = threading.Thread(target=self._run, name="holdfast-sqlite-watch", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Stop for good. Block until the thread has ended."""
+        self._stopped.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_LOOK_S):
+            if self._is_over():
+                return
+            with self._connection() as connection, suppress(sqlite3.Error):
+                # After an error whoever waits reads the file at the end of its wait, and reports it.
+                if connection is not None:
+                    self._look(connection)
+
+    def _look(self, connection: sqlite3.Connection) -> None:
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        if version == self._version:
+            return
+        waiting = self._wakeups.waiting
+        tops: dict[str, int] = dict(connection.execute(_TOPS, (json.dumps(waiting),)))
+        # What was not looked at before may have changed, too.
+        moved = [session for session in waiting if tops.get(session) != self._tops.get(session, -1)]
+        self._version, self._tops = version, tops
+        self._wakeups.wake(moved)
+
+    def _is_over(self) -> bool:
+        with self._lock:
+            # First None, then the look: whoever begins to wait after the look starts another thread.
+            thread, self._thread = self._thread, None
+            if not self._wakeups.waiting:
+                return True
+            self._thread = thread
+            return False
