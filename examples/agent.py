@@ -1,22 +1,17 @@
-"""An agent over a provider that fails: the first answer is overloaded, the second is cut in the middle. No keys, no network.
-
-python examples/agent.py
-"""
+"""An agent over a provider that is overloaded and cuts an answer. Every request and tool call is a step of the session."""
 
 from __future__ import annotations
 
 import asyncio
 
-import anthropic
-import httpx2
+from anthropic import AsyncAnthropic
 
-from holdfast import Agent, tool
-from holdfast.agents import Done, Retrying, Text, ToolReturned
+from holdfast import Agent, Session, tool
 from holdfast.providers.anthropic import anthropic_model
-from holdfast.testing import FaultProvider
+from holdfast.testing import no_waiting, serve_in_thread
 
 SCRIPT = """
-replies = [{ tool = "weather", arguments = { city = "Oslo" } }, "Take an umbrella: it rains in Oslo."]
+replies = [{ tool = "weather", arguments = { city = "Oslo" } }, "Take an umbrella."]
 rules = [{ steps = "529, ok, cut;after=3, ok" }]
 """
 
@@ -27,21 +22,15 @@ async def weather(city: str) -> str:
     return f"It rains in {city}."
 
 
-async def main() -> None:
-    http = httpx2.AsyncClient(transport=FaultProvider(SCRIPT).transport())
-    async with anthropic.AsyncAnthropic(api_key="none", http_client=http) as client:
-        agent = Agent("guide", anthropic_model("claude-haiku-4-5", client), [weather])
-        async with agent.stream("Do I need an umbrella in Oslo?") as parts:
-            async for part in parts:
-                match part:
-                    case Text(text=text):
-                        print(text, end="", flush=True)
-                    case Retrying():
-                        print(f"  [{part.fault.code}: {part.line}]")
-                    case ToolReturned():
-                        print(f"  [{part.name}: {part.content}]")
-                    case Done(reply=reply):
-                        print(f"\n  [{reply.turns} turns, {reply.tool_calls} call, {reply.usd:.6f} US dollars]")
+async def main(url: str) -> None:
+    async with AsyncAnthropic(base_url=url, api_key="any") as client:
+        # With a key in the environment, Agent("guide", "claude-sonnet", [weather]) is enough.
+        agent = Agent("guide", anthropic_model("claude-haiku-4-5", client), [weather], max_turns=10)
+        async with Session.open("trip-42", store="memory:") as session:
+            reply = await agent.run("Do I need an umbrella in Oslo?", session=session)
+            print(f"{reply.text} ({reply.turns} turns, {reply.tool_calls} tool call, {reply.usd:.6f} US dollars)")
 
 
-asyncio.run(main())
+with serve_in_thread(SCRIPT) as provider, no_waiting():
+    asyncio.run(main(provider.url))
+    assert provider.counters.received == 4  # two answers, one overload, one cut
