@@ -350,7 +350,7 @@ def test_G7_the_command_line_shows_who_is_parked_and_lifts_it(tmp_path):
     assert "holdfast sessions unpark s coder" in shown
     wrong = holdfast("sessions", "unpark", "s", "nobody", "--store", store)
     assert wrong.exit_code != 0
-    assert "an agent that is parked in session s (coder)" in " ".join(wrong.output.split())
+    assert "an agent or a run that is parked in session s (coder)" in " ".join(wrong.output.split())
     assert '"agent": "coder"' in holdfast("sessions", "unpark", "s", "--store", store, "--json").stdout
 
     async def look():

@@ -32,6 +32,7 @@ from holdfast.events import (
     MCPServerDisconnected,
     MCPServerReconnected,
     MessageDropped,
+    OperatorAsked,
     Recovered,
     RecoveryEvent,
     Repaired,
@@ -170,6 +171,10 @@ WRITTEN = [
     (
         UserNotified(at=1.0, agent="builder", tried=("builder-simple",), people=1, fault=OVERLOADED),
         {"type": "user-notified", "agent": "builder", "tried": ["builder-simple"], "people": 1, "fault": FAULT},
+    ),
+    (
+        OperatorAsked(at=1.0, operation="workflow review", attempts=3, fault=OVERLOADED),
+        {"type": "operator-asked", "operation": "workflow review", "attempts": 3, "fault": FAULT},
     ),
 ]
 

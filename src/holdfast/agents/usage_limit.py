@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from holdfast.agents.parts import Parked
 from holdfast.events import Retry
-from holdfast.faults import CATALOG, Fault, HoldfastError
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.fault_of import add_note, leave_fault
+from holdfast.sessions.parked_runs import ParkedError, parked_fault, shown_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.faults import Fault
     from holdfast.runtime.runtime import Runtime
-    from holdfast.sessions.log import RunParked
     from holdfast.sessions.session import Session
 
 __all__ = ["OnLimit", "ParkedError", "Parking", "is_parked", "limit_end", "waits"]
@@ -42,22 +41,6 @@ _LOOK_S = 60.0
 """How long it sleeps at once. The wall clock may be set, and a laptop may be closed, while it waits."""
 _LATER_S = 1.0
 """Seconds after the end of a limit. A request at the very second may still be counted before it."""
-
-
-class ParkedError(HoldfastError):
-    """The run waits for the end of a usage limit, and no request was sent. The code is that of the limit; `until` is when it ends.
-
-    For example:
-        except ParkedError as error:
-            print(f"again at {error.until}")
-    """
-
-    code = "PROVIDER_QUOTA_EXHAUSTED"
-
-    @property
-    def until(self) -> float:
-        """When the run may go on (wall clock, seconds since the epoch)."""
-        return float(self.fault.context["parked_until"])
 
 
 def limit_end(fault: Fault, now: float) -> float | None:
@@ -123,7 +106,7 @@ class Parking:
         parked = None if self._session is None else self._session.parked.of(self._agent)
         if parked is None or self._session is None:
             return
-        fault = _stored_fault(parked, self._agent)
+        fault = parked_fault(parked)
         if parked.until > self._now and not await self._waited(parked.until, fault):
             raise ParkedError(self._with_time(fault, parked.until))
         await self._session.parked.unpark(self._agent)
@@ -190,17 +173,6 @@ class Parking:
     @property
     def _now(self) -> float:
         return self._runtime.clock.wall()
-
-
-def _stored_fault(parked: RunParked, agent: str) -> Fault:
-    # A code of a newer version is not in the catalog of this one.
-    code: Any = parked.code if parked.code in CATALOG else ParkedError.code
-    return Fault.of(code, f"{agent} is parked until {shown_time(parked.until)}: {parked.reason}")
-
-
-def shown_time(wall: float) -> str:
-    """Return a time as people read it, in UTC."""
-    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def _time_left(runtime: Runtime) -> float | None:

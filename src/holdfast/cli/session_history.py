@@ -97,9 +97,8 @@ def next_actions(seen: Overview, history: History, url: str | None) -> list[Acti
         return [Action(f"It cannot be resumed: {seen.problem}.")]
     actions = _open(seen, history, url)
     for run in seen.parked:
-        what = (
-            f"{run.agent} is parked until {_clock(run.until)} ({run.code}): wait until then. If the limit was raised:"
-        )
+        sooner = "If it need not wait" if run.program else "If the limit was raised"
+        what = f"{run.agent} is parked until {_clock(run.until)} ({run.code}): wait until then. {sooner}:"
         actions.append(Action(what, (command(url, "unpark", session, run.agent),)))
     then = "Then start" if actions else "Start"
     actions.append(Action(f"{then} its program: {_goes_on(seen, history)}"))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents.usage_limit import shown_time
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import confirmed, narrate, show_json
 from holdfast.cli.session_history import command, in_doubt_text
@@ -22,6 +21,7 @@ from holdfast.sessions.admin import (
     unpark_runs,
 )
 from holdfast.sessions.history import history_of
+from holdfast.sessions.parked_runs import shown_time
 
 if TYPE_CHECKING:
     from holdfast.stores import Store
@@ -82,7 +82,7 @@ async def sessions_resolve(
 
 
 async def sessions_unpark(store: Store, given: str, agent: str, *, by: str | None, as_json: bool) -> Exit:
-    """Let agents go on that wait for the end of a usage limit."""
+    """Let runs go on that are parked."""
     session = await find(store, given)
     lifted = await unpark_runs(store, session, agent, by=by or person())
     if as_json:

@@ -21,6 +21,7 @@ from holdfast.cli.store import time_of, with_store
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.sessions import Answer, answer, pending, transfer
 from holdfast.sessions.admin import close, find, in_use, overview
+from holdfast.sessions.parked_runs import parked_until
 from holdfast.sessions.retention import Retention, plan, prune
 from holdfast.sessions.transfer import Imported, PersistedSession, export_lines, import_lines
 from holdfast.stores import EncryptedStore
@@ -97,6 +98,7 @@ async def _records(store: Store, states: Sequence[SessionState], limit: int | No
 
 def record_document(record: SessionRecord, *, used: bool) -> dict[str, Any]:
     """Return the facts about a session that need no reading of its log. `used`: a living process owns it."""
+    until = parked_until(record)
     return {
         "session": record.id,
         "state": record.state.value,
@@ -105,22 +107,8 @@ def record_document(record: SessionRecord, *, used: bool) -> dict[str, Any]:
         "checkpoint": record.checkpoint,
         "created_at": time_of(record.created_at),
         "last_at": time_of(record.last_at),
-        "parked_until": _parked_until(record),
+        "parked_until": None if until is None else time_of(until),
     }
-
-
-class _Timer(msgspec.Struct, rename="camel"):
-    """What a manifest says about a wait. Other fields are not read, so that a damaged manifest does not break a list."""
-
-    parked_until: float | None = None
-
-
-def _parked_until(record: SessionRecord) -> str | None:
-    try:
-        until = msgspec.json.decode(record.manifest, type=_Timer).parked_until
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return None if until is None else time_of(until)
 
 
 def _cell(value: Any) -> str:

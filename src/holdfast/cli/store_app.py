@@ -261,12 +261,14 @@ def sessions_resolve(
 @sessions.command("unpark")
 def sessions_unpark(
     session: _Session,
-    agent: Annotated[str, typer.Argument(help="The agent; by default, all that are parked.")] = "",
+    agent: Annotated[
+        str, typer.Argument(help="The agent, or the key of other work; by default, all that are parked.")
+    ] = "",
     by: Annotated[str | None, typer.Option(help="Who lets it go on; by default, you.")] = None,
     store: _Store = None,
     as_json: _Json = False,
 ) -> None:
-    """Let an agent that waits for the end of a usage limit go on now, because the limit was raised."""
+    """Let a run that is parked go on now: the usage limit was raised, or it need not wait for its next attempt."""
     from holdfast.cli.session_repairs import sessions_unpark as verb
 
     _perform_on(store, lambda opened: verb(opened, session, agent, by=by, as_json=as_json))

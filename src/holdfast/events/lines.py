@@ -38,6 +38,7 @@ from holdfast.events.records import (
     MCPServerDisconnected,
     MCPServerReconnected,
     MessageDropped,
+    OperatorAsked,
     Recovered,
     Repaired,
     Retry,
@@ -149,6 +150,7 @@ class LogLines:
             MCPReconnectAttempt: (levels.step, _server_attempt),
             MCPServerReconnected: (levels.recovered, _server_reconnected),
             UserNotified: (levels.failed, _notified),
+            OperatorAsked: (levels.failed, _asked),
         }
 
     def of(self, event: Event) -> tuple[int | None, str]:
@@ -243,6 +245,10 @@ def _denied(event: RetryDenied) -> str:
 def _notified(event: UserNotified) -> str:
     others = f" and its understudies {', '.join(event.tried)}" if event.tried else ""
     return f"the user was notified: {event.agent}{others} failed{_because_of(event.fault)}"
+
+
+def _asked(event: OperatorAsked) -> str:
+    return f"{_name(event)} failed {event.attempts} times, and the operator is asked{_because_of(event.fault)}"
 
 
 def _resumed(event: StreamResumed) -> str:

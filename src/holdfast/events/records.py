@@ -40,6 +40,7 @@ __all__ = [
     "MCPServerReconnected",
     "MailboxPressure",
     "MessageDropped",
+    "OperatorAsked",
     "Recovered",
     "RecoveryEvent",
     "Repaired",
@@ -279,6 +280,16 @@ class UserNotified(_Record, frozen=True, kw_only=True, tag="user-notified"):
     """Why the role itself failed."""
 
 
+# Separate from Failed: the work has not ended. It waits for the answer.
+class OperatorAsked(_Record, frozen=True, kw_only=True, tag="operator-asked"):
+    """Work that is retried later failed as often as it may, and the operator is asked what to do. `AlertSink` raises an alert."""
+
+    attempts: int
+    """How often it failed."""
+    fault: Fault
+    """Why, the last time."""
+
+
 class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"):
     """A failure was ignored on purpose, with the reason.
 
@@ -460,6 +471,7 @@ Event: TypeAlias = (
     | MCPReconnectAttempt
     | MCPServerReconnected
     | UserNotified
+    | OperatorAsked
 )
 """Every event that this version writes. A log may also contain `Unknown` records."""
 

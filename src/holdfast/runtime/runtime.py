@@ -27,6 +27,7 @@ from holdfast.events import (
     Failed,
     Fallback,
     GaveUp,
+    OperatorAsked,
     Recovered,
     Repaired,
     Retry,
@@ -79,7 +80,7 @@ class _Changes:
 
 _LOGGED = (
     *(Retry, Repaired, Fallback, AgentFallback, Degraded, Recovered, Failed, CircuitStateChange),
-    *(ChildRestarting, ChildLeaked, GaveUp, UserNotified),
+    *(ChildRestarting, ChildLeaked, GaveUp, UserNotified, OperatorAsked),
 )
 """What a runtime logs by itself. None of these happens in a call that works at once, so the log costs such a call nothing."""
 

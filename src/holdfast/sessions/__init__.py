@@ -16,6 +16,8 @@ idempotency  the key of a step's calls
 questions/   questions to people, answered once
 admin        show, pause, repair and close a session from outside
 history      what happened in a session, as a person reads it
+parked_runs  runs that wait until a time
+later        work that is retried later, by any process that knows its program
 transfer     a session as JSON Lines, from one store to another; sessions as one JSON list
 retention    drops what a store need not keep
 """

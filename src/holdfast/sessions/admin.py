@@ -93,7 +93,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The questions that wait for an answer."""
     messages: int
     parked: tuple[RunParked, ...] = ()
-    """The runs of agents that wait for the end of a usage limit, the one that goes on first in front."""
+    """The runs that are parked, the one that goes on first in front."""
     in_use: bool
     """A living process owns the session."""
     problem: str = ""
@@ -230,23 +230,28 @@ async def retry_turn(store: Store, session: str) -> tuple[int, tuple[str, ...]]:
     return memory.turn, tuple(key_of(session, suffix(memory.turn, name)) for name in kept)
 
 
-async def unpark_runs(store: Store, session: str, agent: str = "", *, by: str = "") -> tuple[RunParked, ...]:
-    """Let agents that wait for the end of a usage limit go on now; return the runs that were parked.
+async def unpark_runs(
+    store: Store, session: str, agent: str = "", *, by: str = "", runtime: Runtime | None = None
+) -> tuple[RunParked, ...]:
+    """Let runs go on now that wait for the end of a usage limit, or for their next attempt; return the runs that were parked.
 
         await unpark_runs(store, "release-42", "coder", by="ann")       # the limit was raised
 
-    Without `agent` all of the session's. The next start of the program goes on. A process that waits in the session looks once a minute; if its
+    `agent` is the agent, or the key of other work; without it, all of the session's. Work that any process can run is due from now on. The next start of the program goes on. A process that waits in the session looks once a minute; if its
     own circuit of the provider is open for as long as the limit was, it parks again.
-    Raises `InvalidError` if no such agent is parked, and SESS_NOT_FOUND for an unknown session.
+    Raises `InvalidError` if no such run is parked, and SESS_NOT_FOUND for an unknown session.
     """
     parked = (await memory_of(store, session)).parked
     lifted = tuple(run for run in parked.values() if agent in ("", run.agent))
     if not lifted:
         known = ", ".join(parked) or "none"
-        raise InvalidError.saying("agent", f"an agent that is parked in session {session} ({known})", agent or "none")
-    left = [run.until for run in parked.values() if run not in lifted]
+        raise InvalidError.saying(
+            "agent", f"an agent or a run that is parked in session {session} ({known})", agent or "none"
+        )
+    now = (runtime or default_runtime()).clock.wall()
+    left = [now if run in lifted else run.until for run in parked.values() if run not in lifted or run.program]
     manifest = decode_manifest(session, bytes((await store.session(session)).manifest))
-    entries = tuple(new_entry(RunUnparked(agent=run.agent, by=by), fresh_id()) for run in lifted)
+    entries = tuple(new_entry(_lifted(run, now, by), fresh_id()) for run in lifted)
     records = tuple(
         audit("SessionLifecycle", session, agent=run.agent, parked_until=None, by=by, code=run.code) for run in lifted
     )
@@ -254,6 +259,11 @@ async def unpark_runs(store: Store, session: str, agent: str = "", *, by: str = 
     manifest = msgspec.structs.replace(manifest, parked_until=min(left, default=None))
     await store.commit(Commit(session=session, entries=entries, audit=records, manifest=encode_manifest(manifest)))
     return lifted
+
+
+def _lifted(run: RunParked, now: float, by: str) -> EntryBody:
+    """Return the entry that lets a run go on. If any process can run it, it stays in the list and is due."""
+    return msgspec.structs.replace(run, until=now) if run.program else RunUnparked(agent=run.agent, by=by)
 
 
 async def fork_session(store: Store, session: str, new: str, *, at: int | None = None, turn: int | None = None) -> int:

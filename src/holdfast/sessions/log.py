@@ -203,9 +203,10 @@ class StepAccepted(EntryBody, frozen=True, tag="step_accepted"):
 
 
 class RunParked(EntryBody, frozen=True, tag="run_parked"):
-    """The run of an agent waits for the end of a usage limit."""
+    """A run waits: an agent for the end of a usage limit, or other work for its next attempt."""
 
     agent: str
+    """The agent, or the key of the work."""
     until: float
     """Wall clock."""
     turn: int = 0
@@ -214,10 +215,14 @@ class RunParked(EntryBody, frozen=True, tag="run_parked"):
     """The code of the failure."""
     reason: str = ""
     """Its message, masked."""
+    program: str = ""
+    """What any process can run that knows it, such as `workflow review`; empty: only the program of the session can go on."""
+    given: Any = None
+    """What that is run with."""
 
 
 class RunUnparked(EntryBody, frozen=True, tag="run_unparked"):
-    """The run of an agent goes on: the limit has ended, or somebody says so."""
+    """A run goes on: its time has come, or somebody says so."""
 
     agent: str
     by: str = ""
@@ -308,7 +313,7 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     accepted: list[str] = msgspec.field(default_factory=list)
     """Steps that stand for calls with other arguments, too, by what follows the session in their key."""
     parked: dict[str, RunParked] = msgspec.field(default_factory=dict)
-    """The runs that wait for the end of a usage limit, by agent."""
+    """The runs that wait until a time, by agent or key."""
 
     def __post_init__(self) -> None:
         self._share_empty()

@@ -77,7 +77,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     sm_state: dict[str, str] | None = None
     """A state machine that drives the session: `smExtId` and `stateSlotRef`."""
     parked_until: float | None = None
-    """When the first of the runs that wait for the end of a usage limit goes on (wall clock); None: none waits."""
+    """When the first of the runs that are parked goes on (wall clock); None: none is parked."""
 
     @staticmethod
     def hash_of(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Runs that wait for the end of a usage limit: a timer in the session's log, which survives the process.
+"""Runs that wait, for the end of a usage limit or for their next attempt: a timer in the session's log, which survives the process.
 
 Invariant: a run that is parked is in the log before its caller learns of it. Whoever opens the session next knows until when it waits,
 and the session's lease lets one process at a time go on with it.
@@ -6,24 +6,68 @@ and the session's lease lets one process at a time go on with it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.faults import CATALOG, Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import audit
 from holdfast.sessions.log import RunParked, RunUnparked
 from holdfast.sessions.manifest import decode_manifest, encode_manifest
 
 if TYPE_CHECKING:
-    from holdfast.faults import Fault
     from holdfast.sessions.journal import Journal
+    from holdfast.stores import SessionRecord
 
-__all__ = ["ParkedRuns"]
+__all__ = ["ParkedError", "ParkedRuns", "parked_fault", "parked_until", "shown_time"]
+
+
+class ParkedError(HoldfastError):
+    """The run is parked until a time, and nothing was done. The code is that of the failure; `until` is when it goes on.
+
+    For example:
+        except ParkedError as error:
+            print(f"again at {error.until}")
+    """
+
+    code = "PROVIDER_QUOTA_EXHAUSTED"
+
+    @property
+    def until(self) -> float:
+        """When the run may go on (wall clock, seconds since the epoch)."""
+        return float(self.fault.context["parked_until"])
+
+
+def parked_fault(run: RunParked) -> Fault:
+    """Return the fault behind a parked run, with the time in its message."""
+    # A code of a newer version is not in the catalog of this one.
+    code: Any = run.code if run.code in CATALOG else ParkedError.code
+    return Fault.of(code, f"{run.agent} is parked until {shown_time(run.until)}: {run.reason}")
+
+
+def shown_time(wall: float) -> str:
+    """Return a time as people read it, in UTC."""
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+class _Timer(msgspec.Struct, rename="camel"):
+    """What a manifest says about a wait. Other fields are not read, so that a damaged manifest does not break a list."""
+
+    parked_until: float | None = None
+
+
+def parked_until(record: SessionRecord) -> float | None:
+    """Return when the first run of a session goes on, without reading its log; None: no run is parked."""
+    try:
+        return msgspec.json.decode(record.manifest, type=_Timer).parked_until
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 class ParkedRuns:
-    """The runs of a session that wait for the end of a usage limit, one for each agent. `Session.parked` returns it."""
+    """The runs of a session that wait until a time: one for each agent, and other work by its key. `Session.parked` returns it."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -41,10 +85,12 @@ class ParkedRuns:
         await self._journal.catch_up()
         return self.of(agent) is None
 
-    async def park(self, agent: str, until: float, fault: Fault) -> None:
-        """Store that the run of an agent waits until a time (wall clock), and why.
+    async def park(self, agent: str, until: float, fault: Fault, *, program: str = "", given: Any = None) -> None:
+        """Store that the run of an agent, or other work, waits until a time (wall clock), and why.
 
-        await session.parked.park("coder", until=time.time() + 7200, fault=fault)
+            await session.parked.park("coder", until=time.time() + 7200, fault=fault)
+
+        `program` and `given` are what `holdfast.sessions.later.run_due` runs when the time has come.
         """
         parked = RunParked(
             agent=agent,
@@ -52,6 +98,8 @@ class ParkedRuns:
             turn=self._journal.memory.turn if self._journal.memory.in_flight else 0,
             code=fault.code,
             reason=process_redactor().text(fault.message),
+            program=program,
+            given=given,
         )
         record = audit("SessionLifecycle", self._journal.session, agent=agent, parked_until=until, code=fault.code)
         others = [run.until for run in self.all() if run.agent != agent]

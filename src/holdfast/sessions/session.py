@@ -307,7 +307,7 @@ class Session:
 
     @property
     def parked(self) -> ParkedRuns:
-        """The runs of agents that wait for the end of a usage limit: `session.parked.all()`."""
+        """The runs that wait, for the end of a usage limit or for their next attempt: `session.parked.all()`."""
         return ParkedRuns(self._journal)
 
     @property

@@ -64,6 +64,7 @@ __all__ = [
     "identity_of",
     "is_bound",
     "is_later",
+    "is_outermost",
     "key_of",
     "may_have_happened",
     "name_in",
@@ -122,6 +123,12 @@ def within(identity: Identity, part: str) -> Identity:
     If that part has ended, it is not made again, and neither are its steps. So they are counted apart from all others.
     """
     return Identity(identity.fn, _PART + codec.arguments_hash((identity.args, part), {}, identity.fn)[: _HASH - 1])
+
+
+def is_outermost(key: str) -> bool:
+    """Whether a key of `Session.numbered` is that of a first use, outside of parts with their own key."""
+    args = key.rpartition("@")[2]
+    return not args.startswith(_PART) and "#" not in args
 
 
 def is_within(identity: Identity) -> bool:

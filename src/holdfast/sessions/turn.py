@@ -185,7 +185,7 @@ class TurnRunner:
         return given is None or _hash_of(given) == self._journal.memory.given
 
     def _is_parked(self, given: Any) -> bool:
-        """Whether a usage limit left the turn here, and this is the same turn: it goes on, and nothing is done again."""
+        """Whether a run that is parked left the turn here, and this is the same turn: it goes on, and nothing is done again."""
         memory = self._journal.memory
         if self._left_alone is None or self._left_alone != self.in_flight:
             return False

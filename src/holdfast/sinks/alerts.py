@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.config.sources import load
-from holdfast.events import AttemptEnded, Degraded, Failed, SuppressedError
+from holdfast.events import AttemptEnded, Degraded, Failed, OperatorAsked, SuppressedError
 from holdfast.faults import Fault, InvalidError, Redactor
 from holdfast.policies.alerts import SIGNALS, Alert, AlertMachine, Alerts
 from holdfast.runtime.bus import Subscription
@@ -81,6 +81,7 @@ class AlertSink(Subscription):
             AttemptEnded: self._attempt_ended,
             Degraded: lambda _: self._operation(failed=False),
             Failed: lambda _: self._operation(failed=True),
+            OperatorAsked: self.fault,
         }
         super().__init__(subscribe(runtime, handlers, on_cancel=self._close).cancel)
 
@@ -102,7 +103,7 @@ class AlertSink(Subscription):
         elif metric.code == "CONN_RECONNECT_EXHAUSTED":
             self.count("reconnection_failures")
 
-    def fault(self, event: Failed) -> None:
+    def fault(self, event: Failed | OperatorAsked) -> None:
         """Raise an alert for one failure: `react_to_failures(alert=alerts.fault)`."""
         fault = event.fault
         self._raise([Alert(signal=fault.code, level="critical", before="ok", value=1, threshold=0)])

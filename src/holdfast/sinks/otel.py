@@ -24,6 +24,7 @@ from holdfast.events import (
     Degraded,
     Failed,
     Fallback,
+    OperatorAsked,
     Recovered,
     Repaired,
     Retry,
@@ -84,7 +85,7 @@ def trace_recoveries(
     return subscribe(runtime, handlers, on_cancel=tracing.stop)
 
 
-_NOTED = (Commanded, RetryDenied, StreamResumed, CircuitStateChange, BudgetWarning, UserNotified)
+_NOTED = (Commanded, RetryDenied, StreamResumed, CircuitStateChange, BudgetWarning, UserNotified, OperatorAsked)
 """Events that only become span events, and only while an operation's span is open."""
 
 

@@ -11,7 +11,7 @@ requests      what a program asks of the world
 frames        what waits on the machine's stack, and the table of special forms
 forms         conditions, bindings, functions, map, filter, reduce
 calls         calls of tasks, tools and functions
-recovery      try, retry, fallback, with-budget
+recovery      try, retry, retry-later, fallback, with-budget
 loops         loop, director-evaluator-loop, iterative-loop
 primitives    functions of values
 machine       the machine that evaluates a program

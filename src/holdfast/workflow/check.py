@@ -39,6 +39,7 @@ _COUNTS: dict[str, tuple[int, int | None]] = {
     "quote": (1, 1),
     "reduce": (3, 3),
     "retry": (2, None),
+    "retry-later": (2, None),
     "set!": (2, 2),
     "try": (2, None),
     "with-budget": (2, None),
@@ -266,6 +267,9 @@ class _Checking:
         if isinstance(given, Form) and given.items and all(isinstance(item, Form) for item in given.items):
             return self._each(tuple(node for clause in given.items for node in _rest(clause)), scope)
         return self._todo.append((given, scope))
+
+    def _retry_later(self, form: Form, scope: _Scope) -> None:
+        self._retry(form, scope)
 
     def _with_budget(self, form: Form, scope: _Scope) -> None:
         self._each(form.items[2:], scope)

@@ -101,6 +101,12 @@ class Failure:
         """What the frames know that it went through, such as the iteration of a loop."""
 
     @property
+    def fault(self) -> Fault:
+        """The fault of the call that failed, or of the program itself."""
+        cause, problem = self.problem.cause, self.problem
+        return cause if cause is not None else Fault.of(problem.code, problem.message)
+
+    @property
     def is_retryable(self) -> bool:
         """Whether another attempt may end otherwise: a call failed, or the program raised an error of its own."""
         cause = self.problem.cause
@@ -110,8 +116,7 @@ class Failure:
 
     def value(self) -> dict[str, Any]:
         """Return the failure as a value of the language, for `catch` and for `map` with `:collect`."""
-        problem, cause = self.problem, self.problem.cause
-        fault = cause if cause is not None else Fault.of(problem.code, problem.message)
+        problem, fault = self.problem, self.fault
         found: dict[str, Any] = {
             "code": fault.code,
             "reason": fault.entry.task.partition("/")[2],

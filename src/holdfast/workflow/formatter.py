@@ -28,6 +28,7 @@ _HEADS = {
     "if": 1,
     "loop": 1,
     "retry": 1,
+    "retry-later": 1,
     "with-budget": 1,
     "defatom": 1,
     "call-atomic-task": 1,

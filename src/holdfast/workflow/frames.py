@@ -113,6 +113,9 @@ class Evaluation(Protocol):
     def perform(self, fn: Reference, args: tuple[Any, ...], inputs: dict[str, Any], form: Form, env: Env) -> None:
         """Ask for a call of a task, tool or function."""
 
+    def fail_with(self, failure: Failure) -> None:
+        """Go on with a failure that a frame has kept."""
+
     def bind(self, name: str, value: Value, position: Position) -> None:
         """Note a binding, whose value is the value of the expression."""
 

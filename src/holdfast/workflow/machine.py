@@ -25,7 +25,7 @@ from holdfast.workflow.failure import Failure, Problem
 from holdfast.workflow.frames import SPECIAL, Arguments, CallWith, Operator, Sequence, check_count
 from holdfast.workflow.meter import Limits, Meter
 from holdfast.workflow.primitives import CONSTANTS, PRIMITIVES, user_primitives
-from holdfast.workflow.requests import Binding, Bound, Call, Operators, Parallel, Pause
+from holdfast.workflow.requests import Binding, Bound, Call, Escalate, Operators, Parallel, Pause
 from holdfast.workflow.syntax import Form, Position, Symbol
 from holdfast.workflow.values import Closure, Primitive, Reference, kind_of, plain, show
 
@@ -116,7 +116,7 @@ class Machine:
     def resume(self, answer: Value = None) -> Request | None:
         """Go on with the answer to the last request; for requests without an answer, leave it out."""
         request, self._request = self._request, None
-        if isinstance(request, (Call, Parallel)):
+        if isinstance(request, (Call, Parallel, Escalate)):
             self.has_news = True
             try:
                 self.give(self.meter.received(answer))
@@ -297,6 +297,10 @@ class Machine:
                 scopes=self.scopes,
             )
         )
+
+    def fail_with(self, failure: Failure) -> None:
+        """Go on with a failure that a frame has kept, at the place where it happened."""
+        self._unwind_failure(failure)
 
     def bind(self, name: str, value: Value, position: Position) -> None:
         """Note a binding, whose value is the value of the expression."""

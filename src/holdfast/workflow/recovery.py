@@ -1,4 +1,4 @@
-"""Recovery that a workflow writes itself: `try`, `retry`, `fallback` and `with-budget`.
+"""Recovery that a workflow writes itself: `try`, `retry`, `retry-later`, `fallback` and `with-budget`.
 
 Invariant: what a whole workflow may use cannot be caught, and a failure that cannot end otherwise is not retried: a wrong expression, an
 unbound name, a budget that is used up, or a call that may have taken effect.
@@ -12,7 +12,7 @@ from holdfast.workflow.environment import Env
 from holdfast.workflow.failure import Problem
 from holdfast.workflow.forms import clauses_of, symbol_at
 from holdfast.workflow.frames import Frame, Sequence, check_count, special
-from holdfast.workflow.requests import BudgetScope, Wait
+from holdfast.workflow.requests import BudgetScope, Escalate, Later, Wait
 from holdfast.workflow.syntax import Form, Symbol
 from holdfast.workflow.values import show
 
@@ -28,6 +28,10 @@ _MOST_ATTEMPTS = 100
 _LONGEST_DELAY_S = 3_600.0
 _BUDGET = ("turns", "steps", "seconds", "usd", "tokens")
 _RETRY = ("attempts", "delay", "backoff")
+_LATER = ("after", "attempts", "backoff", "ask")
+_LATEST_S = 30 * 86_400.0
+_MOST_QUESTIONS = 3
+"""An answer that is given automatically would never end it."""
 
 
 @special("try")
@@ -132,17 +136,21 @@ class _RetryOptions(Frame):
     def resume(self, machine: Evaluation, value: Value) -> None:
         machine.at(self.form, self.env)
         given = dict(zip(self.names, value, strict=True))
-        attempts = given["attempts"]
-        if not isinstance(attempts, int) or isinstance(attempts, bool) or not 1 <= attempts <= _MOST_ATTEMPTS:
-            raise Problem.wrong(f"retry takes 1 to {_MOST_ATTEMPTS} attempts, got {show(attempts, 60)}")
-        delay = _seconds("delay of retry", given.get("delay", 0))
-        backoff = _seconds("backoff of retry", given.get("backoff", 1))
+        attempts = _attempts("retry", given["attempts"])
+        delay = _number("delay of retry", given.get("delay", 0))
+        backoff = _number("backoff of retry", given.get("backoff", 1))
         _Retry(self.form, self.env, attempts, delay, backoff).begin(machine)
 
 
-def _seconds(what: str, value: Value) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LONGEST_DELAY_S:
-        raise Problem.wrong(f"the {what} is a number from 0 to 3600, got {show(value, 60)}")
+def _attempts(form: str, value: Value) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_ATTEMPTS:
+        raise Problem.wrong(f"{form} takes 1 to {_MOST_ATTEMPTS} attempts, got {show(value, 60)}")
+    return value
+
+
+def _number(what: str, value: Value, most: float = _LONGEST_DELAY_S) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise Problem.wrong(f"the {what} is a number from 0 to {most:.0f}, got {show(value, 60)}")
     return float(value)
 
 
@@ -173,6 +181,94 @@ class _Retry(Frame):
         self.left -= 1
         machine.push(self)
         # Names that an attempt binds are its own: the next attempt begins as this one did.
+        Sequence(self.form.items[2:], Env({}, self.env, machine.path)).go_on(machine)
+
+
+@special("retry-later")
+def _retry_later(machine: Evaluation, form: Form, env: Env) -> None:
+    """(retry-later ((after 3600) (attempts 3) (backoff 2) (ask true)) body …): evaluates the body again after a failed call or an `error`, later.
+
+    after is in seconds, up to 30 days; a longer time that the failure itself says is kept. In a session the time is stored and the run ends with
+    `ParkedError`: any process goes on when it is over. With ask the operator is asked after the last attempt.
+    """
+    machine.at(form, env)
+    check_count("retry-later", len(form.items) - 1, 2, None)
+    given = form.items[1]
+    if not isinstance(given, Form) or not given.items:
+        raise Problem.wrong(f"retry-later takes options such as ((after 3600)), got {show(given, 60)}", "syntax")
+    clauses = clauses_of(Form((form.items[0], *given.items)), _LATER, ("after",))
+    machine.push(_LaterOptions(form, env, clauses))
+    machine.evaluate(Form((Symbol("list"), *(clause.items[1] for clause in clauses.values()))), env)
+
+
+class _LaterOptions(Frame):
+    __slots__ = ("env", "form", "names")
+
+    def __init__(self, form: Form, env: Env, clauses: dict[str, Form]) -> None:
+        self.form = form
+        self.env = env
+        self.names = tuple(clauses)
+
+    def resume(self, machine: Evaluation, value: Value) -> None:
+        machine.at(self.form, self.env)
+        given = dict(zip(self.names, value, strict=True))
+        attempts = _attempts("retry-later", given.get("attempts", 3))
+        after = _number("time after of retry-later", given["after"], _LATEST_S)
+        backoff = _number("backoff of retry-later", given.get("backoff", 1))
+        asks = given.get("ask", False)
+        if not isinstance(asks, bool):
+            raise Problem.wrong(f"ask of retry-later is true or false, got {show(asks, 60)}")
+        _RetryLater(self.form, self.env, attempts, after, backoff, asks=asks).begin(machine)
+
+
+class _RetryLater(Frame):
+    __slots__ = ("after", "asks", "attempts", "backoff", "env", "form", "made", "questions", "waiting")
+
+    def __init__(self, form: Form, env: Env, attempts: int, after: float, backoff: float, *, asks: bool) -> None:
+        self.form = form
+        self.env = env
+        self.attempts = attempts
+        self.after = after
+        self.backoff = backoff
+        self.asks = asks
+        self.made = 0
+        """Attempts since the beginning, or since the operator said yes."""
+        self.questions = 0
+        self.waiting: Failure | None = None
+        """The failure that the operator is asked about."""
+
+    def catches(self, failure: Failure) -> bool:
+        may_ask = self.asks and self.questions < _MOST_QUESTIONS
+        return failure.is_retryable and self.waiting is None and (self.made < self.attempts or may_ask)
+
+    def handle(self, machine: Evaluation, failure: Failure) -> None:
+        fault = failure.fault
+        made = self.made
+        if made == self.attempts:
+            self.waiting = failure
+            self.questions += 1
+            machine.push(self)
+            machine.ask(Escalate(fault=fault, attempts=made * self.questions))
+            return
+        delay = min(_LATEST_S, self.after * self.backoff ** (made - 1))
+        self.begin(machine)
+        # A provider that says when it is back is not called before.
+        seconds = max(delay, fault.retry_after or 0.0)
+        machine.ask(Later(seconds=seconds, fault=fault, attempt=made, attempts=self.attempts))
+
+    def resume(self, machine: Evaluation, value: Value) -> None:
+        failure, self.waiting = self.waiting, None
+        if failure is None:
+            machine.give(value)
+        elif value is True:
+            self.made = 0
+            self.begin(machine)
+        else:
+            machine.fail_with(failure)
+
+    def begin(self, machine: Evaluation) -> None:
+        self.made += 1
+        machine.push(self)
         Sequence(self.form.items[2:], Env({}, self.env, machine.path)).go_on(machine)
 
 

@@ -18,6 +18,8 @@ __all__ = [
     "Bound",
     "BudgetScope",
     "Call",
+    "Escalate",
+    "Later",
     "Log",
     "Operators",
     "Parallel",
@@ -109,6 +111,25 @@ class Wait(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class Later(msgspec.Struct, frozen=True, kw_only=True):
+    """Wait before the next attempt, also if the process ends meanwhile. There is no answer."""
+
+    seconds: float
+    fault: Fault
+    """Why the last attempt failed."""
+    attempt: int
+    """The attempt that failed, counted from 1."""
+    attempts: int
+
+
+class Escalate(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask the operator whether to try again. The answer is whether they say yes."""
+
+    fault: Fault
+    attempts: int
+    """How often it failed."""
+
+
 class Pause(msgspec.Struct, frozen=True):
     """Nothing to perform: the machine has used its slice, and others may run."""
 
@@ -127,7 +148,7 @@ class Parallel(msgspec.Struct, frozen=True):
     scopes: tuple[BudgetScope, ...] = ()
 
 
-Request: TypeAlias = Call | Bound | Log | Wait | Pause | Parallel
+Request: TypeAlias = Call | Bound | Log | Wait | Later | Escalate | Pause | Parallel
 
 
 class Operators(msgspec.Struct, frozen=True, kw_only=True):

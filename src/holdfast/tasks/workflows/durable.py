@@ -9,6 +9,7 @@ then the program went on from it; any other failed call is made again. An unsafe
 
 from __future__ import annotations
 
+import asyncio
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,13 +19,16 @@ from holdfast.faults import AbortedError, Fault, HoldfastError, OutcomeUnknownEr
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.tool import ToolContract, declare
 from holdfast.sessions import codec
+from holdfast.sessions.later import ask_operator, wait_later
 from holdfast.workflow.values import plain, show
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.later import Origin
     from holdfast.sessions.session import Session
-    from holdfast.workflow.requests import Binding, Bound, Call
+    from holdfast.workflow.requests import Binding, Bound, Call, Escalate, Later
 
 __all__ = ["BINDINGS", "Ended", "InMemory", "InSession", "Keeper", "ends_the_run", "plain_result", "shown_value"]
 
@@ -63,6 +67,13 @@ class Keeper(Protocol):
     async def stored(self, name: str) -> Any:
         """Return what `once` has stored under a name; None if there is nothing."""
 
+    async def wait_later(self, name: str, later: Later) -> None:
+        """Return when a delay is over; raise `ParkedError` if it is stored and not over."""
+
+    async def ask_operator(self, name: str, escalate: Escalate) -> bool:
+        """Return whether the operator says that it is tried again."""
+        ...
+
 
 class InMemory:
     """Keeps nothing: a run without a session."""
@@ -86,13 +97,25 @@ class InMemory:
         """Nothing is kept."""
         del name
 
+    async def wait_later(self, name: str, later: Later) -> None:
+        """Wait in this process."""
+        del name
+        await asyncio.sleep(later.seconds)
+
+    async def ask_operator(self, name: str, escalate: Escalate) -> bool:
+        """Without a session there is nobody to ask."""
+        del name, escalate
+        return False
+
 
 class InSession:
     """Keeps everything in the log of a session."""
 
-    def __init__(self, session: Session, run: str, program: str) -> None:
+    def __init__(self, session: Session, run: str, program: str, origin: Origin | None, runtime: Runtime) -> None:
         self._session = session
         self._run = run
+        self._origin = origin
+        self._runtime = runtime
         self._program = program
         """Tells programs apart: the values of an edited one may differ."""
 
@@ -152,6 +175,30 @@ class InSession:
             raise AssertionError
 
         return await self.once(name, nothing)
+
+    async def wait_later(self, name: str, later: Later) -> None:
+        """Wait in the store."""
+        await wait_later(
+            self._session,
+            f"{self._run}/{name}",
+            later.seconds,
+            later.fault,
+            origin=self._origin,
+            attempt=later.attempt,
+            attempts=later.attempts,
+            runtime=self._runtime,
+        )
+
+    async def ask_operator(self, name: str, escalate: Escalate) -> bool:
+        """Ask through the session."""
+        return await ask_operator(
+            self._session,
+            f"{self._run}/{name}",
+            escalate.fault,
+            attempts=escalate.attempts,
+            origin=self._origin,
+            runtime=self._runtime,
+        )
 
 
 def _name(step: Callable[..., Any], name: str) -> None:

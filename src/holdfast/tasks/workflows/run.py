@@ -16,9 +16,10 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.budget import Budget
 from holdfast.runtime.secrets import process_redactor
+from holdfast.sessions.later import is_waiting
 from holdfast.tasks.workflows.durable import Ended, ends_the_run, plain_result, shown_value
 from holdfast.tasks.workflows.observation import BindingKept, CallEnded, CallStarted, Logged, Waiting
-from holdfast.workflow.requests import Bound, Call, Log, Parallel, Wait
+from holdfast.workflow.requests import Bound, Call, Escalate, Later, Log, Parallel, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -100,6 +101,13 @@ class WorkflowRun:
                 self._tell(Logged(text=text, position=request.position))
             case Wait():
                 await self._wait(machine, request.seconds)
+            case Later():
+                name = f"{machine.path}later/{machine.number('later')}"
+                self._tell(Waiting(seconds=request.seconds))
+                await self._keeper.wait_later(name, request)
+            case Escalate():
+                name = f"{machine.path}operator/{machine.number('operator')}"
+                return machine.resume(await self._keeper.ask_operator(name, request))
             case Parallel():
                 return await self._parallel(machine, request)
             case _:
@@ -165,11 +173,19 @@ class WorkflowRun:
         results: list[Any] = [None] * request.count
         failed_before = await self._stopped_by(request)
         todo = iter(range(request.count) if failed_before is None else (failed_before,))
+        waiting: list[HoldfastError] = []
 
         async def work() -> None:
             for index in todo:
                 strand = request.strand(index)
-                await self._drive(strand)
+                try:
+                    await self._drive(strand)
+                except HoldfastError as error:
+                    if not is_waiting(error):
+                        raise
+                    # An item that waits in the store does not stop the others.
+                    waiting.append(error)
+                    continue
                 if strand.failure is None:
                     results[index] = strand.value
                 elif request.collect:
@@ -184,6 +200,8 @@ class WorkflowRun:
             if machine.will_catch_strand(stopped.strand):
                 await self._keeper.once(f"{request.path}/stopped-by", _constant(stopped.index))
             return machine.fail_strand(stopped.strand)
+        if waiting:
+            raise min(waiting, key=lambda error: error.fault.context.get("parked_until", float("inf")))
         return machine.resume(results)
 
     async def _stopped_by(self, request: Parallel) -> int | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast import options
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
+from holdfast.sessions.later import Origin
 from holdfast.tasks.workflows.durable import InMemory, InSession, plain_result
 from holdfast.tasks.workflows.registered import Registered
 from holdfast.tasks.workflows.run import WorkflowRun
@@ -105,6 +106,11 @@ class Workflow:
         """The names that the program may call beside the language."""
         return self.registered.operators
 
+    @property
+    def run_name(self) -> str:
+        """What its runs are called in a session: `workflow review`."""
+        return f"workflow {self.name}"
+
     async def run(
         self,
         session: Session | None = None,
@@ -120,16 +126,19 @@ class Workflow:
         a run that failed or was interrupted goes on when it is called again. `observe` gets what happens: see `holdfast.tasks.workflows.Observation`.
 
         Raises `WorkflowError` if the program fails, with the environment, the expression and its position; `OutcomeUnknownError` if an
-        unsafe call was cut off and may have happened; and the failures of the session.
+        unsafe call was cut off and may have happened; `ParkedError` if it waits in `retry-later`, and SESS_NO_INTERACTOR if it waits for the
+        operator's answer: any process goes on then, see `holdfast.sessions.later.run_due`; and the failures of the session.
         """
         given = {name: plain_result(value, f"inputs.{name}") for name, value in (inputs or {}).items()}
         if session is None:
             return await self._finish(InMemory(), None, given, observe)
 
         async def work(key: str) -> Any:
-            return await self._finish(InSession(session, key, self._digest), session, given, observe)
+            origin = Origin.of(session, self.run_name, given, key)
+            keeper = InSession(session, key, self._digest, origin, self._runtime or default_runtime())
+            return await self._finish(keeper, session, given, observe)
 
-        return await session.numbered(f"workflow {self.name}", given, work)
+        return await session.numbered(self.run_name, given, work)
 
     async def _finish(
         self,
