@@ -6,12 +6,33 @@ import copy
 import inspect
 import math
 import pickle
+from enum import Enum
 from typing import Any
 
 import msgspec
 import pytest
 
-from holdfast import Backoff, Circuit, Hedge, InvalidError, Policy, Quota, Tries, options
+import holdfast
+from holdfast import (
+    Agent,
+    Backoff,
+    Budget,
+    Circuit,
+    Client,
+    CommandAgent,
+    Hedge,
+    InvalidError,
+    Policy,
+    Quota,
+    Session,
+    Supervisor,
+    Task,
+    Tries,
+    options,
+    recover,
+    tool,
+)
+from holdfast.config import ConfigError, read
 
 KINDS = (Policy, Circuit, Backoff, Hedge, Quota, Tries)
 
@@ -79,14 +100,8 @@ def test_a_check_says_what_it_expected_and_what_came(check: Any, message: str) -
         (Circuit, {"failure": 3}, "unknown option `failure` of Circuit; did you mean `failures`?"),
         (Hedge, {"afer": 3}, "unknown option `afer` of Hedge; did you mean `after`?"),
         (Quota, {"shares": 0.1}, "unknown option `shares` of Quota; did you mean `share`?"),
-        (
-            Backoff,
-            {"max_delay": 3},
-            (
-                "unknown option `max_delay` of Backoff; "
-                "use one of initial, factor, cap, jitter, curve, steps, jitter_after_cap"
-            ),
-        ),
+        (Backoff, {"max_delay": 3}, "unknown option `max_delay` of Backoff; did you mean `cap=3`?"),
+        (Quota, {"nonsense": 3}, "unknown option `nonsense` of Quota; use one of share, floor, window"),
     ],
 )
 def test_an_unknown_option_is_named_and_the_right_one_suggested(kind: Any, given: Any, message: str) -> None:
@@ -95,6 +110,107 @@ def test_an_unknown_option_is_named_and_the_right_one_suggested(kind: Any, given
     assert failed.value.fault.message == message
     assert failed.value.fault.context["path"] == f"{kind.__name__.lower()}.{next(iter(given))}"
     assert failed.value.__suppress_context__, "msgspec's own error would only repeat the name"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        # tenacity
+        (lambda: Policy(stop_after_attempt=3), "did you mean `attempts=3`?"),
+        (lambda: Policy(stop=object()), "did you mean `attempts`?"),
+        (lambda: Policy(wait=object()), "did you mean `backoff`?"),
+        (lambda: Policy(stop_after_delay=90), "did you mean `deadline=90`?"),
+        (lambda: recover("claude", retry=ValueError), "did you mean `retry_on`?"),
+        # stamina
+        (lambda: recover("claude", on=ValueError), "did you mean `retry_on`?"),
+        (lambda: recover("claude", attempts=3), "did you mean `policy=Policy(attempts=3)`?"),
+        (lambda: recover("claude", timeout=3.5), "did you mean `policy=Policy(timeout=3.5)`?"),
+        (lambda: recover("claude", wait_max=30), "did you mean `policy=Policy(backoff=Backoff(cap=30))`?"),
+        (lambda: Policy(wait_initial=1), "did you mean `backoff=Backoff(initial=1)`?"),
+        # LiteLLM and the SDKs
+        (lambda: Policy(num_retries=2), "did you mean `attempts=3`?"),
+        (lambda: Policy(cooldown_time=30), "did you mean `circuit=Circuit(open_for=30)`?"),
+        (lambda: Policy(fallbacks=[]), "decorate it with `@answer.fallback`"),
+        (lambda: Agent("a", "claude-sonnet", max_retries=2), "did you mean `policy=Policy(attempts=3)`?"),
+        # circuit breakers, and the frameworks of agents and workflows
+        (lambda: Circuit(fail_max=3), "did you mean `failures=3`?"),
+        (lambda: Circuit(reset_timeout=30), "did you mean `open_for=30`?"),
+        (lambda: Policy(window=5), "`circuit=Circuit(window=5)` or `retry_quota=Quota(window=5)`?"),
+        (lambda: Policy(retry_on=ValueError), "it is an option of `recover`"),
+        (lambda: Backoff(backoff_coefficient=3), "did you mean `factor=3`?"),
+        (lambda: Agent("a", "claude-sonnet", system_prompt="be brief"), "did you mean `instructions`?"),
+        (lambda: Agent("a", "claude-sonnet", max_iterations=9), "did you mean `max_turns=9`?"),
+        (lambda: Budget(max_cost=2), "did you mean `usd=2`?"),
+        (lambda: Supervisor("team", intensity=3), "did you mean `max_restarts=3`?"),
+        (lambda: Task("x", max_turns=3), "did you mean `turns=3`?"),
+        (lambda: Task("x", max_retries=3), "a policy has them: `Policy(attempts=…)`"),
+        (lambda: tool(retries=1), "did you mean `retry=Tries(attempts=2)`?"),
+        (lambda: tool(idempotent=True), "did you mean `effect`?"),
+        (lambda: CommandAgent(["claude"], timeout=60), "did you mean `total=60`?"),
+        (lambda: Session.open("s", database="work.db"), "did you mean `store`?"),
+        (lambda: Client("wss://host", retries=4), "did you mean `reconnect=Schedule(attempts=5)`?"),
+    ],
+)
+def test_FU10_the_words_of_other_libraries_lead_to_our_options(wrong: Any, hint: str) -> None:
+    with pytest.raises(InvalidError) as failed:
+        wrong()
+    assert hint in failed.value.fault.message
+
+
+def test_FU10_in_a_toml_file_the_suggestion_is_written_as_toml() -> None:
+    with pytest.raises(ConfigError) as failed:
+        read({"policy": {"wait_max": 30, "retries": 2, "circuit": {"reset_timeout": 9}}})
+    assert [problem.hint for problem in failed.value.problems] == [
+        "did you mean `backoff.cap = 30`?",
+        "did you mean `attempts = 3`? (attempts count calls: 2 retries are 3 attempts)",
+        "did you mean `open_for = 9`?",
+    ]
+
+
+def test_a_suggestion_never_repeats_a_text_because_it_may_be_a_key() -> None:
+    with pytest.raises(InvalidError) as failed:
+        Client("wss://host", api_key="sk-ant-api03-secret")  # type: ignore[call-arg]
+    assert "did you mean `token`?" in failed.value.fault.message
+    assert "secret" not in str(failed.value)
+
+
+def _takes_options(name: str) -> bool:
+    """Whether a public name is something that is called with options: not an exception, an enum or a record of ours."""
+    value = getattr(holdfast, name)
+    if isinstance(value, type):
+        ours = (BaseException, Enum, holdfast.Fault, holdfast.Attempt, holdfast.Partial, holdfast.ItemError)
+        # An actor's class has the options of its author. A Ref is made by a supervisor, and Ok, Err and Happened are results.
+        others = (holdfast.Actor, holdfast.Ref, holdfast.Ok, holdfast.Err, holdfast.Happened, holdfast.Changed)
+        return not issubclass(value, ours + others)
+    return inspect.isfunction(value) and bool(inspect.signature(value).parameters)
+
+
+OPTIONED = [name for name in holdfast.__all__ if _takes_options(name)]
+
+
+@pytest.mark.parametrize("name", OPTIONED)
+def test_FU10_every_public_name_with_options_suggests_the_right_one(name: str) -> None:
+    value = Session.open if name == "Session" else getattr(holdfast, name)
+    keywords = [each.name for each in inspect.signature(value).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    right = (keywords or list(inspect.signature(value).parameters))[0]
+    with pytest.raises(InvalidError) as failed:
+        value(**{f"{right}x": 1})
+    assert f"did you mean `{right}`?" in failed.value.fault.message
+
+
+def test_options_are_found_in_most_of_the_public_names() -> None:
+    assert len(OPTIONED) >= 20, "the test above must not become empty"
+
+
+def test_a_type_error_inside_a_function_with_options_stays_as_it_is() -> None:
+    @options.suggests
+    def wrong(*, count: int) -> int:
+        return count + "1"  # type: ignore[operator]
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        wrong(count=1)
+    with pytest.raises(TypeError, match="missing 1 required"):
+        wrong()  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("value", [Policy(), Circuit()])

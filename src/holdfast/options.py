@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Self
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
 from holdfast.faults import Fault, InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 __all__ = [
     "Options",
@@ -29,11 +30,14 @@ __all__ = [
     "name",
     "names",
     "one_of",
+    "option_suggestion",
     "seconds",
     "share",
     "suggestion",
+    "suggests",
     "tool_name",
     "unknown",
+    "unknown_of",
 ]
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -69,14 +73,49 @@ class Options(msgspec.Struct, metaclass=_OptionsMeta, frozen=True, kw_only=True)
         return type(self)(**{**msgspec.structs.asdict(self), **changes})
 
 
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def suggests(function: F) -> F:
+    """Decorate a function, or an `__init__`, that takes options: an unknown option raises `InvalidError`, which suggests the right one."""
+
+    # Python binds the arguments before the body runs, so only a function around it can see the mistake.
+    @wraps(function)
+    def checked(*args: Any, **given: Any) -> Any:
+        try:
+            return function(*args, **given)
+        except TypeError:
+            known = _options_of(function)
+            strange = [name for name in given if name not in known] if known else []
+            if not strange:
+                raise
+        owner = function.__qualname__.removesuffix(".__init__")
+        raise unknown_of(owner, strange[0], given[strange[0]], known)
+
+    return checked  # type: ignore[return-value] # it takes what the function takes
+
+
+def _options_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names that a function takes as keywords; none if it takes any name."""
+    from inspect import Parameter, signature  # noqa: PLC0415 - slow, and only a mistyped name needs it
+
+    parameters = signature(function).parameters.values()
+    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters):
+        return ()
+    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return tuple(each.name for each in parameters if each.kind in named and each.name not in ("self", "cls"))
+
+
 def unknown(kind: type[msgspec.Struct], name: str, value: Any) -> InvalidError:
     """Return the error for an option that `kind` does not have; it suggests the closest option of `kind`."""
-    hint = suggestion(name, kind.__struct_fields__, value)
-    path = f"{kind.__name__.lower()}.{name}"
-    context = {"path": path, "expected": f"an option of {kind.__name__}", "received": name}
-    return InvalidError(
-        Fault.of(InvalidError.code, f"unknown option `{name}` of {kind.__name__}; {hint}", context=context)
-    )
+    return unknown_of(kind.__name__, name, value, kind.__struct_fields__)
+
+
+def unknown_of(owner: str, name: str, value: Any, known: Collection[str]) -> InvalidError:
+    """Return the error for an option that `owner` does not have; it suggests the closest one of `known`."""
+    context = {"path": f"{owner.lower()}.{name}", "expected": f"an option of {owner}", "received": name}
+    message = f"unknown option `{name}` of {owner}; {option_suggestion(name, known, value)}"
+    return InvalidError(Fault.of(InvalidError.code, message, context=context))
 
 
 def an(noun: str) -> str:
@@ -84,28 +123,179 @@ def an(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
 
 
-def suggestion(name: str, known: Collection[str], value: Any = None) -> str:
+# --- what to write instead of an unknown name ---
+
+_RETRIES = frozenset({"retries", "max_retries", "num_retries", "retry_count", "n_retries", "number_of_retries"})
+"""Other libraries count the calls after the first; our `attempts` counts all calls."""
+
+_OTHER_NAMES: dict[str, tuple[str, ...]] = {
+    # tenacity, stamina, backoff, LangGraph, Temporal, DBOS, LiteLLM, the SDKs
+    "attempts": ("stop", "stop_after_attempt", "max_attempts", "maximum_attempts", "max_tries", "tries"),
+    "deadline": ("stop_after_delay", "max_time", "total_timeout", "schedule_to_close_timeout"),
+    "timeout": (
+        "request_timeout",
+        "start_to_close_timeout",
+        "total_timeout",
+        "stream_timeout",
+        "timeout_seconds",
+        "timeout_s",
+    ),
+    "backoff": ("wait", "wait_exponential", "wait_random_exponential", "retry_delay", "delay"),
+    "initial": (
+        "wait_initial",
+        "initial_interval",
+        "initial_delay",
+        "interval_seconds",
+        "base",
+        "base_delay",
+        "min_delay",
+    ),
+    "factor": ("wait_exp_base", "backoff_factor", "backoff_coefficient", "backoff_rate", "exp_base", "multiplier"),
+    "cap": ("wait_max", "max_interval", "maximum_interval", "max_delay", "max_wait", "max_value", "max_backoff"),
+    "jitter": ("wait_jitter", "randomize"),
+    "retry_on": ("on", "retry", "retry_if_exception_type", "retry_exceptions"),
+    "never_retry": ("non_retryable_error_types", "giveup", "ignore_exceptions", "dont_retry_on"),
+    # pybreaker and circuitbreaker; resilience4j; the cooldown of LiteLLM
+    "failures": ("fail_max", "failure_threshold", "allowed_fails", "max_failures", "threshold"),
+    "open_for": ("reset_timeout", "recovery_timeout", "timeout_duration", "cooldown", "cooldown_time", "open_duration"),
+    "rate": ("failure_rate", "failure_rate_threshold", "failure_ratio"),
+    "volume": ("minimum_number_of_calls", "minimum_throughput", "min_calls"),
+    "concurrency": ("max_concurrency", "max_concurrent", "max_parallel_requests", "bulkhead"),
+    "per_second": ("rps", "rate_limit", "requests_per_second"),
+    # agents and budgets; supervisors; sessions and clients
+    "max_turns": ("max_steps", "max_iterations", "recursion_limit"),
+    "instructions": ("system", "system_prompt", "prompt"),
+    "output": ("output_type", "result_type", "response_format", "output_schema", "output_model"),
+    "turns": ("max_turns", "max_steps", "max_iterations"),
+    "usd": ("max_usd", "cost", "max_cost", "max_budget", "dollars"),
+    "tokens": ("max_tokens", "total_tokens_limit", "token_limit"),
+    "seconds": ("max_seconds", "time_limit", "duration"),
+    "max_restarts": ("intensity", "max_r", "restarts"),
+    "window": ("period", "within", "max_t", "sliding_window_size"),
+    "fallback": ("fallbacks", "context_window_fallbacks", "default_fallbacks"),
+    "restart": ("restart_type", "restart_policy"),
+    "shutdown": ("shutdown_timeout", "grace", "stop_timeout"),
+    "store": ("db", "database", "checkpointer", "path", "storage"),
+    "effect": ("idempotent", "idempotency", "side_effects", "read_only", "readonly"),
+    "token": ("api_key", "auth", "password", "secret"),
+    "idle": ("idle_timeout",),
+    "start": ("start_timeout",),
+    "total": ("timeout",),
+    "cwd": ("working_dir", "workdir"),
+    "provider": ("service_name",),
+}
+"""Our options, with the names that other libraries, and a first guess, have for them."""
+
+_PARTS = {
+    "policy": "Policy",
+    "backoff": "Backoff",
+    "circuit": "Circuit",
+    "retry_quota": "Quota",
+    "hedge": "Hedge",
+    "retry": "Tries",
+    "reconnect": "Schedule",
+}
+"""The options that hold options themselves, with their classes."""
+
+
+_ELSEWHERE = {
+    "retry_on": "it is an option of `recover`",
+    "never_retry": "it is an option of `recover`",
+    "accept": "it is an option of `recover`",
+    "effect": "it is an option of `recover` and of `tool`",
+    "fallback": "a fallback is a function: decorate it with `@answer.fallback`",
+    "attempts": "a policy has them: `Policy(attempts=…)`, which `recover` and agents take",
+}
+"""Options that belong to something else than they are given to."""
+
+
+_Place = tuple[str, ...]
+"""Where an option stands: its name, after the names of the parts around it."""
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
     """Return what to write instead of an unknown name: the closest known name, or a list of all of them."""
     # The import is slow and only a mistyped name needs it, so it stands here.
     from difflib import get_close_matches  # noqa: PLC0415
 
-    if name in _RETRIES and "attempts" in known:
-        return _attempts_for(value)
     if alike := get_close_matches(name, known, 1):
         return f"did you mean `{alike[0]}`?"
     return f"use one of {', '.join(known)}"
 
 
-# The names that other libraries use for this option. They count the calls after the first; we count all calls.
-_RETRIES = frozenset({"retries", "max_retries"})
+def option_suggestion(name: str, known: Collection[str], value: Any = None, *, toml: bool = False) -> str:
+    """Return what to write instead of an unknown option. It knows what other libraries call our options.
+
+    An option of a part is written with the part: `backoff=Backoff(cap=30)`, and in a TOML file `backoff.cap = 30`.
+    """
+    if name in _RETRIES and (found := _places("attempts", known)):
+        return _meant(found, _attempts_for(value), toml=toml) + _counting(value)
+    ours = [name, *(option for option, others in _OTHER_NAMES.items() if name in others)]
+    ours = ["attempts"] if name in _RETRIES else ours
+    # What stands here goes before what stands in a part.
+    here: list[list[_Place]] = [[(option,)] for option in ours if option in known]
+    if found := next(filter(None, [*here, *(_places(option, known) for option in ours)]), []):
+        # Only a number is repeated: it means the same in other libraries, and a text may be a key.
+        return _meant(found, _number(value), toml=toml)
+    elsewhere = next((_ELSEWHERE[option] for option in ours if option in _ELSEWHERE), None)
+    return elsewhere or suggestion(name, known)
+
+
+def _places(option: str, known: Collection[str]) -> list[_Place]:
+    """Return where an option stands: here, or in parts: `("policy", "backoff", "cap")`. The nearest places are returned."""
+    level: list[tuple[_Place, Collection[str]]] = [((), known)]
+    while level:
+        if found := [(*path, option) for path, names in level if option in names]:
+            return found
+        kinds = {kind.__name__: kind.__struct_fields__ for kind in Options.__subclasses__()}
+        level = [
+            ((*path, part), kinds[_PARTS[part]])
+            for path, names in level
+            for part in names
+            # A part inside itself would never end.
+            if part in _PARTS and part not in path and _PARTS[part] in kinds
+        ]
+    return []
+
+
+def _meant(places: list[_Place], value: str, *, toml: bool) -> str:
+    written = [_in_toml(place, value) if toml else _in_code(place, value) for place in places]
+    return f"did you mean {' or '.join(f'`{each}`' for each in written)}?"
+
+
+def _in_code(place: _Place, value: str) -> str:
+    *parts, option = place
+    text = f"{option}={value}" if value or parts else option
+    for part in reversed(parts):
+        text = f"{part}={_PARTS[part]}({text if value else f'{text}…'})"
+    return text
+
+
+def _in_toml(place: _Place, value: str) -> str:
+    return ".".join(place) + (f" = {value}" if value else "")
+
+
+def _number(value: Any) -> str:
+    return f"{value!r}" if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
 
 
 def _attempts_for(retries: Any) -> str:
-    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
-        return "did you mean `attempts`? (attempts count calls: 3 retries are 4 attempts)"
+    return str(retries + 1) if _is_count(retries) else ""
+
+
+def _counting(retries: Any) -> str:
+    if not _is_count(retries):
+        return " (attempts count calls: 3 retries are 4 attempts)"
     counted = "1 retry is" if retries == 1 else f"{retries} retries are"
     attempts = "1 attempt" if retries == 0 else f"{retries + 1} attempts"
-    return f"did you mean `attempts={retries + 1}`? (attempts count calls: {counted} {attempts})"
+    return f" (attempts count calls: {counted} {attempts})"
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+# --- checks of values ---
 
 
 def seconds(path: str, value: Any, *, zero: bool = False, optional: bool = False) -> None:

@@ -119,7 +119,7 @@ def test_only_a_circuit_has_the_removed_option():
         ("[policy]\ncircuit = 'brige'", "policy.circuit: unknown circuit `brige`; did you mean `bridge`?"),
         ("[policy]\ncircuit = 'x'", "policy.circuit: unknown circuit `x`; use one of graded, provider, bridge, spec016, actor"),
         ("base = 3", "base: expected one of batch, interactive, patient, got 3"),
-        ("[policy]\nretries = 2", "policy.retries: unknown option `retries`; did you mean `attempts=3`? (attempts count calls: 2 retries are 3 attempts)"),
+        ("[policy]\nretries = 2", "policy.retries: unknown option `retries`; did you mean `attempts = 3`? (attempts count calls: 2 retries are 3 attempts)"),
         ("[policy.per_code.PROVIDER_OVERLOAD]", "policy.per_code: unknown code `PROVIDER_OVERLOAD`; did you mean `PROVIDER_OVERLOADED`?"),
         ("[policy]\ncircuit = {slow = 2}", 'policy.circuit.slow_rate: expected the share of slow calls that opens it, since slow is set, got "none"'),
         ("[policy]\nhedge = {most = 2}", "policy.hedge.after: expected a value, got nothing"),

@@ -726,7 +726,7 @@ def test_the_error_of_a_program_names_the_program_and_how_it_ended(script, messa
     [("idle_timeout", "idle"), ("start_timeout", "start"), ("time_out", "timeout"), ("working_dir", "cwd")],
 )
 def test_an_unknown_option_of_run_names_the_right_one(name, hint):
-    with pytest.raises(InvalidError, match=f"unknown option `{name}` of run; did you mean `{hint}`"):
+    with pytest.raises(InvalidError, match=f"unknown option `{name}` of run; did you mean `{hint}\\b"):
         run(["true"], **{name: 3})
 
 

@@ -85,6 +85,7 @@ class Child:
     factory: Any
     args: tuple[Any, ...]
 
+    @options.suggests
     def __init__(
         self,
         factory: Callable[..., Any] | Run | Sequence[str],

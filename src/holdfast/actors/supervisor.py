@@ -104,6 +104,7 @@ class Supervisor:
 
     __holdfast_supervisor__ = True
 
+    @options.suggests
     def __init__(
         self,
         name: str = "supervisor",

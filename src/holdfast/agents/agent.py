@@ -99,6 +99,7 @@ class Agent:
     description: str
     """What another agent's model reads about it."""
 
+    @options.suggests
     def __init__(
         self,
         name: str,

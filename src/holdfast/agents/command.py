@@ -91,6 +91,7 @@ class CommandAgent:
     Wrong options raise `InvalidError`.
     """
 
+    @options.suggests
     def __init__(
         self,
         command: Sequence[str | os.PathLike[str]],

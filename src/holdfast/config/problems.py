@@ -115,6 +115,9 @@ class Problems:
         """Add a name that is none of the `known` ones; `kind` says what it should name: an option, a code."""
         expected = f"one of {', '.join(sorted(known))}" if len(known) <= _LISTED else f"a known {kind}"
         code: Code = "CONFIG_CODE_UNKNOWN" if kind == "code" else "CONFIG_INVALID"
-        hint = options.suggestion(name, known, value)
+        is_option = kind == "option"
+        hint = (
+            options.option_suggestion(name, known, value, toml=True) if is_option else options.suggestion(name, known)
+        )
         received = f"unknown {kind} `{name}`"
         self.found.append(Problem(path=path, expected=expected, received=received, code=code, hint=hint))

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar, get_args
 
 import msgspec
 
+from holdfast import options
 from holdfast.config.problems import ConfigError, Problems
 from holdfast.faults import CATALOG, InvalidError
 from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Backoff, Circuit, Hedge, Policy, Quota, Tries
@@ -59,7 +60,7 @@ class Configurable(Protocol):
         ...
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True):
     """Settings, complete and checked. A wrong value raises `InvalidError`.
 
     `load` makes one from a file and the environment, `read` from tables. In code:

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from holdfast import options
 from holdfast.events.records import (
     AgentFallback,
     AttemptEnded,
@@ -64,7 +63,7 @@ WAITS_FOR = {"CIRCUIT_OPEN": "an open circuit", "SYS_RATE_LIMITED": "its turn"}
 """What a call waits for that was rejected before it was made."""
 
 
-class Levels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class Levels(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """The level of each kind of line, as `logging` numbers them. `None` leaves the line out.
 
     `log_events(levels=Levels(step=logging.INFO, circuit_changed=None))`. A value that is not a level raises `InvalidError`.

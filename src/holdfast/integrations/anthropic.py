@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from holdfast import options
 from holdfast.integrations.clients.anthropic import ANTHROPIC
 from holdfast.integrations.clients.client import recover_clients
 from holdfast.integrations.recovery_warnings import RecoveryWarning
@@ -38,6 +39,7 @@ Client = TypeVar(
 )
 
 
+@options.suggests
 def recovering(
     client: Client,
     *more: Client,

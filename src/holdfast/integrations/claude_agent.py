@@ -22,6 +22,7 @@ import claude_agent_sdk as sdk
 import msgspec
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKError, ResultMessage
 
+from holdfast import options
 from holdfast import options as checks
 from holdfast.agents.command import DEFAULT_POLICY
 from holdfast.agents.command_faults import CommandError, command_fault, is_lost, lost_conversation
@@ -89,6 +90,7 @@ class _Query(Protocol):
     ) -> AsyncIterator[Message]: ...
 
 
+@options.suggests
 def recovering(
     query: _Query = sdk.query,
     *,

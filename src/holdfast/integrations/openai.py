@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from openai import AsyncOpenAI, OpenAI
 
+from holdfast import options
 from holdfast.integrations.clients.client import recover_clients
 from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.recovery_warnings import RecoveryWarning
@@ -24,6 +25,7 @@ __all__ = ["RecoveryWarning", "recovering"]
 Client = TypeVar("Client", bound=OpenAI | AsyncOpenAI)
 
 
+@options.suggests
 def recovering(
     client: Client,
     *more: Client,

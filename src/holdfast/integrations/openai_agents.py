@@ -57,6 +57,7 @@ AfterFirst = Literal["raise", "restart"]
 _EVENTS = msgspec.structs.replace(OPENAI.events, raises_failures=True)
 
 
+@options.suggests
 def recovering(
     model: M,
     *,
@@ -140,7 +141,7 @@ class _Prepared:
         self.model: Any = model
         credential = ""
         if isinstance(client, AsyncOpenAI):
-            warn_of_transport(getattr(client._client, "_transport", None), above=2)  # noqa: SLF001 - the SDK has no public name for it
+            warn_of_transport(getattr(client._client, "_transport", None))  # noqa: SLF001 - the SDK has no public name for it
             name = name or OPENAI.name_of(client)
             credential = credential_of(client)
             self.model = copy.copy(model)

@@ -9,14 +9,13 @@ from holdfast.runtime.recovery_warnings import RECOVERS, RecoveryWarning, warn
 __all__ = ["RECOVERS", "RecoveryWarning", "warn", "warn_of_transport"]
 
 
-def warn_of_transport(transport: Any, *, above: int = 0) -> None:
+def warn_of_transport(transport: Any) -> None:
     """Warn if a transport reconnects by itself, or recovers already."""
     retries = getattr(getattr(transport, "_pool", None), "_retries", 0)
     if isinstance(retries, int) and retries > 0:
         warn(
             f"the transport connects again by itself (retries={retries}), so an attempt may be up to {retries + 1} "
             "connections: give it retries=0",
-            above=above + 1,
         )
     if getattr(transport, RECOVERS, False):
-        warn("the transport recovers already, so attempts multiply: remove one of the two", above=above + 1)
+        warn("the transport recovers already, so attempts multiply: remove one of the two")

@@ -117,7 +117,7 @@ class FallbackChain(msgspec.Struct, frozen=True, kw_only=True):
         return chain
 
 
-class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+class ExecutionOptions(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True):
     """How one operation is executed.
 
     Every option may be left out. Wrong options raise `InvalidError`.

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
-
+from holdfast import options
 from holdfast.faults import InvalidError, Scope
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ _KINDS = ("provider", "model", "credential", "tool", "agent", "service", "actor"
 """The words before the colon of a text that names a target; each is a part of `Target`."""
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class Target(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """What a call goes to. Each part that is given has its own circuit; a part that is not a name raises `InvalidError`.
 
     With a circuit for each key, a revoked key does not stop calls with other keys of the provider:

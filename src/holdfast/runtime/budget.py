@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from holdfast import options
 from holdfast.events import BudgetWarning
 from holdfast.faults import BudgetError, InvalidError
 from holdfast.policies.budget import Ledger, Left, Limits, Spend
@@ -48,6 +49,7 @@ class Budget:
     runtime: its clock measures the seconds and its readers get the warnings; by default the default runtime.
     """
 
+    @options.suggests
     def __init__(
         self,
         *,

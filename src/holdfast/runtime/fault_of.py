@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast import classify
+from holdfast import classify, options
 from holdfast.faults import Err, Fault, HoldfastError, Partial
 from holdfast.faults.redaction import CAP_BYTES
 from holdfast.runtime.secrets import process_redactor
@@ -107,6 +107,7 @@ def use_rules(rules: Rules) -> None:
     _DefaultRules.rules = rules
 
 
+@options.suggests
 def fault_of(
     failure: Any,
     *,

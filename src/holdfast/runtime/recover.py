@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.runtime.blocks import AsyncAttempts, Attempts
 from holdfast.runtime.callables import is_async, reject_generator
@@ -63,6 +64,7 @@ def recover(
 def recover(target: Callable[Concatenate[type[Any], P], T]) -> ClassRecovered[P, T]: ...
 @overload
 def recover(target: Callable[P, T]) -> Recovered[P, T]: ...
+@options.suggests
 def recover(
     target: Any = None,
     policy: Policy | None = None,

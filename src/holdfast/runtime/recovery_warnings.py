@@ -36,15 +36,15 @@ class RecoveryWarning(UserWarning):
     """
 
 
-def warn(message: str, *, above: int = 0) -> None:
-    """Warn at the line that called the caller of this function, or `above` frames further up."""
-    warnings.warn(message, RecoveryWarning, stacklevel=3 + above)
+def warn(message: str) -> None:
+    """Warn at the line that called this package."""
+    warnings.warn(message, RecoveryWarning, stacklevel=_level_of_the_caller())
 
 
 def warn_of_options(plan: Plan, fn: Any) -> None:
     """Warn of options that somebody chose for `fn` and that have no effect on it."""
     for option in plan.without_effect(fn):
-        warnings.warn(f"{plan.name or name_of(fn)}: {option}", RecoveryWarning, stacklevel=_level_of_the_caller())
+        warn(f"{plan.name or name_of(fn)}: {option}")
 
 
 def warn_of_retries_inside(plan: Plan, error: Exception) -> None:
@@ -59,8 +59,7 @@ def warn_of_retries_inside(plan: Plan, error: Exception) -> None:
         who, times, cure = found
         name = plan.name or "recover"
         often = "once" if times == 1 else f"{times} times"
-        message = f"{who} retried {often} inside one attempt of {name}, so attempts multiply: {cure}"
-        warnings.warn(message, RecoveryWarning, stacklevel=_level_of_the_caller())
+        warn(f"{who} retried {often} inside one attempt of {name}, so attempts multiply: {cure}")
 
 
 def _level_of_the_caller() -> int:

@@ -111,6 +111,7 @@ class Runtime:
     Wrong options raise `InvalidError`.
     """
 
+    @options.suggests
     def __init__(
         self,
         *,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from holdfast import options
 from holdfast.events import SuppressedError
 from holdfast.faults import InvalidError
 from holdfast.runtime.ambient import AMBIENT, in_force
@@ -69,6 +70,7 @@ def suppressed(error: Exception, reason: str, *, runtime: Runtime | None = None)
     return fault
 
 
+@options.suggests
 def suppress(*kinds: type[Exception], reason: str, runtime: Runtime | None = None) -> Suppression:
     """Ignore exceptions of these classes in a `with` block, and emit a `SuppressedError` event with the reason.
 

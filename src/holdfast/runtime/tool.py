@@ -135,6 +135,7 @@ def _check_codes(codes: Any) -> None:
         options.flag(f"tool.codes[{code}]", retried)
 
 
+@options.suggests
 def tool(
     *bare: Never,
     effect: Effect = _MISSING,

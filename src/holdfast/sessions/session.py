@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
+from holdfast import options
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
@@ -189,6 +190,7 @@ class Session:
         """Why the session stopped writing before its block was left."""
 
     @classmethod
+    @options.suggests
     def open(
         cls,
         session: str,

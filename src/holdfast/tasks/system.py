@@ -79,6 +79,7 @@ class TaskSystem:
     on_failure: what the failure of a part does to the others: `fail-fast` cancels them, `collect` lets them end.
     """
 
+    @options.suggests
     def __init__(
         self,
         performer: Performer,

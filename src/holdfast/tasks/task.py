@@ -42,7 +42,7 @@ class TaskError(HoldfastError):
         return TaskResult.of_fault(self.fault)
 
 
-class ContextUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class ContextUse(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """What a task knows of the task that it is a part of: `ContextUse(inherit="full")`. Options that contradict each other raise.
 
     inherit: all of the parent's context, what of it fits the task, or nothing.
@@ -65,7 +65,7 @@ class ContextUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
             )
 
 
-class Task(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """Something for an agent to do: `Task("Summarise {doc}", inputs={"doc": text}, output=Summary, turns=8)`.
 
     prompt: what to do. `{name}` is replaced by the input of that name; `{{` is a brace.
@@ -76,7 +76,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=T
     """
 
     prompt: str
-    inputs: dict[str, Any] = {}
+    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     output: Any = None
     name: str = ""
     """Its name in messages; without one the beginning of its prompt."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 import msgspec
 
 from holdfast import options
-from holdfast.faults import Fault, InvalidError
+from holdfast.faults import InvalidError
 from holdfast.tools.environment import filtered_environment
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
             inherit=known.pop("inherit_env", True),
             secrets=known.pop("pass_secrets", ()),
         )
-        for name in known:
+        for name, value in known.items():
             if name not in RunOptions.__annotations__:
-                raise _unknown(name)
+                raise options.unknown_of("run", name, value, tuple(RunOptions.__annotations__))
         if isinstance(text := known.get("input"), str):
             known["input"] = text.encode()
         if (cwd := known.get("cwd")) is not None:
@@ -100,17 +100,6 @@ class RunOptions(TypedDict, total=False):
     check: bool
     leftovers: Leftovers
     guarded: bool
-
-
-_OTHER_NAMES = {"idle_timeout": "idle", "start_timeout": "start", "total_timeout": "timeout", "working_dir": "cwd"}
-"""What other libraries, and a first guess, call options of `run`."""
-
-
-def _unknown(name: str) -> InvalidError:
-    known = tuple(RunOptions.__annotations__)
-    hint = f"did you mean `{_OTHER_NAMES[name]}`?" if name in _OTHER_NAMES else options.suggestion(name, known)
-    context = {"path": f"run.{name}", "expected": "an option of run", "received": name}
-    return InvalidError(Fault.of(InvalidError.code, f"unknown option `{name}` of run; {hint}", context=context))
 
 
 def _argv(command: Any) -> tuple[str, ...]:

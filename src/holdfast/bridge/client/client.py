@@ -66,6 +66,7 @@ class Client:
     (AUTH_…), and at once for a certificate that is not accepted (CONN_TLS_HANDSHAKE_FAILED, `fault.context["reason"]`).
     """
 
+    @options.suggests
     def __init__(
         self,
         url: str,

@@ -67,7 +67,7 @@ def recover_clients(
     shares = [1.0] * len(clients) if weights is None else weights
     check_weights(shares, len(clients))
     for client in given:
-        warn_of_transport(getattr(client._client, "_transport", None), above=1)  # noqa: SLF001 - the SDKs have no public name for it
+        warn_of_transport(getattr(client._client, "_transport", None))  # noqa: SLF001 - the SDKs have no public name for it
     # Call the class's `copy`, because the instance may have a `copy` of its own, as our copies do.
     copies = [type(client).copy(client, max_retries=0) for client in given]
     members = [_member(index, client, several=len(copies) > 1) for index, client in enumerate(copies)]

@@ -54,7 +54,7 @@ class _Recovery:
         runtime: Runtime | None,
     ) -> None:
         options.names("transport.methods", methods)
-        warn_of_transport(transport, above=1)
+        warn_of_transport(transport)
         self.policy = policy
         self.name = name
         self.methods = frozenset(method.upper() for method in methods)

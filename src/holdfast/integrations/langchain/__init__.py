@@ -65,6 +65,7 @@ def recovering(
     resume: Callable[[Any, Any], Any] | None = None,
     runtime: Runtime | None = None,
 ) -> Runnable[Input, Output]: ...
+@options.suggests
 def recovering(
     runnable: Any,
     *,
@@ -111,7 +112,7 @@ def recovering(
             bound.bound, policy=policy, name=name, after_first=after_first, resume=resume, runtime=runtime
         )
         return bound.model_copy(update={"bound": model})
-    warn_of_retries_in(runnable, above=1)
+    warn_of_retries_in(runnable)
     return RecoveringRunnable(
         runnable, policy=policy, name=name, effect=effect, after_first=after_first, resume=resume, runtime=runtime
     )

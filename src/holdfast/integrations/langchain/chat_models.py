@@ -143,7 +143,7 @@ def recover_model(
     recovery = ModelRecovery(policy=policy, name=name, after_first=after_first, resume=resume, runtime=runtime)
     # A policy that is not valid must raise here, where the user wrote it, and not at the first call.
     recovery.calls(model, {})
-    made = without_retries(model, runtime, above=2)
+    made = without_retries(model, runtime)
     # pydantic's own `__setattr__` sets fields only, so it is bypassed here.
     object.__setattr__(made, "__class__", _recovering_class(type(model)))
     vars(made)["recovery"] = recovery

@@ -171,7 +171,6 @@ class GivenUp:
             warn(
                 "the node's own retry_policy runs it again after its recovery had given up, so attempts multiply: give "
                 "the node none, or holdfast.langchain.retry_policy()",
-                above=2,
             )
 
 

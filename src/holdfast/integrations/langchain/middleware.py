@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from langchain.agents import create_agent
@@ -29,7 +30,7 @@ from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.chat_models import target_of_model, used_by_message
 from holdfast.integrations.langchain.graph import PASSING, GivenUp
 from holdfast.integrations.langchain.retries import without_retries
-from holdfast.integrations.recovery_warnings import warn
+from holdfast.integrations.recovery_warnings import RecoveryWarning
 from holdfast.policies.decide import EFFECTS
 from holdfast.policies.target import Target
 from holdfast.runtime.tool import contract_of
@@ -134,7 +135,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         # The key is the id, because chat models are not hashable. The entry keeps its model alive, so the id stays unique.
         known = self._models.get(id(model))
         if known is None or known[0] is not model:
-            quiet = model if hasattr(model, "recovery") else without_retries(model, self._runtime, above=2)
+            quiet = model if hasattr(model, "recovery") else without_retries(model, self._runtime)
             calls = Calls(
                 target_of_model(model, self._name),
                 self._policy,
@@ -307,8 +308,10 @@ def _warn_of_other_middleware() -> bool:
 def _warn_of_each(middleware: Sequence[Any], depth: int) -> None:
     for other in middleware:
         if isinstance(other, ModelRetryMiddleware | ToolRetryMiddleware):
-            warn(
+            warnings.warn(
                 f"{type(other).__name__} beside RecoveryMiddleware retries up to {other.max_retries} times by itself, so "
                 "attempts multiply: remove one of the two",
-                above=depth + 2,
+                RecoveryWarning,
+                # The line that makes the agent. `create_agent` lies between it and us.
+                stacklevel=depth + 4,
             )

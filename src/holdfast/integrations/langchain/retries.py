@@ -37,7 +37,7 @@ _EAGER_CLIENTS = (("root_client", "client"), ("root_async_client", "async_client
 """The attributes in which ChatOpenAI and its subclasses keep their clients, and the part of each client that they use."""
 
 
-def without_retries(model: M, runtime: Runtime | None, *, above: int = 0) -> M:
+def without_retries(model: M, runtime: Runtime | None) -> M:
     """Return a copy of the model whose client does not retry. Warn if the client may still retry."""
     retries = getattr(model, "max_retries", None)
     copy = model.model_copy(update={} if retries is None and not _has_clients(model) else {"max_retries": 0})
@@ -54,7 +54,6 @@ def without_retries(model: M, runtime: Runtime | None, *, above: int = 0) -> M:
         warn(
             f"{type(model).__name__} has max_retries={retries}, and its client may already use that value: "
             "give the model max_retries=0",
-            above=above + 1,
         )
     return copy
 
@@ -78,14 +77,13 @@ def _is_known(model: Any) -> bool:
     return _has_clients(model) or all(hasattr(type(model), name) for name in _LAZY)
 
 
-def warn_of_retries_in(runnable: Any, *, above: int = 0) -> None:
+def warn_of_retries_in(runnable: Any) -> None:
     """Warn of every part that retries by itself inside a runnable that recovers as a whole."""
     for part in _parts(runnable, depth=8):
         if isinstance(part, RunnableRetry):
             warn(
                 f"with_retry inside retries up to {part.max_attempt_number} times by itself, so attempts multiply: "
                 "remove one of the two",
-                above=above + 1,
             )
         elif isinstance(part, BaseChatModel) and not hasattr(part, "recovery"):
             # None means the SDK's default, which is two retries.
@@ -94,7 +92,6 @@ def warn_of_retries_in(runnable: Any, *, above: int = 0) -> None:
                 warn(
                     f"{type(part).__name__} inside retries by itself (max_retries={retries}), so attempts multiply: "
                     "recover the model, or give it max_retries=0",
-                    above=above + 1,
                 )
 
 

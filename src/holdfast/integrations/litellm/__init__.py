@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.integrations.litellm.functions import FUNCTIONS, Function, Options
 from holdfast.integrations.recovery_warnings import RECOVERS, RecoveryWarning, warn
@@ -29,6 +30,7 @@ T = TypeVar("T")
 _FALLBACKS = ("fallbacks", "context_window_fallbacks", "content_policy_fallbacks")
 
 
+@options.suggests
 def recovering(
     target: T,
     *,
@@ -87,7 +89,7 @@ def _is_method(target: Any) -> bool:
 def _router(router: Any, options: Options) -> Any:
     for configured in _FALLBACKS:
         if getattr(router, configured, None):
-            warn(f"the Router's {configured} are off here: give `recovering` fallbacks=[…]", above=1)
+            warn(f"the Router's {configured} are off here: give `recovering` fallbacks=[…]")
     # A shallow copy shares the deployments and their cooldowns with the Router that was given.
     clone = copy.copy(router)
     for name in FUNCTIONS:

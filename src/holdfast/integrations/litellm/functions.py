@@ -46,8 +46,6 @@ _FALLBACKS = ("fallbacks", "context_window_fallback_dict")
 _OF_A_PROVIDER = frozenset({"api_key", "api_base", "base_url", "api_version", "custom_llm_provider", "extra_headers"})
 _NAMING = ("api_key", "api_base", "base_url", "custom_llm_provider")
 """The options that name the target of a call, besides its model."""
-_ABOVE = 3
-"""Frames between the caller of LiteLLM and a warning about the call."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +192,6 @@ def without_retries(kwargs: Mapping[str, Any], *, routed: bool) -> dict[str, Any
         if kwargs.get(option):
             warn(
                 f"the policy decides about retries, so {option}=… has no effect: give `recovering` a policy",
-                above=_ABOVE,
             )
     # Both options are needed: `num_retries` is for LiteLLM's own loop, `max_retries` for the SDK below it.
     changed = {**kwargs, "num_retries": 0, "max_retries": 0}
@@ -211,13 +208,11 @@ def _warn_of_the_rest(kwargs: Mapping[str, Any]) -> None:
         if kwargs.get(option):
             warn(
                 f"LiteLLM's own {option}=… make an attempt more than one request: give `recovering` fallbacks=[…]",
-                above=_ABOVE + 1,
             )
     everywhere = getattr(sys.modules.get("litellm"), "num_retries", None)
     if everywhere:
         warn(
             f"litellm.num_retries={everywhere} makes LiteLLM retry inside each of our attempts: set it to None",
-            above=_ABOVE + 1,
         )
 
 

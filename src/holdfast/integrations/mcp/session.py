@@ -109,6 +109,7 @@ def tool_fault(result: Any) -> Fault | None:
     return msgspec.structs.replace(fault, partial=Partial(payload=payload))
 
 
+@options.suggests
 def recovering(
     connect: Callable[[], AbstractAsyncContextManager[Any]],
     *,

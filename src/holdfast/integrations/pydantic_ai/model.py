@@ -198,11 +198,11 @@ class _Retries:
 def _warn_of_client(client: Any, *, supported: bool) -> None:
     retries = getattr(client, "max_retries", 0)
     if not supported and isinstance(retries, int) and retries:
-        warn(f"the model's client retries by itself (max_retries={retries}): give it max_retries=0", above=2)
+        warn(f"the model's client retries by itself (max_retries={retries}): give it max_retries=0")
     transport = getattr(getattr(client, "_client", None), "_transport", None)
     if type(transport).__name__.endswith("TenacityTransport"):
-        warn("the client's transport retries by itself, so attempts multiply: remove one of the two", above=2)
-    warn_of_transport(transport, above=2)
+        warn("the client's transport retries by itself, so attempts multiply: remove one of the two")
+    warn_of_transport(transport)
 
 
 def _leaves(model: Any, depth: int) -> Iterator[Any]:

@@ -59,6 +59,7 @@ class Workflow:
     Raises `WorkflowSyntaxError` if the program cannot be read, and `InvalidError` for wrong options.
     """
 
+    @options.suggests
     def __init__(
         self,
         source: str,
