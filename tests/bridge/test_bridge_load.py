@@ -19,6 +19,7 @@ from socket_kit import Wire, wire
 from websockets.asyncio.client import connect
 
 from holdfast.stores import SqliteStore
+from holdfast.wire.close import CloseCode
 from holdfast.wire.server import ServerLimits
 
 HERE = Path(__file__).parent
@@ -110,6 +111,8 @@ def slow_reader(tmp_path: Path, megabytes: int) -> None:
                 async with asyncio.timeout(LIMIT):
                     while bridge.hub.sessions["s"].clients:  # noqa: ASYNC110 - leaving sets no event
                         await asyncio.sleep(0.005)
+                    # It reads on at last, and learns why the connection ends.
+                    assert await slow.close_code() == CloseCode.SLOW
             async with raw(bridge) as again:
                 await again.auth()
                 joined = await again.join("s", after={"epoch": bridge.hub.sessions["s"].epoch, "offset": 1})

@@ -18,6 +18,7 @@ from holdfast.bridge.message_ids import new_message_id
 from holdfast.bridge.mode import mode_of
 from holdfast.bridge.requests import Requests
 from holdfast.faults import Fault, HoldfastError
+from holdfast.wire.close import close_code_for, close_reason
 from holdfast.wire.messages import GapPayload, Presence, SessionJoined
 from holdfast.wire.position import Gap, GoOn, Position
 from holdfast.wire.server import Close, Handle, Rejected, Send, ServerConnection
@@ -34,12 +35,15 @@ if TYPE_CHECKING:
     from holdfast.wire.replay import Held
     from holdfast.wire.server import Effect
 
-__all__ = ["ABORT", "AUTHENTICATED", "WRITE_TEXT", "Connection"]
+__all__ = ["ABORT", "AUTHENTICATED", "CUT", "WRITE_TEXT", "Connection"]
 
 Message: TypeAlias = "MutableMapping[str, Any]"
 
 ABORT = "holdfast.abort"
 """The extension of the scope with a function that ends the socket at once, without waiting for a client that does not read."""
+
+CUT = "holdfast.cut"
+"""The extension of the scope with a function that sends a close frame and ends the socket, without waiting for a client that does not read."""
 
 WRITE_TEXT = "holdfast.write_text"
 """The extension of the scope with a function that writes a text if the client reads, and returns whether it did."""
@@ -51,6 +55,8 @@ _BYES = (1000, 1001)
 """The close codes of a client that leaves on purpose."""
 _FAREWELL_S = 1.0
 """How long a client may take to read that the server stops."""
+_LAST_READ_S = 5.0
+"""How long a client that did not read in time may take to read that it was disconnected."""
 _ORDINARY = frozenset({"CONN_SUPERSEDED", "AUTH_TOKEN_EXPIRED", "AUTH_TOKEN_REVOKED"})
 """Ends of connections that are nobody's error."""
 
@@ -92,6 +98,7 @@ class Connection:
         )
         self._receive, self._send_asgi = receive, send
         self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT)
+        self._cut_off: Callable[[int, str, float], None] | None = scope.get("extensions", {}).get(CUT)
         self._write: Callable[[bytes], bool] | None = scope.get("extensions", {}).get(WRITE_TEXT)
         self._authenticated: Callable[[], None] = scope.get("extensions", {}).get(AUTHENTICATED, lambda: None)
         self._sending = asyncio.Lock()
@@ -164,7 +171,7 @@ class Connection:
             return
         message = {"type": "websocket.send", "text": frame.decode()}
         try:
-            if self._abort is None:
+            if self._cut_off is None:
                 async with self._sending, asyncio.timeout(self.hub.settings.send_timeout):
                     await self._send_asgi(message)
                 return
@@ -182,14 +189,14 @@ class Connection:
             self.machine.is_closed = True
 
     def _cut(self) -> None:
-        """End a connection whose client does not read. A close frame would wait behind everything else."""
+        """End a connection whose client does not read."""
         if self.machine.is_closed:
             return
         self.machine.is_closed = True
         fault = Fault.of("CONN_SLOW_CONSUMER", context={"timeout_s": self.hub.settings.send_timeout})
         self.hub.reports.client(fault, user_agent=self.user_agent)
-        if self._abort is not None:
-            self._abort()
+        if self._cut_off is not None:
+            self._cut_off(close_code_for(fault.code), close_reason(fault.code), _LAST_READ_S)
 
     async def _close(self, code: int, reason: str) -> None:
         with suppress(OSError, RuntimeError, TimeoutError):

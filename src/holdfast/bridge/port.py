@@ -9,7 +9,7 @@ import asyncio
 import struct
 from typing import TYPE_CHECKING, Any
 
-from holdfast.bridge.connection import ABORT, AUTHENTICATED, WRITE_TEXT
+from holdfast.bridge.connection import ABORT, AUTHENTICATED, CUT, WRITE_TEXT
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault, HoldfastError
 from holdfast.wire.close import CloseCode
@@ -54,6 +54,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         scope: Any = getattr(self, "scope", None)
         if scope is not None:
             scope["extensions"][ABORT] = self.transport.abort
+            scope["extensions"][CUT] = self.cut
             scope["extensions"][AUTHENTICATED] = self._authenticated
             scope["extensions"][WRITE_TEXT] = self.write_text
         self._unfinished = 0
@@ -82,6 +83,27 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
             # A request that is rejected with an answer is done. uvicorn would log it as an error of the app.
             self.handshake_complete = True
+
+    def cut(self, code: int, reason: str, seconds: float) -> None:
+        """End the connection of a client that does not read, without waiting for it.
+
+        The close frame comes after what is on its way. The client has `seconds` to read it, then the socket ends anyway.
+        """
+        if self.disconnected or self.close_sent or self.conn.state is not State.OPEN:
+            self.transport.abort()
+            return
+        self.conn.send_close(code, reason)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        # Unread bytes at the end would make the kernel throw away what the client has not read yet.
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(seconds, self.transport.abort)
+        # The app is done with it: its reads and sends end now.
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self.disconnected = True
+        self.writable.set()
 
     def write_text(self, text: bytes) -> bool:
         """Write a text frame if that needs no waiting; return whether it did.
