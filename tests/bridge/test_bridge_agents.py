@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from bridge_kit import LIMIT, Raw, limits, offsets, raw, serving
 
 from holdfast import Agent, Backoff, Policy, Runtime, tool
 from holdfast.agents import CommandAgent, FunctionAgent
+from holdfast.bridge.server import Bridge
 from holdfast.bridge.turn import Turn
 from holdfast.events import Failed
 from holdfast.faults import Fault, HoldfastError
@@ -186,6 +188,42 @@ def test_an_agents_tools_and_approvals_become_messages() -> None:
     run(work)
 
 
+def test_N0_9_other_arguments_reject_the_call_and_the_next_call_is_asked_about_again() -> None:
+    done = list[str]()
+
+    @tool(effect="unsafe")
+    async def deploy(version: str) -> str:
+        done.append(version)
+        return f"{version} is live"
+
+    async def work() -> None:
+        calls = [ToolCall(id=f"call-{n}", name="deploy", arguments={"version": n}) for n in ("4.2", "4.1")]
+        model = Model(*(Reply(calls=(call,), stop="tools") for call in calls), Reply(text="Released."))
+        async with serving(Agent("releaser", model, [deploy])) as bridge, raw(bridge) as client:
+            await joined(client)
+            await client.say("release 4.2")
+            call = (await client.until("approval_required"))["payload"]["tool_call_id"]
+            body = {"tool_call_id": call, "decision": "modified"}
+            without = await client.ask("approval_response", body, "ack")
+            assert "payload.modifications" in json.dumps(without["payload"])
+            body |= {"modifications": {"version": "4.1"}, "reason": "4.2 is broken"}
+            assert (await client.ask("approval_response", body, "ack"))["type"] == "ack"
+            rejected = await client.until("approval_resolved")
+            assert rejected["payload"]["decision"] == "rejected"
+            again = (await client.until("approval_required"))["payload"]
+            assert again["params"] == {"version": "4.1"}
+            told = str(model.requests[-1]).replace("\\", "")
+            assert "4.2 is broken" in told
+            assert 'with these arguments instead: {"version":"4.1"}' in told
+            assert done == []
+            body = {"tool_call_id": again["tool_call_id"], "decision": "approved"}
+            await client.ask("approval_response", body, "ack")
+            assert await said(client) == "Released."
+            assert done == ["4.1"]
+
+    run(work)
+
+
 def test_retries_are_shown_and_can_be_commanded() -> None:
     async def work() -> None:
         calls = list[int]()
@@ -346,6 +384,73 @@ def test_a_new_server_answers_what_an_earlier_one_left_although_nobody_joins(tmp
                 await _in_state(store, "paused")
             bodies = [json.loads(bytes(entry.body)) for entry in await store.read("s") if entry.type == "stream_chunk"]
             assert [body["text"] for body in bodies] == ["answer to one", "answer to two"]
+
+    run(work)
+
+
+def test_an_answer_over_http_lets_an_agent_go_on_in_whose_session_nobody_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def agent(turn: Turn) -> str:
+        return "deployed" if await turn.session.approve("Deploy?", expires=600) else "not deployed"
+
+    async def work() -> None:
+        async with SqliteStore(tmp_path / "work.db") as store:
+            async with serving(agent, store=store) as bridge, raw(bridge) as client:
+                await joined(client)
+                await client.say("deploy")
+                question = (await client.until("question"))["payload"]["question_id"]
+            # The next server does not take up old sessions by itself.
+            monkeypatch.setattr("holdfast.bridge.hub._RECENT_S", -1e9)
+            async with serving(agent, store=store) as bridge, httpx.AsyncClient(base_url=bridge.url) as http:
+                body = {"type": "answer", "question_id": question, "value": True}
+                headers = {"authorization": "Bearer token"}
+                answer = await http.post("/sessions/s/events", json=body, headers=headers)
+                assert answer.status_code == 202, answer.text
+                after = 0
+                while not (texts := [e.body for e in await store.read("s") if e.type == "stream_chunk"]):
+                    assert await store.changed("s", after, LIMIT), "the agent does not go on"
+                    after = (await store.session("s")).top
+            assert [json.loads(bytes(body))["text"] for body in texts] == ["deployed"]
+
+    run(work)
+
+
+def test_the_state_says_how_the_last_turn_ended_and_which_messages_are_stored() -> None:
+    async def agent(turn: Turn) -> str:
+        if turn.text == "fail":
+            raise RuntimeError("no")
+        if turn.text == "wait":
+            await asyncio.Event().wait()
+        return "done"
+
+    async def state(bridge: Bridge, client: str) -> dict[str, Any]:
+        async with raw(bridge) as other:
+            await other.auth(client_id=client)
+            await other.join("s")
+            return dict((await other.until("session_state"))["payload"])
+
+    async def work() -> None:
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await client.auth(client_id="phone")
+            await client.create("s", title="Release 42")
+            ids = []
+            for text, reason in (("work", "ok"), ("fail", "failed"), ("work", "ok"), ("wait", None)):
+                ids.append((await client.say(text))["id"])
+                if reason is None:
+                    break
+                while (await client.until("notification", "session_event"))["payload"].get("event") != "turn_ended":
+                    pass
+                now = await state(bridge, "laptop")
+                assert now["stop_reason"].startswith(reason), now
+                assert "unacked_client_ids" not in now
+            now = await state(bridge, "phone")
+            assert (now["turn"], now.get("stop_reason", "")) == ("running", "")
+            assert now["unacked_client_ids"] == ids
+            async with raw(bridge) as other:
+                await other.auth()
+                listed = await other.ask("session_list", {}, "sessions")
+                assert [each["title"] for each in listed["payload"]["sessions"]] == ["Release 42"]
 
     run(work)
 

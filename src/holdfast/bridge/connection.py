@@ -353,7 +353,7 @@ class Connection:
                 continue
             if not is_live:
                 is_live = True
-                state = await live.summary()
+                state = await live.summary(client=self._requests.client)
                 await self.perform(self.machine.answer("session_state", state, session_id=live.id))
             for held in found:
                 # Before it is sent: a heartbeat that comes between must not say that it was lost.

@@ -93,6 +93,7 @@ class SessionBody(Body, frozen=True, kw_only=True, omit_defaults=False):
     state: Literal["created", "active", "paused", "closed", "error"]
     resumable: bool
     agent: str
+    title: str
     working_directory: str
     created_at: str
     last_activity_at: str

@@ -96,6 +96,7 @@ class SessionRoutes:
             state=record.state.value,
             resumable=record.state is SessionState.PAUSED and manifest is not None and manifest.resumable,
             agent="" if manifest is None else manifest.agent_type,
+            title="" if manifest is None else manifest.title,
             working_directory="" if manifest is None else manifest.project_root or "",
             created_at=stamp(record.created_at),
             last_activity_at=stamp(record.last_at),
@@ -198,6 +199,7 @@ class SessionRoutes:
             await answers.answer(
                 self._hub.store, record.id, event.question_id, answer, by=identity.name, runtime=self._hub.runtime
             )
+            await self._hub.answered(record.id)
             return json_response(Accepted(accepted=True, message_id=id_), 202)
         if not isinstance(event.content, str):
             raise violation("content", "required")

@@ -219,6 +219,19 @@ class Hub:
                 self._wake(live)
         return result
 
+    async def answered(self, session: str) -> None:
+        """Let an agent go on whose question was answered, also if nobody is in its session."""
+        if self.agent is None:
+            return
+        try:
+            live = await self.live(session)
+        except HoldfastError as error:
+            # The answer is stored. The agent takes it when the session is opened the next time.
+            log_warning("session %s is left alone: %s", session, error)
+            return
+        with self.holding(live):
+            self._wake(live)
+
     def _wake(self, live: LiveSession) -> None:
         if self.agent is not None and live.state not in _FINAL and not self._is_stopping:
             self.runner(live).start()
@@ -301,7 +314,9 @@ class Hub:
         except HoldfastError as error:
             log_warning("session %s is left alone: %s", record.id, error)
 
-    async def create(self, session: str, *, agent: str = "", working_directory: str = "") -> LiveSession:
+    async def create(
+        self, session: str, *, agent: str = "", title: str = "", working_directory: str = ""
+    ) -> LiveSession:
         """Make a session, or raise SESS_ILLEGAL_TRANSITION if there is one of that name."""
         name = session or f"s-{uuid4().hex[:12]}"
         now = self.clock.wall()
@@ -310,6 +325,7 @@ class Hub:
             tools=None,
             project_root=working_directory or None,
             agent_type=agent or ("" if self.agent is None else agent_name(self.agent)),
+            title=title,
             mode="ask",
             model=None,
         )

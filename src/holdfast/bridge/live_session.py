@@ -50,8 +50,17 @@ _RUNS = 1_000
 """The most operations that can be commanded."""
 _HANDED_OVER = 100
 """The most answers with secrets that are known again."""
+_STORED = 100
+"""The most messages of users whose senders learn that they are stored, when they join again."""
 _QUESTIONS = 10_000
 """The most questions whose tool calls are remembered."""
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    """Who sent a message, and its id."""
+
+    id: str = ""
+    client: str = ""
 
 
 class LiveSession:
@@ -98,6 +107,8 @@ class LiveSession:
         self._oldest = record.oldest
         self._ring = Ring(epoch=record.epoch, top=max(record.top - _PREFILL, record.oldest - 1), **self._ring_limits)
         self._tool_calls: dict[str, str] = {}
+        self._stored: deque[tuple[str, str]] = deque(maxlen=_STORED)
+        """The last messages of users, by sender and id."""
         self._news = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
         self._reading = asyncio.Lock()
@@ -216,6 +227,7 @@ class LiveSession:
         if record.epoch != self.epoch or record.top < self.top:
             self._ring = Ring(epoch=record.epoch, top=record.oldest - 1, **self._ring_limits)
             self._tool_calls.clear()
+            self._stored.clear()
             await self.catch_up()
             self._tell()
 
@@ -248,6 +260,9 @@ class LiveSession:
                 self._remember(msgspec.json.decode(entry.body))
             elif entry.type == "interaction_answered":
                 await self._know(msgspec.json.decode(entry.body).get("id", ""), entry.offset)
+            elif entry.type == "message" and entry.offset > self._ring.top:
+                message = msgspec.json.decode(entry.body, type=_Sent)
+                self._stored.append((message.client, message.id))
             elif entry.type.startswith("session_") and entry.offset > self._ring.top:
                 self._take_state(entry)
             found.append(
@@ -313,8 +328,8 @@ class LiveSession:
 
     # --- what it is like now ---
 
-    async def summary(self, *, unacked: Iterable[str] = ()) -> SessionStatePayload:
-        """Return what the session does now."""
+    async def summary(self, *, client: str = "") -> SessionStatePayload:
+        """Return what the session does now. client: whose messages it lists that are stored, and whose acks may have been lost."""
         memory = await self._memory()
         approvals, questions = self._open_questions(memory)
         waits = bool(approvals or questions)
@@ -325,7 +340,8 @@ class LiveSession:
             turn="requires_action" if waits else "running" if memory.in_flight else "idle",
             pending_approvals=approvals,
             pending_questions=questions,
-            unacked_client_ids=list(unacked),
+            stop_reason=memory.ended,
+            unacked_client_ids=[id_ for sender, id_ in self._stored if sender == client],
         )
 
     async def snapshot(self) -> Snapshot:

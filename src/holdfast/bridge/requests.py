@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import msgspec
 from msgspec import UNSET
 
 from holdfast._version import __version__
@@ -52,6 +53,7 @@ PROTOCOLS = (1, 2)
 _LOOKS, _LOOK_S = 50, 0.02
 """How often, and how many seconds apart, a password is offered to a program that is about to ask for it."""
 _OPEN = (SessionState.ACTIVE, SessionState.CREATED)
+_INSTEAD = "Call it again with these arguments instead: "
 _SHOWN_SESSIONS = 100
 """The most sessions that the answer to `auth` lists."""
 
@@ -129,7 +131,7 @@ class Requests:
         return identity
 
     @property
-    def _client(self) -> str:
+    def client(self) -> str:
         """Whose message ids these are."""
         return self._connection.client_id or self._identity.token_id
 
@@ -273,7 +275,9 @@ class Requests:
         if not session and identity.sessions is not None:
             raise HoldfastError(Fault.of("AUTH_FORBIDDEN", "This token may not make sessions"))
         try:
-            return await self._hub.create(session, agent=wanted.agent, working_directory=wanted.working_directory)
+            return await self._hub.create(
+                session, agent=wanted.agent, title=wanted.title, working_directory=wanted.working_directory
+            )
         except HoldfastError as error:
             if error.fault.code != "CONFIG_OPTION_INVALID":
                 raise
@@ -400,7 +404,7 @@ class Requests:
     async def _store(self, handle: Handle, live: LiveSession, content: str) -> None:
         connection = self._connection
         try:
-            result = await self._hub.take(live, content, client=self._client, id_=handle.message.id)
+            result = await self._hub.take(live, content, client=self.client, id_=handle.message.id)
         except Exception as error:  # noqa: BLE001 - the client learns of any failure
             return await self._failed(handle.message, error)
         self._acks.append(result)
@@ -425,16 +429,27 @@ class Requests:
         await self._give(handle, answer.question_id, given)
 
     async def _approval(self, handle: Handle, response: wire.ApprovalResponse) -> None:
-        if response.decision == "modified":
-            message = "Other arguments cannot be given with an approval: reject it, and say what to do instead"
-            raise HoldfastError(Fault.of("SESS_INTERACTION_MISMATCH", message, context={"received": "modified"}))
         live = self._connection.live(handle.session_id)
         question = await live.question_of_call(response.tool_call_id)
-        given = GivenAnswer(value=True) if response.decision == "approved" else GivenAnswer.no(response.reason)
+        if response.decision == "modified":
+            given = GivenAnswer.no(self._modified(handle, response))
+        else:
+            given = GivenAnswer(value=True) if response.decision == "approved" else GivenAnswer.no(response.reason)
         await self._give(handle, question, given)
 
+    def _modified(self, handle: Handle, response: wire.ApprovalResponse) -> str:
+        """Return the answer to a call with other arguments, for the model.
+
+        The call itself is rejected: an approval holds for the arguments that were shown. The model makes a call with the new ones, so that
+        they are checked and shown as those of any call, and so that the conversation says what ran.
+        """
+        if response.modifications is None:
+            raise _invalid(handle.message, "payload.modifications", "required")
+        wanted = msgspec.json.encode(response.modifications).decode()
+        return f"{response.reason}\n{_INSTEAD}{wanted}".lstrip()
+
     async def _give(self, handle: Handle, question: str, given: GivenAnswer) -> None:
-        live, sent = self._connection.live(handle.session_id), (self._client, handle.message.id)
+        live, sent = self._connection.live(handle.session_id), (self.client, handle.message.id)
         runner = live.runner
         if runner is not None and await runner.give(question, given):
             # A password goes to the program that asks for it, and is stored nowhere.
@@ -526,6 +541,7 @@ def _summary(record: SessionRecord | LiveSession) -> wire.SessionSummary:
         session_id=record.id,
         status=machine.bridge_view(record.state, resumable=manifest.resumable),
         agent=manifest.agent_type,
+        title=manifest.title,
         working_directory=manifest.project_root or "",
     )
 

@@ -286,6 +286,8 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The hash of the input."""
     run: int = 0
     """The number of the first turn of the run of the program that began that turn; 0 if it is not known."""
+    ended: str = ""
+    """How that turn has ended: the reason, or the outcome if there is none; empty while it is in flight."""
     own: bool = False
     """Whether that turn is one of version 1 that held the steps outside of turns. It is never in flight."""
     steps: dict[str, StepStarted | StepEnded] = msgspec.field(default_factory=dict)
@@ -376,9 +378,10 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
             case TurnStarted():
                 self._end_turn()
                 self.turn, self.in_flight, self.own = body.turn, not body.own, body.own
-                self.input, self.given, self.run = body.input, body.given, body.run
-            case TurnEnded(outcome=outcome):
+                self.input, self.given, self.run, self.ended = body.input, body.given, body.run, ""
+            case TurnEnded(outcome=outcome, reason=reason):
                 self._end_turn(outcome)
+                self.ended = reason or outcome
             case StepStarted() | StepEnded():
                 self._apply_step(body, id_)
             case QuestionRaised():

@@ -74,6 +74,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     resumable: bool = True
     agent_type: str = ""
     """The kind of agent, for bridge clients (`agentType`)."""
+    title: str = ""
+    """What people call the session."""
     sm_state: dict[str, str] | None = None
     """A state machine that drives the session: `smExtId` and `stateSlotRef`."""
     parked_until: float | None = None
@@ -187,9 +189,13 @@ async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftP
         warnings.warn(f"session {journal.session}: {'; '.join(map(str, fields))}", DriftWarning, stacklevel=5)
         await journal.write(audit=(record,))
     else:
-        # The session keeps its creation date and its state machine.
+        # The session keeps its creation date, its title and its state machine.
         kept = msgspec.structs.replace(
-            now, created_at=was.created_at, sm_state=was.sm_state, parked_until=was.parked_until
+            now,
+            created_at=was.created_at,
+            title=was.title,
+            sm_state=was.sm_state,
+            parked_until=was.parked_until,
         )
         await journal.write(audit=(record,), manifest=encode_manifest(kept))
     return fields

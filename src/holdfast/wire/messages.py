@@ -155,7 +155,9 @@ class ApprovalResponse(_OfSession, frozen=True, kw_only=True):
     tool_call_id: Annotated[str, Meta(min_length=1)]
     decision: Literal["approved", "rejected", "modified"]
     modifications: dict[str, Any] | None = None
-    """Other arguments for the tool. They are shown again before they are used."""
+    """Other arguments for the tool, with `modified`. The call is rejected, and the model is told to call the tool with these arguments. That
+    call is checked and asked about as any other: an approval holds for the arguments that were shown.
+    """
     reason: str = ""
 
 
@@ -354,9 +356,11 @@ class SessionStatePayload(Payload, frozen=True, kw_only=True):
     state: str
     turn: Literal["running", "idle", "requires_action"]
     stop_reason: str = ""
+    """How the last turn ended, if none runs: `ok`, or why it failed or was cancelled."""
     pending_approvals: list[Any] = []
     pending_questions: list[Any] = []
     unacked_client_ids: list[str] = []
+    """The client's last messages that are stored. Their acknowledgements may have been lost."""
 
 
 class GapPayload(Payload, frozen=True, kw_only=True):
