@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
+from command_kit import NOW, PYTHON, finish, no_process_left
 
 from holdfast import (
-    Backoff,
     Budget,
     CircuitOpenError,
     CommandAgent,
@@ -42,10 +42,7 @@ from holdfast.testing import VirtualClock, forget_targets
 from holdfast.testing import run as run_virtual
 from holdfast.views import response
 
-# Without site packages it starts in a third of the time.
-PYTHON = [sys.executable, "-S", "-E"]
 PROGRAM = str(Path(__file__).with_name("scripted_program.py"))
-NOW = Policy(attempts=2, backoff=Backoff(initial=0, jitter=0.0), timeout=None, patience=None)
 ID = "7f3c0000-0000-4000-8000-000000000001"
 
 
@@ -107,43 +104,15 @@ class Program:
         return file.read_text().split() if file.exists() else []
 
 
-def living(token: str) -> list[str]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if token.encode() in (entry / "environ").read_bytes():
-                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-            except OSError:
-                continue
-    return found
-
-
 @pytest.fixture(autouse=True)
 def _no_process_left(monkeypatch: pytest.MonkeyPatch):
-    forget_targets()
-    token = f"leak-check-{os.urandom(6).hex()}"
-    monkeypatch.setenv("HOLDFAST_LEAK_CHECK", token)
-    yield
-    # The guard of this process carries no token of a single test, because it was started before or has its own environment.
-    left = [found for found in living(token) if "read -r _" not in found]
-    assert left == []
+    with no_process_left(monkeypatch):
+        yield
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
     return Program(tmp_path)
-
-
-def finish(coroutine):
-    """Run in real time, and fail if a task is left behind."""
-
-    async def main():
-        value = await asyncio.wait_for(coroutine, 20)
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        return value
-
-    return asyncio.run(main())
 
 
 def failure(agent: CommandAgent, **options) -> CommandError:

@@ -508,6 +508,29 @@ def test_a_program_may_be_called_alive_although_it_is_silent():
     assert run_virtual(main(), clock=clock) >= 50
 
 
+@pytest.mark.parametrize("limit", ["idle", "timeout"])
+def test_the_time_in_which_limits_are_paused_does_not_count(limit: str):
+    clock = VirtualClock()
+
+    async def main():
+        began = clock.monotonic()
+        async with run(["sleep", "6000"], **{limit: 10}) as process:
+            await asyncio.sleep(4)
+            with process.limits_paused():
+                await asyncio.sleep(500)
+            await asyncio.sleep(4)
+            assert process.running
+            with process.limits_paused():
+                await asyncio.sleep(30)
+            with pytest.raises(ProcessTimeoutError) as raised:
+                await process.finished()
+        assert raised.value.fault.context["limit"] == limit
+        return clock.monotonic() - began
+
+    # A pause is life, so the silence begins anew after it; the whole is 10 s of the program's own.
+    assert run_virtual(main(), clock=clock) == pytest.approx({"idle": 548, "timeout": 540}[limit], abs=3)
+
+
 # --- output ---
 
 

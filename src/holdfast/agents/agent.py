@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 
     from holdfast.agents.approval import Approval
+    from holdfast.agents.approver import Granting
     from holdfast.agents.compaction import Compact
     from holdfast.agents.feed import Feed
     from holdfast.agents.hooks import Hooks
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from holdfast.agents.loop import Keep
     from holdfast.agents.parts import AgentPart
     from holdfast.agents.reply import AgentReply
-    from holdfast.agents.tool_calls import Granting
     from holdfast.agents.usage_limit import OnLimit
     from holdfast.faults import Outcome
     from holdfast.policies import Policy

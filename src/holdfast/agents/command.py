@@ -12,7 +12,7 @@ started again only if it goes on with its own conversation.
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -34,7 +34,9 @@ from holdfast.tools.command import Command
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Hashable, Mapping, Sequence
 
-    from holdfast.agents.command_lines import Form
+    from holdfast.agents.approval import Approval
+    from holdfast.agents.approver import Granting
+    from holdfast.agents.command_lines import Form, Report
     from holdfast.agents.feed import Feed
     from holdfast.agents.parts import AgentPart
     from holdfast.agents.reply import AgentReply
@@ -77,9 +79,11 @@ class CommandAgent:
         there instead, where every user of the machine can read it in the list of processes.
     name: its name in circuits, events and messages; by default the program's.
     start, idle, total: seconds until the first output (30), between two outputs (300), and for everything, retries included (3600).
-    form: what the program prints: `"claude"` (stream-json), `"codex"` (exec --json) or `"plain"`; `"auto"` finds it out.
+    form: what the program prints: `"claude"` (stream-json), `"codex"` (exec --json), `"acp"` (the Agent Client Protocol) or `"plain"`;
+        `"auto"` finds it out.
     resume: arguments that let the program go on with a conversation of its own, such as `["--resume", "{session}"]`. `"auto"`: as the
-        form does it. None: never, and a program that may have done something is not started a second time.
+        form does it. None: never, and a program that may have done something is not started a second time. A program that speaks the
+        Agent Client Protocol says itself whether it can.
     if_lost: what happens if the program was cut and does not know its conversation any more: `OutcomeUnknownError` is raised, or with
         `"restart"` it begins anew, with a prompt that tells it to look first at what is done.
     policy: attempts and delays; by default two attempts, as a person waits. A policy without a `timeout` of its own has none here.
@@ -87,6 +91,9 @@ class CommandAgent:
     grace: seconds between SIGTERM and SIGKILL when it is stopped (5).
     on_limit: what happens at a usage limit of a plan that says when it ends. In a session the run is parked, and goes on with the program's
         conversation after that time. `"wait"` waits, `"raise"` raises, `"auto"` waits only if it ends before the deadline of the budget.
+    approval, grant, expires: as for `Agent`, for the tool calls that a program asks about with the Agent Client Protocol. By default the
+        mode of the session decides; without a session every call runs. The names of the tools are the protocol's kinds: read, edit,
+        delete, move, search, execute, think, fetch, switch_mode, other.
 
     Wrong options raise `InvalidError`.
     """
@@ -100,7 +107,7 @@ class CommandAgent:
         start: float | None = 30.0,
         idle: float | None = 300.0,
         total: float | None = 3600.0,
-        form: Literal["auto", "claude", "codex", "plain"] = "auto",
+        form: Literal["auto", "claude", "codex", "acp", "plain"] = "auto",
         resume: Resume = "auto",
         if_lost: Literal["raise", "restart"] = "raise",
         policy: Policy | None = None,
@@ -109,6 +116,9 @@ class CommandAgent:
         pass_secrets: Collection[str] = (),
         grace: float = 5.0,
         on_limit: OnLimit = "auto",
+        approval: Approval | None = None,
+        grant: Granting | None = None,
+        expires: float | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         self._argv = _argv(command)
@@ -123,9 +133,11 @@ class CommandAgent:
         """Its name in circuits, events and messages."""
         self.total = total
         self.on_limit: OnLimit = on_limit
+        options.seconds("command_agent.expires", expires, optional=True)
+        self.approval, self.grant, self.expires = approval, grant, expires
         self.form: Form | None = form_of(self._argv) if form == "auto" else FORMS[form]
         """What the program prints; None: its first line shows it."""
-        self._resume = _resume(resume)
+        self._resume = _resume(resume, self.form)
         self.runtime = default_runtime() if runtime is None else runtime
         service = _SERVICES.get("" if self.form is None else self.form.name, PurePath(self._argv[0]).stem)
         self.target = Target(agent=self.name, service=service)
@@ -188,7 +200,9 @@ class CommandAgent:
         text = _prompt(prompt)
 
         async def work(feed: Feed) -> None:
-            await feed.put(Done(reply=await CommandRun(self, text, session, feed).reply()))
+            with nullcontext() if session is None else session.watching(feed.put_question):
+                reply = await CommandRun(self, text, session, feed).reply()
+            await feed.put(Done(reply=reply))
 
         async with parts_of(self.runtime, work) as parts:
             yield parts
@@ -210,6 +224,17 @@ class CommandAgent:
             return self._resume
         return () if form is None else form.resume
 
+    def can_resume(self, form: Form, report: Report) -> bool:
+        """Whether the program can go on with its conversation."""
+        if form.talks:
+            return report.can_resume and self._resume is None
+        return bool(self.resume_arguments(form))
+
+    @property
+    def folder(self) -> str:
+        """The directory that the program works in, as an absolute path."""
+        return os.path.abspath(self._options["cwd"] or ".")  # noqa: PTH100 - a text, and no look at the disk
+
     def argv_to_resume(self, form: Form | None, session: str, prompt: str) -> tuple[str, ...]:
         """Return the command that goes on with a conversation."""
         more = self.resume_arguments(form)
@@ -220,12 +245,16 @@ class CommandAgent:
         filled = {_PROMPT: prompt, _SESSION: session}
         return tuple(filled.get(part, part) for part in (*base, *more))
 
-    def command(self, argv: tuple[str, ...], prompt: str | None, total: float | None) -> Command:
-        """Return the command as `run` starts it."""
+    def command(
+        self, argv: tuple[str, ...], prompt: str | None, total: float | None, *, talks: bool = False
+    ) -> Command:
+        """Return the command as `run` starts it. `talks`: more than the prompt is written to it, while it runs."""
         # Without the guard, a program whose owner is killed would work on while the next owner resumes its conversation.
         guarded = os.path.exists("/proc/self/environ")  # noqa: PTH110 - one look
         given: RunOptions = {**self._options, "timeout": total, "output_cap": _OUTPUT_CAP, "guarded": guarded}
-        if prompt is not None:
+        if talks:
+            given["stdin"] = "pipe"
+        elif prompt is not None:
             given["input"] = prompt
         return Command.of(argv, given)
 
@@ -241,8 +270,10 @@ def _argv(command: Any) -> tuple[str, ...]:
     return tuple(os.fspath(part) for part in command)
 
 
-def _resume(resume: Any) -> tuple[str, ...] | None:
+def _resume(resume: Any, form: Form | None) -> tuple[str, ...] | None:
     """Return the arguments that the user gave; None: as the form does it."""
+    if form is not None and form.talks and resume not in ("auto", None):
+        raise InvalidError.at("command_agent.resume", f'"auto" or None with form="{form.name}"', resume)
     if resume == "auto":
         return None
     if resume is None:

@@ -96,7 +96,7 @@ def command_fault(
 def is_lost(report: Report, form: Form, stderr: str) -> bool:
     """Whether the program says that it does not know the conversation that it should resume."""
     text = f"{report.failure.text if report.failure else ''}\n{report.stray}\n{stderr}".lower()
-    return not report.worked and any(words in text for words in form.lost)
+    return not report.worked and (report.is_lost or any(words in text for words in form.lost))
 
 
 def lost_conversation(agent: str, session: str, *, made_by: str = "CommandAgent") -> OutcomeUnknownError:
@@ -128,6 +128,8 @@ def _cause(report: Report, form: Form, finished: Finished | None, stopped: Fault
 
 def _reported(failure: ProgramFailure, now: float) -> Fault:
     text = cap(failure.text, _SHOWN_BYTES)
+    if failure.code is not None:
+        return Fault.of(failure.code, text, context={"reason": failure.reason})
     if (bound := _BOUNDS.get(failure.reason)) is not None:
         return Fault.of(bound, f"The program stopped at a limit of its own: {text}", context={"reason": failure.reason})
     text = failure.text[-_CLASSIFIED_CHARS:]

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 
+from holdfast.agents.approver import Approver
 from holdfast.agents.command_faults import command_error, command_fault, is_lost, lost_conversation
-from holdfast.agents.command_lines import FORMS, Guessing
+from holdfast.agents.command_lines import FORMS, AcpLines, Guessing
+from holdfast.agents.command_talk import Permissions, Talk
 from holdfast.agents.names import take_names
 from holdfast.agents.reply import AgentReply
 from holdfast.agents.usage_limit import Parking
@@ -64,8 +66,10 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class _Live:
     """A program that was started, and what is known about it."""
 
-    def __init__(self, process: Process, reader: LineReader, form: Form | None) -> None:
+    def __init__(self, process: Process, reader: LineReader, form: Form | None, talk: Talk | None) -> None:
         self.process = process
+        self.talk = talk
+        """What we say to the program; None: it has its prompt, and that is all."""
         self.lines: AsyncIterator[str] = process.lines()
         self.reader = reader
         self._form = form
@@ -87,6 +91,10 @@ class _Live:
             self.stopped = error.fault
         elif finished is not None and finished.exit_code == 0:
             self.reader.end()
+
+    async def stop(self) -> None:
+        """End the program. One that we speak with is asked to end its turn first."""
+        await (self.process.stop() if self.talk is None else self.talk.stop())
 
 
 class CommandRun:
@@ -174,7 +182,7 @@ class CommandRun:
         """Start the program and return its id, or its answer if it has no id."""
         del agent
         self._has_seen_all = True
-        live = self._start(self._agent.argv(prompt), prompt, self._agent.form)
+        live = await self._start(self._agent.argv(prompt), prompt, self._agent.form)
         try:
             if await self._read_to_session(live):
                 self._live = live
@@ -182,7 +190,7 @@ class CommandRun:
         finally:
             # A program that has printed its id goes on while the id is stored.
             if self._live is not live:
-                await live.process.stop()
+                await live.stop()
         return Begun(reply=self._conclude(live))
 
     async def finish(self, agent: str, session: str, form: str) -> AgentReply:
@@ -200,7 +208,7 @@ class CommandRun:
     async def _resumed(self, session: str, form: Form | None) -> _Live:
         """Let the program go on with its conversation; return it when it has ended."""
         again = AGAIN.replace("{prompt}", self._prompt)
-        live = self._start(self._agent.argv_to_resume(form, session, again), again, form)
+        live = await self._start(self._agent.argv_to_resume(form, session, again), again, form, session)
         await self._read_to_end(live)
         if not is_lost(live.report, live.form, "" if live.finished is None else live.finished.stderr):
             return live
@@ -208,24 +216,41 @@ class CommandRun:
         # every line of it knows that no tool was called.
         if not (self._has_seen_all and not self._worked) and self._agent.if_lost != "restart":
             raise lost_conversation(self._agent.name, session)
-        live = self._start(self._agent.argv(again), again, form)
+        live = await self._start(self._agent.argv(again), again, form)
         await self._read_to_end(live)
         return live
 
-    def _start(self, argv: tuple[str, ...], prompt: str, form: Form | None) -> _Live:
+    async def _start(self, argv: tuple[str, ...], prompt: str, form: Form | None, session: str = "") -> _Live:
+        """Start the program. session: the conversation to go on with, for a program that we speak with."""
         left = self._time_left()
-        # A prompt that is an argument is not written too: the program would read it twice.
-        text = None if prompt in argv else prompt
+        talks = form is not None and form.talks
+        # A prompt that is an argument, or goes into a conversation, is not written too: the program would read it twice.
+        text = None if talks or prompt in argv else prompt
         reader = Guessing() if form is None else form.reader()
         try:
-            process = Process(self._agent.command(argv, text, left))
+            process = Process(self._agent.command(argv, text, left, talks=talks))
         except ProcessError as error:
             fault = self._fault(reader.report, form or FORMS["plain"], None, error.fault)
             raise command_error(fault or error.fault) from error
         self._runs += 1
         if (budget := self._budget) is not None:
             budget.attempt_begun(again=self._runs > 1)
-        return _Live(process, reader, form)
+        live = _Live(process, reader, form, self._talk(process, reader))
+        if isinstance(reader, AcpLines) and live.talk is not None:
+            reader.begin(prompt, folder=self._agent.folder, session=session, spent=self._usd or 0.0)
+            try:
+                await live.talk.perform()
+            except BaseException:
+                await live.stop()
+                raise
+        return live
+
+    def _talk(self, process: Process, reader: LineReader) -> Talk | None:
+        if not isinstance(reader, AcpLines):
+            return None
+        agent = self._agent
+        approver = Approver(self._session, approval=agent.approval, grant=agent.grant, expires=agent.expires)
+        return Talk(process, reader, Permissions(approver, self._session, self._key))
 
     def _time_left(self) -> float | None:
         total = self._agent.total
@@ -245,7 +270,7 @@ class CommandRun:
     async def _read_to_session(self, live: _Live) -> bool:
         """Read until the program has printed an id that it can be resumed with. False: it has ended without one."""
         async for _ in self._read(live):
-            if live.report.session and self._agent.resume_arguments(live.form):
+            if live.report.session and self._agent.can_resume(live.form, live.report):
                 return not live.report.ended
         return False
 
@@ -254,7 +279,7 @@ class CommandRun:
             async for _ in self._read(live):
                 pass
         finally:
-            await live.process.stop()
+            await live.stop()
 
     async def _read(self, live: _Live) -> AsyncIterator[None]:
         """Read the lines, pass their parts on, and note how the program ended."""
@@ -263,6 +288,8 @@ class CommandRun:
                 for part in live.reader.read(line):
                     if self._feed is not None:
                         await self._feed.put(part)
+                if live.talk is not None:
+                    await live.talk.perform()
                 yield
                 if live.report.ended:
                     await self._read_rest(live)
@@ -287,16 +314,22 @@ class CommandRun:
     async def _stop(self) -> None:
         live, self._live = self._live, None
         if live is not None:
-            await live.process.stop()
+            await live.stop()
 
     # --- the end ---
 
     def _conclude(self, live: _Live) -> AgentReply:
         """Return the reply of a program that has ended, or raise why there is none."""
         report = live.report
+        if live.talk is not None:
+            # The limit for everything is one of work, not of waiting.
+            self._began += live.talk.waited
         self._conversation = report.session or self._conversation
         self._worked = self._worked or report.worked
         self._usage, self._usd = _sum(self._usage, report.usage), _sum(self._usd, report.usd)
+        if report.usage is None and report.usd is not None:
+            # A budget takes a cost only with a usage. This program says what it cost, and not how many tokens that were.
+            report.usage = Usage()
         if (budget := self._budget) is not None:
             budget.attempt_ended(report, again=self._runs > 1)
             budget.charge(turns=report.turns)
@@ -317,7 +350,7 @@ class CommandRun:
 
     def _fault(self, report: Report, form: Form, finished: Finished | None, stopped: Fault | None) -> Fault | None:
         agent = self._agent
-        resumes = bool(self._conversation and agent.resume_arguments(form))
+        resumes = bool(self._conversation and agent.can_resume(form, report))
         now = agent.runtime.clock.wall()
         return command_fault(report, form, finished, stopped, agent=agent.name, resumes=resumes, now=now)
 

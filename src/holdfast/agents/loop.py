@@ -20,6 +20,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.agents.approval import Approval
+from holdfast.agents.approver import Granting
 from holdfast.agents.compaction import Compact, Compaction, Summary, can_compact, compacted
 from holdfast.agents.conversation import is_valid, summary_prompt, with_own_ids
 from holdfast.agents.decide import (
@@ -43,7 +44,7 @@ from holdfast.agents.output import Output
 from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
 from holdfast.agents.reply import AgentReply
 from holdfast.agents.subagent import answer_of_agent
-from holdfast.agents.tool_calls import CallResult, Granting, ToolCalls
+from holdfast.agents.tool_calls import CallResult, ToolCalls
 from holdfast.agents.usage_limit import OnLimit, Parking
 from holdfast.events import SuppressedError
 from holdfast.faults import AbortedError, BudgetError, Category, Fault, HoldfastError, InvalidError, Scope

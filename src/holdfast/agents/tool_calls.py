@@ -12,33 +12,32 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast import options
-from holdfast.agents.approval import Approval, denied, propose
+from holdfast.agents.approval import denied
+from holdfast.agents.approver import Approver
 from holdfast.agents.usage_limit import is_parked
 from holdfast.faults import AbortedError, Fault, HoldfastError
 from holdfast.policies.models.usage import Usage
 from holdfast.providers.messages import ToolCall
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.shield import wait_to_end
 from holdfast.tools.toolbox import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.agents.approval import Grant, Permission, Proposal
+    from holdfast.agents.approval import Approval
+    from holdfast.agents.approver import Granting
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool, Toolbox
 
-__all__ = ["CallResult", "Execute", "Granting", "Guard", "Steps", "ToolCalls", "ends_run"]
+__all__ = ["CallResult", "Execute", "Guard", "Steps", "ToolCalls", "ends_run"]
 
 _CONCURRENCY = 8
-_MOST_QUESTIONS = 3
-"""How often a person is asked about one call, if its arguments change while they are asked."""
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -62,8 +61,6 @@ Execute: TypeAlias = Callable[[ToolCall], Awaitable[CallResult]]
 """Runs one call and returns its result. It raises only cancellations."""
 Guard: TypeAlias = Callable[[ToolCall], str | Awaitable[str | None] | None]
 """Looks at a call that may run. A text denies it: the model gets the text."""
-Granting: TypeAlias = Callable[[ToolCall], "Grant | Awaitable[Grant | None] | None"]
-"""Returns the permission of a token that is bound to exactly this call, and uses the token up; None if there is none."""
 
 
 class Steps(Protocol):
@@ -163,13 +160,10 @@ class _Reply:
         returned: Callable[[CallResult], object] | None,
     ) -> None:
         self._calls = calls
-        self._session = session
         self._steps = steps
         self._returned = returned
-        self._approval = calls.approval or Approval.of(session)
+        self._approver = Approver(session, approval=calls.approval, grant=calls.grant, expires=calls.expires)
         self._free = asyncio.Semaphore(calls.concurrency)
-        self._asking = asyncio.Lock()
-        """Held while a person is asked. It is fair, and the calls come to it in their order."""
         self._tasks: dict[asyncio.Task[CallResult], ToolCall] = {}
         self._cancelled: set[asyncio.Task[CallResult]] = set()
         """Calls that were cancelled one by one."""
@@ -204,7 +198,7 @@ class _Reply:
             result = await self._result(running)
         except asyncio.CancelledError:
             if not self._is_alone():
-                self._audit(call, event="cancelled")
+                self._approver.audit(call, event="cancelled")
                 raise
             result = await self._was_cancelled(running)
         except AbortedError as error:
@@ -230,7 +224,7 @@ class _Reply:
 
     async def _was_cancelled(self, running: _Running) -> CallResult:
         call, tool = running.call, running.tool if running.began else None
-        self._audit(call, event="cancelled", began=running.began)
+        self._approver.audit(call, event="cancelled", began=running.began)
         effect = None if tool is None else tool.contract.effect
         fault = Fault.of("TOOL_CANCELLED", maybe_executed=effect == "unsafe", context={"tool": call.name})
         return await self._step(running.place, call, tool, _returning(_failed(fault)))
@@ -271,73 +265,19 @@ class _Reply:
 
     async def _forbidden(self, running: _Running) -> Fault | None:
         """Return why a call may not run: nobody approved it, or a guard denies it."""
-        fault = await self._unapproved(running)
-        if fault is not None:
-            return fault
+        assert running.tool is not None
+        approved = await self._approver.approve(running.call, running.tool.contract.effect, running.place)
+        if isinstance(approved, Fault):
+            return approved
+        running.call = approved
         for guard in self._calls.guards:
             reason = guard(running.call)
             if inspect.isawaitable(reason):
                 reason = await reason
             if reason is not None:
-                self._audit(running.call, event="decided", verdict="deny", by="guard", reason=reason)
+                self._approver.audit(running.call, event="decided", verdict="deny", by="guard", reason=reason)
                 return denied(running.call.name, reason)
         return None
-
-    async def _unapproved(self, running: _Running) -> Fault | None:
-        call = running.call
-        assert running.tool is not None
-        effect = running.tool.contract.effect
-        grant: Any = None
-        if self._calls.grant is not None and self._approval.admits(call.name):
-            grant = self._calls.grant(call)
-            if inspect.isawaitable(grant):
-                grant = await grant
-        permission = self._approval.decide(call.name, effect, grant)
-        if permission.verdict != "ask":
-            self._audit_permission(call, permission)
-            return None if permission.verdict == "run" else denied(call.name, permission.reason)
-        if self._session is None:
-            return denied(call.name, "nobody can be asked: the agent runs without a session")
-        return await self._ask(running, self._session)
-
-    async def _ask(self, running: _Running, session: Session) -> Fault | None:
-        """Ask a person. If the arguments change meanwhile, the answer does not count, and the person is asked about the new ones."""
-        call = running.call
-        for _ in range(_MOST_QUESTIONS):
-            proposal = self._proposal(running)
-            async with self._asking:
-                try:
-                    answered = await session.approval(
-                        proposal.prompt, details=proposal.details, expires=self._calls.expires
-                    )
-                except HoldfastError as error:
-                    if error.fault.code != "SESS_INTERACTION_EXPIRED":
-                        raise
-                    return denied(call.name, "nobody answered in time")
-            if answered.outcome != "accepted":
-                return denied(call.name, answered.reason and f"the user said: {answered.reason}")
-            if self._proposal(running).digest == proposal.digest:
-                running.call = msgspec.structs.replace(call, arguments=proposal.arguments)
-                return None
-            self._audit(call, event="void", question=answered.id, reason="the arguments changed")
-        return denied(call.name, "its arguments changed each time it was approved")
-
-    @staticmethod
-    def _proposal(running: _Running) -> Proposal:
-        return propose(running.call.name, running.call.arguments, running.place, process_redactor())
-
-    def _audit_permission(self, call: ToolCall, permission: Permission) -> None:
-        # In mode ask the calls without a risk are most of all calls, and nobody has decided anything about them.
-        if permission.verdict == "run" and permission.by == "mode" and self._approval.mode == "ask":
-            return
-        facts = {"reason": permission.reason} if permission.reason else {}
-        self._audit(
-            call, event="decided", verdict=permission.verdict, by=permission.by, mode=self._approval.mode, **facts
-        )
-
-    def _audit(self, call: ToolCall, **facts: Any) -> None:
-        if self._session is not None:
-            self._session.audit("Approval", tool=call.name, call=call.id, **facts)
 
 
 class _Running:

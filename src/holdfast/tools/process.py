@@ -23,7 +23,7 @@ import signal
 import subprocess
 import threading
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast._platform import need_posix, need_selector_loop
@@ -37,7 +37,7 @@ from holdfast.tools.process_mark import MARK, behind_gate, is_startable, new_mar
 from holdfast.tools.process_tree import ProcessTree
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator, Sequence
+    from collections.abc import AsyncIterator, Generator, Iterator, Sequence
     from types import TracebackType
     from typing import Self, Unpack
 
@@ -174,6 +174,9 @@ class Process:
         self._leaked: tuple[int, ...] = ()
         self._last_output: float | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._paused_at: float | None = None
+        """When the limits were paused; None: they count."""
+        self._paused_s = 0.0
         self._watch()
         self._set_limits()
 
@@ -326,6 +329,21 @@ class Process:
         """Tell that the program works although it prints nothing: the idle limit begins anew."""
         self._last_output = self._loop.time()
 
+    @contextmanager
+    def limits_paused(self) -> Iterator[None]:
+        """Do not count the time of the block for the limits `idle` and `timeout`: the program waits for somebody else.
+
+        with process.limits_paused():
+            answer = await session.approve("May it deploy?")
+        """
+        began = self._paused_at = self._loop.time()
+        try:
+            yield
+        finally:
+            self._paused_at = None
+            self._paused_s += self._loop.time() - began
+            self.alive()
+
     def _raise_failure(self) -> None:
         finished = self._done.result()
         error = failure_of(finished, self._reason, check=self.command.check)
@@ -457,14 +475,23 @@ class Process:
 
     def _check_limit(self, limit: Any, seconds: float) -> None:
         """A timer has fired: stop the process, unless it has shown life since the timer was set."""
+        left = self._left_of(limit, seconds)
+        if left > 1e-6:
+            self._timers[limit] = self._loop.call_later(left, self._check_limit, limit, seconds)
+            return
+        self._stop_because(StopReason(limit, seconds))
+
+    def _left_of(self, limit: str, seconds: float) -> float:
+        """Return the seconds that are left of a limit whose timer has fired."""
+        now = self._loop.time()
         if limit == "idle":
             # The timer is not set anew for each output. Instead it looks, when it fires, how long the last output is ago.
             since = self._began if self._last_output is None else self._last_output
-            left = seconds if self._is_paused else since + seconds - self._loop.time()
-            if left > 1e-6:
-                self._timers[limit] = self._loop.call_later(left, self._check_limit, limit, seconds)
-                return
-        self._stop_because(StopReason(limit, seconds))
+            return seconds if self._is_paused or self._paused_at is not None else since + seconds - now
+        if limit == "timeout":
+            paused = self._paused_s + (0.0 if self._paused_at is None else now - self._paused_at)
+            return self._began + seconds + paused - now
+        return 0.0
 
     def _stop_because(self, reason: StopReason) -> None:
         if self._reason is None and self._exit_code is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from holdfast.agents.command_lines import claude, codex
+from holdfast.agents.command_lines import acp, claude, codex
 from holdfast.agents.command_lines.plain import PlainLines
 from holdfast.agents.command_lines.report import LineReader
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMS", "Form", "FormName", "Guessing", "form_of"]
 
-FormName: TypeAlias = Literal["claude", "codex", "plain"]
+FormName: TypeAlias = Literal["claude", "codex", "acp", "plain"]
 
 
 class Form(NamedTuple):
@@ -33,11 +33,14 @@ class Form(NamedTuple):
     """What the program prints, in lower case, if it does not know the conversation that it should resume."""
     shows_calls: bool = True
     """Whether every tool call is in the lines. Otherwise a program that printed anything may have done anything."""
+    talks: bool = False
+    """Whether the form is a conversation: the prompt goes into it, and the program says whether it can be resumed."""
 
 
 FORMS: dict[FormName, Form] = {
     "claude": Form("claude", claude.ClaudeLines, claude.RESUME, claude.SECRETS, claude.LOST),
     "codex": Form("codex", codex.CodexLines, codex.RESUME, codex.SECRETS, codex.LOST),
+    "acp": Form("acp", acp.AcpLines, lost=acp.LOST, talks=True),
     "plain": Form("plain", PlainLines, shows_calls=False),
 }
 
@@ -46,6 +49,8 @@ def form_of(argv: Sequence[str]) -> Form | None:
     """Return the form that the arguments of a program ask for; None: its first line shows it."""
     if "stream-json" in argv or "--output-format=stream-json" in argv:
         return FORMS["claude"]
+    if acp.is_spoken(argv):
+        return FORMS["acp"]
     is_codex = any(part.rpartition("/")[2] == "codex" for part in argv)
     return FORMS["codex"] if is_codex and ("--json" in argv or "--experimental-json" in argv) else None
 

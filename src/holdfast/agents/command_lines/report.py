@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.faults import Code
+
 if TYPE_CHECKING:
     from holdfast.agents.parts import AgentPart
     from holdfast.policies.models.usage import Usage
@@ -28,6 +30,8 @@ class ProgramFailure(msgspec.Struct, frozen=True, kw_only=True):
     """The form's own word for it, such as `error_max_turns`."""
     retry_at: float | None = None
     """When a usage limit ends (wall clock)."""
+    code: Code | None = None
+    """The code of a failure that the form itself names; None: its text is classified."""
 
 
 class Report:
@@ -46,6 +50,10 @@ class Report:
         self.failure: ProgramFailure | None = None
         self.ended = False
         """The last line of the form has come."""
+        self.can_resume = False
+        """The program said that it can go on with a conversation. Most forms do not say it, and have arguments for it."""
+        self.is_lost = False
+        """The program said that it does not know the conversation that it should go on with."""
         self._text: list[str] = []
         self._size = 0
         self._earlier = ""
@@ -94,6 +102,8 @@ class LineReader:
 
     def __init__(self) -> None:
         self.report = Report()
+        self.outgoing: list[bytes] = []
+        """What has to be written to the program. Only a form that is a conversation writes."""
 
     def read(self, line: str) -> list[AgentPart]:
         """Take one line and return the parts that it holds."""
