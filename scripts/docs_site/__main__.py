@@ -1,0 +1,153 @@
+"""Builds the docs site into `build/docs/site`. Any warning fails the build: a page, a link or an anchor that is not there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scripts.docs_site import catalog
+from scripts.docs_site.api import MODULES, Api, page_of
+from scripts.docs_site.navigation import Entry, navigation
+from scripts.docs_site.pages import DOCS, ROOT, page
+
+from holdfast import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+BUILD = ROOT / "build" / "docs"
+_SHIM = "https://unpkg.com/iframe-worker/shim"
+_LOADED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"?(?:https?:)?//[^>]*>")
+
+
+def known_names(api: Api) -> dict[str, str]:
+    """Return the address of each code, of each public name in full, and of the names of `holdfast` alone."""
+    known = dict(api.names)
+    known |= {name.partition(".")[2]: address for name, address in api.names.items() if name.count(".") == 1}
+    return known | {code: f"reference/errors/{code}.md" for code in catalog.CATALOG}
+
+
+def generated(api: Api) -> Iterator[tuple[str, str]]:
+    """Yield the address and the text of each page that is written from the code."""
+    yield from api.pages()
+    yield from catalog.code_pages()
+    yield from (catalog.commands(), catalog.settings(), catalog.events(), catalog.metrics())
+    yield "changelog.md", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    yield from examples()
+
+
+def examples() -> Iterator[tuple[str, str]]:
+    """Yield a page for each example: what it shows, and its source."""
+    rows = []
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        about = text.partition('"""')[2].partition('"""')[0].strip()
+        rows.append((f"[`{path.name}`]({path.stem}.md)", about.partition("\n")[0]))
+        yield f"examples/{path.stem}.md", f"# `{path.name}`\n\n```python\n{text}```\n"
+    table = catalog.table(("example", "shows"), rows)
+    yield "examples/README.md", f"# Examples\n\nEach one runs without a key: `python examples/NAME.py`.\n\n{table}\n"
+
+
+def menus() -> dict[str, list[Entry]]:
+    """Return what the generated pages add to the sections of `docs/README.md`."""
+    modules: list[Entry] = [{group: [{name: page_of(name)} for name in names]} for group, names in MODULES.items()]
+    written: list[Entry] = [
+        {"Public names": ["reference/api/README.md", *modules]},
+        {"Error codes": "reference/errors/README.md"},
+        {"Commands and their options": "reference/commands.md"},
+        {"Settings, one by one": "reference/settings.md"},
+        {"Events, one by one": "reference/event-types.md"},
+        {"Metrics and span attributes": "reference/metrics.md"},
+    ]
+    return {
+        "Start": [{"Examples": "examples/README.md"}],
+        "Reference": [{"Written from the code": written}],
+        "Background": [{"Changelog": "changelog.md"}],
+    }
+
+
+def stage(source: Path) -> int:
+    """Write every page of the site, as Markdown, and return how many there are."""
+    api = Api()
+    known = known_names(api)
+    written = dict(generated(api))
+    for path in sorted(DOCS.rglob("*.md")):
+        written[path.relative_to(DOCS).as_posix()] = path.read_text(encoding="utf-8")
+    for address, text in written.items():
+        target = source / address
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(page(address, text, known), encoding="utf-8")
+    for path in (*DOCS.rglob("*.json"), *DOCS.rglob("*.toml"), *DOCS.rglob("*.svg")):
+        shutil.copy(path, source / path.relative_to(DOCS))
+    shutil.copy(HERE / "site.css", source / "site.css")
+    return len(written)
+
+
+def configuration() -> str:
+    """Return the settings of the generator, with the navigation."""
+    menu = navigation((DOCS / "README.md").read_text(encoding="utf-8"), menus())
+    settings = (HERE / "zensical.toml").read_text(encoding="utf-8")
+    return settings.replace("nav = []", f"nav = {_inline(menu)}").replace("VERSION", __version__)
+
+
+def _inline(value: Any) -> str:
+    """Return a value as TOML has it in one line."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{_inline(key)} = {_inline(inner)}' for key, inner in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(_inline(inner) for inner in value)}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def localise(site: Path) -> None:
+    """Have the pages load our own script in place of the one that the theme loads from elsewhere.
+
+    Raises `ValueError` for a page that still loads something from elsewhere.
+    """
+    shutil.copy(HERE / "worker.js", site / "assets" / "worker.js")
+    for path in site.rglob("*.html"):
+        up = "../" * (len(path.relative_to(site).parts) - 1)
+        text = path.read_text(encoding="utf-8").replace(_SHIM, f"{up}assets/worker.js")
+        if found := _LOADED.search(text):
+            message = f"{path.relative_to(site)} loads from elsewhere: {found[0]}"
+            raise ValueError(message)
+        path.write_text(text, encoding="utf-8")
+
+
+def build() -> int:
+    """Build the site, print what it took, and return an exit code."""
+    start = time.perf_counter()
+    shutil.rmtree(BUILD, ignore_errors=True)
+    count = stage(BUILD / "pages")
+    (BUILD / "zensical.toml").write_text(configuration(), encoding="utf-8")
+    made = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", "zensical.toml"],
+        cwd=BUILD,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        print(
+            made.stdout.rpartition("Traceback")[0] or made.stdout,
+            made.stderr.partition("Traceback")[0],
+            file=sys.stderr,
+        )
+        return 1
+    site = BUILD / "site"
+    localise(site)
+    size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    took = time.perf_counter() - start
+    print(f"{site.relative_to(ROOT)}: {count} pages, {size / 1e6:.1f} MB, {took:.1f} s. Open index.html in a browser.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(build())

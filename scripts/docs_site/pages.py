@@ -1,0 +1,82 @@
+"""The pages of `docs/` as the site shows them.
+
+They are written to be read on a code host too. Here, links that leave `docs/` lead to pages of the site, and a code or a public name in
+backquotes becomes a link to its description.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from scripts.docs_site.diagrams import draw
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+_FENCE = re.compile(r"^(?P<mark>`{3,})(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=mark)[ ]*$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+# A name in backquotes, but neither inside the text of a link nor in a heading.
+_SPAN = re.compile(r"(?<![\[`\w])`([A-Za-z_][\w.]*)(\(\))?`(?![`\]])")
+
+
+def outside(path: str) -> str:
+    """Return the address at which the site has a file from outside of `docs/`."""
+    if path == "CHANGELOG.md":
+        return "changelog.md"
+    if path.startswith("src/holdfast/faults/pages/"):
+        return f"reference/errors/{PurePosixPath(path).name}"
+    if path.startswith("examples/"):
+        return f"examples/{PurePosixPath(path).stem}.md"
+    message = f"docs/ links to {path}, which the site does not have"
+    raise ValueError(message)
+
+
+def page(address: str, text: str, known: Mapping[str, str]) -> str:
+    """Return the text of a page as the site builds it. `known` has the address of each code and public name."""
+    seen: set[str] = set()
+    parts: list[str] = []
+    end = 0
+    for fence in _FENCE.finditer(text):
+        parts += [_prose(address, text[end : fence.start()], known, seen), _fenced(fence)]
+        end = fence.end()
+    return "".join([*parts, _prose(address, text[end:], known, seen)])
+
+
+def _fenced(fence: re.Match[str]) -> str:
+    language = fence["info"].partition(" ")[0]
+    if language == "mermaid":
+        return draw(fence["text"])
+    return f"{fence['mark']}{ {'sh': 'console'}.get(language, language) }\n{fence['text']}{fence['mark']}"
+
+
+def _prose(address: str, text: str, known: Mapping[str, str], seen: set[str]) -> str:
+    text = _LINK.sub(lambda found: f"]({_target(address, found[1])}{found[2] or ''})", text)
+
+    def linked(found: re.Match[str]) -> str:
+        name = found[1]
+        target = known.get(name)
+        # A name is linked once on a page, a code each time.
+        if target is None or name in seen or target.partition("#")[0] == address:
+            return found[0]
+        if not name.isupper():
+            seen.add(name)
+        return f"[{found[0]}]({_between(address, target)})"
+
+    return "\n".join(line if line.startswith("#") else _SPAN.sub(linked, line) for line in text.split("\n"))
+
+
+def _target(address: str, link: str) -> str:
+    path = os.path.normpath(f"docs/{PurePosixPath(address).parent}/{link}")
+    if path.startswith("docs/"):
+        return link
+    return _between(address, outside(path))
+
+
+def _between(address: str, target: str) -> str:
+    page_, mark, anchor = target.partition("#")
+    return f"{os.path.relpath(page_, PurePosixPath(address).parent)}{mark}{anchor}"

@@ -1,0 +1,29 @@
+// A browser starts no worker for a page that was opened from a folder. Then the search runs in a hidden frame instead.
+if (location.protocol === "file:") {
+  window.Worker = class {
+    constructor(address) {
+      this.frame = document.createElement("iframe");
+      this.frame.hidden = true;
+      this.frame.srcdoc = "<!doctype html><title>search</title>";
+      this.ready = new Promise((resolve) => {
+        this.frame.onload = () => {
+          const inside = this.frame.contentWindow;
+          inside.postMessage = (data) => this.onmessage?.({ data });
+          const script = inside.document.createElement("script");
+          script.src = address;
+          script.onload = resolve;
+          inside.document.body.append(script);
+        };
+      });
+      document.body.append(this.frame);
+    }
+
+    postMessage(data) {
+      this.ready.then(() => this.frame.contentWindow.onmessage({ data }));
+    }
+
+    terminate() {
+      this.frame.remove();
+    }
+  };
+}
