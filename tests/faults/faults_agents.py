@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast import Agent, Fault, tool
+from holdfast import Agent, Fault, fault_of, tool
+from holdfast.agents import Role
 from holdfast.providers import Offers, Reply, Request, ToolCall
+from holdfast.testing import run
 
 
 class _Model:
@@ -36,6 +39,39 @@ def _calls(name: str, **arguments: Any) -> Reply:
 
 def _ended(agent: Agent) -> Fault:
     return asyncio.run(agent.outcome("go")).fault  # type: ignore[union-attr, unused-ignore]
+
+
+def agent_ends_without_an_answer() -> Fault:
+    """The stream of an agent in a role ends, and no answer was in it."""
+
+    class Silent:
+        name = "silent"
+        is_streaming = True
+
+        async def run(self, prompt: str, **_: Any) -> Any:
+            raise NotImplementedError
+
+        async def outcome(self, prompt: str, **_: Any) -> Any:
+            raise NotImplementedError
+
+        @asynccontextmanager
+        async def stream(self, prompt: str, **_: Any) -> Any:
+            async def nothing() -> Any:
+                return
+                yield
+
+            yield nothing()
+
+    async def main() -> Fault:
+        try:
+            async with Role("silent", Silent()).stream("go") as parts:
+                async for _ in parts:
+                    pass
+        except Exception as error:
+            return fault_of(error)
+        raise AssertionError
+
+    return run(main())
 
 
 def agent_makes_no_progress() -> Fault:

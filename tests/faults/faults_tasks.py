@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault
-from holdfast.tasks import ContextIndex, ContextUse, Task, TaskSystem, XmlOutput
+from holdfast.tasks import ContextIndex, ContextUse, Status, Task, TaskResult, TaskSystem, XmlOutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,30 @@ def _unfit(*, is_damaged: bool) -> Fault:
         return _fault(Task("zebra", use=ContextUse(fresh=True, inherit="none")), _says("a"), context=index)
 
 
+def _unreadable() -> Fault:
+    """Return the fault of a file that fits by its name, and cannot be read as text."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "zebra.txt").write_bytes(b"\xff\xfe stripes")
+        index = ContextIndex(folder)
+        return _fault(Task("zebra", use=ContextUse(fresh=True, inherit="none")), _says("a"), context=index)
+
+
+class _Broken:
+    """An agent whose model fails in a way that nobody knows."""
+
+    name = "broken"
+
+    async def run(self, prompt: str, **_: Any) -> Any:
+        raise RuntimeError("the model said something odd")
+
+    async def outcome(self, prompt: str, **_: Any) -> Any:
+        raise NotImplementedError
+
+
+def _raises(_: Any) -> str:
+    raise RuntimeError("nobody foresaw this")
+
+
 CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TASK_CONTEXT_EXHAUSTED", lambda: _fault(Task("x" * 100, context=10), _says("a"))),
     ("TASK_INPUT_INVALID", lambda: _fault(Task("{missing}"), _says("a"))),
@@ -53,6 +78,10 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TASK_XML_PARSE_ERROR", lambda: _fault(Task("a", output=XmlOutput("r"), reasks=0), _says("<r>"))),
     ("TASK_CONTEXT_MATCHING_FAILED", lambda: _unfit(is_damaged=False)),
     ("TASK_CONTEXT_RETRIEVAL_FAILED", lambda: _unfit(is_damaged=True)),
+    ("TASK_CONTEXT_PARSING_FAILED", _unreadable),
+    ("TASK_UNEXPECTED", lambda: _fault(Task("a"), lambda _: TaskResult(status=Status.FAILED, content="half"))),
+    ("TASK_UNEXPECTED", lambda: _fault(Task("a"), _raises)),
+    ("TASK_LLM_FAILED", lambda: _fault(Task("a"), _Broken())),
     ("TASK_CYCLE", lambda: _nested("")),
     ("TASK_DEPTH_EXCEEDED", lambda: _nested("a")),
 )

@@ -19,6 +19,16 @@ def _failure(source):
     return machine.error().fault
 
 
+def workflow_is_driven_twice():
+    """A second driver goes on with a workflow that has ended."""
+    machine = Machine(read("(+ 1 2)"), Operators())
+    machine.run()
+    try:
+        machine.resume(3)
+    except HoldfastError as error:
+        return error.fault
+
+
 def list_is_not_closed():
     return _failure("(list 1")
 

@@ -54,6 +54,7 @@ from faults_failures import (
 )
 from typer.testing import CliRunner
 
+from holdfast._platform import need_selector_loop
 from holdfast.classify import from_exception, from_grpc, from_http, from_jsonrpc, from_process, from_stream, from_text
 from holdfast.cli.app import app
 from holdfast.config import read
@@ -62,7 +63,16 @@ from holdfast.faults import CODES, Fault, resolve
 from holdfast.runtime import fault_of
 from holdfast.stores import Commit, MemoryStore, NewAudit, verify_store
 
-NOT_BUILT_YET = Path(__file__).with_name("not_built_yet.txt").read_text(encoding="utf-8").split()
+_WAITING = Path(__file__).with_name("not_built_yet.txt").read_text(encoding="utf-8").splitlines()
+NOT_BUILT_YET = [line.partition(":")[0].strip() for line in _WAITING if line.strip()]
+
+
+def system_lacks_a_part() -> Fault:
+    loop = type("ProactorEventLoop", (asyncio.SelectorEventLoop,), {})()
+    try:
+        return raised_by(lambda: need_selector_loop("The store", loop))
+    finally:
+        loop.close()
 
 
 # The way to the other side
@@ -379,6 +389,9 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("PROVIDER_ENDPOINT_NOT_FOUND", lambda: from_http(404, None, '{"error":{"code":"404","message":"Resource not found"}}')),
     ("PROVIDER_OUT_OF_MEMORY", lambda: from_http(500, None, '{"error":"model requires more system memory (4.1 GiB) than is available (3.1 GiB)"}')),
     ("TASK_TURNS_EXHAUSTED", lambda: from_text("agents.exceptions.MaxTurnsExceeded: Max turns (10) exceeded")),
+    ("ACTOR_ERROR", faults_agents.agent_ends_without_an_answer),
+    ("SYS_STACK_INVARIANT", faults_workflows.workflow_is_driven_twice),
+    ("SYS_NOT_IMPLEMENTED", system_lacks_a_part),
     ("TASK_LOOP_BOUND", faults_agents.agent_never_ends),
     ("TASK_HALTED", faults_agents.agent_makes_no_progress),
     ("TASK_OUTPUT_EXHAUSTED", faults_agents.answer_is_cut),
@@ -406,6 +419,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("SYS_AUDIT_TAMPERED", audit_trail_was_edited),
     ("CONFIG_INVALID", lambda: settings_are("[policy]\nattempts = '300'")),
     ("CONFIG_TIMEOUT_INVALID", lambda: settings_are("[policy]\ntimeout = 0")),
+    ("CONFIG_SHAPE_INVALID", lambda: left_out(contract="one")),
     ("CONFIG_CONTRACT_MISMATCH", lambda: left_out(contract=2)),
     ("SYS_DEPENDENCY_CYCLE", lambda: left_out(requires=["guest"])),
     ("SYS_DEPENDENCY_MISSING", lambda: left_out(requires=["host"])),

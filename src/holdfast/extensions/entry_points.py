@@ -91,7 +91,7 @@ def load(point: EntryPoint) -> Loaded:
         extension = extension()
     start = getattr(extension, "start", None)
     if not callable(start):
-        raise InvalidError.at(f"extension {point.name}: start", "a function of the runtime", start)
+        raise InvalidError.at("start", "a function of the runtime", start, "CONFIG_SHAPE_INVALID")
     declared = {
         "id": getattr(extension, "id", None),
         "contract": getattr(extension, "contract", None),
@@ -101,11 +101,13 @@ def load(point: EntryPoint) -> Loaded:
     try:
         return Loaded(msgspec.convert(declared, Described), extension)
     except msgspec.ValidationError as error:
-        raise InvalidError.from_msgspec(error) from error
+        raise InvalidError.from_msgspec(error, "CONFIG_SHAPE_INVALID") from error
 
 
 def failed(name: str, phase: str, error: BaseException | str) -> Fault:
     """Return the fault of an extension that failed in a phase (load, start or stop) with an error or for a reason."""
+    if isinstance(error, InvalidError) and error.fault.code == "CONFIG_SHAPE_INVALID":
+        return error.fault.wrapped(f"Extension {name} failed in {phase}", name=name)
     reason = error if isinstance(error, str) else REDACTOR.text(f"{type(error).__name__}: {error}")
     fault = Fault.of("SYS_LIFECYCLE_FAILURE", context={"name": name, "phase": phase, "reason": reason})
     return fault if isinstance(error, str) else msgspec.structs.replace(fault, cause=fault_of(error).cause)

@@ -196,6 +196,11 @@ class Execution:
             fault = self._renamed(fault, "TASK_CONTEXT_EXHAUSTED")
         elif fault.code == DeadlineError.code and task.seconds is not None and self._is_late():
             fault = self._renamed(fault, "TASK_TIMEOUT", timeout_s=task.seconds)
+        elif fault.code == "SYS_UNKNOWN":
+            # Nothing recognised what failed. For an agent that is its call of a model.
+            code = "TASK_LLM_FAILED" if is_agent(self._performer) else "TASK_UNEXPECTED"
+            known = self._renamed(fault, code, reason=fault.message)
+            fault = msgspec.structs.replace(known, cause=fault.cause, attempts=fault.attempts)
         partial = fault.partial
         if partial is not None and is_agent(self._performer) and isinstance(partial.payload, dict):
             # What an agent had is a whole reply. Its text is what the task has.

@@ -17,7 +17,7 @@ from collections import deque
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from holdfast.faults import REDACTOR
+from holdfast.faults import REDACTOR, Fault, HoldfastError
 from holdfast.workflow import forms, loops, recovery  # noqa: F401 - they fill the table of special forms
 from holdfast.workflow.calls import begin_call, named
 from holdfast.workflow.environment import MISSING, Env
@@ -30,7 +30,7 @@ from holdfast.workflow.syntax import Form, Position, Symbol
 from holdfast.workflow.values import Closure, Primitive, Reference, kind_of, plain, show
 
 if TYPE_CHECKING:
-    from holdfast.faults import Fault, Redactor
+    from holdfast.faults import Redactor
     from holdfast.workflow.errors import WorkflowError
     from holdfast.workflow.frames import Frame
     from holdfast.workflow.requests import BudgetScope, Request, Template
@@ -114,7 +114,11 @@ class Machine:
         return self._request or (None if self.is_done else Pause())
 
     def resume(self, answer: Value = None) -> Request | None:
-        """Go on with the answer to the last request; for requests without an answer, leave it out."""
+        """Go on with the answer to the last request; for requests without an answer, leave it out.
+
+        Raises `HoldfastError` (SYS_STACK_INVARIANT) if it has ended: two drivers work on it.
+        """
+        self._check_runs()
         request, self._request = self._request, None
         if isinstance(request, (Call, Parallel, Escalate)):
             self.has_news = True
@@ -125,11 +129,17 @@ class Machine:
         return self.run()
 
     def fail(self, fault: Fault) -> Request | None:
-        """Go on after the last request has failed."""
+        """Go on after the last request has failed. Raises as `resume` does."""
+        self._check_runs()
         request, self._request = self._request, None
         self.has_news = True
         self._unwind(Problem.of_call(fault, request))
         return self.run()
+
+    def _check_runs(self) -> None:
+        if self.is_done:
+            reason = "a workflow that has ended was gone on with"
+            raise HoldfastError(Fault.of("SYS_STACK_INVARIANT", context={"reason": reason}))
 
     def fail_strand(self, strand: Machine) -> Request | None:
         """Go on after a strand of the last request has failed, with that failure."""
