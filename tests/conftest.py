@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
+
+from hypothesis import HealthCheck, settings
+
+# Tests start hundreds of processes, and each would compile the library again where the machine forbids cached bytecode, as many
+# container images do. The workers and the processes they start inherit the environment from here.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# How long an example takes in real time says how busy the machine is, not whether the code is right.
+settings.register_profile("any_load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any_load")
+
+
+def pytest_configure() -> None:
+    """Collecting makes almost no garbage: 19,000 tests and all they import stay to the end."""
+    gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Take what collecting has made, 18,000 tests and all they import, out of the garbage collector: it stays to the end anyway, and
-    looking through it made each of the tests that collect garbage two seconds longer."""
+    """Take what collecting has made out of the garbage collector: looking through it made each of the tests that collect garbage two
+    seconds longer."""
     gc.collect()
     gc.freeze()
+    gc.enable()
