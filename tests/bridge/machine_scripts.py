@@ -270,7 +270,7 @@ class _Writer:
         messages = [each["id"] for each in self.sent[-6:] if each["type"] == "session_message"]
         gap = {"reason": "evicted", "requested": 1, "oldest_offset": 5, "top_offset": 9}
         error = {
-            "code": rng.choice(["SESS_NOT_FOUND", "AUTH_FORBIDDEN"]), "message": "No", "recoverable": False, "details": {"currentPhase": "joined"},
+            "code": rng.choice(["SESS_NOT_FOUND", "AUTH_FORBIDDEN", "SESS_ILLEGAL_TRANSITION"]), "message": "No", "recoverable": False, "details": {"currentPhase": "joined"},
         } if rng.random() < 0.8 else {"code": "SESS_STORE_UNAVAILABLE", "message": "Later", "recoverable": True}  # fmt: skip
         choices: list[Any] = [
             *([self.durable(session)] * 5),

@@ -9,8 +9,13 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+
+from websockets.asyncio.client import connect
+from websockets.asyncio.connection import Connection
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
 
 from holdfast.testing.proxy import BlackHole, FaultProxy, HalfOpen, Limit, Reset, Slicing
 
@@ -58,6 +63,47 @@ async def disturbed(kind: str, path: Path, seed: int) -> AsyncIterator[tuple[Ser
             yield server, proxy, Faults(server, proxy, seed)
     finally:
         await server.kill()
+
+
+class Vanishing:
+    """A relay for WebSockets that loses whole frames both ways, and goes on: the connection lives, and nobody is told."""
+
+    def __init__(self, port: int, seed: int, share: float = 0.04) -> None:
+        self._server = f"ws://127.0.0.1:{port}/ws"
+        self._rng = random.Random(seed)
+        self._share = share
+        self._left = 0
+        self._done = asyncio.Event()
+        self.url = ""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Vanishing]:
+        async with serve(self._relay, "127.0.0.1", 0, ping_interval=None) as server:
+            self.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+            yield self
+
+    async def lose(self, count: int) -> None:
+        """Lose so many frames; then let everything pass."""
+        self._left = count
+        await self._done.wait()
+
+    async def _relay(self, client: ServerConnection) -> None:
+        async with connect(self._server, ping_interval=None, origin=None) as server:
+            ways = [asyncio.create_task(self._pass(*way)) for way in ((client, server), (server, client))]
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in ways:
+                way.cancel()
+            await asyncio.wait(ways)
+
+    async def _pass(self, source: Connection, target: Connection) -> None:
+        with suppress(ConnectionClosed):
+            async for frame in source:
+                if self._left and self._rng.random() < self._share:
+                    self._left -= 1
+                    if not self._left:
+                        self._done.set()
+                else:
+                    await target.send(frame)
 
 
 class Faults:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 import socketio
 from machine_scripts import node
-from soak_kit import HERE, Faults, disturbed
+from soak_kit import HERE, Faults, ServerProcess, Vanishing, disturbed
 from soak_server import BEAT, SESSION
 
 from holdfast.bridge import Client, Gap, Schedule
@@ -72,7 +72,13 @@ async def in_python(url: str, faults: Awaitable[None], quiet: Callable[[], Await
     stored: dict[str, int] = {}
     gaps = 0
     window = asyncio.Semaphore(8)
-    options = {"reconnect": QUICK, "connect_timeout": 1.0, "heartbeat_timeout": BEAT, "inbox": 50}
+    options = {
+        "reconnect": QUICK,
+        "connect_timeout": 1.0,
+        "heartbeat_timeout": BEAT,
+        "answer_timeout": 2 * BEAT,
+        "inbox": 50,
+    }
 
     async with (
         Client(url, token="token", outbox=folder / "outbox.db", **options) as client,
@@ -171,6 +177,37 @@ def test_a_sample_of_faults_loses_nothing(
     client: Callable[..., Awaitable[Seen]], count: int, kills: int, tmp_path: Path
 ) -> None:
     run(lambda: soak(client, tmp_path, count, kills, seed=7), 60)
+
+
+async def losing(client: Callable[..., Awaitable[Seen]], folder: Path, count: int, seed: int) -> None:
+    path = folder / "work.db"
+    server = ServerProcess("bridge", path)
+    await server.start()
+    try:
+        async with Vanishing(server.port, seed).open() as relay:
+
+            async def quiet() -> int:
+                await server.silence()
+                return len(await log_of(path))
+
+            seen = await client(relay.url, relay.lose(count), quiet, folder)
+    finally:
+        await server.kill()
+    check(seen, await log_of(path))
+
+
+@pytest.mark.parametrize("client", [in_python, in_node])
+def test_frames_that_vanish_on_a_living_connection_are_noticed_and_nothing_is_lost(
+    client: Callable[..., Awaitable[Seen]], tmp_path: Path
+) -> None:
+    """Messages, acknowledgements, joins and heartbeats: whatever has no answer in time is sent again."""
+    run(lambda: losing(client, tmp_path, 10, seed=5), 60)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("client", [in_python, in_node])
+def test_a_thousand_frames_that_vanish_lose_nothing(client: Callable[..., Awaitable[Seen]], tmp_path: Path) -> None:
+    run(lambda: losing(client, tmp_path, 1000, seed=6), 1800)
 
 
 @pytest.mark.soak

@@ -185,13 +185,13 @@ def test_B57_everything_unacknowledged_is_sent_again_in_order() -> None:
     outbox = Outbox(window=2)
     for number in range(4):
         outbox.add(outgoing(number))
-    assert [message.id for message in outbox.to_send({"s"})] == ["m0", "m1"]
-    assert outbox.to_send({"s"}) == []
+    assert [message.id for message in outbox.to_send({"s"}, 0.0)] == ["m0", "m1"]
+    assert outbox.to_send({"s"}, 0.0) == []
     assert [each.message.id for each in outbox.acked([AckResult(id="m0", status="stored", offset=4)])] == ["m0"]
-    assert [message.id for message in outbox.to_send({"s"})] == ["m2"]
+    assert [message.id for message in outbox.to_send({"s"}, 0.0)] == ["m2"]
     outbox.disconnected()
-    assert outbox.to_send({"other"}) == []
-    assert [message.id for message in outbox.to_send({"s"})] == ["m1", "m2"]
+    assert outbox.to_send({"other"}, 0.0) == []
+    assert [message.id for message in outbox.to_send({"s"}, 0.0)] == ["m1", "m2"]
     assert outbox.acked([AckResult(id="m0", status="duplicate")]) == []
 
 
@@ -209,7 +209,7 @@ def test_what_has_expired_is_not_sent_but_what_is_sent_may_be_stored() -> None:
     outbox = Outbox(window=1)
     outbox.add(outgoing(1, expires_at=10))
     outbox.add(outgoing(2, expires_at=10))
-    outbox.to_send({"s"})
+    outbox.to_send({"s"}, 0.0)
     assert [message.id for message in outbox.expired(11)] == ["m2"]
     assert "m1" in outbox
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import Fault, InvalidError
 from holdfast.views import wire
 from holdfast.wire.close import CloseCode, reconnects
@@ -135,6 +136,8 @@ ClientEffect: TypeAlias = (
 )
 
 
+ANSWER_TIMEOUT_S = 30.0
+"""How long a server may take to acknowledge a message, or to let a client in. A server whose store is slow needs some seconds."""
 _ACK_EVERY = 64
 _ACK_WITHIN_S = 2.0
 """The server learns how far the application is after so many messages, or after so many seconds."""
@@ -178,6 +181,8 @@ class ClientConnection:
     client_id: the same for all connections of this client, also after a restart if its outbox is kept.
     outbox: what is not acknowledged yet; give one that was kept to go on with it.
     heartbeat_timeout: seconds that the server may take to answer a ping.
+    answer_timeout: seconds that the server may take to acknowledge a message. After them the message or its answer was lost on the way,
+        although the connection lives. The client connects again, and sends it again.
     accept_public: whether its user accepts that the bridge is reached over the public internet without a tunnel.
     """
 
@@ -195,7 +200,9 @@ class ClientConnection:
         outbox: Outbox | None = None,
         accept_public: bool = False,
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT_S,
+        answer_timeout: float = ANSWER_TIMEOUT_S,
     ) -> None:
+        options.seconds("answer_timeout", answer_timeout)
         self.token = token
         self.status: Status = "disconnected"
         self.client_id = client_id
@@ -213,6 +220,11 @@ class ClientConnection:
         self._sessions: dict[str, _Membership] = {}
         self._joins: dict[str, str] = {}
         """The sessions of `session_join` messages that are not answered yet."""
+        self._answer_timeout = answer_timeout
+        self._asked: dict[str, float] = {}
+        """When requests were sent without whose answers it cannot go on, in the order of sending: `auth`, consent, joins."""
+        self._awake_at = 0.0
+        """When it was noticed last that this side was asleep. Time before that is not held against the server."""
         self._take: dict[str, Callable[[Envelope], list[ClientEffect]]] = {
             "connection_ack": self._accepted,
             "connection_error": self._ends,
@@ -346,7 +358,7 @@ class ClientConnection:
         interval, timeout = self._beats
         self._heartbeat = Heartbeat(self._clock.monotonic(), interval=interval, timeout=timeout)
         payload = {"token": self.token, "client_id": self.client_id, "protocol": list(PROTOCOL), **self._about}
-        return [self._message("auth", payload)]
+        return [self._request("auth", payload)]
 
     def connect_failed(self, fault: Fault) -> list[ClientEffect]:
         """An attempt to connect failed."""
@@ -386,6 +398,8 @@ class ClientConnection:
         times = [found.ack_at for found in self._sessions.values() if found.ack_at is not None and found.is_joined]
         if self._heartbeat is not None:
             times.append(self._heartbeat.next_at)
+        if (answer_by := self._answer_by) is not None:
+            times.append(answer_by)
         expires_at = self.outbox.next_expiry
         if expires_at is not None:
             times.append(self._clock.monotonic() + max(0.0, expires_at - self._clock.wall()))
@@ -398,6 +412,10 @@ class ClientConnection:
         for session, found in self._sessions.items():
             if found.ack_at is not None and found.ack_at <= now and found.is_joined:
                 effects += self._ack(session, found)
+        if self._is_unanswered(now):
+            message = f"The server did not answer a message within {self._answer_timeout:g} s"
+            fault = Fault.of("CONN_HEARTBEAT_LOST", message, context={"timeout_s": self._answer_timeout})
+            return [*effects, Drop(CloseCode.NO_HEARTBEAT), *self._again(fault)]
         match None if self._heartbeat is None else self._heartbeat.check(now):
             case "ping":
                 return [*effects, self._message("heartbeat_ping", {})]
@@ -406,6 +424,25 @@ class ClientConnection:
                 return [*effects, Drop(CloseCode.NO_HEARTBEAT), *self._again(fault)]
             case _:
                 return effects
+
+    @property
+    def _answer_by(self) -> float | None:
+        """When the server must have answered the oldest message that it has not answered yet."""
+        if self._heartbeat is None:
+            return None
+        times = (next(iter(self._asked.values()), None), self.outbox.sent_at)
+        oldest = min((each for each in times if each is not None), default=None)
+        return None if oldest is None else max(oldest, self._awake_at) + self._answer_timeout
+
+    def _is_unanswered(self, now: float) -> bool:
+        answer_by = self._answer_by
+        if answer_by is None or now < answer_by:
+            return False
+        if now - answer_by > 2 * self._beats[0]:
+            # This side was asleep. The answer may be here, unread.
+            self._awake_at = now
+            return False
+        return True
 
     # --- what comes from the server ---
 
@@ -419,6 +456,9 @@ class ClientConnection:
             return self._unreadable(frame)
         if message.offset:
             return self._in_order(message)
+        # An answer names its request as `re`, or has its id.
+        self._asked.pop(message.re, None)
+        self._asked.pop(message.id, None)
         take = self._take.get(message.type)
         return [Deliver(message)] if take is None else take(message)
 
@@ -435,6 +475,7 @@ class ClientConnection:
     def _accepted(self, message: Envelope) -> list[ClientEffect]:
         payload = message.payload
         self.status, self.fault = "connected", None
+        self._asked.clear()
         interval = payload.get("heartbeat_interval_ms")
         if isinstance(interval, int) and interval > 0:
             self._beats = (interval / 1000, self._beats[1])
@@ -444,12 +485,13 @@ class ClientConnection:
         if self._accepts_public:
             self._awaits_consent = True
             # Nothing may be joined before the user's consent is known.
-            return [Online(payload), self._message("acknowledge_warning", {"warning_code": PUBLIC_WARNING})]
+            return [Online(payload), self._request("acknowledge_warning", {"warning_code": PUBLIC_WARNING})]
         reason = "the bridge is reached over the public internet without a tunnel. If its user accepts that, connect with accept_public=True"
         return [Drop(), *self._give_up(Fault.of("CONN_MISCONFIGURED", context={"reason": reason}))]
 
     def _acknowledged(self, _: Envelope) -> list[ClientEffect]:
         self._awaits_consent = False
+        self._asked.clear()
         return self._join_all()
 
     def _join_all(self) -> list[ClientEffect]:
@@ -588,25 +630,19 @@ class ClientConnection:
         return [self._message("ack", {"session_id": session, **place})]
 
     def _create(self, session: str, creation: dict[str, Any]) -> Send:
-        message = self._envelope("session_create", {"session_id": session, **creation})
-        self._joins[message.id] = session
-        return Send(encode(message))
+        return self._request("session_create", {"session_id": session, **creation}, session)
 
     def _join(self, session: str) -> Send:
         found = self._sessions[session]
         if found.lacks == "snapshot":
             # It goes on at the position of the snapshot, so it joins after it has that.
-            message = self._envelope("session_snapshot", {"session_id": session})
-            self._joins[message.id] = session
-            return Send(encode(message))
+            return self._request("session_snapshot", {"session_id": session}, session)
         payload: dict[str, Any] = {"session_id": session, "role": found.role, "history": found.history}
         if found.position is not None:
             payload["after"] = msgspec.to_builtins(found.position)
         if found.token:
             payload["resume_token"] = found.token
-        message = self._envelope("session_join", payload)
-        self._joins[message.id] = session
-        return Send(encode(message))
+        return self._request("session_join", payload, session)
 
     def _flush(self) -> list[ClientEffect]:
         """Send what may be sent to the sessions that are joined."""
@@ -614,10 +650,18 @@ class ClientConnection:
             return []
         effects = self._expire()
         joined = {session for session, found in self._sessions.items() if found.is_joined}
-        return effects + [Send(message.frame) for message in self.outbox.to_send(joined)]
+        return effects + [Send(message.frame) for message in self.outbox.to_send(joined, self._clock.monotonic())]
 
     def _expire(self) -> list[ClientEffect]:
         return [Expired(message) for message in self.outbox.expired(self._clock.wall())]
+
+    def _request(self, type_: str, payload: dict[str, Any], session: str = "") -> Send:
+        """Send something without whose answer the client cannot go on."""
+        message = self._envelope(type_, payload)
+        self._asked[message.id] = self._clock.monotonic()
+        if session:
+            self._joins[message.id] = session
+        return Send(encode(message))
 
     def _message(self, type_: str, payload: dict[str, Any], *, re: str = "") -> Send:
         return Send(encode(self._envelope(type_, payload, re)))
@@ -632,6 +676,7 @@ class ClientConnection:
         self._heartbeat = None
         self._awaits_consent = False
         self._joins.clear()
+        self._asked.clear()
         self.outbox.disconnected()
         for found in self._sessions.values():
             found.is_joined = False

@@ -54,7 +54,7 @@ class Outbox:
 
         outbox = Outbox()
         outbox.add(Outgoing("…", "release-42", b"{…}"))
-        for message in outbox.to_send({"release-42"}): ...
+        for message in outbox.to_send({"release-42"}, now): ...
 
     max_count, max_bytes: what it holds at most. One more raises, so that nothing is dropped unnoticed.
     window: how many may be sent and not acknowledged at the same time.
@@ -67,7 +67,8 @@ class Outbox:
         self.max_count, self.max_bytes, self.window = max_count, max_bytes, window
         self.size = 0
         self._messages: dict[str, Outgoing] = {}
-        self._sent: set[str] = set()
+        self._sent: dict[str, float] = {}
+        """When each message was sent that is not acknowledged, in the order of sending."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -96,14 +97,14 @@ class Outbox:
             context = {"messages": len(self._messages), "bytes": self.size}
             raise HoldfastError(Fault.of("SYS_RESOURCE_EXHAUSTED", text, context=context))
 
-    def to_send(self, joined: Container[str]) -> list[Outgoing]:
-        """Return what may be sent now to the sessions that are joined, in order, and count it as sent."""
+    def to_send(self, joined: Container[str], now: float) -> list[Outgoing]:
+        """Return what may be sent to the sessions that are joined, in order, and count it as sent at `now` (monotonic clock)."""
         chosen = []
         for message in self._messages.values():
             if len(self._sent) >= self.window:
                 break
             if message.id not in self._sent and message.session_id in joined:
-                self._sent.add(message.id)
+                self._sent[message.id] = now
                 chosen.append(message)
         return chosen
 
@@ -119,6 +120,11 @@ class Outbox:
     def disconnected(self) -> None:
         """Everything that was not acknowledged is sent again, in order, after the client has joined anew."""
         self._sent.clear()
+
+    @property
+    def sent_at(self) -> float | None:
+        """When the first message was sent that is not acknowledged yet, by the monotonic clock; None: there is none."""
+        return next(iter(self._sent.values()), None)
 
     @property
     def next_expiry(self) -> float | None:
@@ -140,6 +146,6 @@ class Outbox:
     def _remove(self, id_: str) -> Outgoing | None:
         message = self._messages.pop(id_, None)
         if message is not None:
-            self._sent.discard(id_)
+            self._sent.pop(id_, None)
             self.size -= len(message.frame)
         return message

@@ -6,7 +6,7 @@ import { Client } from "../../../src/holdfast/bridge/page/holdfast.js";
 
 const [url, name] = process.argv.slice(2);
 const schedule = { delays: [0.01, 0.02, 0.05, 0.1], jitter: 0.2, attempts: null, grace: null };
-const client = new Client(url, { token: "token", schedule, connectTimeout: 1, maxWaiting: 50 });
+const client = new Client(url, { token: "token", schedule, connectTimeout: 1, answerTimeout: 0.8, maxWaiting: 50 });
 const session = client.join(name, { create: true });
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const pause = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));

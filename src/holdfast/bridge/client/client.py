@@ -13,6 +13,7 @@ from holdfast.bridge.client.driver import ConnectionStatus, Driver
 from holdfast.bridge.client.outbox_file import OutboxFile
 from holdfast.bridge.client.session import RemoteSession
 from holdfast.faults import InvalidError
+from holdfast.wire.client import ANSWER_TIMEOUT_S
 from holdfast.wire.heartbeat import HEARTBEAT_TIMEOUT_S
 from holdfast.wire.messages import SessionSummary
 from holdfast.wire.reconnect import BRIDGE, DEFAULT, LINEAR, Schedule
@@ -59,6 +60,7 @@ class Client:
     offline: enter the blocks of the client and of its sessions without waiting for the connection.
     connect_timeout: seconds for one attempt to connect.
     heartbeat_timeout: seconds that the server may take to answer a ping, until the connection counts as dead.
+    answer_timeout: seconds that the server may take to acknowledge a message, until the client connects again and sends it again.
     inbox: messages of a session that are held in memory at most. An application that is slower reads the rest from the server later.
     on_status: called with a `ConnectionStatus` when it changes.
 
@@ -81,6 +83,7 @@ class Client:
         offline: bool = False,
         connect_timeout: float = 10.0,
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT_S,
+        answer_timeout: float = ANSWER_TIMEOUT_S,
         inbox: int = 1000,
         on_status: Callable[[ConnectionStatus], None] | None = None,
     ) -> None:
@@ -91,6 +94,7 @@ class Client:
             reconnect = _SCHEDULES[reconnect]
         options.count("inbox", inbox)
         options.seconds("heartbeat_timeout", heartbeat_timeout)
+        options.seconds("answer_timeout", answer_timeout)
         self._dialer = Dialer(url, timeout=connect_timeout, pins=pins, ca=ca, insecure=insecure)
         self._path = outbox
         self._offline = offline
@@ -100,6 +104,7 @@ class Client:
             "schedule": reconnect,
             "accept_public": accept_public,
             "heartbeat_timeout": heartbeat_timeout,
+            "answer_timeout": answer_timeout,
             "on_status": on_status,
         }
         self._driver_or_none: Driver | None = None

@@ -98,6 +98,7 @@ class Driver:
         schedule: Schedule,
         accept_public: bool,
         heartbeat_timeout: float,
+        answer_timeout: float,
         file: OutboxFile | None,
         on_status: Callable[[ConnectionStatus], None] | None,
     ) -> None:
@@ -119,6 +120,7 @@ class Driver:
             outbox=outbox,
             accept_public=accept_public,
             heartbeat_timeout=heartbeat_timeout,
+            answer_timeout=answer_timeout,
         )
         self.error: BaseException | None = None
         """Why it has given up."""

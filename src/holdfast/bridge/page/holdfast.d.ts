@@ -89,6 +89,8 @@ export interface ClientOptions {
   schedule?: "default" | "bridge" | "linear" | Partial<Schedule>;
   /** Seconds that an attempt to connect may take; 10 unless given. */
   connectTimeout?: number;
+  /** Seconds that the server may take to acknowledge a message, until the client connects again and sends it again; 30 unless given. */
+  answerTimeout?: number;
   /** Messages that wait for a slow application, until no more are taken from the server; 1,000 unless given. */
   maxWaiting?: number;
   /** Whether its user accepts a bridge that is reached over the public internet without a tunnel. */

@@ -133,6 +133,7 @@ export class Client extends EventTarget {
       schedule: typeof schedule === "string" ? SCHEDULES[schedule] : schedule,
       outbox: options.storage ? new StoredOutbox(options.storage, clientId, options.outbox) : new Outbox(options.outbox),
       acceptPublic: options.acceptPublic ?? false,
+      answerTimeout: options.answerTimeout,
     });
     if (options.connect !== false) this.connect();
   }

@@ -210,6 +210,9 @@ class Heartbeat {
 
 // --- what is sent and not acknowledged yet ---
 
+/** Return the first value of a map; null: it is empty. */
+const first = (map) => (map.size ? map.values().next().value : null);
+
 const encoder = new TextEncoder();
 const bytesOf = (text) => encoder.encode(text).length;
 
@@ -221,7 +224,8 @@ export class Outbox {
     this.window = window;
     this.size = 0;
     this.messages = new Map();
-    this.sent = new Set();
+    // When each message was sent that is not acknowledged, in the order of sending.
+    this.sent = new Map();
     this.expiries = new Map();
   }
 
@@ -255,12 +259,12 @@ export class Outbox {
     }
   }
 
-  toSend(joined) {
+  toSend(joined, now) {
     const chosen = [];
     for (const message of this.messages.values()) {
       if (this.sent.size >= this.window) break;
       if (!this.sent.has(message.id) && joined.has(message.session_id)) {
-        this.sent.add(message.id);
+        this.sent.set(message.id, now);
         chosen.push(message);
       }
     }
@@ -278,6 +282,10 @@ export class Outbox {
 
   disconnected() {
     this.sent.clear();
+  }
+
+  get sentAt() {
+    return first(this.sent);
   }
 
   get nextExpiry() {
@@ -305,6 +313,8 @@ export class Outbox {
 
 // --- the machine ---
 
+// How long a server may take to acknowledge a message, or to let a client in.
+const ANSWER_TIMEOUT_S = 30;
 const ACK_EVERY = 64;
 const ACK_WITHIN_S = 2;
 
@@ -338,7 +348,7 @@ class Membership {
 const OFF = new Set(["disconnected", "error"]);
 
 export class Machine {
-  constructor({ token, clock, random, newId, clientId, clientVersion = "", platform = "javascript", schedule, outbox, acceptPublic = false }) {
+  constructor({ token, clock, random, newId, clientId, clientVersion = "", platform = "javascript", schedule, outbox, acceptPublic = false, answerTimeout = ANSWER_TIMEOUT_S }) {
     this.token = token;
     this.status = "disconnected";
     this.clientId = clientId;
@@ -356,6 +366,11 @@ export class Machine {
     this.beats = [HEARTBEAT_S, HEARTBEAT_TIMEOUT_S];
     this.sessions = new Map();
     this.joins = new Map();
+    this.answerTimeout = answerTimeout;
+    // When requests were sent without whose answers it cannot go on, in the order of sending: `auth`, consent, joins.
+    this.asked = new Map();
+    // When it was noticed last that this side was asleep. Time before that is not held against the server.
+    this.awakeAt = 0;
     this.take = {
       connection_ack: (message) => this.#accepted(message),
       connection_error: (message) => this.#ends(message),
@@ -473,7 +488,7 @@ export class Machine {
     if (OFF.has(this.status)) return [drop()];
     const [interval, timeout] = this.beats;
     this.heartbeat = new Heartbeat(this.clock.monotonic(), interval, timeout);
-    return [this.#message("auth", { token: this.token, client_id: this.clientId, protocol: PROTOCOL, ...this.about })];
+    return [this.#request("auth", { token: this.token, client_id: this.clientId, protocol: PROTOCOL, ...this.about })];
   }
 
   connectFailed(found) {
@@ -507,6 +522,7 @@ export class Machine {
   get nextAt() {
     const times = [...this.sessions.values()].filter((found) => found.ackAt !== null && found.isJoined).map((found) => found.ackAt);
     if (this.heartbeat !== null) times.push(this.heartbeat.nextAt);
+    if (this.#answerBy !== null) times.push(this.#answerBy);
     const expiresAt = this.outbox.nextExpiry;
     if (expiresAt !== null) times.push(this.clock.monotonic() + Math.max(0, expiresAt - this.clock.wall()));
     return times.length ? Math.min(...times) : null;
@@ -518,6 +534,11 @@ export class Machine {
     for (const [session, found] of this.sessions) {
       if (found.ackAt !== null && found.ackAt <= now && found.isJoined) effects.push(...this.#ack(session, found));
     }
+    if (this.#isUnanswered(now)) {
+      const timeout_s = this.answerTimeout;
+      const found = fault("CONN_HEARTBEAT_LOST", `The server did not answer a message within ${timeout_s} s`, { timeout_s });
+      return [...effects, drop(CloseCode.NO_HEARTBEAT), ...this.#again(found)];
+    }
     const beat = this.heartbeat === null ? null : this.heartbeat.check(now);
     if (beat === "ping") effects.push(this.#message("heartbeat_ping", {}));
     if (beat === "dead") {
@@ -525,6 +546,22 @@ export class Machine {
       effects.push(drop(CloseCode.NO_HEARTBEAT), ...this.#again(found));
     }
     return effects;
+  }
+
+  /** When the server must have answered the oldest message that it has not answered yet. */
+  get #answerBy() {
+    if (this.heartbeat === null) return null;
+    const times = [first(this.asked), this.outbox.sentAt].filter((each) => each !== null);
+    return times.length ? Math.max(Math.min(...times), this.awakeAt) + this.answerTimeout : null;
+  }
+
+  #isUnanswered(now) {
+    const answerBy = this.#answerBy;
+    if (answerBy === null || now < answerBy) return false;
+    if (now - answerBy <= 2 * this.beats[0]) return true;
+    // This side was asleep. The answer may be here, unread.
+    this.awakeAt = now;
+    return false;
   }
 
   // --- what comes from the server ---
@@ -536,6 +573,9 @@ export class Machine {
     const message = read(frame);
     if (message === null) return this.#unreadable(frame);
     if (message.offset) return this.#inOrder(message);
+    // An answer names its request as `re`, or has its id.
+    this.asked.delete(message.re);
+    this.asked.delete(message.id);
     // `Object.hasOwn`: a message of type "constructor" is not one that the machine takes.
     return Object.hasOwn(this.take, message.type) ? this.take[message.type](message) : [deliver(message)];
   }
@@ -550,6 +590,7 @@ export class Machine {
   #accepted({ payload }) {
     this.status = "connected";
     this.fault = null;
+    this.asked.clear();
     const interval = payload.heartbeat_interval_ms;
     if (Number.isInteger(interval) && interval > 0) this.beats = [interval / 1000, this.beats[1]];
     this.#settle();
@@ -558,7 +599,7 @@ export class Machine {
     if (this.acceptPublic) {
       this.awaitsConsent = true;
       // Nothing may be joined before the user's consent is known.
-      return [online, this.#message("acknowledge_warning", { warning_code: PUBLIC_WARNING })];
+      return [online, this.#request("acknowledge_warning", { warning_code: PUBLIC_WARNING })];
     }
     const reason = PUBLIC_REASON;
     return [drop(), ...this.#giveUp(fault("CONN_MISCONFIGURED", `The connection's configuration is wrong: ${reason}`, { reason }))];
@@ -566,6 +607,7 @@ export class Machine {
 
   #acknowledged() {
     this.awaitsConsent = false;
+    this.asked.clear();
     return this.#joinAll();
   }
 
@@ -610,8 +652,14 @@ export class Machine {
   }
 
   #notJoined(session, found) {
-    const { creation } = this.sessions.get(session);
+    const member = this.sessions.get(session);
+    const { creation } = member;
     if (creation !== null && found.code === "SESS_NOT_FOUND") return [this.#create(session, creation)];
+    if (creation !== null && found.code === "SESS_ILLEGAL_TRANSITION") {
+      // Somebody else has made it meanwhile.
+      member.creation = null;
+      return [this.#join(session)];
+    }
     // The server cannot just now. It is asked again as after a loss of the connection.
     if (found.retryable) return [drop(CloseCode.TRY_LATER), ...this.#again(found)];
     this.sessions.delete(session);
@@ -702,25 +750,19 @@ export class Machine {
   }
 
   #create(session, creation) {
-    const message = this.#envelope("session_create", { session_id: session, ...creation });
-    this.joins.set(message.id, session);
-    return { effect: "send", frame: JSON.stringify(message) };
+    return this.#request("session_create", { session_id: session, ...creation }, session);
   }
 
   #join(session) {
     const found = this.sessions.get(session);
     if (found.lacks === "snapshot") {
       // It goes on at the position of the snapshot, so it joins after it has that.
-      const message = this.#envelope("session_snapshot", { session_id: session });
-      this.joins.set(message.id, session);
-      return { effect: "send", frame: JSON.stringify(message) };
+      return this.#request("session_snapshot", { session_id: session }, session);
     }
     const payload = { session_id: session, role: found.role, history: found.history };
     if (found.position !== null) payload.after = found.position;
     if (found.token) payload.resume_token = found.token;
-    const message = this.#envelope("session_join", payload);
-    this.joins.set(message.id, session);
-    return { effect: "send", frame: JSON.stringify(message) };
+    return this.#request("session_join", payload, session);
   }
 
   /** Send what may be sent to the sessions that are joined. */
@@ -728,11 +770,19 @@ export class Machine {
     if (this.status !== "connected" || this.outbox.count === 0) return [];
     const over = this.#expire();
     const joined = new Set([...this.sessions].filter(([, found]) => found.isJoined).map(([session]) => session));
-    return [...over, ...this.outbox.toSend(joined).map(({ frame }) => ({ effect: "send", frame }))];
+    return [...over, ...this.outbox.toSend(joined, this.clock.monotonic()).map(({ frame }) => ({ effect: "send", frame }))];
   }
 
   #expire() {
     return this.outbox.expired(this.clock.wall()).map((message) => ({ effect: "expired", message }));
+  }
+
+  /** Send something without whose answer the client cannot go on. */
+  #request(type, payload, session = null) {
+    const message = this.#envelope(type, payload);
+    this.asked.set(message.id, this.clock.monotonic());
+    if (session !== null) this.joins.set(message.id, session);
+    return { effect: "send", frame: JSON.stringify(message) };
   }
 
   #message(type, payload, re = "") {
@@ -750,6 +800,7 @@ export class Machine {
     this.heartbeat = null;
     this.awaitsConsent = false;
     this.joins.clear();
+    this.asked.clear();
     this.outbox.disconnected();
     for (const found of this.sessions.values()) found.isJoined = false;
   }
