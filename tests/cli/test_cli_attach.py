@@ -15,8 +15,9 @@ from typing import Any
 from cli_runs import SCRIPT, environment, holdfast
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bridge"))
-from bridge_kit import LIMIT, serving
+from bridge_kit import LIMIT, limits, serving
 
+from holdfast.bridge.tls import TlsFiles
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore
 
@@ -113,6 +114,22 @@ def test_what_cannot_work_is_told_in_one_line_with_an_exit_code() -> None:
     done = holdfast("attach", "s", "--url", "ws://example.com/ws", env={"BRIDGE_TOKEN": "token"})
     assert done.exit_code == 2
     assert "wss://" in done.stderr
+
+
+def test_ws_to_a_port_that_speaks_tls_is_diagnosed_and_not_tried_for_ever(tmp_path: Path) -> None:
+    files = TlsFiles(tmp_path / "tls")
+    files.create(["127.0.0.1"])
+
+    async def work() -> None:
+        settings = limits(tls_cert=files.cert, tls_key=files.key)
+        async with serving(limits=settings) as bridge:
+            at = ("--url", bridge.ws_url.replace("wss://", "ws://"))
+            done = await asyncio.to_thread(holdfast, "attach", "s", *at, env={"BRIDGE_TOKEN": "token"})
+            assert done.exit_code != 0
+            assert "CONN_MISCONFIGURED" in done.stderr
+            assert "speaks TLS: connect to wss://" in done.stderr
+
+    run(work)
 
 
 def test_a_question_is_answered_at_the_terminal() -> None:

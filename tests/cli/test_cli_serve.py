@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from socket import create_server
 from typing import Any
 from uuid import uuid4
 
@@ -155,3 +156,17 @@ def test_B90_it_does_not_start_with_settings_that_make_no_sense(
     result = holdfast("serve", *arguments, env=env)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_a_port_that_is_taken_is_all_that_it_says_and_no_token_is_made_that_nobody_sees(tmp_path: Path) -> None:
+    with create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        env = {"HOLDFAST_BRIDGE_HOME": str(tmp_path / "home"), "HOLDFAST_STORE": f"sqlite:{tmp_path / 'work.db'}"}
+        result = holdfast("serve", "--port", port, env=env)
+    assert result.exit_code != 0
+    assert result.stderr.startswith("holdfast: CONN_MISCONFIGURED"), result.stderr
+    assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
+    assert "key" not in result.stderr
+    assert "hf_" not in result.stderr
+    with served(tmp_path) as (_, _, token):
+        assert token.startswith("hf_device_"), "the token of the first start was made, and shown to nobody"

@@ -72,26 +72,28 @@ def serve(flags: ServeFlags) -> int:
     agent = served_agent(flags.agent, flags.models)
     settings = _settings_of(flags)
     tokens = Tokens(settings.tokens_path, given=settings.given_tokens, lockout=Lockout(settings.lockout))
-    made = _made_tokens(settings, tokens)
-    for warning in settings.check_start(tokens.kinds):
-        narrate(warning)
+    warnings = settings.check_start(tokens.kinds)
     with ExitStack() as stack:
         if needs_keys(agent):
             stack.enter_context(rehearsal())
-            narrate(REHEARSAL)
+            warnings.append(REHEARSAL)
         agents = (
             AgentProcess(agent=flags.agent, models=flags.models, home=flags.home) if flags.detaches_agents else None
         )
         bridge = Bridge(agent, store=flags.store, tokens=tokens, settings=settings, agents=agents)
-        return asyncio.run(_run(bridge, made, flags))
+        return asyncio.run(_run(bridge, tokens, flags, warnings))
 
 
-async def _run(bridge: Bridge, made: dict[TokenKind, str], flags: ServeFlags) -> int:
+async def _run(bridge: Bridge, tokens: Tokens, flags: ServeFlags, warnings: list[str]) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     async with bridge.serving():
+        # Not before it listens: if the port is taken, nobody would ever see a token that was made, and the error would stand below all this.
+        for warning in warnings:
+            narrate(warning)
+        made = _made_tokens(bridge.settings, tokens)
         cert = bridge.settings.tls_cert
         address = BridgeAddress(bridge.url, None if cert is None else str(cert))
         _announce(bridge, made, address, as_json=flags.as_json)

@@ -253,13 +253,21 @@ def _inputs(given: tuple[str, ...]) -> dict[str, Any]:
         if not sign or not name:
             raise InvalidError.at("--input", "NAME=VALUE", one)
         if text.startswith("@"):
-            found[name] = source_of(text[1:])
+            found[name] = _content(name, text[1:])
             continue
         try:
             found[name] = msgspec.json.decode(text)
         except msgspec.DecodeError:
             found[name] = text
     return found
+
+
+def _content(name: str, file: str) -> str:
+    try:
+        return source_of(file)
+    except HoldfastError as error:
+        # The program's own file may be missing as well, so the error says which file it is about.
+        raise InvalidError.saying(f"--input {name}", "a file that can be read", error.fault.message) from error
 
 
 # --- check and fmt ---

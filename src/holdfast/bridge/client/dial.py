@@ -96,7 +96,12 @@ class Dialer:
         except ssl.SSLError as error:
             raise HoldfastError(await self._tls_fault(error)) from error
         except (OSError, EOFError, InvalidHandshake) as error:
-            raise HoldfastError(_fault(error, self.url)) from error
+            fault = _fault(error, self.url)
+            if await self._needs_tls(fault):
+                text = f"{self.host}:{self._port} speaks TLS: connect to wss://, not to ws://"
+                context = {"host": self.host, "port": self._port}
+                fault = Fault.of("CONN_MISCONFIGURED", text, retryable=False, context=context)
+            raise HoldfastError(fault) from error
         self._last_address = (socket.remote_address or ("",))[0]
         return socket
 
@@ -162,6 +167,11 @@ class Dialer:
             certificate, host=self.host, now=datetime.now(UTC), verify_code=error.verify_code, pins=self._pins
         )
         return rejection(certificate, reason, host=self.host, detail=error.verify_message, pins=self._pins)
+
+    async def _needs_tls(self, fault: Fault) -> bool:
+        """Whether a server that ended a plain connection speaks TLS. One that has worked before is only away."""
+        may_be = not self._is_secure and not self._last_address and fault.code == "CONN_RESET"
+        return may_be and await self._look() is not None
 
     async def _look(self) -> bytes | None:
         """Return the certificate that was not accepted. Python does not show it, so it is fetched once more; nothing is sent."""
