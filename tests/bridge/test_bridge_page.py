@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -252,6 +253,17 @@ def test_what_an_agent_writes_is_text_and_never_markup(served: Served, tab: Page
     assert tab.locator("#log img, #log script, .questions img, .questions script, .questions a").count() == 0
     assert tab.locator("#log pre code").first.text_content() == evil + "\n"
     assert tab.title() == "markup · Holdfast"
+
+
+def test_the_token_is_never_sent_over_the_socket(served: Served, context: BrowserContext) -> None:
+    """A ticket stands for it, once for each connection. Whoever records the frames has nothing to sign in with."""
+    frames = list[str]()
+    page = context.new_page()
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: frames.append(str(frame))))
+    page.goto(f"{served.bridge.url}/#token=token")
+    expect(page.locator("#status-text")).to_have_text("Connected")
+    auths = [json.loads(frame)["payload"] for frame in frames if '"auth"' in frame]
+    assert [set(auth) & {"token", "ticket"} for auth in auths] == [{"ticket"}]
 
 
 def test_a_wrong_token_is_told_and_asked_for_again(served: Served, context: BrowserContext) -> None:

@@ -76,9 +76,15 @@ export interface StorageLike {
   removeItem(key: string): void;
 }
 
+/** What a client shows to the server: a token, or a ticket that stands for one once. */
+export type Credential = string | { ticket: string };
+
 export interface ClientOptions {
-  /** The token, or a function that returns one: it is called before each connection. */
-  token: string | ((about: { isExpired: boolean }) => string | Promise<string>);
+  /**
+   * The token, or a function that returns one, or a ticket of `POST /tickets` in place of it. It is called before each connection. If it throws
+   * a `HoldfastError` whose fault has `retryable: false`, the client gives up.
+   */
+  token: string | ((about: { isExpired: boolean }) => Credential | Promise<Credential>);
   /** The same for all connections of one client. Give a kept one together with `storage`. */
   clientId?: string;
   clientVersion?: string;

@@ -345,7 +345,8 @@ export class Client extends EventTarget {
       this.#isTokenStale = false;
       return true;
     } catch (error) {
-      if (isCurrent()) this.#connectFailed(fault("AUTH_FAILED", `No token: ${error.message}`));
+      if (!isCurrent()) return false;
+      this.#connectFailed(error instanceof HoldfastError ? error.fault : fault("AUTH_FAILED", `No token: ${error.message}`));
       return false;
     }
   }

@@ -488,7 +488,9 @@ export class Machine {
     if (OFF.has(this.status)) return [drop()];
     const [interval, timeout] = this.beats;
     this.heartbeat = new Heartbeat(this.clock.monotonic(), interval, timeout);
-    return [this.#request("auth", { token: this.token, client_id: this.clientId, protocol: PROTOCOL, ...this.about })];
+    // A token, or an object with a ticket in place of it.
+    const shown = typeof this.token === "string" ? { token: this.token } : this.token;
+    return [this.#request("auth", { ...shown, client_id: this.clientId, protocol: PROTOCOL, ...this.about })];
   }
 
   connectFailed(found) {

@@ -3,7 +3,7 @@
 import { Client } from "./holdfast.js";
 import { claimClientId, forgetToken, keepToken, keptToken } from "./keep.js";
 import { LogView, button, make } from "./log_view.js";
-import { PUBLIC_REASON } from "./machine.js";
+import { HoldfastError, PUBLIC_REASON, fault } from "./machine.js";
 import { QuestionView } from "./question_view.js";
 
 const $ = (id) => document.getElementById(id);
@@ -14,6 +14,7 @@ const MESSAGE_EXPIRES_S = 86_400;
 const NEAR = 80;
 /** A code of `holdfast pair`: 16 letters and digits, in groups or not. */
 const PAIR_CODE = /^(?:[A-HJKMNP-TV-Z0-9]{4}[- ]?){3}[A-HJKMNP-TV-Z0-9]{4}$/i;
+const TICKET_WITHIN_MS = 10_000;
 /** Faults after which the token is asked for again. */
 const SIGN_IN_AGAIN = new Set(["AUTH_FAILED", "AUTH_INVALID_TOKEN", "AUTH_TOKEN_REVOKED", "AUTH_TOKEN_EXPIRED", "AUTH_INSUFFICIENT_SCOPE"]);
 
@@ -73,7 +74,7 @@ async function start() {
   const token = keptToken();
   if (!token) return signIn();
   const clientId = await claimClientId();
-  client = new Client(address(), { token, clientId, storage: localStorage, clientVersion: "page", acceptPublic, connect: false });
+  client = new Client(address(), { token: () => ticket(token), clientId, storage: localStorage, clientVersion: "page", acceptPublic, connect: false });
   client.addEventListener("status", showStatus);
   client.addEventListener("attempt", showStatus);
   client.addEventListener("failed", ({ detail }) => gaveUp(detail));
@@ -82,6 +83,20 @@ async function start() {
   client.connect();
   const wanted = readHash().get("session");
   return wanted ? enter(wanted) : showSessions();
+}
+
+/** Return a ticket that stands for the token once, and for half a minute. The token itself is shown only in the header of this request. */
+async function ticket(token) {
+  const options = { method: "POST", headers: { authorization: `Bearer ${token}` }, signal: AbortSignal.timeout(TICKET_WITHIN_MS) };
+  const answer = await fetch(new URL("tickets", document.baseURI), options).catch((error) => {
+    throw new HoldfastError(fault("CONN_UNREACHABLE", `No bridge answers at ${address()}: ${error.message}`));
+  });
+  const body = await answer.json().catch(() => ({}));
+  if (answer.ok && body.ticket) return { ticket: body.ticket };
+  const found = fault(body.code ?? "CONN_UNREACHABLE", body.message ?? `The bridge answered ${answer.status}`);
+  // Too many requests, or a server that is about to start: another attempt may get one.
+  const retryable = answer.status === 408 || answer.status === 429 || answer.status >= 500;
+  throw new HoldfastError({ ...found, retryable });
 }
 
 function address() {
