@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.suppress import suppress
     from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, Verdict, call_key, tool
     from holdfast.sessions.session import Session
+    from holdfast.tasks.stages.machine import StageMachine
+    from holdfast.tasks.stages.stage import Stage
     from holdfast.tasks.system import TaskSystem
     from holdfast.tasks.task import Task, TaskError
     from holdfast.tasks.workflows.workflow import Workflow
@@ -115,6 +117,8 @@ __all__ = [
     "Scope",
     "Session",
     "Severity",
+    "Stage",
+    "StageMachine",
     "StreamCutError",
     "Supervisor",
     "Target",
@@ -153,6 +157,8 @@ _HOMES = (
         "Runtime": "holdfast.runtime.runtime",
         "Session": "holdfast.sessions.session",
         "Target": "holdfast.policies.target",
+        "Stage": "holdfast.tasks.stages.stage",
+        "StageMachine": "holdfast.tasks.stages.machine",
         "Task": "holdfast.tasks.task",
         "TaskError": "holdfast.tasks.task",
         "TaskSystem": "holdfast.tasks.system",

@@ -87,6 +87,11 @@ _fields: dict[str, st.SearchStrategy] = {
     "usd": st.none() | _seconds,
     "why": _texts,
     "failed": _texts,
+    "number": _counts,
+    "stages": st.lists(_texts, max_size=3).map(tuple),
+    "stage": _texts,
+    "phase": _texts,
+    "outcome": _texts,
 }
 
 

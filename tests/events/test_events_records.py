@@ -38,6 +38,10 @@ from holdfast.events import (
     Repaired,
     Retry,
     RetryDenied,
+    SessionTurnEnd,
+    SessionTurnStart,
+    StagePostFired,
+    StagePreFired,
     StreamResumed,
     SuppressedError,
     UserNotified,
@@ -175,6 +179,29 @@ WRITTEN = [
     (
         OperatorAsked(at=1.0, operation="workflow review", attempts=3, fault=OVERLOADED),
         {"type": "operator-asked", "operation": "workflow review", "attempts": 3, "fault": FAULT},
+    ),
+    (
+        SessionTurnStart(at=1.0, number=2, stages=("lint", "test")),
+        {"type": "session-turn-start", "number": 2, "stages": ["lint", "test"]},
+    ),
+    (
+        SessionTurnEnd(at=1.0, number=2, outcome="fail", stages=("lint",), fault=OVERLOADED),
+        {"type": "session-turn-end", "number": 2, "outcome": "fail", "stages": ["lint"], "fault": FAULT},
+    ),
+    (
+        StagePreFired(at=1.0, stage="plan", phase="Setup", attempt=1),
+        {"type": "stage-pre-fired", "stage": "plan", "phase": "Setup", "attempt": 1},
+    ),
+    (
+        StagePostFired(at=1.0, stage="plan", phase="Assert", attempt=2, outcome="retry", fault=OVERLOADED),
+        {
+            "type": "stage-post-fired",
+            "stage": "plan",
+            "phase": "Assert",
+            "attempt": 2,
+            "outcome": "retry",
+            "fault": FAULT,
+        },
     ),
 ]
 

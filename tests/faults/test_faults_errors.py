@@ -32,6 +32,7 @@ from holdfast.faults import (
     resolve,
 )
 from holdfast.tasks import TaskError
+from holdfast.tasks.stages import StageError
 from holdfast.tools import ProcessError
 from holdfast.workflow import WorkflowError
 
@@ -57,6 +58,7 @@ LEAVES = {
     WorkflowError: ("TASK_EVALUATION_FAILED", ()),
     BridgeConnectionError: ("CONN_WEBSOCKET_CLOSED", (ConnectionError,)),
     RejectedError: ("PROTO_INVALID_MESSAGE", ()),
+    StageError: ("TASK_STAGE_FAILED", ()),
     TaskError: ("TASK_UNEXPECTED", ()),
 }
 KEY = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"

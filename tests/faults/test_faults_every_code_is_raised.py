@@ -27,6 +27,7 @@ import faults_http
 import faults_recoveries
 import faults_server
 import faults_sessions
+import faults_stages
 import faults_stores
 import faults_supervisors
 import faults_tasks
@@ -402,6 +403,19 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TASK_DEPTH_EXCEEDED", faults_workflows.calls_without_end),
     ("TASK_TIMEOUT", faults_workflows.budget_of_seconds_is_used),
     ("TASK_TEMPLATE_NOT_FOUND", faults_workflows.task_is_not_registered),
+    ("TASK_TURN_CAP_TOO_LOW", faults_stages.turn_cap_is_zero),
+    ("TASK_COMPLETION_SCHEMA_INVALID", faults_stages.schema_has_an_unknown_type),
+    ("TASK_CONTEXT_MUTATION", faults_stages.context_is_changed_in_assert),
+    ("TASK_STAGE_CONTEXT_UNRESOLVED", faults_stages.body_names_what_nobody_set),
+    ("TASK_STAGE_FAILED", faults_stages.stage_fails),
+    ("TASK_PARALLEL_INVALID", faults_stages.fan_out_of_one),
+    ("TASK_SIBLING_FAILED", faults_stages.sibling_fails),
+    ("TASK_JOIN_VIOLATED", faults_stages.branch_goes_to_the_join),
+    ("TASK_JOIN_DANGLING", faults_stages.join_without_branches),
+    ("TASK_STAGE_CANCELLED", faults_stages.stage_is_cancelled),
+    ("TASK_GRANT_INVALID", faults_stages.grant_is_of_nobody),
+    ("TASK_GRANT_CONSUMED", faults_stages.grant_is_used_twice),
+    ("TASK_GRANT_EXPIRED", faults_stages.grant_is_of_an_earlier_attempt),
     ("TASK_LOOP_BOUND", lambda: from_text("langgraph.errors.GraphRecursionError: Recursion limit of 25 reached without hitting a stop condition.")),
     ("ACTOR_CLI_NETWORK", lambda: from_process(1, "API Error: Connection error. (fetch failed)")),
     ("ACTOR_CLI_ERROR", faults_tools.command_line_agent_fails),

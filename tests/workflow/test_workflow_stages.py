@@ -16,8 +16,8 @@ from holdfast.workflow.stage_plan import (
     Finish,
     Go,
     Graph,
-    Later,
     Node,
+    PutOff,
     RunSiblings,
     RunStage,
 )
@@ -171,6 +171,12 @@ def test_stages_follow_the_list_until_its_end():
     assert chain.stage_ended(ok("b")) == Finish()
 
 
+def test_stages_that_a_parallel_plan_leads_to_are_not_in_the_way_of_the_list():
+    chain = Chain(graph("first", "a", "b", "merge", Node(id="split", leads_to=FAN)))
+    chain.start()
+    assert chain.stage_ended(ok("first")) == RunStage("split", 2)
+
+
 def test_next_leads_elsewhere_in_sequence_or_ends():
     chain = Chain(graph("a", "b", "c", "d"))
     chain.start()
@@ -188,7 +194,7 @@ def test_a_plan_may_be_a_document_as_it_is_stored():
 
 
 @pytest.mark.parametrize(
-    ("resolution", "kind"), [("skip", RunStage), ("retry-later", Later), ("abort-workflow", Abort)]
+    ("resolution", "kind"), [("skip", RunStage), ("retry-later", PutOff), ("abort-workflow", Abort)]
 )
 def test_S2_5_the_resolution_says_what_a_failed_stage_leads_to(resolution, kind):
     chain = Chain(graph(Node(id="a", resolution=resolution), "b"))
@@ -217,7 +223,7 @@ def test_N2_7_the_join_runs_after_all_siblings_ended_well():
 
 def test_N2_7_a_failed_sibling_is_named_and_its_resolution_decides():
     ends = [BranchEnded(stage="b", outcome="fail", failed="b", fault=FAULT)]
-    for resolution, kind in (("abort-workflow", Abort), ("retry-later", Later), ("skip", RunStage)):
+    for resolution, kind in (("abort-workflow", Abort), ("retry-later", PutOff), ("skip", RunStage)):
         chain = Chain(graph(FANNED[0], "a", Node(id="b", resolution=resolution), "merge", "done"))
         chain.start()
         move = chain.siblings_ended(chain.stage_ended(ok("split")), ends)

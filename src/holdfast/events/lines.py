@@ -42,6 +42,10 @@ from holdfast.events.records import (
     Repaired,
     Retry,
     RetryDenied,
+    SessionTurnEnd,
+    SessionTurnStart,
+    StagePostFired,
+    StagePreFired,
     StreamResumed,
     SuppressedError,
     UserNotified,
@@ -150,6 +154,10 @@ class LogLines:
             MCPServerReconnected: (levels.recovered, _server_reconnected),
             UserNotified: (levels.failed, _notified),
             OperatorAsked: (levels.failed, _asked),
+            SessionTurnStart: (levels.attempt, _turn_started),
+            SessionTurnEnd: (levels.attempt, _turn_ended),
+            StagePreFired: (levels.attempt, _phase_entered),
+            StagePostFired: (levels.attempt, _phase_left),
         }
 
     def of(self, event: Event) -> tuple[int | None, str]:
@@ -248,6 +256,27 @@ def _notified(event: UserNotified) -> str:
 
 def _asked(event: OperatorAsked) -> str:
     return f"{_name(event)} failed {event.attempts} times, and the operator is asked{_because_of(event.fault)}"
+
+
+def _turn_started(event: SessionTurnStart) -> str:
+    return f"turn {event.number}{_stages(event.stages)} begins"
+
+
+def _turn_ended(event: SessionTurnEnd) -> str:
+    return f"turn {event.number}{_stages(event.stages)} ended: {event.outcome}{_because_of(event.fault)}"
+
+
+def _stages(stages: tuple[str, ...]) -> str:
+    return f" ({', '.join(stages)})" if stages else ""
+
+
+def _phase_entered(event: StagePreFired) -> str:
+    return f"stage {event.stage} enters {event.phase}, attempt {event.attempt}"
+
+
+def _phase_left(event: StagePostFired) -> str:
+    how = f": {event.outcome}" if event.outcome else ""
+    return f"stage {event.stage} leaves {event.phase}, attempt {event.attempt}{how}{_because_of(event.fault)}"
 
 
 def _resumed(event: StreamResumed) -> str:

@@ -46,6 +46,10 @@ __all__ = [
     "Repaired",
     "Retry",
     "RetryDenied",
+    "SessionTurnEnd",
+    "SessionTurnStart",
+    "StagePostFired",
+    "StagePreFired",
     "StreamResumed",
     "SuppressedError",
     "Unknown",
@@ -427,6 +431,47 @@ class MCPServerReconnected(_Record, frozen=True, kw_only=True, tag="mcp-server-r
     """Seconds that connecting again took."""
 
 
+class SessionTurnStart(_Record, frozen=True, kw_only=True, tag="session-turn-start"):
+    """A turn begins: a turn of a session, or one of a stage machine, which is a stage or several parallel ones."""
+
+    number: int
+    """1, 2, 3 … in the session, or in the run of the stage machine."""
+    stages: tuple[str, ...] = ()
+    """The stages that it executes; more than one: they are parallel. Empty for a turn of a session."""
+
+
+class SessionTurnEnd(_Record, frozen=True, kw_only=True, tag="session-turn-end"):
+    """A turn has ended. A turn that a crash cuts off has no end; its start may come a second time."""
+
+    number: int
+    outcome: str
+    """`ok`, `skip`, `fail`, `cancelled` …"""
+    stages: tuple[str, ...] = ()
+    fault: Fault | None = None
+    """Why it failed."""
+
+
+class StagePreFired(_Record, frozen=True, kw_only=True, tag="stage-pre-fired"):
+    """A stage enters a phase: Setup, Init, CheckGate, Act, Assert, Exit or Next."""
+
+    stage: str
+    phase: str
+    attempt: int
+    """The attempt of the stage, counted from 1."""
+
+
+class StagePostFired(_Record, frozen=True, kw_only=True, tag="stage-post-fired"):
+    """A stage leaves a phase. A phase whose result was stored before a crash is not entered again, and has no events."""
+
+    stage: str
+    phase: str
+    attempt: int
+    outcome: str = ""
+    """What was decided: the verdict of CheckGate, the outcome of Assert, `cap-hit` for an Act that used all its turns."""
+    fault: Fault | None = None
+    """Why the phase failed; None if it did not."""
+
+
 # Not part of `Event`: nothing in this version creates one.
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """A record that a newer writer wrote. It is kept whole, so that copying a log loses nothing."""
@@ -472,6 +517,10 @@ Event: TypeAlias = (
     | MCPServerReconnected
     | UserNotified
     | OperatorAsked
+    | SessionTurnStart
+    | SessionTurnEnd
+    | StagePreFired
+    | StagePostFired
 )
 """Every event that this version writes. A log may also contain `Unknown` records."""
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from holdfast._platform import after_fork
-from holdfast.events import AttemptEnded, AttemptStarted
+from holdfast.events import AttemptEnded, AttemptStarted, SessionTurnEnd, SessionTurnStart
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies import Policy
 from holdfast.policies.target import Target
@@ -601,6 +601,7 @@ class Journal:
 
 MOST_WAITING = 1_000
 """The most records that wait to be written. Later ones are counted, and the count is recorded."""
+_NOT_RECORDED = (AttemptStarted, AttemptEnded, SessionTurnStart, SessionTurnEnd)
 _LATEST_S = 1.0
 """Seconds after which records are written by themselves, if nothing else is written before."""
 
@@ -684,8 +685,8 @@ class Recorder:
     def __call__(self, event: Event, work: Work) -> None:
         """Keep an event until the next commit. It may come from any thread."""
         loop = self._loop
-        # Attempts are the work itself, and far more than what a person looks for in a trail.
-        if loop is None or isinstance(event, (AttemptStarted, AttemptEnded)):
+        # Attempts are the work itself, and far more than what a person looks for in a trail. A turn has its own records.
+        if loop is None or isinstance(event, _NOT_RECORDED):
             return
         waiting = self._list()
         if len(waiting) >= MOST_WAITING:

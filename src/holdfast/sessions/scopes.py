@@ -25,7 +25,7 @@ Reason: TypeAlias = Literal["user", "parent", "cap"]
 _CODES: dict[ScopeKind, Code] = {
     "session": "SESS_CANCELLED",
     "turn": "SESS_TURN_CANCELLED",
-    "stage": "SESS_TURN_CANCELLED",
+    "stage": "TASK_STAGE_CANCELLED",
     "tool": "TOOL_CANCELLED",
 }
 
@@ -36,8 +36,8 @@ class Scope:
         async with Scope("stage", parent=turn.scope, name="tests") as scope:
             ...                     # elsewhere: scope.cancel()
 
-    A block that was cancelled this way raises `AbortedError` with the code of its kind: SESS_CANCELLED, SESS_TURN_CANCELLED or
-    TOOL_CANCELLED.
+    A block that was cancelled this way raises `AbortedError` with the code of its kind: SESS_CANCELLED, SESS_TURN_CANCELLED,
+    TASK_STAGE_CANCELLED or TOOL_CANCELLED.
     """
 
     __slots__ = ("_cancelling", "_children", "_parent", "_task", "kind", "name", "reason")

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 import msgspec
 
 from holdfast import options
+from holdfast.events import SessionTurnEnd, SessionTurnStart
 from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec
 from holdfast.sessions.journal import VERSION, IdleLock, audit, entries_of
@@ -167,16 +169,32 @@ class TurnRunner:
             try:
                 async with turn.scope:
                     with self._journal.recorder.inside(turn.number):
+                        self._report(turn)
                         yield turn
             except BaseException:
                 self._left_in = None if turn.replayed else attempts
                 await self._turn_failed(turn)
+                self._report(turn, "failed" if turn.scope.reason is None else "cancelled")
                 raise
             else:
                 await self._turn_done(turn)
+                self._report(turn, "ok")
             finally:
                 self._turn = None
                 _TURN.reset(token)
+
+    def _report(self, turn: Turn, outcome: str = "") -> None:
+        """Emit the event of the start of a turn, or of its end. A turn that only repeats what is stored has none."""
+        if turn.replayed:
+            return
+        runtime = self._journal.runtime or default_runtime()
+        at, number = runtime.clock.wall(), turn.number
+        with self._journal.recorder.inside(number):
+            runtime.bus.emit(
+                SessionTurnEnd(at=at, number=number, outcome=outcome)
+                if outcome
+                else SessionTurnStart(at=at, number=number)
+            )
 
     def _is_left_by_recover(self, given: Any, attempts: Attempts) -> bool:
         """Whether `recover` around the turn that failed makes its next attempt: it is the same turn, and nothing is done again."""

@@ -33,6 +33,10 @@ from holdfast.events import (
     Repaired,
     Retry,
     RetryDenied,
+    SessionTurnEnd,
+    SessionTurnStart,
+    StagePostFired,
+    StagePreFired,
     StreamResumed,
     SuppressedError,
     UserNotified,
@@ -77,6 +81,10 @@ CLASSES: Mapping[type[Event], AuditClass] = {
     MCPReconnectAttempt: "Retry",
     MCPServerReconnected: "Recovery",
     SuppressedError: "SuppressedError",
+    SessionTurnStart: "Turn",
+    SessionTurnEnd: "Turn",
+    StagePreFired: "StageExecution",
+    StagePostFired: "StageExecution",
     AttemptEnded: "ProviderExchange",
 }
 """The class of each kind of event. A call to a tool is a ToolInvocation instead."""

@@ -6,7 +6,7 @@ Invariant: a task is a value. It holds no state of its execution, so it can be r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from string import Formatter
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -18,7 +18,7 @@ from holdfast.tasks.xml_form import options_of
 from holdfast.views import task as view
 from holdfast.views.task import Status
 
-__all__ = ["ContextUse", "Status", "Task", "TaskError", "TaskResult", "tokens_in"]
+__all__ = ["ContextUse", "Status", "Task", "TaskError", "TaskResult", "filled", "tokens_in"]
 
 _REQUESTED = frozenset({"inputs", "output", "turns", "seconds", "max_depth", "subtype"})
 """What a request for a subtask may set, beside its description and name."""
@@ -141,18 +141,13 @@ class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=
 
     def text(self) -> str:
         """Return the prompt with its inputs filled in. Raises TASK_INPUT_INVALID if one is missing."""
-        parts: list[str] = []
-        for literal, field, form, conversion in _pieces(self.prompt):
-            parts.append(literal)
-            if field is None:
-                continue
-            if field not in self.inputs or form or conversion:
-                known = ", ".join(sorted(self.inputs)) or "none"
-                reason = f"the prompt names the input {{{field}}}, and the inputs are: {known}. Write {{{{ for a brace"
-                raise HoldfastError(Fault.of("TASK_INPUT_INVALID", context={"reason": reason}))
-            value = self.inputs[field]
-            parts.append(value if isinstance(value, str) else _as_text(value))
-        return "".join(parts)
+
+        def missing(field: str) -> HoldfastError:
+            known = ", ".join(sorted(self.inputs)) or "none"
+            reason = f"the prompt names the input {{{field}}}, and the inputs are: {known}. Write {{{{ for a brace"
+            return HoldfastError(Fault.of("TASK_INPUT_INVALID", context={"reason": reason}))
+
+        return filled(self.prompt, self.inputs, missing)
 
     @property
     def size(self) -> int:
@@ -175,6 +170,20 @@ class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=
     def with_(self, **changes: Any) -> Task:
         """Return the task with changes: `task.with_(prompt="Retry: …", turns=4)`."""
         return msgspec.structs.replace(self, **changes)
+
+
+def filled(prompt: str, values: Mapping[str, Any], missing: Callable[[str], Exception]) -> str:
+    """Return a prompt with a value in the place of each `{name}`; raise what `missing` returns for a name without a value."""
+    parts: list[str] = []
+    for literal, field, form, conversion in _pieces(prompt):
+        parts.append(literal)
+        if field is None:
+            continue
+        if field not in values or form or conversion:
+            raise missing(field)
+        value = values[field]
+        parts.append(value if isinstance(value, str) else _as_text(value))
+    return "".join(parts)
 
 
 def tokens_in(text: str) -> int:

@@ -9,7 +9,7 @@ import inspect
 import re
 import textwrap
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -26,10 +26,12 @@ __all__ = [
     "description_of",
     "flat_schema",
     "result_of",
+    "schema_mistake",
     "schema_of",
     "violations_of",
 ]
 
+_TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
 _ANY_OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -265,6 +267,65 @@ def _flat(schema: dict[str, Any]) -> dict[str, Any]:
         top = definitions.pop(schema["$ref"].rpartition("/")[2])
     flat = {name: value for name, value in top.items() if name not in {"title", "$defs"}}
     return {**flat, "$defs": definitions} if definitions else flat
+
+
+def schema_mistake(schema: Any) -> str | None:
+    """Return what is wrong with a JSON Schema itself, with its place; None if it can be used."""
+    if not isinstance(schema, Mapping):
+        return f"expected an object, got {type(schema).__name__}"
+    try:
+        from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unused-ignore] # noqa: PLC0415
+        from jsonschema.exceptions import SchemaError  # type: ignore[import-untyped, unused-ignore] # noqa: PLC0415
+    except ImportError:
+        pass
+    else:
+        try:
+            Draft202012Validator.check_schema(schema)
+        except SchemaError as error:
+            return f"{error.json_path}: {error.message}"
+    return _part_mistake(schema, schema, "$")
+
+
+def _part_mistake(schema: Mapping[str, Any], part: Mapping[str, Any], path: str) -> str | None:
+    """Return a mistake that a schema of schemas does not find: an unknown type, a reference to nothing, a broken pattern."""
+    words = part.get("type")
+    for word in [words] if isinstance(words, str) else words if isinstance(words, list) else ():
+        if word not in _TYPES:
+            return f"{path}.type: {word!r} is not a type of JSON Schema"
+    reference, pattern = part.get("$ref"), part.get("pattern")
+    if isinstance(reference, str) and reference.startswith("#") and not _is_there(schema, reference):
+        return f"{path}.$ref: {reference} is not in the schema"
+    if isinstance(pattern, str):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            return f"{path}.pattern: {error}"
+    found = (_part_mistake(schema, inner, where) for where, inner in _inner(part, path))
+    return next(filter(None, found), None)
+
+
+def _inner(part: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Return the schemas inside of a schema, with their places."""
+    for word in ("properties", "$defs", "patternProperties"):
+        named = part.get(word)
+        if isinstance(named, Mapping):
+            yield from ((f"{path}.{word}.{name}", each) for name, each in named.items() if isinstance(each, Mapping))
+    for word in ("allOf", "anyOf", "oneOf", "prefixItems"):
+        listed = part.get(word)
+        if isinstance(listed, list):
+            yield from ((f"{path}.{word}[{at}]", each) for at, each in enumerate(listed) if isinstance(each, Mapping))
+    for word in ("items", "additionalProperties", "not", "contains"):
+        if isinstance(part.get(word), Mapping):
+            yield f"{path}.{word}", part[word]
+
+
+def _is_there(schema: Mapping[str, Any], reference: str) -> bool:
+    here: Any = schema
+    for word in reference.removeprefix("#").split("/")[1:]:
+        if not isinstance(here, Mapping) or word not in here:
+            return False
+        here = here[word]
+    return True
 
 
 def check_document(schema: dict[str, Any], document: Any) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "PhaseEnded",
     "StageEnded",
     "Verdict",
+    "check_word",
     "stage_failed",
 ]
 
@@ -58,6 +59,8 @@ class PhaseEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: Any = None
     """The verdict of CheckGate, the outcome of Assert, the `ActEnded` of Act, the plan of Next."""
     fault: Fault | None = None
+    is_final: bool = False
+    """Whether no other attempt may follow the fault: what was done may have happened, and must not happen twice."""
 
 
 class Enter(msgspec.Struct, frozen=True):
@@ -110,7 +113,9 @@ class Lifecycle:
         return Enter("Setup", 1)
 
     def ended(self, end: PhaseEnded) -> Enter | StageEnded:
-        """Return what follows the end of the present phase."""
+        """Return what follows the end of the present phase. A word that the phase does not know raises `InvalidError`."""
+        if end.fault is None:
+            check_word(self.stage, self.phase, end.value)
         match self.phase:
             case "Setup" | "Init":
                 return self._failed(end.fault) if end.fault is not None else self._enter(_AFTER[self.phase])
@@ -131,20 +136,18 @@ class Lifecycle:
 
     def _after_gate(self, verdict: Any) -> Enter:
         verdict = "proceed" if verdict is None else verdict
-        _check(f"stage {self.stage}: what CheckGate returns", verdict, get_args(Verdict))
         # Act is left out, and the verdict stands for the outcome of Assert.
         return self._enter("Act") if verdict == "proceed" else self._decided(verdict)
 
     def _after_act(self, end: PhaseEnded) -> Enter:
         if end.fault is not None:
-            return self._failed(end.fault)
+            why = f"Act failed with {end.fault.code}: {end.fault.message}"
+            return self._fail(end.fault, why) if end.is_final else self._failed(end.fault)
         self.act = end.value
         return self._enter("Assert")
 
     def _after_assert(self, outcome: Any) -> Enter:
-        outcome = self.default_outcome() if outcome is None else outcome
-        _check(f"stage {self.stage}: what Assert returns", outcome, get_args(Outcome))
-        return self._decided(outcome)
+        return self._decided(self.default_outcome() if outcome is None else outcome)
 
     def _decided(self, outcome: Outcome) -> Enter:
         match outcome:
@@ -195,6 +198,7 @@ class Lifecycle:
         return Enter(phase, self.attempt, is_retry)
 
 
+_WORDS: dict[Phase, tuple[str, ...]] = {"CheckGate": get_args(Verdict), "Assert": get_args(Outcome)}
 _AFTER: dict[Phase, Phase] = dict(pairwise(PHASES))
 
 
@@ -213,6 +217,8 @@ def stage_failed(stage: str, fault: Fault | None, why: str, *, attempts: int, ac
     return Fault.of("TASK_STAGE_FAILED", message, context=context, partial=partial, maybe_executed=maybe)
 
 
-def _check(where: str, value: Any, words: tuple[str, ...]) -> None:
-    if value not in words:
-        raise InvalidError.at(where, f"one of {', '.join(words)}, or None", value)
+def check_word(stage: str, phase: Phase, value: Any) -> None:
+    """Raise `InvalidError` if CheckGate or Assert returned something that it cannot say. None is the default."""
+    words = _WORDS.get(phase)
+    if words is not None and value is not None and value not in words:
+        raise InvalidError.at(f"stage {stage}: what {phase} returns", f"one of {', '.join(words)}, or None", value)

@@ -24,9 +24,9 @@ __all__ = [
     "Finish",
     "Go",
     "Graph",
-    "Later",
     "Move",
     "Node",
+    "PutOff",
     "Resolution",
     "RunSiblings",
     "RunStage",
@@ -107,7 +107,7 @@ class Finish(msgspec.Struct, frozen=True):
     """The chain has ended well."""
 
 
-class Later(msgspec.Struct, frozen=True):
+class PutOff(msgspec.Struct, frozen=True):
     """Execute a stage, or siblings, again later."""
 
     stage: str
@@ -122,7 +122,7 @@ class Abort(msgspec.Struct, frozen=True):
     fault: Fault
 
 
-Move: TypeAlias = RunStage | RunSiblings | Finish | Later | Abort
+Move: TypeAlias = RunStage | RunSiblings | Finish | PutOff | Abort
 
 
 class BranchEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -154,7 +154,9 @@ class Graph:
         for node in nodes:
             if node.leads_to is not None:
                 self.check(node.leads_to, node.id)
-        led_to = {node.leads_to.join for node in nodes if node.leads_to is not None and node.leads_to.join}
+        fans = [node.leads_to for node in nodes if node.leads_to is not None and node.leads_to.execution == "parallel"]
+        self._fanned = {each for fan in fans for each in (*fan.stages, fan.join)}
+        led_to = {fan.join for fan in fans if fan.join is not None}
         self.joins = frozenset(led_to | {node.id for node in nodes if node.is_join})
         if not any(node.decides for node in nodes):
             # A Next of its own may lead to any join, and is checked when it does.
@@ -191,9 +193,9 @@ class Graph:
         return None
 
     def after(self, stage: str) -> str | None:
-        """Return the stage that follows in the list."""
-        place = self.order.index(stage) + 1
-        return self.order[place] if place < len(self.order) else None
+        """Return the stage that follows in the list. Those that a parallel plan leads to are left out: they have their own way."""
+        later = self.order[self.order.index(stage) + 1 :]
+        return next((each for each in later if each not in self._fanned), None)
 
 
 class Chain:
@@ -201,7 +203,7 @@ class Chain:
 
         chain = Chain(graph)
         move = chain.start()                            # RunStage("plan", 1)
-        move = chain.stage_ended(ended)                 # RunStage, RunSiblings, Finish, Later or Abort
+        move = chain.stage_ended(ended)                 # RunStage, RunSiblings, Finish, PutOff or Abort
 
     first: where it begins; by default with the first stage of the list.
     reserved: the joins that wait for this branch. It must not run them.
@@ -213,7 +215,7 @@ class Chain:
     ) -> None:
         self._graph = graph
         self._first = first
-        self._reserved = reserved
+        self.reserved = reserved
         self._limit = limit
         self._queue: list[str] = []
         """What a sequential plan has named, and has not run yet."""
@@ -254,11 +256,14 @@ class Chain:
 
     def _resolved(self, node: Node, fault: Fault) -> Move | None:
         """Return what the resolution of a failed stage says; None: go on without it."""
+        if self._first is not None:
+            # One failure ends all siblings. The chain around them asks the stage's resolution.
+            return Abort(node.id, fault)
         match node.resolution:
             case "skip":
                 return None
             case "retry-later":
-                return Later(node.id, self.number, fault)
+                return PutOff(node.id, self.number, fault)
             case "abort-workflow":
                 return Abort(node.id, fault)
 
@@ -283,7 +288,7 @@ class Chain:
         return RunStage(stage, self._counted())
 
     def _check_no_join(self, stage: str) -> None:
-        if stage in self._graph.joins or stage in self._reserved:
+        if stage in self._graph.joins or stage in self.reserved:
             raise _join_violated(stage, "a stage that is no fan-out leads to it")
 
     def _counted(self) -> int:

@@ -61,8 +61,8 @@ class Keeper(Protocol):
     async def bound(self, strand: str, number: int, bound: Bound) -> None:
         """Keep bindings; raise SESS_STEP_DRIFT if an earlier run had other values."""
 
-    async def once(self, name: str, make: Callable[[], Awaitable[Any]]) -> Any:
-        """Return what `make` returns, or what it returned in an earlier run."""
+    async def once(self, name: str, make: Callable[[], Awaitable[Any]], contract: ToolContract | None = None) -> Any:
+        """Return what `make` returns, or what it returned in an earlier run. `contract` declares the effect of `make`."""
 
     async def stored(self, name: str) -> Any:
         """Return what `once` has stored under a name; None if there is nothing."""
@@ -88,9 +88,9 @@ class InMemory:
     async def bound(self, strand: str, number: int, bound: Bound) -> None:
         """Nothing is kept."""
 
-    async def once(self, name: str, make: Callable[[], Awaitable[Any]]) -> Any:
+    async def once(self, name: str, make: Callable[[], Awaitable[Any]], contract: ToolContract | None = None) -> Any:
         """Make it."""
-        del name
+        del name, contract
         return await make()
 
     async def stored(self, name: str) -> Any:
@@ -157,13 +157,15 @@ class InSession:
             if (now["name"], now["digest"]) != (then["name"], then["digest"]):
                 raise _drift(self._session.id, then, now)
 
-    async def once(self, name: str, make: Callable[[], Awaitable[Any]]) -> Any:
+    async def once(self, name: str, make: Callable[[], Awaitable[Any]], contract: ToolContract | None = None) -> Any:
         """Make it as a step with this name."""
 
         async def made() -> Any:
             return await make()
 
         _name(made, name.rpartition("/")[2])
+        if contract is not None:
+            declare(made, ToolContract(effect=contract.effect, verify=contract.verify))
         return await self._session.keyed(f"{self._run}/{name}").step(made)
 
     async def stored(self, name: str) -> Any:

@@ -1,0 +1,456 @@
+"""One run of a stage machine: performs what the pure machines decide, each phase once.
+
+Invariant: the end of a phase is stored before anything follows from it. A phase that is stored is not entered again, so a run that was
+killed goes on in the phase where it was. When a run ends, nothing that it started is still running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.events import SessionTurnEnd, SessionTurnStart, StagePostFired, StagePreFired
+from holdfast.faults import BudgetError, Fault, HoldfastError
+from holdfast.sessions.scopes import Scope
+from holdfast.tasks.stages.act import StageWork, act_contract, perform
+from holdfast.tasks.stages.context import Changes, RunState, StageContext
+from holdfast.tasks.task import filled
+from holdfast.tasks.workflows.durable import ends_the_run
+from holdfast.workflow.requests import Escalate, Later
+from holdfast.workflow.stage_lifecycle import (
+    ActEnded,
+    Enter,
+    Lifecycle,
+    PhaseEnded,
+    StageEnded,
+    check_word,
+)
+from holdfast.workflow.stage_plan import Abort, BranchEnded, Chain, Finish, Go, PutOff, RunSiblings, RunStage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
+
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.session import Session
+    from holdfast.tasks.stages.stage import Stage
+    from holdfast.tasks.workflows.durable import Keeper
+    from holdfast.tools.toolbox import Toolbox
+    from holdfast.workflow.stage_lifecycle import Phase
+    from holdfast.workflow.stage_plan import Graph, Move
+
+__all__ = ["StageRun"]
+
+_MARK = "holdfast.stage"
+"""Tells a stored end of a phase from a result that `verify` or a person gave."""
+_MISTAKES = frozenset({"TASK_CONTEXT_MUTATION", "TASK_STAGE_CONTEXT_UNRESOLVED"})
+"""Mistakes in a definition. They are raised, not retried and not stored: the corrected program goes on."""
+
+
+class StageRun:
+    """Drives the machines to their end."""
+
+    def __init__(
+        self,
+        stages: dict[str, Stage],
+        graph: Graph,
+        keeper: Keeper,
+        *,
+        key: str,
+        session: Session | None,
+        runtime: Runtime,
+        tools: Toolbox,
+        limit: int,
+        scopes: dict[str, list[Scope]],
+    ) -> None:
+        self._stages = stages
+        self._graph = graph
+        self._keeper = keeper
+        self._key = key
+        self._session = session
+        self._runtime = runtime
+        self._tools = tools
+        self._limit = limit
+        self._scopes = scopes
+        """The scopes of the stages that run, by id."""
+        self.executions: list[StageEnded] = []
+        """How the executions ended, in the order of their ends."""
+
+    async def finish(self, state: RunState) -> Abort | None:
+        """Run to the end; return why the workflow was aborted, or None."""
+        chain = Chain(self._graph, limit=self._limit)
+        move, before, failures = chain.start(), None, 0
+        while not isinstance(move, Finish):
+            match move:
+                case RunStage() | RunSiblings():
+                    before, move = move, await self._turn(chain, move, state)
+                    failures = failures + 1 if isinstance(move, PutOff) else 0
+                case PutOff():
+                    assert before is not None
+                    if not await self._is_due_again(move, failures):
+                        return Abort(move.stage, move.fault)
+                    move = chain.again(before)
+                case Abort():
+                    return move
+        return None
+
+    async def _is_due_again(self, move: PutOff, failures: int) -> bool:
+        """Return True when a stage that was put off is due, False if it has failed often enough. Until then raise `ParkedError`."""
+        stage = self._stages[move.stage]
+        assert stage.later.attempts is not None
+        if failures >= stage.later.attempts:
+            asked = Escalate(fault=move.fault, attempts=failures)
+            return stage.ask and await self._keeper.ask_operator(f"{move.number}/operator", asked)
+        delay = stage.later.backoff.delay(failures, self._runtime.rng)
+        later = Later(seconds=delay, fault=move.fault, attempt=failures, attempts=stage.later.attempts)
+        await self._keeper.wait_later(f"{move.number}/later", later)
+        return True
+
+    async def _turn(self, chain: Chain, move: RunStage | RunSiblings, state: RunState) -> Move:
+        """Execute a stage, or parallel ones, as one turn."""
+        stages = move.stages if isinstance(move, RunSiblings) else (move.stage,)
+        facts: dict[str, Any] = {"number": move.number, "stages": stages}
+        is_over = await self._keeper.stored(f"{move.number}/turn") is not None
+        if not is_over:
+            self._emit(SessionTurnStart(at=self._now, **facts))
+        following, ended = await self._moved(chain, move, "", state)
+        if not is_over:
+            await self._keeper.once(f"{move.number}/turn", _giving(ended.outcome))
+            self._emit(SessionTurnEnd(at=self._now, outcome=ended.outcome, fault=ended.fault, **facts))
+        return following
+
+    async def _moved(
+        self, chain: Chain, move: RunStage | RunSiblings, path: str, state: RunState
+    ) -> tuple[Move, BranchEnded]:
+        """Perform a move; return the next one, and how this one ended."""
+        if isinstance(move, RunStage):
+            ended = await self._execution(self._stages[move.stage], f"{path}{move.number}", state)
+            self.executions.append(ended)
+            end = BranchEnded(stage=ended.stage, outcome=ended.outcome, failed=ended.stage, fault=ended.fault)
+            return chain.stage_ended(ended), end
+        ends = await self._siblings(chain, move, f"{path}{move.number}", state)
+        failed = next((end for end in ends if end.outcome == "fail"), BranchEnded(stage=move.join))
+        return chain.siblings_ended(move, ends), failed
+
+    # --- parallel stages ---
+
+    async def _siblings(self, chain: Chain, move: RunSiblings, path: str, state: RunState) -> list[BranchEnded]:
+        """Run the branches at the same time. The first that fails stops the others."""
+        stopped = await self._keeper.stored(f"{path}/stopped-by")
+        if stopped is not None:
+            return [msgspec.convert(stopped, BranchEnded)]
+        reserved = chain.reserved | {move.join}
+        states = [state.branch() for _ in move.stages]
+        storing = asyncio.Lock()
+
+        async def work(place: int) -> BranchEnded:
+            end = await self._branch(
+                Chain(self._graph, first=move.stages[place], reserved=reserved, limit=self._limit),
+                f"{path}.{place}/",
+                states[place],
+            )
+            if end.outcome == "fail":
+                # Which one was first is stored, so that a run that is made again fails for the same reason.
+                async with storing:
+                    stored = await self._keeper.once(f"{path}/stopped-by", _giving(msgspec.to_builtins(end)))
+                raise _SiblingFailed(msgspec.convert(stored, BranchEnded))
+            return end
+
+        try:
+            ends = await _all_or_first_failure([work(place) for place in range(len(move.stages))])
+        except _SiblingFailed as failure:
+            return [failure.end]
+        begun = state.branch()
+        for branch in states:
+            state.merge(begun, branch)
+        return ends
+
+    async def _branch(self, chain: Chain, path: str, state: RunState) -> BranchEnded:
+        move = chain.start()
+        first = move.stage if isinstance(move, RunStage) else ""
+        end = BranchEnded(stage=first)
+        while isinstance(move, RunStage | RunSiblings):
+            move, end = await self._moved(chain, move, path, state)
+        if isinstance(move, Abort):
+            return BranchEnded(stage=first, outcome="fail", failed=move.stage, fault=move.fault)
+        return BranchEnded(stage=first, outcome="skip" if end.outcome == "skip" else "ok")
+
+    # --- one stage ---
+
+    async def _execution(self, stage: Stage, path: str, state: RunState) -> StageEnded:
+        """Take a stage through its phases."""
+        parent = (
+            None if self._session is None or self._session.current_turn is None else self._session.current_turn.scope
+        )
+        scope = Scope("stage", parent=parent, name=stage.id)
+        async with scope:
+            self._scopes.setdefault(stage.id, []).append(scope)
+            try:
+                ended, changes = await _Execution(self, stage, path, state).run()
+            finally:
+                self._scopes[stage.id].remove(scope)
+        state.context = changes.applied(state.context)
+        if ended.outcome == "ok":
+            state.results = {**state.results, stage.id: ended.value}
+            state.failures = {name: fault for name, fault in state.failures.items() if name != stage.id}
+        elif ended.fault is not None:
+            state.failures = {**state.failures, stage.id: ended.fault}
+        return ended
+
+    def _emit(self, event: Any) -> None:
+        self._runtime.bus.emit(event)
+
+    @property
+    def _now(self) -> float:
+        return self._runtime.clock.wall()
+
+    # --- what an execution needs ---
+
+    async def phase(
+        self, name: str, stage: Stage, enter: Enter, make: Callable[[], Awaitable[PhaseEnded]]
+    ) -> PhaseEnded:
+        """Run a phase, or return how it ended before."""
+        facts: dict[str, Any] = {"stage": stage.id, "phase": enter.phase, "attempt": enter.attempt}
+
+        async def made() -> Any:
+            self._emit(StagePreFired(at=self._now, **facts))
+            ended = await make()
+            outcome = _shown(enter.phase, ended.value)
+            self._emit(StagePostFired(at=self._now, outcome=outcome, fault=ended.fault, **facts))
+            document = msgspec.to_builtins(ended)
+            if self._session is not None and (enter.phase == "Act" or ended.fault is not None):
+                # What a model wrote, or a failure says, may hold a secret, which a store rejects.
+                document = self._session.storable(document)
+            return {_MARK: document}
+
+        contract = act_contract(stage) if enter.phase == "Act" else None
+        stored = await self._keeper.once(name, made, contract)
+        if not isinstance(stored, dict) or _MARK not in stored:
+            # What `verify` of an unsafe Act found out, or a person.
+            return PhaseEnded(value=ActEnded(value=stored))
+        ended: PhaseEnded = msgspec.convert(stored[_MARK], PhaseEnded)
+        if enter.phase == "Act" and ended.fault is None:
+            ended = msgspec.structs.replace(ended, value=msgspec.convert(ended.value, ActEnded))
+        return ended
+
+    async def failed_or(self, work: Callable[[], Awaitable[Any]]) -> PhaseEnded:
+        """Return the value of a phase's work, or the fault that ends the attempt. What ends the run is raised."""
+        try:
+            return PhaseEnded(value=await work())
+        except Exception as error:
+            fault = self._runtime.fault_of(error)
+            if ends_the_run(error) or isinstance(error, BudgetError):
+                raise
+            # A run that is parked at a usage limit goes on when the limit has ended.
+            if "parked_until" in fault.context or fault.code in _MISTAKES:
+                raise
+            return PhaseEnded(fault=fault)
+
+    def work_of(self, stage: Stage, prompt: str, attempt: int, path: str) -> StageWork:
+        """Return what Act gets."""
+        return StageWork(
+            stage,
+            prompt,
+            execution=f"{self._key}/{path}",
+            attempt=attempt,
+            keeper=self._keeper,
+            place=f"{path}/{attempt}/calls",
+            session=self._session,
+            tools=self._tools,
+        )
+
+    def part(self, path: str) -> AbstractContextManager[None]:
+        """Return the block in which the steps of an Act are counted apart from all others."""
+        return nullcontext() if self._session is None else self._session.part(f"{self._key}/{path}")
+
+    async def wait(self, name: str, stage: Stage, retry: int) -> None:
+        """Wait before a retry, once."""
+        delay = stage.retry.backoff.delay(retry, self._runtime.rng)
+        if delay:
+
+            async def sleep() -> None:
+                await asyncio.sleep(delay)
+
+            await self._keeper.once(name, sleep)
+
+    async def act(self, stage: Stage, work: StageWork) -> ActEnded:
+        """Let Act work."""
+        return await perform(stage, work, self._runtime)
+
+    async def called(self, fn: Callable[..., Any] | None, context: StageContext) -> Any:
+        """Call a function of a stage; return what it returns."""
+        returned = None if fn is None else fn(context)
+        return await returned if inspect.isawaitable(returned) else returned
+
+    def check_plan(self, stage: Stage, plan: Any) -> Any:
+        """Return the plan of a Next as it is stored; raise if it cannot be followed."""
+        found = Go.of(plan, f"stage {stage.id}: what Next returns")
+        if found is not None:
+            self._graph.check(found, stage.id)
+        return None if found is None else msgspec.to_builtins(found)
+
+
+class _Execution:
+    """One execution of a stage."""
+
+    def __init__(self, run: StageRun, stage: Stage, path: str, state: RunState) -> None:
+        self._run = run
+        self._stage = stage
+        self._path = path
+        self._state = state
+        self._lifecycle = Lifecycle(stage.id, stage.attempts)
+        self._changes = Changes()
+        """What Setup of this attempt changed."""
+        self._prompt = ""
+
+    async def run(self) -> tuple[StageEnded, Changes]:
+        """Take the stage through its phases; return how it ended, and what its last Setup changed."""
+        lifecycle = self._lifecycle
+        following: Enter | StageEnded = lifecycle.start()
+        while isinstance(following, Enter):
+            place = f"{self._path}/{following.attempt}"
+            if following.is_retry:
+                self._changes = Changes()
+                await self._run.wait(f"{place}/wait", self._stage, following.attempt - 1)
+            ended = await self._phase(f"{place}/{self._stage.id}.{following.phase}", following)
+            self._take(following.phase, ended)
+            following = lifecycle.ended(ended)
+        return following, self._changes
+
+    async def _phase(self, name: str, enter: Enter) -> PhaseEnded:
+        work = _WORK[enter.phase]
+
+        async def make() -> PhaseEnded:
+            ended = await self._run.failed_or(lambda: work(self))
+            if ended.fault is not None:
+                return msgspec.structs.replace(ended, is_final=self._is_final(enter.phase, ended.fault))
+            # Checked before it is stored: a corrected program must be able to go on.
+            check_word(self._stage.id, enter.phase, ended.value)
+            if enter.phase == "Next":
+                return PhaseEnded(value=self._run.check_plan(self._stage, ended.value))
+            return ended
+
+        return await self._run.phase(name, self._stage, enter, make)
+
+    def _is_final(self, phase: Phase, fault: Fault) -> bool:
+        """Whether another attempt could make the effect of an unsafe function a second time."""
+        contract = act_contract(self._stage) if phase == "Act" else None
+        return contract is not None and contract.effect == "unsafe" and fault.maybe_executed
+
+    def _take(self, phase: Phase, ended: PhaseEnded) -> None:
+        if ended.fault is None and phase == "Setup":
+            self._changes = msgspec.convert(ended.value, Changes)
+        elif ended.fault is None and phase == "Init":
+            self._prompt = ended.value
+
+    def _context(self) -> StageContext:
+        lifecycle = self._lifecycle
+        state = self._state.branch()
+        state.context = self._changes.applied(state.context)
+        is_ending = lifecycle.phase in {"Exit", "Next"}
+        return StageContext(
+            state,
+            stage=self._stage.id,
+            phase=lifecycle.phase,
+            attempt=lifecycle.attempt,
+            act=lifecycle.act,
+            outcome=lifecycle.outcome if is_ending else "",
+            fault=lifecycle.fault,
+        )
+
+    # --- the phases ---
+
+    async def setup(self) -> Any:
+        context = self._context()
+        await self._run.called(self._stage.setup, context)
+        return msgspec.to_builtins(context.changes())
+
+    async def init(self) -> str:
+        context = self._context()
+        returned = await self._run.called(self._stage.init, context)
+        return self._body(context) if returned is None else str(returned)
+
+    async def check_gate(self) -> Any:
+        return await self._run.called(self._stage.check_gate, self._context())
+
+    async def act(self) -> Any:
+        attempt = self._lifecycle.attempt
+        work = self._run.work_of(self._stage, self._prompt, attempt, self._path)
+        with self._run.part(f"{self._path}/{attempt}/act"):
+            return msgspec.to_builtins(await self._run.act(self._stage, work))
+
+    async def assert_(self) -> Any:
+        outcome = await self._run.called(self._stage.assert_, self._context())
+        return self._lifecycle.default_outcome() if outcome is None else outcome
+
+    async def exit(self) -> None:
+        await self._run.called(self._stage.exit, self._context())
+
+    async def next(self) -> Any:
+        return await self._run.called(self._stage.next, self._context()) if callable(self._stage.next) else None
+
+    def _body(self, context: StageContext) -> str:
+        values = {**context.results, **context}
+
+        def missing(name: str) -> HoldfastError:
+            known = ", ".join(sorted(values)) or "nothing"
+            message = (
+                f"Stage context {name} cannot be resolved: the body of stage {self._stage.id} names {{{name}}}, and the context has "
+                f"{known}. Write {{{{ for a brace"
+            )
+            facts = {"name": name, "stage": self._stage.id}
+            return HoldfastError(Fault.of("TASK_STAGE_CONTEXT_UNRESOLVED", message, context=facts))
+
+        return filled(self._stage.body, values, missing)
+
+
+_WORK: dict[Phase, Callable[[_Execution], Awaitable[Any]]] = {
+    "Setup": _Execution.setup,
+    "Init": _Execution.init,
+    "CheckGate": _Execution.check_gate,
+    "Act": _Execution.act,
+    "Assert": _Execution.assert_,
+    "Exit": _Execution.exit,
+    "Next": _Execution.next,
+}
+
+
+class _SiblingFailed(Exception):  # noqa: N818 - it never leaves this module
+    """A branch failed, and stops the others."""
+
+    def __init__(self, end: BranchEnded) -> None:
+        super().__init__(end.stage)
+        self.end = end
+
+
+async def _all_or_first_failure(work: list[Any]) -> list[BranchEnded]:
+    """Run all at the same time. The first that fails stops the others, and is raised when they have ended."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    failures = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+    # What ends the run is more important than the failure of a branch.
+    for failure in sorted(failures, key=lambda failure: isinstance(failure, _SiblingFailed)):
+        raise failure
+    return [task.result() for task in tasks]
+
+
+def _shown(phase: Phase, value: Any) -> str:
+    if phase == "Act":
+        return "cap-hit" if isinstance(value, dict) and value.get("cap_hit") else ""
+    return value if phase in {"CheckGate", "Assert"} and isinstance(value, str) else ""
+
+
+def _giving(value: Any) -> Callable[[], Awaitable[Any]]:
+    async def give() -> Any:
+        return value
+
+    return give

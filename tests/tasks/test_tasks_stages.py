@@ -1,0 +1,831 @@
+"""Stages on sessions: phases in order, each once; retries from Setup; parallel stages; resolutions; and a run goes on after any stop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import (
+    Backoff,
+    HoldfastError,
+    InvalidError,
+    OutcomeUnknownError,
+    Runtime,
+    Session,
+    Stage,
+    StageMachine,
+    Tries,
+    fault_of,
+)
+from holdfast.events import SessionTurnEnd, SessionTurnStart, StagePostFired, StagePreFired
+from holdfast.faults import AbortedError
+from holdfast.runtime.tool import tool
+from holdfast.sessions.later import run_due
+from holdfast.sessions.parked_runs import ParkedError
+from holdfast.stores import MemoryStore
+from holdfast.tasks.stages import END, Go, StageError
+from holdfast.testing import VirtualClock
+from holdfast.workflow.stage_lifecycle import PHASES
+
+ONCE = Tries(attempts=1)
+
+
+async def echo(work):
+    return f"{work.stage}({work.prompt})"
+
+
+async def broken(work):
+    raise ConnectionError(f"{work.stage} is down")
+
+
+def code_of(error):
+    return error.value.fault.code
+
+
+def watched(*kinds):
+    runtime, seen = Runtime(), []
+    runtime.on(seen.append, *kinds)
+    return runtime, seen
+
+
+# --- definitions ---
+
+
+@pytest.mark.parametrize("cap", [0, -1])
+def test_N2_6_a_turn_cap_below_one_is_rejected(cap):
+    with pytest.raises(HoldfastError, match=f"at least 1, got {cap}") as error:
+        Stage("a", echo, turn_cap=cap)
+    assert code_of(error) == "TASK_TURN_CAP_TOO_LOW"
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"type": "object", "properties": {"files": {"type": "list"}}}, "$.properties.files"),
+        ({"type": "object", "properties": {"x": {"$ref": "#/$defs/X"}}}, "#/$defs/X is not in the schema"),
+        ({"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}}, "pattern"),
+        ({"type": "object", "properties": ["x"]}, "$.properties"),
+        ({"type": "array"}, "expected 'object'"),
+        (object, ""),
+    ],
+)
+def test_N2_6_a_completion_schema_that_checks_nothing_is_rejected(schema, reason):
+    with pytest.raises(HoldfastError) as error:
+        Stage("a", echo, completion=schema)
+    assert code_of(error) == "TASK_COMPLETION_SCHEMA_INVALID"
+    assert reason in error.value.fault.message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"id": " "},
+        {"act": 7},
+        {"turn_cap": "20"},
+        {"retry": Tries(attempts=None)},
+        {"resolution": "retry"},
+        {"detail": "all"},
+        {"allowed_tools": "search"},
+        {"setup": 7},
+        {"body": 7},
+        {"next": 7},
+        {"completion_tool": "a b"},
+    ],
+)
+def test_other_wrong_options_say_what_was_expected(options):
+    with pytest.raises(InvalidError):
+        Stage(**{"id": "a", "act": echo, **options})
+
+
+def test_a_type_may_be_the_completion():
+    class Plan(msgspec.Struct):
+        files: list[str]
+
+    assert Stage("a", echo, completion=Plan).completion["properties"]["files"]["type"] == "array"
+
+
+# --- one stage ---
+
+
+async def test_N2_5_events_name_each_phase_the_session_and_the_step():
+    runtime, seen = watched(StagePreFired, StagePostFired, SessionTurnStart, SessionTurnEnd)
+    machine = StageMachine([Stage("plan", echo, check_gate=lambda ctx: "proceed")], runtime=runtime)
+    async with Session.open("s", store=MemoryStore(), runtime=runtime) as session:
+        await machine.run(session)
+    assert isinstance(seen[0], SessionTurnStart)
+    assert isinstance(seen[-1], SessionTurnEnd)
+    assert (seen[0].stages, seen[-1].outcome) == (("plan",), "ok")
+    fired = [(type(event), event.phase) for event in seen[1:-1]]
+    assert fired == [(kind, phase) for phase in PHASES for kind in (StagePreFired, StagePostFired)]
+    assert {event.session for event in seen} == {"s"}
+    assert [event.step.rpartition("/")[2] for event in seen[1:-1:2]] == [f"plan.{phase}" for phase in PHASES]
+    assert [event.outcome for event in seen[2:-1:2]] == ["", "", "proceed", "", "ok", "", ""]
+
+
+async def test_N2_5_only_setup_writes_and_later_stages_read_what_it_wrote():
+    seen = {}
+
+    def setup(ctx):
+        ctx["files"] = ["a.py"]
+        ctx["drafts"] = ctx.get("drafts", 0) + 1
+
+    def look(ctx):
+        seen[ctx.phase] = (ctx["files"], ctx.results, ctx.act.value, ctx.outcome)
+
+    first = Stage("plan", echo, body="go {drafts}", setup=setup, check_gate=look, assert_=look, exit=look)
+    ended = await StageMachine([first, Stage("build", echo, body="{plan} with {files}")]).run()
+    assert ended.value == 'build(plan(go 1) with ["a.py"])'
+    assert ended.context == {"files": ["a.py"], "drafts": 1}
+    assert seen["CheckGate"] == (["a.py"], {}, None, "")
+    assert seen["Exit"] == (["a.py"], {}, "plan(go 1)", "ok")
+
+
+def _writes(ctx):
+    ctx["x"] = 1
+
+
+def _deletes(ctx):
+    del ctx["x"]
+
+
+def _appends(ctx):
+    ctx["list"].append(1)
+
+
+def _sorts(ctx):
+    ctx["deep"]["list"].sort()
+
+
+def _updates(ctx):
+    ctx.update(x=1)
+
+
+@pytest.mark.parametrize("change", [_writes, _deletes, _appends, _sorts, _updates, lambda ctx: ctx.results.clear()])
+@pytest.mark.parametrize("phase", ["init", "check_gate", "assert_", "exit", "next"])
+async def test_N2_5_a_change_outside_of_setup_is_rejected_and_the_corrected_stage_goes_on(phase, change):
+    store, ran = MemoryStore(), []
+
+    async def act(work):
+        ran.append(work.attempt)
+
+    context = {"x": 0, "list": [2], "deep": {"list": [2, 1]}}
+
+    async def start(**functions):
+        async with Session.open("s", store=store) as session:
+            return await StageMachine([Stage("a", act, **functions)]).run(session, inputs=context)
+
+    with pytest.raises(HoldfastError) as error:
+        await start(**{phase: change})
+    assert code_of(error) == "TASK_CONTEXT_MUTATION"
+    assert error.value.fault.context["phase"].casefold().startswith(phase[:4].rstrip("_").replace("chec", "check"))
+    assert (await start()).context == context
+    assert ran == [1], "an Act that is stored is not made again"
+
+
+async def test_setup_that_fails_has_changed_nothing():
+    def setup(ctx):
+        ctx["list"].append(1)
+        if ctx.attempt == 1:
+            raise ValueError("no")
+
+    ended = await StageMachine([Stage("a", echo, setup=setup)]).run(inputs={"list": []})
+    assert ended.context == {"list": [1]}
+    assert ended.executions[0].attempts == 2
+
+
+async def test_a_body_that_names_what_nobody_set_does_not_run():
+    with pytest.raises(HoldfastError, match=r"ticket_id.*has ticketId") as error:
+        await StageMachine([Stage("a", echo, body="Do {ticket_id}")]).run(inputs={"ticketId": 7})
+    assert code_of(error) == "TASK_STAGE_CONTEXT_UNRESOLVED"
+
+
+async def test_init_may_return_the_text_for_act():
+    ended = await StageMachine([Stage("a", echo, init=lambda ctx: f"do {ctx['x']}")]).run(inputs={"x": 3})
+    assert ended.value == "a(do 3)"
+
+
+@pytest.mark.parametrize("verdict", ["skip", "retry"])
+async def test_N2_5_a_gate_leaves_out_act(verdict):
+    ran = []
+
+    async def act(work):
+        ran.append(work.attempt)
+
+    gates = iter([verdict, "proceed"])
+    machine = StageMachine([Stage("a", act, check_gate=lambda ctx: next(gates))])
+    ended = await machine.run()
+    assert ended.executions[0].outcome == ("skip" if verdict == "skip" else "ok")
+    assert ran == ([] if verdict == "skip" else [2])
+
+
+async def test_N2_4_the_turn_cap_ends_act_and_is_no_error():
+    seen = []
+
+    async def act(work):
+        while work.attempt == 1:
+            work.turn()
+        return "done"
+
+    stage = Stage("a", act, turn_cap=3, assert_=lambda ctx: seen.append(ctx.act) or None)
+    ended = await StageMachine([stage]).run()
+    assert [(act.cap_hit, act.turns) for act in seen] == [(True, 3), (False, 0)]
+    assert (ended.value, ended.executions[0].attempts) == ("done", 2)
+
+
+async def test_a_word_that_assert_cannot_say_is_rejected_before_it_is_stored():
+    store = MemoryStore()
+
+    async def start(word):
+        async with Session.open("s", store=store) as session:
+            return await StageMachine([Stage("a", echo, assert_=lambda ctx: word)]).run(session)
+
+    with pytest.raises(InvalidError, match="what Assert returns"):
+        await start("maybe")
+    assert (await start("ok")).value == "a()"
+
+
+async def test_S2_4_attempts_begin_with_setup_wait_between_and_are_counted():
+    clock, phases = [], []
+    loop = asyncio.get_running_loop()
+
+    async def act(work):
+        clock.append(loop.time())
+        raise ConnectionError("down")
+
+    stage = Stage(
+        "a",
+        act,
+        setup=lambda ctx: phases.append(("Setup", ctx.attempt)),
+        retry=Tries(attempts=3, backoff=Backoff(initial=5, curve="linear", jitter="none")),
+    )
+    with pytest.raises(StageError) as error:
+        await StageMachine([stage]).run()
+    assert phases == [("Setup", 1), ("Setup", 2), ("Setup", 3)]
+    assert [later - clock[0] for later in clock] == [0, 5, 15]
+    fault = error.value.fault
+    assert (fault.code, fault.context["attempts"], fault.context["stage"]) == ("TASK_STAGE_FAILED", 3, "a")
+    assert fault.context["cause"] == fault_of(ConnectionError("down")).code
+
+
+async def test_an_unsafe_act_that_may_have_happened_is_not_tried_again():
+    ran = []
+
+    @tool(effect="unsafe")
+    async def deploy(work):
+        ran.append(work.attempt)
+        raise TimeoutError("no answer")
+
+    with pytest.raises(StageError) as error:
+        await StageMachine([Stage("a", deploy, retry=Tries(attempts=3))]).run()
+    assert ran == [1]
+    assert error.value.fault.maybe_executed
+
+
+# --- where a stage leads ---
+
+
+async def test_S2_3_next_routes_a_failed_attempt_to_a_repair_stage():
+    async def build(work):
+        if "repaired" not in work.prompt:
+            raise ConnectionError("red")
+        return "green"
+
+    def after_build(ctx):
+        return "repair" if ctx.outcome == "fail" else END
+
+    def prompt(ctx):
+        return "repaired" if "repair" in ctx.results else ""
+
+    machine = StageMachine([Stage("build", build, init=prompt, next=after_build), Stage("repair", echo, next="build")])
+    ended = await machine.run()
+    assert ended.value == "green"
+    assert [(each.stage, each.outcome) for each in ended.executions] == [
+        ("build", "fail"),
+        ("repair", "ok"),
+        ("build", "ok"),
+    ]
+
+
+async def test_S2_5_skip_goes_on_without_the_stage_and_later_ones_see_why():
+    seen = []
+    machine = StageMachine(
+        [
+            Stage("a", broken, resolution="skip"),
+            Stage("b", echo, setup=lambda ctx: seen.append((dict(ctx.results), ctx.failures["a"].code))),
+        ]
+    )
+    assert (await machine.run()).value == "b()"
+    assert seen == [({}, "TASK_STAGE_FAILED")]
+
+
+async def test_S2_5_abort_ends_the_run_with_what_there_is():
+    machine = StageMachine([Stage("a", echo), Stage("b", broken), Stage("c", echo)])
+    with pytest.raises(StageError, match="Stage b cannot recover after 2 attempts") as error:
+        await machine.run()
+    assert error.value.ended.results == {"a": "a()"}
+
+
+async def test_an_aborted_run_has_ended_it_is_the_same_after_a_restart_and_the_next_call_is_another_run():
+    store, ran = MemoryStore(), []
+
+    async def act(work):
+        ran.append(1)
+        if len(ran) < 3:
+            raise ConnectionError("down")
+        return "up"
+
+    machine = StageMachine([Stage("a", act, retry=ONCE)])
+    for _ in range(2):
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(StageError):
+                await machine.run(session)
+    assert len(ran) == 1
+    async with Session.open("s", store=store) as session:
+        for _ in range(2):
+            with pytest.raises(StageError):
+                await machine.run(session)
+        assert (await machine.run(session)).value == "up"
+
+
+# --- retry later ---
+
+
+def down_until(count):
+    ran = []
+
+    async def act(work):
+        ran.append(work.execution)
+        if len(ran) < count:
+            raise ConnectionError("down")
+        return "up"
+
+    return act, ran
+
+
+def later(**options):
+    backoff = Backoff(initial=100, curve="fixed", jitter="none", cap=100)
+    return {"retry": ONCE, "resolution": "retry-later", "later": Tries(attempts=3, backoff=backoff), **options}
+
+
+async def test_S2_5_retry_later_is_a_durable_timer_that_others_see():
+    clock, store = VirtualClock(), MemoryStore()
+    runtime = Runtime(clock=clock)
+    act, ran = down_until(2)
+    before = []
+
+    async def first(work):
+        before.append(1)
+
+    machine = StageMachine([Stage("first", first), Stage("a", act, **later())], runtime=runtime)
+
+    async def start():
+        async with Session.open("s", store=store, runtime=runtime) as session:
+            try:
+                return await machine.run(session)
+            finally:
+                parked.append([run.until for run in session.parked.all()])
+
+    parked: list[Any] = []
+    with pytest.raises(ParkedError) as error:
+        await start()
+    assert error.value.until == clock.wall() + 100
+    assert error.value.fault.code == "TASK_STAGE_FAILED"
+    assert parked == [[error.value.until]]
+    clock.advance(50)
+    with pytest.raises(ParkedError) as error:
+        await start()
+    assert error.value.fault.retry_after == 50
+    assert len(ran) == 1, "before its time nothing is done"
+    clock.advance(50)
+    assert (await start()).value == "up"
+    assert parked[-1] == []
+    assert len(set(ran)) == 2, "it is another execution"
+    assert before == [1]
+
+
+async def test_any_process_that_knows_the_machine_goes_on_when_a_stage_is_due():
+    clock, store = VirtualClock(), MemoryStore()
+    runtime = Runtime(clock=clock)
+    act, _ = down_until(2)
+    machine = StageMachine([Stage("a", act, body="{x}", **later())], name="release", runtime=runtime)
+    with pytest.raises(ParkedError):
+        async with Session.open("s", store=store, runtime=runtime) as session:
+            await machine.run(session, inputs={"x": 1})
+    assert [run async for run in run_due(store, machine, runtime=runtime)] == []
+    clock.advance(100)
+    (due,) = [run async for run in run_due(store, machine, runtime=runtime)]
+    assert (due.program, due.outcome.value.value) == ("stages release", "up")
+
+
+async def test_a_stage_that_was_put_off_goes_on_earlier_if_somebody_lets_it():
+    runtime, store = Runtime(clock=VirtualClock()), MemoryStore()
+    act, _ = down_until(2)
+    machine = StageMachine([Stage("a", act, **later())], runtime=runtime)
+    async with Session.open("s", store=store, runtime=runtime) as session:
+        with pytest.raises(ParkedError):
+            await machine.run(session)
+        await session.parked.unpark(session.parked.all()[0].agent, by="ann")
+        assert (await machine.run(session)).value == "up"
+
+
+@pytest.mark.parametrize(("count", "ends"), [(3, "up"), (9, None)])
+async def test_without_a_session_a_run_waits_for_its_stages_and_ends_after_the_last_attempt(count, ends):
+    act, ran = down_until(count)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    machine = StageMachine([Stage("a", act, **later())])
+    if ends is None:
+        with pytest.raises(StageError):
+            await machine.run()
+    else:
+        assert (await machine.run()).value == ends
+    assert (len(ran), loop.time() - begun) == (3, 200)
+
+
+async def test_with_ask_the_operator_decides_after_the_last_attempt():
+    store, (act, ran) = MemoryStore(), down_until(2)
+    machine = StageMachine([Stage("a", act, **later(ask=True, later=ONCE))])
+    async with Session.open("s", store=store) as session:
+        with pytest.raises(HoldfastError) as error:
+            await machine.run(session)
+        assert code_of(error) == "SESS_NO_INTERACTOR"
+        await session.answer(session.pending[0].id, approved=True, by="ann")
+        assert (await machine.run(session)).value == "up"
+    assert len(ran) == 2
+
+
+# --- parallel stages ---
+
+
+def fan(*siblings, **merge):
+    ids = tuple(stage.id for stage in siblings)
+    split = Stage("split", echo, next=Go(stages=ids, execution="parallel", join="merge"))
+    return [split, *siblings, Stage("merge", echo, **merge), Stage("done", echo)]
+
+
+async def test_N2_7_siblings_run_at_the_same_time_as_one_compound_turn_and_the_join_has_their_values():
+    runtime, seen = watched(SessionTurnStart, SessionTurnEnd)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+
+    async def act(work):
+        await asyncio.sleep(10)
+        return work.stage
+
+    def setup(ctx):
+        ctx[f"by_{ctx.stage}"] = ctx.stage
+
+    stages = fan(Stage("a", act, setup=setup), Stage("b", act, setup=setup), body="{a} {b} {by_a} {by_b}")
+    ended = await StageMachine(stages, runtime=runtime).run()
+    assert loop.time() - begun == 10
+    assert ended.results["merge"] == "merge(a b a b)"
+    assert [event.stages for event in seen if isinstance(event, SessionTurnStart)] == [
+        ("split",),
+        ("a", "b"),
+        ("merge",),
+        ("done",),
+    ]
+
+
+async def test_N2_7_the_first_failure_stops_the_others_and_the_join_does_not_run():
+    ended = []
+
+    async def slow(work):
+        try:
+            await asyncio.sleep(100)
+        finally:
+            ended.append(work.stage)
+
+    async def fails(work):
+        await asyncio.sleep(1)
+        raise ConnectionError("red")
+
+    runtime, seen = watched(SessionTurnEnd)
+    machine = StageMachine(fan(Stage("a", slow), Stage("b", fails, retry=ONCE), Stage("c", slow)), runtime=runtime)
+    with pytest.raises(StageError, match="Parallel stage b failed") as error:
+        await machine.run()
+    assert (error.value.fault.code, error.value.fault.context["stage"]) == ("TASK_SIBLING_FAILED", "b")
+    assert sorted(ended) == ["a", "c"]
+    assert "merge" not in error.value.ended.results
+    assert [event.outcome for event in seen] == ["ok", "fail"]
+
+
+async def test_N2_7_a_failed_fan_out_fails_in_the_same_way_after_a_restart_and_nobody_runs_again():
+    store, ran = MemoryStore(), []
+
+    async def slow(work):
+        ran.append(work.stage)
+        await asyncio.sleep(100)
+
+    async def fails(work):
+        ran.append(work.stage)
+        await asyncio.sleep(1)
+        raise ConnectionError("red")
+
+    machine = StageMachine(fan(Stage("a", slow), Stage("b", fails, retry=ONCE)))
+    for _ in range(2):
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(StageError) as error:
+                await machine.run(session)
+            assert code_of(error) == "TASK_SIBLING_FAILED"
+    assert ran == ["a", "b"]
+
+
+async def test_N2_7_a_fan_out_whose_failed_stage_is_skipped_goes_on_after_its_join():
+    ended = await StageMachine(fan(Stage("a", echo), Stage("b", broken, resolution="skip"))).run()
+    assert [each.stage for each in ended.executions if each.outcome == "ok"][-1] == "done"
+    assert "merge" not in ended.results
+
+
+async def test_a_sibling_that_skips_itself_violates_the_join():
+    machine = StageMachine(fan(Stage("a", echo), Stage("b", echo, check_gate=lambda ctx: "skip")))
+    with pytest.raises(HoldfastError) as error:
+        await machine.run()
+    assert code_of(error) == "TASK_JOIN_VIOLATED"
+
+
+async def test_a_branch_goes_on_with_its_own_stages_and_fans_out_itself():
+    inner = Go(stages=("x", "y"), execution="parallel", join="inner")
+    stages = fan(Stage("a", echo, next=inner), Stage("b", echo))
+    stages += [Stage("x", echo), Stage("y", echo), Stage("inner", echo, body="{x}{y}", next=END)]
+    ended = await StageMachine(stages).run()
+    assert ended.results["inner"] == "inner(x()y())"
+    assert ended.results["done"] == "done()"
+
+
+# --- cancellation ---
+
+
+async def test_a_stage_that_is_cancelled_stops_the_run_and_goes_on_there():
+    store, began = MemoryStore(), []
+
+    async def act(work):
+        began.append(work.stage)
+        if len(began) == 2:
+            await asyncio.sleep(100)
+        return work.stage
+
+    machine = StageMachine([Stage("a", act), Stage("b", act)])
+    async with Session.open("s", store=store) as session:
+        running = asyncio.ensure_future(machine.run(session))
+        await asyncio.sleep(1)
+        assert machine.cancel("b")
+        assert not machine.cancel("a")
+        with pytest.raises(AbortedError) as error:
+            await running
+        assert code_of(error) == "TASK_STAGE_CANCELLED"
+        assert (await machine.run(session)).value == "b"
+    assert began == ["a", "b", "b"]
+
+
+async def test_a_run_that_is_cancelled_leaves_nothing_running():
+    ended = []
+
+    async def slow(work):
+        try:
+            await asyncio.sleep(100)
+        finally:
+            ended.append(work.stage)
+
+    running = asyncio.ensure_future(StageMachine(fan(Stage("a", slow), Stage("b", slow))).run())
+    await asyncio.sleep(1)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert sorted(ended) == ["a", "b"]
+
+
+# --- tools and grants of functions ---
+
+
+def tools(ran):
+    @tool(effect="unsafe")
+    async def deploy(version: str) -> str:
+        ran.append(version)
+        return f"deployed {version}"
+
+    @tool(effect="read")
+    async def read(path: str) -> str:
+        raise FileNotFoundError(path)
+
+    return [deploy, read]
+
+
+async def test_S2_3_a_failed_tool_call_is_typed_and_assert_sees_it():
+    seen = []
+
+    async def act(work):
+        answer = await work.call("read", path="gone.txt")
+        return answer.fault.code
+
+    stage = Stage("a", act, assert_=lambda ctx: seen.extend(ctx.act.failures) or "ok")
+    ended = await StageMachine([stage], tools=tools([])).run()
+    assert ended.value == seen[0].code
+    assert seen[0].code.startswith("TOOL_")
+
+
+async def test_a_tool_that_the_stage_does_not_allow_is_not_called():
+    ran = []
+
+    async def act(work):
+        return (await work.call("deploy", version="4.2")).fault.code
+
+    machine = StageMachine([Stage("a", act, allowed_tools=["read"])], tools=tools(ran))
+    assert (await machine.run()).value == "TOOL_APPROVAL_DENIED"
+    assert ran == []
+
+
+async def test_N2_8_a_grant_is_for_one_call_with_exactly_its_arguments():
+    ran, codes, proposals = [], [], []
+
+    def grant(proposal):
+        proposals.append(proposal)
+        return {"4.2": "approve", "5": "deny", "6": "defer"}[proposal.arguments["version"]]
+
+    async def act(work):
+        token = await work.propose("deploy", version="4.2")
+        for version, given in (("4.3", token), ("4.2", "grant-of-nobody"), ("4.2", token), ("4.2", token)):
+            answer = await work.call("deploy", grant=given, version=version)
+            codes.append(None if answer.fault is None else answer.fault.code)
+        return [await work.propose("deploy", version="5"), await work.propose("deploy", version="6")]
+
+    ended = await StageMachine([Stage("a", act, grant=grant)], tools=tools(ran)).run()
+    assert codes == ["TASK_GRANT_INVALID", "TASK_GRANT_INVALID", None, "TASK_GRANT_CONSUMED"]
+    assert ran == ["4.2"]
+    assert ended.value == [None, None], "defer denies, too"
+    assert (proposals[0].attempt, proposals[0].tool) == (1, "deploy")
+
+
+async def test_N2_8_a_grant_ends_with_its_attempt():
+    tokens, codes = [], []
+
+    async def act(work):
+        tokens.append(await work.propose("deploy", version="4.2"))
+        answer = await work.call("deploy", grant=tokens[0], version="4.2")
+        codes.append(None if answer.fault is None else answer.fault.code)
+        if work.attempt == 1:
+            raise ConnectionError("down")
+
+    ran = []
+    await StageMachine([Stage("a", act, grant=lambda proposal: "approve")], tools=tools(ran)).run()
+    assert codes == [None, "TASK_GRANT_EXPIRED"]
+
+
+async def test_N2_8_a_used_grant_stays_used_after_a_crash():
+    store, ran, codes = MemoryStore(), [], []
+
+    async def act(work):
+        token = await work.propose("deploy", version="4.2")
+        answer = await work.call("deploy", grant=token, version="4.2")
+        codes.append(None if answer.fault is None else answer.fault.code)
+        if len(codes) == 1:
+            raise Killed
+        return codes[-1]
+
+    machine = StageMachine([Stage("a", act, grant=lambda proposal: "approve")], tools=tools(ran))
+    with pytest.raises(Killed):
+        async with Session.open("s", store=store) as session:
+            await machine.run(session)
+    async with Session.open("s", store=store) as session:
+        assert (await machine.run(session)).value == "TASK_GRANT_CONSUMED"
+    assert ran == ["4.2"]
+
+
+async def test_two_calls_with_one_grant_one_of_them_runs():
+    ran = []
+
+    async def act(work):
+        token = await work.propose("deploy", version="4.2")
+        answers = await asyncio.gather(*[work.call("deploy", grant=token, version="4.2") for _ in range(3)])
+        return sorted(answer.fault is None for answer in answers)
+
+    async with Session.open("s", store=MemoryStore()) as session:
+        machine = StageMachine([Stage("a", act, grant=lambda proposal: "approve")], tools=tools(ran))
+        assert (await machine.run(session)).value == [False, False, True]
+    assert ran == ["4.2"]
+
+
+async def test_a_result_of_another_form_fails_the_attempt():
+    async def act(work):
+        return {"ok": "yes" if work.attempt == 1 else True}
+
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    ended = await StageMachine([Stage("a", act, completion=schema)]).run()
+    assert (ended.value, ended.executions[0].attempts) == ({"ok": True}, 2)
+
+
+# --- a stop at any moment ---
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class World:
+    """Functions of stages that count what ran, and stop where a test wants it."""
+
+    def __init__(self):
+        self.ran = []
+        self.calls = 0
+        self.stops_at = None
+
+    def enter(self):
+        if self.calls == self.stops_at:
+            self.calls += 1
+            raise Killed
+        self.calls += 1
+
+    def function(self, word=None):
+        def call(ctx):
+            self.enter()
+            return word
+
+        return call
+
+    async def act(self, work):
+        self.enter()
+        await asyncio.sleep(0)
+        self.enter()
+        self.ran.append((work.stage, work.attempt, work.execution.rpartition("/")[2]))
+        if (work.stage, work.attempt) in {("b", 1), ("e", 1), ("e", 2)}:
+            raise ConnectionError(f"{work.stage} is down")
+        return f"{work.stage}({work.prompt})"
+
+    def setup(self, ctx):
+        self.enter()
+        ctx[f"of_{ctx.stage}"] = [*ctx.get(f"of_{ctx.stage}", []), ctx.attempt]
+
+    def machine(self):
+        def stage(name, **options):
+            given = {"setup": self.setup, "check_gate": self.function("proceed"), "exit": self.function()}
+            return Stage(name, self.act, **{**given, **options})
+
+        def route(ctx):
+            self.enter()
+            return "f" if ctx.outcome == "fail" else None
+
+        split = Go(stages=("a", "b", "c"), execution="parallel", join="d")
+        return StageMachine(
+            [
+                stage("start", body="{goal}", next=split),
+                stage("a", body="{start}"),
+                stage("b", assert_=self.function("ok")),
+                stage("c", body="{of_c}"),
+                stage("d", body="{a} {b} {c} {of_b}"),
+                stage("e", next=route),
+                stage("f", body="{d}", next=END),
+            ]
+        )
+
+
+async def test_interrupted_at_any_step_and_resumed_a_machine_ends_as_if_it_was_not():
+    whole = World()
+    ended = await whole.machine().run(inputs={"goal": "g"})
+    assert ended.value == "f(d(a(start(g)) b() c([1]) [2]))"
+    for stop in range(whole.calls):
+        world, store = World(), MemoryStore()
+        world.stops_at = stop
+        with pytest.raises(Killed):
+            async with Session.open("s", store=store) as session:
+                await world.machine().run(session, inputs={"goal": "g"})
+        async with Session.open("s", store=store) as session:
+            again = await world.machine().run(session, inputs={"goal": "g"})
+        assert (again.value, again.results, again.context) == (ended.value, ended.results, ended.context)
+        assert sorted(world.ran) == sorted(whole.ran), f"stopped at {stop}: an act that was done ran again"
+
+
+async def test_an_unsafe_act_that_was_cut_stops_the_run_until_somebody_knows():
+    store, ran = MemoryStore(), []
+
+    @tool(effect="unsafe")
+    async def deploy(work):
+        ran.append(1)
+        raise Killed
+
+    machine = StageMachine([Stage("a", deploy)])
+    with pytest.raises(Killed):
+        async with Session.open("s", store=store) as session:
+            await machine.run(session)
+    async with Session.open("s", store=store) as session:
+        with pytest.raises(OutcomeUnknownError):
+            await machine.run(session)
+        await session.resolve(session.unknown[0], happened=True, result="deployed", by="ann")
+        assert (await machine.run(session)).value == "deployed"
+    assert ran == [1]
+
+
+async def test_inside_turns_a_machine_runs_once_per_turn():
+    ran = []
+
+    async def act(work):
+        ran.append(1)
+
+    machine = StageMachine([Stage("a", act)])
+    async with Session.open("s", store=MemoryStore()) as session:
+        for message in ("one", "two"):
+            async with session.turn(message):
+                await machine.run(session)
+    assert len(ran) == 2
