@@ -47,6 +47,12 @@ CORPUS = Path(__file__).parents[1] / "corpus"
         ("-32601", "TOOL_NOT_FOUND"),
         ("SIGSEGV", "TOOL_CRASHED"),
         ("1113", "PROVIDER_BILLING"),
+        ("1006", "CONN_WEBSOCKET_CLOSED"),
+        ("close 1012", "CONN_WEBSOCKET_CLOSED"),
+        ("4401", "AUTH_FORBIDDEN"),
+        ("google.api_core.exceptions.ResourceExhausted", "PROVIDER_RATE_LIMITED"),
+        ("DeadlineExceeded", "PROVIDER_TIMEOUT"),
+        ("pydantic_ai.exceptions.ModelHTTPError", "PROVIDER_INTERNAL_ERROR"),
     ],
 )
 def test_FU9_words_that_users_have(word: str, first: str) -> None:
@@ -55,7 +61,7 @@ def test_FU9_words_that_users_have(word: str, first: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["", " ", "banana", "200", "302", "PROVIDER_RATE_LIMITD", "CONN_TIMEOUTT", "x" * 10_000]
+    "word", ["", " ", "banana", "200", "302", "1024", "4096", "PROVIDER_RATE_LIMITD", "CONN_TIMEOUTT", "x" * 10_000]
 )
 def test_FU9_other_words_give_nothing(word: str) -> None:
     assert codes_for(word) == ()

@@ -13,7 +13,9 @@ from holdfast.cli import app as module
 from holdfast.cli.exits import Exit, table
 from holdfast.faults import CATALOG, CircuitOpenError, Fault, HoldfastError, InvalidError
 
-VERBS = {"explain", "codes", "classify", "demo", "run", "crashtest", "doctor", "help", "pair", "attach", "serve"}
+VERBS = {
+    "explain", "codes", "classify", "demo", "run", "crashtest", "init", "doctor", "completion", "help", "pair", "attach", "serve",
+}  # fmt: skip
 
 
 def test_the_verbs():
@@ -59,8 +61,8 @@ def test_a_wrong_call_exits_2_and_keeps_stdout_clean(arguments):
     assert "Usage: " in result.stderr
 
 
-def test_alone_it_says_what_to_do_next():
-    result = holdfast()
+def test_alone_it_says_what_to_do_next(tmp_path):
+    result = holdfast(env={"XDG_STATE_HOME": str(tmp_path), "HOLDFAST_STORE": ""})
     assert (result.exit_code, result.stderr) == (0, "")
     commands = re.findall(r"^  (holdfast [^ ]+(?: [^ ]+)?)  ", result.stdout, re.MULTILINE)
     assert "holdfast demo" in commands

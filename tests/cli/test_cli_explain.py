@@ -123,6 +123,25 @@ anthropic.APIStatusError: Error code: 529 - {'type': 'error', 'error': {'type': 
 """
 
 
+def test_FU9_a_file_with_a_traceback_is_explained_like_standard_input(tmp_path, monkeypatch):
+    (tmp_path / "agent.log").write_text("started\n" + TRACEBACK)
+    by_file = holdfast("explain", str(tmp_path / "agent.log"))
+    assert by_file.exit_code == 0
+    assert by_file.stdout == holdfast("explain", "-", given=TRACEBACK).stdout
+    (tmp_path / "empty").write_text("\n")
+    empty = holdfast("explain", str(tmp_path / "empty"))
+    assert (empty.exit_code, empty.stdout) == (2, "")
+    # A code wins over a file of the same name.
+    (tmp_path / "AUTH_FAILED").write_text(TRACEBACK)
+    monkeypatch.chdir(tmp_path)
+    assert holdfast("explain", "AUTH_FAILED").stdout.startswith("# AUTH_FAILED")
+
+
+@pytest.mark.parametrize("pasted", ["x" * 5000, "a\0b", "/"])
+def test_a_word_that_is_no_path_is_no_traceback_of_ours(pasted):
+    assert holdfast("explain", pasted).exit_code == 3
+
+
 @pytest.mark.parametrize(
     ("given", "code"),
     [

@@ -27,8 +27,14 @@ __all__ = ["codes_for"]
 
 _LONGEST_WORD = 200
 _NUMBER = re.compile(r"(?:http|status|error|code|exit|rpc)?[\s:/_-]*?(-32\d{3}|\d{3})", re.IGNORECASE)
+_CLOSE = re.compile(
+    r"(?:close|closed|websocket|ws|code|[\s:/_-])*?(10(?:0[1689]|1[123])|4(?:00[134]|40[13]))", re.IGNORECASE
+)
+"""The close code of a WebSocket that a rule knows. 1000, an orderly end, is no failure."""
 _CLASS = re.compile(r"[a-z0-9]+(?:error|exception|timeout|exceeded)", re.IGNORECASE)
 """The name of a class that no rule declares. It has no underscores: with them it is a misspelt code of ours."""
+_GRPC = {name.replace("_", ""): name for name in GRPC_NAMES[1:]}
+"""Google's exceptions are the gRPC statuses in another spelling: `ResourceExhausted`."""
 _EXITS = frozenset({124, 126, 127, *range(129, 160)})
 """Exit codes with a fixed meaning: those of the shell, and 128 plus a signal. No HTTP error has such a number."""
 
@@ -40,6 +46,7 @@ _STATUS_OF_TYPE = {
     "not_found_error": 404,
     "unprocessable_entity": 422,
     "httpstatuserror": 500,
+    "modelhttperror": 500,
 }
 
 # For these vague words the message of the failure decides. The table lists the other meanings that the corpus shows.
@@ -110,12 +117,15 @@ def _readings(word: str) -> Iterator[Evidence]:
     if isinstance(errno_value, int):
         error = OSError(errno_value, "")
         yield read_named("builtins", type(error).__name__, "", errno=errno_value)
-    if name.upper() in GRPC_NAMES[1:]:
-        yield read_grpc(name.upper())
+    if (status := _GRPC.get(name.upper().replace("_", ""))) is not None:
+        yield read_grpc(status)
     yield from _by_class(name)
     yield Evidence(source=Source.HTTP, codes=(word.lower(),), matched=codes_in((word.lower(),)))
-    if word.lower() in _STATUS_OF_TYPE:
-        yield read_http(_STATUS_OF_TYPE[word.lower()])
+    # After the codes of providers, some of which are such numbers too.
+    if (close := _CLOSE.fullmatch(word)) is not None:
+        yield read_named("websockets.exceptions", "ConnectionClosedError", f"received {close[1]}")
+    if (status_of := _STATUS_OF_TYPE.get(name.lower())) is not None:
+        yield read_http(status_of)
     # The last attempt is a sentence. It does not begin with the word, because `WORD:` would be taken for a class.
     yield read_named("", "", f"reported: {word.lower()}", source=Source.TEXT)
 

@@ -3,6 +3,8 @@
 Results go to stdout, all other messages go to stderr. Every verb has `--json`. Exit codes are in `exits.py`.
 
     app         the command itself and the flags of most verbs; store_app: the flags of `audit` and `sessions`
+    start       what `holdfast` alone says                       init        a holdfast.toml to start from
+    completion  the scripts of shells
     explain     what a code, a status or a traceback means       codes       the catalog as a table
     classify    what a failure is                                policy      show, check and simulate a policy
     audit       the audit trail of a store                       sessions    the sessions of a store

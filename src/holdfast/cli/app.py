@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -17,7 +17,7 @@ from holdfast.classify.times import parse_rfc3339
 from holdfast.cli.bridge_app import attach, pair, serve, tls, tokens
 from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.output import fail, show_json, show_table
-from holdfast.cli.store_app import Group, audit, sessions
+from holdfast.cli.store_app import Group, audit, complete_codes, sessions
 from holdfast.cli.workflow_app import workflow
 from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity  # noqa: TC001 - typer reads annotations
 
@@ -37,17 +37,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
-# The text has at most 60 columns, so that it fits half a terminal.
-_START = """\
-holdfast {version}: error recovery for AI agents
-
-  holdfast demo         see it work: half a minute, no keys
-  holdfast explain 429  what an error means and what to do
-  holdfast doctor       check this machine and its settings
-  holdfast policy show  what your policy will do
-  holdfast --help       every command
-"""
-
 _Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
@@ -66,7 +55,9 @@ def _root(
     if version:
         perform(lambda: _write(f"holdfast {__version__}\n"))
     if context.invoked_subcommand is None:
-        perform(lambda: _write(_START.format(version=__version__)))
+        from holdfast.cli.start import start
+
+        perform(start)
 
 
 @app.command()
@@ -74,7 +65,9 @@ def explain(
     code: Annotated[
         str,
         typer.Argument(
-            help="A code, HTTP status, provider error or exception class; - reads a traceback or JSON error from stdin."
+            metavar="WORD",
+            help="A code, a status, a provider's error, an exception class, or a file with a traceback or a JSON error; - reads stdin.",
+            autocompletion=complete_codes,
         ),
     ],
     as_json: _Json = False,
@@ -297,6 +290,18 @@ def crashtest_verb(
 
 
 @app.command()
+def init(
+    folder: Annotated[str, typer.Option(help="Where to write it; by default here.")] = ".", as_json: _Json = False
+) -> None:
+    """Write a holdfast.toml in which every option is explained and commented out."""
+    from pathlib import Path
+
+    from holdfast.cli.init import init as verb
+
+    perform(lambda: verb(Path(folder), as_json=as_json))
+
+
+@app.command()
 def doctor(as_json: _Json = False) -> None:
     """Check versions, packages, clock, settings and store, and suggest fixes."""
     from holdfast.cli.doctor import doctor as verb
@@ -510,6 +515,17 @@ def faults_proxy(
     from holdfast.cli.faults import proxy as verb
 
     perform(lambda: verb(to, listen=listen, toxics=toxic or [], seed=seed, seconds=seconds, as_json=as_json))
+
+
+@app.command()
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish", "powershell"], typer.Argument(help="The shell.")],
+    as_json: _Json = False,
+) -> None:
+    """Print the script that completes commands, options, codes and sessions in a shell."""
+    from holdfast.cli.completion import completion as verb
+
+    perform(lambda: verb(shell, as_json=as_json))
 
 
 @app.command("help")

@@ -1,8 +1,9 @@
-"""`holdfast explain WORD|-`: the page of a code, a status, a provider error, an exception, or a failure on stdin."""
+"""`holdfast explain WORD|FILE|-`: the page of a code, a status, a provider error, an exception, or a failure in a file or on stdin."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from holdfast.classify import from_text
 from holdfast.classify.vocabulary import codes_for
@@ -21,16 +22,20 @@ _SCHEMA = "holdfast.explain/1"
 
 
 def explain(name: str, *, as_json: bool, now: float) -> Exit:
-    """Show the page of a code, of a word that means one code, or (with `-`) of the failure read from stdin.
+    """Show the page of a code, of a word that means one code, or of the failure in a file (`-`: on stdin).
 
     A word that means several codes, such as `429`, gives a list of them.
     """
     if name == "-":
-        return _explain_stdin(as_json=as_json, now=now)
+        # The end of a log shows how the program ended.
+        return _explain_text(tail(sys.stdin.buffer, MAX_STDIN), "on standard input", as_json=as_json, now=now)
     # Our own codes come first: TIMEOUT is an alias of a code and also a word of other libraries.
     entry = resolve(name)
     if entry is not None:
         return _show(entry, None, as_json=as_json)
+    if (file := _file(name)) is not None:
+        with file.open("rb") as log:
+            return _explain_text(tail(log, MAX_STDIN), f"in {name}", as_json=as_json, now=now)
     # The word is cut, because somebody may paste a whole log line here.
     word = name[:_LONGEST_NAME] or "''"
     found = [CATALOG[code] for code in codes_for(name)]
@@ -39,11 +44,17 @@ def explain(name: str, *, as_json: bool, now: float) -> Exit:
     return _list(word, found, as_json=as_json) if found else _unknown(word, as_json=as_json)
 
 
-def _explain_stdin(*, as_json: bool, now: float) -> Exit:
-    # The end of a log shows how the program ended.
-    text = tail(sys.stdin.buffer, MAX_STDIN).decode("utf-8", "replace")
+def _file(name: str) -> Path | None:
+    try:
+        return Path(name) if Path(name).is_file() else None
+    except (OSError, ValueError):  # a pasted line is no path: too long, or with a null byte
+        return None
+
+
+def _explain_text(raw: bytes, where: str, *, as_json: bool, now: float) -> Exit:
+    text = raw.decode("utf-8", "replace")
     if not text.strip():
-        fail("nothing on standard input", "pipe a traceback or a JSON error in: program 2>&1 | holdfast explain -")
+        fail(f"nothing {where}", "pipe a traceback or a JSON error in: program 2>&1 | holdfast explain -")
         return Exit.USAGE
     fault = from_text(text, now=now).masked(redactor_for())
     return _show(fault.entry, fault, as_json=as_json)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.cli.exits import Exit
     from holdfast.stores import Store
 
-__all__ = ["Group", "audit", "sessions"]
+__all__ = ["Group", "audit", "complete_codes", "sessions"]
 
 
 class Group(TyperGroup):
@@ -57,7 +57,8 @@ audit = typer.Typer(cls=Group, help="Read, search, verify and export the audit t
 
 
 # Completion must be instant. So it reads only tables that are already loaded, never a store.
-def _codes(incomplete: str) -> list[str]:
+def complete_codes(incomplete: str) -> list[str]:
+    """Return the codes that begin so, for shell completion."""
     return [code for code in sorted(CODES) if code.startswith(incomplete.upper())]
 
 
@@ -72,7 +73,7 @@ _Class = Annotated[
     typer.Option("--class", help="Only records of this class; may be repeated.", autocompletion=_classes),
 ]
 _Code = Annotated[
-    str | None, typer.Option(help="Only records with this code or an alias of it.", autocompletion=_codes)
+    str | None, typer.Option(help="Only records with this code or an alias of it.", autocompletion=complete_codes)
 ]
 _Correlation = Annotated[str | None, typer.Option(help="Only records of this run, turn or session.")]
 _Since = Annotated[
