@@ -16,6 +16,7 @@ import re
 import sys
 import tokenize
 from collections import Counter, defaultdict
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,21 @@ class Module:
         self.source = path.read_text(encoding="utf-8")
         self.tree = ast.parse(self.source)
         self.nodes = tuple(ast.walk(self.tree))
-        self.comments, self.code = _count_lines(self.source, self.nodes)
+
+    @property
+    def comments(self) -> int:
+        """How many lines hold a comment."""
+        return self._lines[0]
+
+    @property
+    def code(self) -> int:
+        """How many lines hold code."""
+        return self._lines[1]
+
+    @cached_property
+    def _lines(self) -> tuple[int, int]:
+        # Counted on demand: it takes longer than everything else here, and most rules do not look at lines.
+        return _count_lines(self.source, self.nodes)
 
 
 def _count_lines(source: str, nodes: Iterable[ast.AST]) -> tuple[int, int]:

@@ -28,9 +28,9 @@ def in_litellms_environment(*arguments: str | Path) -> subprocess.CompletedProce
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=QUIET, cwd=ROOT)
 
 
-@pytest.mark.parametrize("file", sorted(TESTS.glob("test_*.py")), ids=lambda file: file.stem)
-def test_in_the_environment_of_litellm(file: Path):
-    done = in_litellms_environment("-m", "pytest", "-q", "-c", TESTS.parent / "pytest.ini", file)
+def test_in_the_environment_of_litellm():
+    # All files in one process: importing LiteLLM takes longer than the tests of a file.
+    done = in_litellms_environment("-m", "pytest", "-q", "-c", TESTS.parent / "pytest.ini", TESTS)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
