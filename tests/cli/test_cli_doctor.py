@@ -6,12 +6,15 @@ import asyncio
 import json
 import re
 import sqlite3
+from datetime import UTC, datetime, timedelta
 from importlib import metadata
 
 import pytest
 from cli_runs import KEY, holdfast
 
 from holdfast import __version__
+from holdfast.bridge.tls import TlsFiles
+from holdfast.bridge.tokens import Tokens
 from holdfast.faults import CODES
 from holdfast.stores import SqliteStore
 from holdfast.stores.sqlite import files
@@ -21,6 +24,7 @@ from holdfast.stores.sqlite import files
 def somewhere_quiet(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("HOLDFAST_BRIDGE_HOME", raising=False)
     monkeypatch.setattr(files, "is_affected", lambda _: False)
     for name in (
         "HOLDFAST_STORE",
@@ -236,3 +240,51 @@ def test_FU11_a_password_in_the_address_is_not_shown(monkeypatch):
     assert result.exit_code == 1
     assert "127.0.0.1:1/db" in result.stdout
     assert "hunter22" not in result.output
+
+
+def bridge_home(tmp_path):
+    return tmp_path / "state" / "holdfast" / "bridge"
+
+
+def test_a_bridge_is_checked_only_where_there_is_one(tmp_path):
+    assert not {"tokens", "certificate"} & set(findings())
+    Tokens(bridge_home(tmp_path) / "tokens.json").create("phone")
+    TlsFiles(bridge_home(tmp_path) / "tls").create()
+    found = findings()
+    assert (found["tokens"]["state"], found["certificate"]["state"]) == ("ok", "ok")
+    assert "1 of 1 token valid" in found["tokens"]["found"]
+
+
+def test_tokens_that_others_can_read_are_broken_and_those_that_end_soon_are_named(tmp_path):
+    path = bridge_home(tmp_path) / "tokens.json"
+    tokens = Tokens(path)
+    tokens.create("phone", expires_in=86_400)
+    tokens.create("laptop", expires_in=90 * 86_400)
+    found = findings()["tokens"]
+    assert found["state"] == "warning"
+    assert "phone until" in found["found"]
+    assert "laptop" not in found["found"]
+    path.chmod(0o644)
+    found = findings(status=1)["tokens"]
+    assert found["state"] == "failed"
+    assert "chmod 600" in found["found"]
+
+
+@pytest.mark.parametrize(
+    ("days", "state", "status"),
+    [(400, "ok", 0), (10, "warning", 0), (1, "failed", 1)],
+    ids=["valid", "soon", "expired"],
+)
+def test_a_certificate_that_has_expired_or_will_soon(tmp_path, days, state, status):
+    made = datetime.now(UTC) - timedelta(days=2 if state == "failed" else 0)
+    TlsFiles(bridge_home(tmp_path) / "tls").create(days=days, now=made)
+    found = findings(status)["certificate"]
+    assert found["state"] == state
+    assert found["fix"] == ("" if state == "ok" else "holdfast tls rotate")
+
+
+def test_a_key_that_others_can_read_is_broken(tmp_path):
+    files_ = TlsFiles(bridge_home(tmp_path) / "tls")
+    files_.create()
+    files_.key.chmod(0o640)
+    assert "chmod 600" in findings(status=1)["certificate"]["found"]

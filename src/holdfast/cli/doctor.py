@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast import __version__
+from holdfast.bridge.private_files import read_private, state_folder
+from holdfast.bridge.tokens import Tokens
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, narrate, show_json, show_table
 from holdfast.config import ConfigError, Problem, load
@@ -58,6 +60,8 @@ _VARIABLES = "HOLDFAST_*"
 _SWITCHES = ("HOLDFAST_ENABLED", "RESILIENCE_ENABLED")
 _BOOLEANS = frozenset({"0", "1", "true", "false", "yes", "no", "on", "off"})
 _OLDEST_SANE_CLOCK = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
+_SOON_S = 14 * 86_400.0
+"""A token or certificate that ends within this time is worth a warning."""
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "XAI_API_KEY")
 
 
@@ -81,6 +85,7 @@ def doctor(*, as_json: bool) -> Exit:
         *_config(Path(), dict(os.environ)),
         *_sqlite(),
         _store(),
+        *_bridge(state_folder()),
         *_pages(),
         *_extensions(),
     ]
@@ -215,6 +220,55 @@ def _missing_store(path: Path, fix: str) -> Finding:
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         return Finding("store", "failed", f"{path} does not exist, and {folder} cannot be written to", fix)
     return Finding("store", "info", f"{path} does not exist yet; it is created when something is first saved")
+
+
+def _bridge(home: Path) -> Iterator[Finding]:
+    """Check what a bridge keeps in this folder: its tokens and its certificate, if it has any."""
+    if (home / "tokens.json").exists():
+        yield _tokens(home / "tokens.json")
+    if (home / "tls" / "cert.pem").exists():
+        yield _certificate(home / "tls")
+
+
+def _tokens(path: Path) -> Finding:
+    try:
+        records = Tokens(path).all()
+    except HoldfastError as error:
+        return Finding("tokens", "failed", error.fault.message, "holdfast tokens list")
+    now = time.time()
+    valid = [record for record in records if record.state(now) == "valid"]
+    ending = [
+        f"{record.name} until {_day(record.expires_at)}"
+        for record in valid
+        if record.expires_at is not None and record.expires_at < now + _SOON_S
+    ]
+    found = f"{path}: {len(valid)} of {counted(len(records), 'token')} valid"
+    if ending:
+        return Finding("tokens", "warning", f"{found}; {', '.join(ending)}", "holdfast tokens create NAME")
+    return Finding("tokens", "ok", found)
+
+
+def _certificate(folder: Path) -> Finding:
+    # Imported here, because it needs an extra that may be missing.
+    try:
+        from holdfast.bridge.tls import TlsFiles
+    except ImportError as error:
+        return Finding("certificate", "info", f"{folder} was not checked: {error}")
+    files_ = TlsFiles(folder)
+    try:
+        # A key that others can read is rejected here, and not when the server starts at night.
+        read_private(files_.key)
+        until = files_.facts().not_after.timestamp()
+    except HoldfastError as error:
+        return Finding("certificate", "failed", error.fault.message, "fix what is named, or: holdfast tls rotate")
+    now = time.time()
+    state = "failed" if until <= now else "warning" if until < now + _SOON_S else "ok"
+    found = f"{files_.cert}: {'expired' if until <= now else 'valid until'} {_day(until)}"
+    return Finding("certificate", state, found, "" if state == "ok" else "holdfast tls rotate")
+
+
+def _day(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
 
 
 def _pages() -> Iterator[Finding]:
