@@ -76,6 +76,22 @@ async def test_a_store_that_only_reads_is_woken_too(tmp_path):
 
 
 @pytest.mark.usefixtures("quick")
+async def test_a_store_that_only_reads_notices_each_writer_of_a_file_that_is_idle_in_between(tmp_path):
+    """Such a file is read anew through another connection after each writer: the numbers of two connections do not compare."""
+    path = tmp_path / "s.db"
+    async with SqliteStore(path) as first:
+        await first.commit(CREATE)
+    async with SqliteStore(path, mode="ro") as reader:
+        for n in range(3):
+            waiting = asyncio.create_task(reader.changed("s", n, LONG))
+            await settled(waiting)
+            async with SqliteStore(path) as writer:
+                await writer.commit(append(f"e{n}"))
+            async with asyncio.timeout(SOON):
+                assert await waiting
+
+
+@pytest.mark.usefixtures("quick")
 async def test_own_commits_to_other_sessions_wake_nobody(tmp_path):
     """What this process writes is known to the session, so the watch need not wake the tasks of all the others."""
     async with SqliteStore(tmp_path / "s.db") as store:

@@ -8,7 +8,6 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -230,11 +229,11 @@ class SqliteStore:
                 on_commit=self._wakeups.wake,
                 now=self._now,
             )
-            self._watch = Watch(self._wakeups, self._writer.lent)
+            self._watch = Watch(self._wakeups, self._writer.lend)
         else:
-            connection = opened.connect_reader()
-            self._readers.append(connection)
-            self._watch = Watch(self._wakeups, lambda: nullcontext(connection))
+            reader = opened.connect_reader()
+            self._readers.append(reader)
+            self._watch = Watch(self._wakeups, reader.read)
 
     def _close(self) -> None:
         opened, self._opened = self._opened, None

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     from holdfast.stores.wakeups import Wakeups
 
@@ -28,15 +27,13 @@ _TOPS = "SELECT name, top FROM session WHERE name IN (SELECT value FROM json_eac
 class Watch:
     """Wakes the tasks of `wakeups` whose sessions another connection has written to.
 
-    `connection` lends the watch's thread the connection whose own writes need no wake-up; None while it is in use.
+    `read` calls a function with the connection whose own writes need no wake-up, or does nothing while that connection is in use.
     """
 
-    def __init__(
-        self, wakeups: Wakeups, connection: Callable[[], AbstractContextManager[sqlite3.Connection | None]]
-    ) -> None:
+    def __init__(self, wakeups: Wakeups, read: Callable[[Callable[[sqlite3.Connection], None]], None]) -> None:
         self._wakeups = wakeups
-        self._connection = connection
-        self._version: int | None = None
+        self._read = read
+        self._version: tuple[sqlite3.Connection, int] | None = None
         self._tops: dict[str, int] = {}
         """How long the log of each session was at the last look, of those that somebody waited for."""
         self._lock = threading.Lock()
@@ -66,13 +63,14 @@ class Watch:
         while not self._stopped.wait(_LOOK_S):
             if self._is_over():
                 return
-            with self._connection() as connection, suppress(sqlite3.Error):
-                # After an error whoever waits reads the file at the end of its wait, and reports it.
-                if connection is not None:
-                    self._look(connection)
+            # After an error whoever waits reads the file at the end of its wait, and reports it.
+            with suppress(sqlite3.Error, OSError):
+                self._read(self._look)
 
     def _look(self, connection: sqlite3.Connection) -> None:
-        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        (number,) = connection.execute("PRAGMA data_version").fetchone()
+        # The number means nothing beside that of another connection, and a reader of an idle file connects anew when it changes.
+        version = (connection, number)
         if version == self._version:
             return
         waiting = self._wakeups.waiting

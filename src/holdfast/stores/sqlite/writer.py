@@ -15,7 +15,6 @@ import threading
 import time
 from collections import defaultdict
 from concurrent.futures import Future
-from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from holdfast.stores.sqlite.tables import Tables
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from holdfast.stores.records import Commit
     from holdfast.stores.sql.query import Script
@@ -178,16 +177,13 @@ class Writer:
             return False
         return self._using.acquire(blocking=False)
 
-    @contextmanager
-    def lent(self) -> Iterator[sqlite3.Connection | None]:
-        """Lend the connection to a thread that only reads; None while this process writes."""
-        if not self._using.acquire(blocking=False):
-            yield None
-            return
-        try:
-            yield self._connection
-        finally:
-            self._using.release()
+    def lend(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Call `work`, which only reads, with the connection; do nothing while this process writes."""
+        if self._using.acquire(blocking=False):
+            try:
+                work(self._connection)
+            finally:
+                self._using.release()
 
     def close(self) -> None:
         """Write the queued jobs, then stop. Block until the thread has ended."""
