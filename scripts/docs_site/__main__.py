@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from scripts.docs_site import catalog
 from scripts.docs_site.api import MODULES, Api, page_of
 from scripts.docs_site.navigation import Entry, navigation
-from scripts.docs_site.pages import DOCS, ROOT, page
+from scripts.docs_site.pages import DOCS, ROOT, address_of, page
 
 from holdfast import __version__
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 BUILD = ROOT / "build" / "docs"
+EXAMPLES = ROOT / "examples"
 _SHIM = "https://unpkg.com/iframe-worker/shim"
 _LOADED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"?(?:https?:)?//[^>]*>")
 
@@ -35,24 +36,22 @@ def known_names(api: Api) -> dict[str, str]:
 
 
 def generated(api: Api) -> Iterator[tuple[str, str]]:
-    """Yield the address and the text of each page that is written from the code."""
-    yield from api.pages()
-    yield from catalog.code_pages()
-    yield from (catalog.commands(), catalog.settings(), catalog.events(), catalog.metrics())
-    yield "changelog.md", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
-    yield from examples()
+    """Yield the place in `docs/` and the text of each page that is written from the code."""
+    pages = (catalog.commands(), catalog.settings(), catalog.events(), catalog.metrics())
+    for address, text in (*api.pages(), *catalog.code_pages(), *pages):
+        yield f"docs/{address}", text
 
 
-def examples() -> Iterator[tuple[str, str]]:
-    """Yield a page for each example: what it shows, and its source."""
-    rows = []
-    for path in sorted((ROOT / "examples").glob("*.py")):
+def written() -> Iterator[tuple[str, str]]:
+    """Yield the place in the repository and the text of each page that people write, and of each example."""
+    for path in (ROOT / "CHANGELOG.md", *DOCS.rglob("*.md"), *EXAMPLES.rglob("*.md")):
+        yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+    for path in EXAMPLES.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        about = text.partition('"""')[2].partition('"""')[0].strip()
-        rows.append((f"[`{path.name}`]({path.stem}.md)", about.partition("\n")[0]))
-        yield f"examples/{path.stem}.md", f"# `{path.name}`\n\n```python\n{text}```\n"
-    table = catalog.table(("example", "shows"), rows)
-    yield "examples/README.md", f"# Examples\n\nEach one runs without a key: `python examples/NAME.py`.\n\n{table}\n"
+        yield path.relative_to(ROOT).as_posix(), f"# `{path.name}`\n\n```python\n{text}```\n"
+    for folder in (path for path in EXAMPLES.iterdir() if path.is_dir() and any(path.glob("*.py"))):
+        names = "\n".join(f"- [`{path.name}`]({path.name})" for path in sorted(folder.glob("*.py")))
+        yield f"examples/{folder.name}/README.md", f"# Examples: {folder.name}\n\n{names}\n"
 
 
 def menus() -> dict[str, list[Entry]]:
@@ -77,17 +76,15 @@ def stage(source: Path) -> int:
     """Write every page of the site, as Markdown, and return how many there are."""
     api = Api()
     known = known_names(api)
-    written = dict(generated(api))
-    for path in sorted(DOCS.rglob("*.md")):
-        written[path.relative_to(DOCS).as_posix()] = path.read_text(encoding="utf-8")
-    for address, text in written.items():
-        target = source / address
+    pages = dict(written()) | dict(generated(api))
+    for path, text in pages.items():
+        target = source / address_of(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(page(address, text, known), encoding="utf-8")
+        target.write_text(page(path, text, known), encoding="utf-8")
     for path in (*DOCS.rglob("*.json"), *DOCS.rglob("*.toml"), *DOCS.rglob("*.svg")):
         shutil.copy(path, source / path.relative_to(DOCS))
     shutil.copy(HERE / "site.css", source / "site.css")
-    return len(written)
+    return len(pages)
 
 
 def configuration() -> str:

@@ -74,6 +74,8 @@ MODULES = {
         "holdfast.sessions",
         "holdfast.sessions.admin",
         "holdfast.sessions.history",
+        "holdfast.sessions.later",
+        "holdfast.sessions.parked_runs",
         "holdfast.sessions.questions",
         "holdfast.sessions.retention",
         "holdfast.sessions.transfer",

@@ -24,27 +24,35 @@ _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 _SPAN = re.compile(r"(?<![\[`\w])`([A-Za-z_][\w.]*)(\(\))?`(?![`\]])")
 
 
-def outside(path: str) -> str:
-    """Return the address at which the site has a file from outside of `docs/`."""
-    if path == "CHANGELOG.md":
-        return "changelog.md"
+def address_of(path: str) -> str:
+    """Return the address at which the site has a file or a folder of the repository. Raises `ValueError` if it has none."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
     if path.startswith("src/holdfast/faults/pages/"):
         return f"reference/errors/{PurePosixPath(path).name}"
-    if path.startswith("examples/"):
-        return f"examples/{PurePosixPath(path).stem}.md"
-    message = f"docs/ links to {path}, which the site does not have"
+    if path == "examples" or path.startswith("examples/"):
+        return (
+            path.removesuffix(".py") + ".md" if path.endswith(".py") else f"{path.removesuffix('/README.md')}/README.md"
+        )
+    if path == "CHANGELOG.md":
+        return "changelog.md"
+    message = f"a page links to {path}, which the site does not have"
     raise ValueError(message)
 
 
-def page(address: str, text: str, known: Mapping[str, str]) -> str:
-    """Return the text of a page as the site builds it. `known` has the address of each code and public name."""
+def page(path: str, text: str, known: Mapping[str, str]) -> str:
+    """Return the text of a page as the site builds it.
+
+    path: where the text is in the repository. Its links are relative to that.
+    known: the address of each code and public name.
+    """
     seen: set[str] = set()
     parts: list[str] = []
     end = 0
     for fence in _FENCE.finditer(text):
-        parts += [_prose(address, text[end : fence.start()], known, seen), _fenced(fence)]
+        parts += [_prose(path, text[end : fence.start()], known, seen), _fenced(fence)]
         end = fence.end()
-    return "".join([*parts, _prose(address, text[end:], known, seen)])
+    return "".join([*parts, _prose(path, text[end:], known, seen)])
 
 
 def _fenced(fence: re.Match[str]) -> str:
@@ -54,29 +62,27 @@ def _fenced(fence: re.Match[str]) -> str:
     return f"{fence['mark']}{ {'sh': 'console'}.get(language, language) }\n{fence['text']}{fence['mark']}"
 
 
-def _prose(address: str, text: str, known: Mapping[str, str], seen: set[str]) -> str:
-    text = _LINK.sub(lambda found: f"]({_target(address, found[1])}{found[2] or ''})", text)
+def _prose(path: str, text: str, known: Mapping[str, str], seen: set[str]) -> str:
+    here = address_of(path)
+
+    def moved(found: re.Match[str]) -> str:
+        target = address_of(os.path.normpath(PurePosixPath(path).parent / found[1]))
+        return f"]({_between(here, target)}{found[2] or ''})"
 
     def linked(found: re.Match[str]) -> str:
         name = found[1]
         target = known.get(name)
         # A name is linked once on a page, a code each time.
-        if target is None or name in seen or target.partition("#")[0] == address:
+        if target is None or name in seen or target.partition("#")[0] == here:
             return found[0]
         if not name.isupper():
             seen.add(name)
-        return f"[{found[0]}]({_between(address, target)})"
+        return f"[{found[0]}]({_between(here, target)})"
 
-    return "\n".join(line if line.startswith("#") else _SPAN.sub(linked, line) for line in text.split("\n"))
-
-
-def _target(address: str, link: str) -> str:
-    path = os.path.normpath(f"docs/{PurePosixPath(address).parent}/{link}")
-    if path.startswith("docs/"):
-        return link
-    return _between(address, outside(path))
+    lines = _LINK.sub(moved, text).split("\n")
+    return "\n".join(line if line.startswith("#") else _SPAN.sub(linked, line) for line in lines)
 
 
-def _between(address: str, target: str) -> str:
-    page_, mark, anchor = target.partition("#")
-    return f"{os.path.relpath(page_, PurePosixPath(address).parent)}{mark}{anchor}"
+def _between(here: str, target: str) -> str:
+    address, mark, anchor = target.partition("#")
+    return f"{os.path.relpath(address, PurePosixPath(here).parent)}{mark}{anchor}"

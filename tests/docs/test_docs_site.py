@@ -75,7 +75,7 @@ def test_every_public_name_of_a_module_is_in_the_reference(module: str, api: Api
 
 def test_every_name_that_a_page_or_an_example_imports_is_in_the_reference(api: Api):
     missing = {}
-    for path in (ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.py")):
+    for path in (ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         blocks = (
             [text]
@@ -141,7 +141,7 @@ def test_codes_and_names_become_links_outside_of_code_headings_and_links(api: Ap
         "# `recover`\n\n`recover` and `recover`, `SYS_TIMEOUT`, [`Policy`](p.md), `unknown`.\n\n```python no-run\n`recover`\n```\n"
         "[log](../../CHANGELOG.md#unreleased) [why](../../src/holdfast/faults/pages/SYS_TIMEOUT.md)\n"
     )
-    assert page("how-to/x.md", text, known) == (
+    assert page("docs/how-to/x.md", text, known) == (
         "# `recover`\n\n[`recover`](../reference/api/holdfast.md#holdfast.recover) and `recover`, "
         "[`SYS_TIMEOUT`](../reference/errors/SYS_TIMEOUT.md), [`Policy`](p.md), `unknown`.\n\n```python\n`recover`\n```\n"
         "[log](../changelog.md#unreleased) [why](../reference/errors/SYS_TIMEOUT.md)\n"
@@ -150,4 +150,4 @@ def test_codes_and_names_become_links_outside_of_code_headings_and_links(api: Ap
 
 def test_a_link_to_a_file_that_the_site_does_not_have_fails_the_build():
     with pytest.raises(ValueError, match=r"scripts/house\.py"):
-        page("how-to/x.md", "[rules](../../scripts/house.py)", {})
+        page("docs/how-to/x.md", "[rules](../../scripts/house.py)", {})
