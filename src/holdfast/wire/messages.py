@@ -155,7 +155,7 @@ class ApprovalResponse(_OfSession, frozen=True, kw_only=True):
     tool_call_id: Annotated[str, Meta(min_length=1)]
     decision: Literal["approved", "rejected", "modified"]
     modifications: dict[str, Any] | None = None
-    """Other arguments for the tool, with `modified`. The call is rejected, and the model is told to call the tool with these arguments. That
+    """Other arguments for the tool, with `modified`. The call is rejected, and the model is asked to call the tool with these arguments. That
     call is checked and asked about as any other: an approval holds for the arguments that were shown.
     """
     reason: str = ""
