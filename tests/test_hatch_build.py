@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 ROOT = Path(__file__).parent.parent
-RELATIVE = re.compile(r"\]\((?!https?:|mailto:|#)")
+RELATIVE = re.compile(r"\]\((?!https?:|mailto:|#)|src(?:set)?=\"(?!https?:)")
 
 
 @pytest.fixture
@@ -29,6 +29,11 @@ def test_links_into_the_source_tree_become_text_and_path(build: SimpleNamespace)
     assert build.for_an_index("[Tutorial](docs/tutorial.md), [costs](docs/performance.md#many).") == (
         "Tutorial (`docs/tutorial.md`), costs (`docs/performance.md`)."
     )
+
+
+def test_a_picture_becomes_its_description(build: SimpleNamespace):
+    picture = '<picture>\n<source srcset="docs/a.svg">\n<img alt="Calls wait." src="docs/b.svg">\n</picture>'
+    assert build.for_an_index(f"Look:\n\n{picture}\n") == "Look:\n\n*Calls wait.*\n"
 
 
 @pytest.mark.parametrize("text", ["[site](https://example.org/a)", "[below](#figures)", "`rows[0]`"])
