@@ -82,7 +82,9 @@ def stage(source: Path) -> int:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(page(path, text, known), encoding="utf-8")
     for path in (*DOCS.rglob("*.json"), *DOCS.rglob("*.toml"), *DOCS.rglob("*.svg")):
-        shutil.copy(path, source / path.relative_to(DOCS))
+        target = source / path.relative_to(DOCS)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
     shutil.copy(HERE / "site.css", source / "site.css")
     return len(pages)
 
