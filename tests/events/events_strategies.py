@@ -92,6 +92,10 @@ _fields: dict[str, st.SearchStrategy] = {
     "stage": _texts,
     "phase": _texts,
     "outcome": _texts,
+    "depth": st.integers(0, 9),
+    "max_reasks": _counts,
+    "parts": _counts,
+    "again": st.booleans(),
 }
 
 

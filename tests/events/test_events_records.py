@@ -43,7 +43,13 @@ from holdfast.events import (
     StagePostFired,
     StagePreFired,
     StreamResumed,
+    SubtaskFailed,
     SuppressedError,
+    TaskDecomposed,
+    TaskFinished,
+    TaskHalted,
+    TaskOutputRejected,
+    TaskStarted,
     UserNotified,
     decode,
     encode,
@@ -203,6 +209,21 @@ WRITTEN = [
             "fault": FAULT,
         },
     ),
+    (TaskStarted(at=1.0, agent="writer", depth=2), {"type": "task-started", "agent": "writer", "depth": 2}),
+    (
+        TaskOutputRejected(at=1.0, number=1, max_reasks=2, fault=OVERLOADED),
+        {"type": "task-output-rejected", "number": 1, "max_reasks": 2, "fault": FAULT},
+    ),
+    (
+        TaskDecomposed(at=1.0, parts=3, depth=1, fault=OVERLOADED),
+        {"type": "task-decomposed", "parts": 3, "depth": 1, "fault": FAULT},
+    ),
+    (
+        SubtaskFailed(at=1.0, depth=1, fault=OVERLOADED, again=True),
+        {"type": "subtask-failed", "depth": 1, "fault": FAULT, "again": True},
+    ),
+    (TaskHalted(at=1.0, fault=OVERLOADED), {"type": "task-halted", "fault": FAULT}),
+    (TaskFinished(at=1.0, took=2.5, fault=OVERLOADED), {"type": "task-finished", "took": 2.5, "fault": FAULT}),
 ]
 
 

@@ -27,6 +27,7 @@ from holdfast.tasks import (
 )
 from holdfast.tasks.execution import Execution
 from holdfast.tasks.place import Place
+from holdfast.tasks.reports import TaskReport
 from holdfast.testing import VirtualClock
 from holdfast.testing import run as virtual_run
 from holdfast.views import task as view
@@ -426,7 +427,8 @@ def test_N3_5_what_an_agent_sees_of_its_subtasks(accumulate, expected):
     agent = Parent()
     place = Place()
     task = Task("parent", use=ContextUse(accumulate=accumulate))
-    execution = Execution(task, ("parent", agent), place, session=None, runtime=Runtime(), subtask=None)
+    report = TaskReport(Runtime(), task, 0)
+    execution = Execution(task, ("parent", agent), place, session=None, runtime=Runtime(), subtask=None, report=report)
     execution._results = [TaskResult(content="one", notes={"score": 1}), TaskResult(content="two")]
     virtual_run(execution.run())
     shown = [part.partition(":\n")[2] for part in agent.prompts[0].split("\n\n")[1:]]

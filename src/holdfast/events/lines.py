@@ -47,7 +47,13 @@ from holdfast.events.records import (
     StagePostFired,
     StagePreFired,
     StreamResumed,
+    SubtaskFailed,
     SuppressedError,
+    TaskDecomposed,
+    TaskFinished,
+    TaskHalted,
+    TaskOutputRejected,
+    TaskStarted,
     UserNotified,
 )
 from holdfast.events.tracker import Tracker
@@ -158,6 +164,12 @@ class LogLines:
             SessionTurnEnd: (levels.attempt, _turn_ended),
             StagePreFired: (levels.attempt, _phase_entered),
             StagePostFired: (levels.attempt, _phase_left),
+            TaskStarted: (levels.attempt, _task_started),
+            TaskOutputRejected: (levels.step, _output_rejected),
+            TaskDecomposed: (levels.step, _decomposed),
+            SubtaskFailed: (levels.step, _subtask_failed),
+            TaskHalted: (levels.warned, _halted),
+            TaskFinished: (levels.attempt, _task_finished),
         }
 
     def of(self, event: Event) -> tuple[int | None, str]:
@@ -341,6 +353,35 @@ def _child_stopped(event: ChildStopped) -> str:
 
 def _child_leaked(event: ChildLeaked) -> str:
     return f"{event.supervisor}/{event.child} ignored its cancellation and was left running"
+
+
+def _task_started(event: TaskStarted) -> str:
+    by = f" by {event.agent}" if event.agent else ""
+    return f"{_name(event)} begins{by}{f' at depth {event.depth}' if event.depth else ''}"
+
+
+def _output_rejected(event: TaskOutputRejected) -> str:
+    asked = f"asked again ({event.number} of {event.max_reasks})" if event.number <= event.max_reasks else "given up"
+    return f"{_name(event)}: output rejected, {asked}{_because_of(event.fault)}"
+
+
+def _decomposed(event: TaskDecomposed) -> str:
+    return f"{_name(event)} is split into {event.parts} parts{_because_of(event.fault)}"
+
+
+def _subtask_failed(event: SubtaskFailed) -> str:
+    then = ", tried once more" if event.again else ""
+    return f"{_name(event)} at depth {event.depth} failed{then}{_because_of(event.fault)}"
+
+
+def _halted(event: TaskHalted) -> str:
+    then = ", another approach is tried" if event.again else ""
+    return f"{_name(event)} gets nowhere{then}{_because_of(event.fault)}"
+
+
+def _task_finished(event: TaskFinished) -> str:
+    how = "ended well" if event.fault is None else f"failed with {event.fault.code}"
+    return f"{_name(event)} {how} after {event.took:.3f} s"
 
 
 def _server_disconnected(event: MCPServerDisconnected) -> str:

@@ -51,7 +51,13 @@ __all__ = [
     "StagePostFired",
     "StagePreFired",
     "StreamResumed",
+    "SubtaskFailed",
     "SuppressedError",
+    "TaskDecomposed",
+    "TaskFinished",
+    "TaskHalted",
+    "TaskOutputRejected",
+    "TaskStarted",
     "Unknown",
     "UserNotified",
 ]
@@ -403,6 +409,59 @@ class GaveUp(_Record, frozen=True, kw_only=True, tag="gave-up"):
     """Whether the supervisor goes on without the child."""
 
 
+class TaskStarted(_Record, frozen=True, kw_only=True, tag="task-started"):
+    """A task, a subtask, or a part of a task that was split begins."""
+
+    agent: str = ""
+    """Which of the system's agents performs it; empty: its default one."""
+    depth: int = 0
+    """How deep it is nested in other tasks."""
+
+
+class TaskOutputRejected(_Record, frozen=True, kw_only=True, tag="task-output-rejected"):
+    """An answer does not have the form that the task's output must have. While `number` is at most `max_reasks`, the agent is asked again."""
+
+    number: int
+    """The first, second … rejected answer of the task."""
+    max_reasks: int
+    fault: Fault
+
+
+class TaskDecomposed(_Record, frozen=True, kw_only=True, tag="task-decomposed"):
+    """A task was too large for its budget and is split. Its parts are tasks with events of their own."""
+
+    parts: int
+    depth: int
+    """How often the task that it is a part of was split, this time included."""
+    fault: Fault
+    """The limit that it met."""
+
+
+class SubtaskFailed(_Record, frozen=True, kw_only=True, tag="subtask-failed"):
+    """A subtask, or a part of a task that was split, failed."""
+
+    depth: int
+    fault: Fault
+    again: bool = False
+    """Whether it is tried once more, with another request."""
+
+
+class TaskHalted(_Record, frozen=True, kw_only=True, tag="task-halted"):
+    """A task gets nowhere: several rounds changed nothing."""
+
+    fault: Fault
+    again: bool = False
+    """Whether another approach is tried."""
+
+
+class TaskFinished(_Record, frozen=True, kw_only=True, tag="task-finished"):
+    """A task has ended, well (`fault` is None) or not."""
+
+    took: float
+    """Seconds."""
+    fault: Fault | None = None
+
+
 class MCPServerDisconnected(_Record, frozen=True, kw_only=True, tag="mcp-server-disconnected"):
     """The connection to an MCP server was lost. It is made again when the server is needed next."""
 
@@ -521,6 +580,12 @@ Event: TypeAlias = (
     | SessionTurnEnd
     | StagePreFired
     | StagePostFired
+    | TaskStarted
+    | TaskOutputRejected
+    | TaskDecomposed
+    | SubtaskFailed
+    | TaskHalted
+    | TaskFinished
 )
 """Every event that this version writes. A log may also contain `Unknown` records."""
 

@@ -31,6 +31,10 @@ from holdfast.events import (
     Recovered,
     Repaired,
     Retry,
+    SubtaskFailed,
+    TaskDecomposed,
+    TaskHalted,
+    TaskOutputRejected,
     UserNotified,
 )
 from holdfast.events.lines import Levels, LogLines
@@ -81,6 +85,7 @@ class _Changes:
 _LOGGED = (
     *(Retry, Repaired, Fallback, AgentFallback, Degraded, Recovered, Failed, CircuitStateChange),
     *(ChildRestarting, ChildLeaked, GaveUp, UserNotified, OperatorAsked),
+    *(TaskOutputRejected, TaskDecomposed, SubtaskFailed, TaskHalted),
 )
 """What a runtime logs by itself. None of these happens in a call that works at once, so the log costs such a call nothing."""
 

@@ -29,6 +29,11 @@ from holdfast.events import (
     Repaired,
     Retry,
     StreamResumed,
+    SubtaskFailed,
+    TaskDecomposed,
+    TaskFinished,
+    TaskHalted,
+    TaskOutputRejected,
 )
 from holdfast.events.lines import WAITS_FOR
 from holdfast.events.tracker import Tracker
@@ -136,6 +141,9 @@ class LiveState:
         if writer is None:
             return None
         line = writer(event)
+        if isinstance(event, TaskFinished) and self._lines.get(event.run) is None:
+            # The task had no trouble, so it has no line that ends.
+            return None
         if isinstance(event, Commanded):
             # A command explains why the next change comes so soon. It is not a state, so it does not replace the line.
             return line
@@ -243,6 +251,32 @@ def _commanded(event: Commanded) -> LiveLine:
     return _line(event, LiveWord.RETRYING, text, text)
 
 
+def _output_rejected(event: TaskOutputRejected) -> LiveLine:
+    text = f"Output rejected ({event.number}/{event.max_reasks + 1})"
+    return _line(event, LiveWord.RETRYING, text, text.lower(), code=_code(event.fault))
+
+
+def _decomposed(event: TaskDecomposed) -> LiveLine:
+    text = f"split into {event.parts} parts"
+    return _line(event, LiveWord.RETRYING, text, text, code=_code(event.fault))
+
+
+def _subtask_failed(event: SubtaskFailed) -> LiveLine:
+    text = "part failed, trying once more" if event.again else "part failed"
+    return _line(event, LiveWord.RETRYING, text, text, code=_code(event.fault), over=True)
+
+
+def _halted(event: TaskHalted) -> LiveLine:
+    text = "no progress, trying another way" if event.again else "no progress"
+    return _line(event, LiveWord.RETRYING, text, text, code=_code(event.fault))
+
+
+def _task_finished(event: TaskFinished) -> LiveLine:
+    state, text = (LiveWord.OK, "done") if event.fault is None else (LiveWord.FAILED, "task failed")
+    text = f"{text} after {event.took:.1f}s"
+    return _line(event, state, text, text, code=_code(event.fault), over=True)
+
+
 def _circuit(event: CircuitStateChange) -> LiveLine:
     closed = event.to is CircuitState.CLOSED
     text = f"circuit {event.to}"
@@ -272,6 +306,11 @@ _WRITERS: dict[type[Event], Callable[..., LiveLine]] = {
     Cancelled: _cancelled,
     Commanded: _commanded,
     CircuitStateChange: _circuit,
+    TaskOutputRejected: _output_rejected,
+    TaskDecomposed: _decomposed,
+    SubtaskFailed: _subtask_failed,
+    TaskHalted: _halted,
+    TaskFinished: _task_finished,
 }
 
 

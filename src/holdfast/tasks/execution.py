@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.session import Session
     from holdfast.tasks.context_index import ContextIndex
+    from holdfast.tasks.reports import TaskReport
 
     Subtask = Callable[[Task, Place, Session | None], Awaitable[TaskResult]]
 
@@ -48,6 +49,7 @@ class Execution:
         session: Session | None,
         runtime: Runtime,
         subtask: Subtask,
+        report: TaskReport,
         index: ContextIndex | None = None,
     ) -> None:
         self._task = task
@@ -57,6 +59,7 @@ class Execution:
         self._runtime = runtime
         self._subtask = subtask
         self._index = index
+        self._report = report
         self._found = ""
         """What the index has for this task."""
         self._format = None if task.output is None else OutputFormat(task.output)
@@ -89,11 +92,14 @@ class Execution:
                 fault, checked = self._checked(result)
                 if fault is None:
                     return checked
-                if reasks >= self._task.reasks:
-                    raise HoldfastError(fault)
                 reasks += 1
+                self._report.rejected(fault, reasks)
+                if reasks > self._task.reasks:
+                    raise HoldfastError(fault)
                 wrong = fault.message
-            if self._progress.is_stuck(result.content, result.notes, [each.content for each in self._results]):
+            # Each result once: the same subtask with the same result, again and again, is no progress.
+            known = list(dict.fromkeys(each.content for each in self._results))
+            if self._progress.is_stuck(result.content, result.notes, known):
                 reason = f"{self._progress.most} rounds in a row changed nothing"
                 raise HoldfastError(Fault.of("TASK_HALTED", context={"reason": reason}))
 

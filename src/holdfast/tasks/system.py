@@ -28,6 +28,7 @@ from holdfast.tasks.director import DirectorLoop, iterate
 from holdfast.tasks.execution import Execution
 from holdfast.tasks.performer import Performer, is_agent
 from holdfast.tasks.place import DEPTH, HERE, Place, check_depth
+from holdfast.tasks.reports import TaskReport, subtask_failed
 from holdfast.tasks.task import Task, TaskError, TaskResult
 from holdfast.tasks.workflows.workflow import Workflow
 from holdfast.views import task as view
@@ -196,19 +197,20 @@ class TaskSystem:
     async def _execute(self, task: Task, place: Place, session: Session | None) -> TaskResult:
         """Perform a task. Raises an exception whose fault holds what there is."""
         place.check(task)
-        try:
-            return await self._execution(task, place, session).run()
-        except Exception as error:
-            fault = self._runtime.fault_of(error)
-            match view.dispatch(fault):
-                case Handler.RESOURCE if fault.code in _SPLITTABLE:
-                    return await self._split(task, fault, place, session)
-                case Handler.GENERAL if fault.code == "TASK_HALTED":
-                    return await self._instead(task, fault, place, session)
-                case _:
-                    raise HoldfastError(fault) from error
+        with TaskReport(self._runtime, task, place.depth) as report:
+            try:
+                return await self._execution(task, place, session, report).run()
+            except Exception as error:
+                fault = self._runtime.fault_of(error)
+                match view.dispatch(fault):
+                    case Handler.RESOURCE if fault.code in _SPLITTABLE:
+                        return await self._split(task, fault, place, session, report=report)
+                    case Handler.GENERAL if fault.code == "TASK_HALTED":
+                        return await self._instead(task, fault, place, session, report=report)
+                    case _:
+                        raise HoldfastError(fault) from error
 
-    def _execution(self, task: Task, place: Place, session: Session | None) -> Execution:
+    def _execution(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> Execution:
         return Execution(
             task,
             self._performer_of(task),
@@ -217,14 +219,18 @@ class TaskSystem:
             runtime=self._runtime,
             subtask=self._subtask,
             index=self._index,
+            report=report,
         )
 
-    async def _instead(self, task: Task, fault: Fault, place: Place, session: Session | None) -> TaskResult:
+    async def _instead(
+        self, task: Task, fault: Fault, place: Place, session: Session | None, *, report: TaskReport
+    ) -> TaskResult:
         """Try another approach, once."""
         other = None if self._alternative is None else self._alternative(task, fault)
+        report.halted(fault, again=other is not None)
         if other is None:
             raise HoldfastError(fault)
-        return await self._execution(other, place, session).run()
+        return await self._execution(other, place, session, report).run()
 
     # --- subtasks ---
 
@@ -245,6 +251,7 @@ class TaskSystem:
         except Exception as error:
             fault = self._runtime.fault_of(error)
             other = self._change(task, fault) if self._change is not None and _is_worth_another_try(fault) else None
+            subtask_failed(self._runtime, task, fault, depth=place.depth, again=other is not None)
             if other is None:
                 raise
             result = await self._execute(other, place, session)
@@ -263,7 +270,9 @@ class TaskSystem:
 
     # --- decomposition ---
 
-    async def _split(self, task: Task, fault: Fault, place: Place, session: Session | None) -> TaskResult:
+    async def _split(
+        self, task: Task, fault: Fault, place: Place, session: Session | None, *, report: TaskReport
+    ) -> TaskResult:
         """Split the task and merge the results of its parts. If that fails, the fault of the task itself is raised, with what there is."""
         if self._decomposer is None or not task.decompose:
             raise HoldfastError(fault)
@@ -275,6 +284,7 @@ class TaskSystem:
         check_parts(task, decomposition)
         # A part has the background of the task, and inherits what the task itself inherited.
         below = place.below(task, background=place.background, is_split=True)
+        report.decomposed(len(decomposition.parts), below.splits, fault)
         outcomes = await self._all(decomposition.parts, below, session)
         failed = [each.fault for each in outcomes if each.fault is not None]
         if failed:
