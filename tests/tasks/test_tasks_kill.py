@@ -1,4 +1,4 @@
-"""Workflows in processes that are killed with SIGKILL at random moments: the result is the uninterrupted one, and no stored call runs again."""
+"""Workflows and stages in processes that are killed with SIGKILL at random moments: the result is the uninterrupted one, and no stored call runs again."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from stages_worker import WHOLE as WHOLE_STAGES
 from workflow_worker import WHOLE
 
 from holdfast.sessions.journal import entries_of
@@ -29,13 +30,17 @@ async def _stored(path: Path) -> set[str]:
             result = body.get("result")
             if isinstance(result, dict) and "holdfast.workflow" in result:
                 found.add(str(result["holdfast.workflow"].get("value")))
+            elif isinstance(result, dict) and "holdfast.stage" in result and body["step"].endswith(".Act"):
+                # key:RUN/PATH/ATTEMPT/STAGE.Act; a run of a machine in a branch has a longer path.
+                *_, path, attempt, stage = body["step"].removesuffix(".Act").split("/")
+                found.add(f"{path}.{attempt}.{stage}")
     return found
 
 
 class Worker:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, program: str) -> None:
         self.folder = folder
-        script = Path(__file__).with_name("workflow_worker.py")
+        script = Path(__file__).with_name(program)
         self.process = subprocess.Popen(
             [sys.executable, str(script), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -59,9 +64,12 @@ class Worker:
         self.process.stdout.close()
 
 
-def until_done(folder: Path, rng: random.Random, most: int = 12) -> int:
-    """Run, kill and run again until the workflow ends; return how often it was killed."""
-    worker = Worker(folder)
+PROGRAMS = {"workflow_worker.py": WHOLE, "stages_worker.py": WHOLE_STAGES}
+
+
+def until_done(folder: Path, rng: random.Random, program: str, most: int = 12) -> int:
+    """Run, kill and run again until the program ends; return how often it was killed."""
+    worker = Worker(folder, program)
     done: dict[str, int] = {}
     kills = 0
     try:
@@ -78,19 +86,21 @@ def until_done(folder: Path, rng: random.Random, most: int = 12) -> int:
     finally:
         worker.close()
     assert ended.startswith("done "), ended
-    assert json.loads(ended.removeprefix("done ")) == WHOLE
+    assert json.loads(ended.removeprefix("done ")) == PROGRAMS[program]
     return kills
 
 
-def test_killed_at_random_a_workflow_ends_with_the_uninterrupted_result(tmp_path):
-    assert until_done(tmp_path, random.Random(1), most=4) > 0
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_killed_at_random_a_run_ends_with_the_uninterrupted_result(program, tmp_path):
+    assert until_done(tmp_path, random.Random(1), program, most=4) > 0
 
 
 @pytest.mark.soak
-def test_killed_500_times_workflows_end_with_the_uninterrupted_result(tmp_path):
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_killed_500_times_runs_end_with_the_uninterrupted_result(program, tmp_path):
     rng, kills, number = random.Random(500), 0, 0
     while kills < 500:
         number += 1
         folder = tmp_path / str(number)
         folder.mkdir()
-        kills += until_done(folder, rng)
+        kills += until_done(folder, rng, program)

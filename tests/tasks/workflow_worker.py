@@ -50,7 +50,9 @@ def tasks(notes: Path):
     return {name: of(name) for name in ("a", "b", "c", "d", "f", "g")}
 
 
-async def work(folder: Path, ticks: int):
+def killed_after(ticks: int):
+    """Kill this process after so many turns of its event loop; 0: never."""
+
     def tick():
         nonlocal ticks
         ticks -= 1
@@ -61,12 +63,16 @@ async def work(folder: Path, ticks: int):
     loop = asyncio.get_running_loop()
     if ticks:
         loop.call_soon(tick)
+
+
+async def work(folder: Path, ticks: int):
+    killed_after(ticks)
     # A killed process leaves its lease; on one machine the next process sees that its owner is gone.
     async with Session.open("s", store=f"sqlite:{folder / 'work.db'}") as session:
         return await Workflow(SOURCE, tasks=tasks(folder / "notes")).run(session)
 
 
-def child(folder: Path, ticks: int, answer: int):
+def child(folder: Path, ticks: int, answer: int, work):
     try:
         value = asyncio.run(work(folder, ticks))
         os.write(answer, json.dumps(value).encode())
@@ -77,13 +83,14 @@ def child(folder: Path, ticks: int, answer: int):
     os._exit(code)
 
 
-def main(folder: Path):
+def serve(folder: Path, work):
+    """Run `work` in a process of its own for each line of stdin."""
     for line in sys.stdin:
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(read)
-            child(folder, int(line), write)
+            child(folder, int(line), write, work)
         os.close(write)
         with os.fdopen(read, "rb") as pipe:
             value = pipe.read().decode()
@@ -95,4 +102,4 @@ def main(folder: Path):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    serve(Path(sys.argv[1]), work)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast import options
 from holdfast.agents.approval import unknown_names
-from holdfast.agents.decide import Bounds
+from holdfast.agents.decide import Bounds, Completion
 from holdfast.agents.feed import parts_of
-from holdfast.agents.hooks import hooks_of
+from holdfast.agents.hooks import Hooks, hooks_of
 from holdfast.agents.kind import is_agent
 from holdfast.agents.loop import Loop, Setup
 from holdfast.agents.memory import messages_of, remember, runs_before, start
@@ -19,7 +22,7 @@ from holdfast.agents.models import model_of, opened
 from holdfast.agents.names import take_names
 from holdfast.agents.once import InMemory, InSession
 from holdfast.agents.output import Output
-from holdfast.agents.parts import Done
+from holdfast.agents.parts import Done, ToolReturned
 from holdfast.agents.subagent import tool_of
 from holdfast.faults import Err, HoldfastError, InvalidError, Ok
 from holdfast.providers.messages import ToolSpec
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
     from holdfast.agents.approver import Granting
     from holdfast.agents.compaction import Compact
     from holdfast.agents.feed import Feed
-    from holdfast.agents.hooks import Hooks
     from holdfast.agents.kind import AnyAgent
     from holdfast.agents.loop import Keep
     from holdfast.agents.parts import AgentPart
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast.providers.model import Model
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.session import Session
+    from holdfast.tasks.stages.act import StageTerms
 
 __all__ = ["Agent"]
 
@@ -173,6 +176,38 @@ class Agent:
         what there is: text, messages, turns, tool calls and cost.
         """
         return await self._start(prompt, session, None)
+
+    def in_stage(self, terms: StageTerms) -> Agent:
+        """Return this agent with the limits of a stage: its tools, its turns, the form of its result, its grants. `StageMachine` calls it.
+
+        In a session it is the same agent: it remembers its earlier runs. Raises `InvalidError` if a tool has the name of the completion tool.
+        """
+        setup, agent = self._setup, copy.copy(self)
+        specs = [each for each in setup.specs if terms.allowed_tools is None or each.name in terms.allowed_tools]
+        completion = None
+        if terms.completion is not None:
+            completion = Completion(terms.completion_tool, terms.completion)
+            if completion.tool in setup.toolbox:
+                raise InvalidError.saying("stage.completion_tool", "a name that no tool has", repr(completion.tool))
+            description = "Call this when the work is done, with its result. It ends your work."
+            specs.append(ToolSpec(name=completion.tool, description=description, parameters=completion.schema))
+
+        def seen(part: AgentPart) -> None:
+            if isinstance(part, ToolReturned) and part.fault is not None:
+                terms.failed(part.fault)
+
+        agent._setup = msgspec.structs.replace(  # noqa: SLF001 - it is of this class
+            setup,
+            specs=tuple(specs),
+            bounds=msgspec.structs.replace(setup.bounds, max_turns=terms.turn_cap),
+            output=setup.output if completion is None else None,
+            hooks=(*setup.hooks, Hooks(observer=seen)),
+            grant=terms.grant or setup.grant,
+            envelope=terms.allowed_tools,
+            completion=completion,
+            detail=terms.detail,
+        )
+        return agent
 
     async def outcome(self, prompt: str, *, session: Session | None = None) -> Outcome[AgentReply]:
         """Work on the prompt and return `Ok` or `Err`. It raises only cancellations.

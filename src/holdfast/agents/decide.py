@@ -17,6 +17,7 @@ from holdfast.faults import Fault, ItemError, Partial
 from holdfast.policies.models.prices import LIST_PRICES
 from holdfast.policies.models.usage import Usage
 from holdfast.providers.messages import ToolCall
+from holdfast.tools.schema import violations_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AskAgain",
     "Bounds",
+    "Completion",
     "Decision",
     "End",
     "Finish",
@@ -89,6 +91,20 @@ class End(msgspec.Struct, frozen=True):
 
 
 Decision: TypeAlias = Finish | RunTools | AskAgain | End
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """The tool that a model calls when its work is done. The arguments of the call are the result."""
+
+    tool: str
+    schema: dict[str, Any]
+    """The form of the result, as JSON Schema."""
+
+    def mistake(self, arguments: Any) -> str | None:
+        """Return why arguments are no result; None if they are one."""
+        if not isinstance(arguments, dict):
+            return "expected an object"
+        return next(iter(violations_of(self.schema, arguments)), None)
 
 
 class Record:
@@ -187,23 +203,37 @@ def after_reply(
     bounds: Bounds,
     check: Callable[[Reply], Any] | None = None,
     *,
+    completion: Completion | None = None,
     with_secrets: Collection[int] = (),
 ) -> Decision:
     """Decide what follows a reply.
 
+    With `completion` the run ends when the model calls that tool with a result of the right form, and not before.
     `check` returns the answer's value, or raises `ValueError` if it has not the right form. `with_secrets` are the places of calls that
     must not run, because their arguments held a secret.
     """
     if (fault := unusable(reply)) is not None:
         return End(fault)
+    if completion is not None and (decision := _completed(completion, reply, record, bounds)) is not None:
+        return decision
     if reply.calls:
-        return _calls(reply.calls, record, bounds, with_secrets)
+        return _calls(reply.calls, record, bounds, with_secrets, completion)
     if check is None:
         return Finish(reply.text)
     try:
         return Finish(reply.text, check(reply))
     except ValueError as error:
         return after_invalid(str(error), record, bounds)
+
+
+def _completed(completion: Completion, reply: Reply, record: Record, bounds: Bounds) -> Decision | None:
+    """Return the end of a run whose model says that it is done; None: it is not, and calls other tools."""
+    if not reply.calls:
+        return after_invalid(f"call the tool {completion.tool} with the result when you are done", record, bounds)
+    for call in reply.calls:
+        if call.name == completion.tool and completion.mistake(call.arguments) is None:
+            return Finish(reply.text, call.arguments)
+    return None
 
 
 def unusable(reply: Reply) -> Fault | None:
@@ -232,7 +262,11 @@ def after_invalid(reason: str, record: Record, bounds: Bounds) -> AskAgain | End
 
 
 def _calls(
-    calls: tuple[ToolCall, ...], record: Record, bounds: Bounds, with_secrets: Collection[int]
+    calls: tuple[ToolCall, ...],
+    record: Record,
+    bounds: Bounds,
+    with_secrets: Collection[int],
+    completion: Completion | None = None,
 ) -> RunTools | End:
     # The model could not be asked again, so nobody would read the results. An effect without a reader is not wanted.
     if record.turns >= bounds.max_turns:
@@ -243,6 +277,9 @@ def _calls(
     for place, call in enumerate(calls):
         if place in with_secrets:
             blocked[place] = _holds_secret(call)
+            continue
+        if completion is not None and call.name == completion.tool:
+            blocked[place] = _no_result(call, completion.mistake(call.arguments) or "")
             continue
         failures = record.failures(call)
         if len(failures) < bounds.same_failure:
@@ -264,6 +301,11 @@ def _holds_secret(call: ToolCall) -> Fault:
         f"not run: the arguments of {call.name} hold a secret of this program, which is masked here and stored nowhere. "
         "Pass the name of the secret, and let the tool read it"
     )
+    return Fault.of("TOOL_INPUT_INVALID", context={"tool": call.name, "reason": reason})
+
+
+def _no_result(call: ToolCall, reason: str) -> Fault:
+    """Return the result of a call of the completion tool whose arguments are no result."""
     return Fault.of("TOOL_INPUT_INVALID", context={"tool": call.name, "reason": reason})
 
 

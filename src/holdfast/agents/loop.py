@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -26,6 +26,7 @@ from holdfast.agents.conversation import is_valid, summary_prompt, with_own_ids
 from holdfast.agents.decide import (
     AskAgain,
     Bounds,
+    Completion,
     Decision,
     End,
     Finish,
@@ -101,6 +102,12 @@ class Setup(msgspec.Struct, frozen=True):
     approval: Approval | None = None
     grant: Granting | None = None
     expires: float | None = None
+    envelope: frozenset[str] | None = None
+    """The tools that the present stage allows; None: all."""
+    completion: Completion | None = None
+    """The tool that ends the run, in a stage that has one."""
+    detail: Literal["typed", "full"] = "typed"
+    """What the model gets of a failed tool call."""
 
     def __post_init__(self) -> None:
         options.tool_name("agent.name", self.name)
@@ -151,7 +158,7 @@ class Loop:
         self._model = setup.model
         self._calls = ToolCalls(
             setup.toolbox,
-            approval=setup.approval,
+            approval=_within(setup, session),
             grant=setup.grant,
             expires=setup.expires,
             guards=guards_of(setup.hooks),
@@ -182,6 +189,8 @@ class Loop:
                 case RunTools():
                     await self._run_tools(decision)
                 case Finish():
+                    if self._setup.completion is not None:
+                        self._close_calls()
                     return self._answer(decision)
                 case AskAgain(text=text):
                     record.reasks += 1
@@ -218,7 +227,7 @@ class Loop:
                 if self._is_watched:
                     await self._show_text(reply)
                 check = None if setup.output is None else setup.output.value
-                return after_reply(reply, record, setup.bounds, check, with_secrets=places)
+                return after_reply(reply, record, setup.bounds, check, completion=setup.completion, with_secrets=places)
             case Misread(reason=reason):
                 record.turns += 1
                 return after_invalid(reason, record, setup.bounds)
@@ -366,11 +375,19 @@ class Loop:
         for place, call in enumerate(decision.calls):
             fault = decision.blocked.get(place)
             result = next(ran) if fault is None else await self._blocked(call, fault)
-            self.messages.append(ToolResult(id=call.id, text=result.content, failed=result.is_error))
+            text = result.content + self._details(result.fault)
+            self.messages.append(ToolResult(id=call.id, text=text, failed=result.is_error))
             record.add_result(call, result.content, result.fault, is_run=fault is None)
             if result.is_agent:
                 record.add_spend(result.usage, result.usd)
         record.end_turn()
+
+    def _details(self, fault: Fault | None) -> str:
+        """Return what the model gets of a failure beside its typed shape: nothing, if the stage does not allow it for debugging."""
+        if fault is None or self._setup.detail == "typed":
+            return ""
+        shown = fault.for_audit(redactor=process_redactor())
+        return "\n" + msgspec.json.encode({"details": shown}, enc_hook=str).decode()
 
     async def _blocked(self, call: ToolCall, fault: Fault) -> CallResult:
         content = Answer.failed(fault).content
@@ -403,10 +420,11 @@ class Loop:
         if is_valid(self.messages):
             return
         last = self.messages[-1]
+        done = "" if self._setup.completion is None else self._setup.completion.tool
         for call in getattr(last, "calls", ()):
-            self.messages.append(
-                ToolResult(id=call.id, text="The call was not run: the run ended before it.", failed=True)
-            )
+            is_done = call.name == done
+            text = "Accepted." if is_done else "The call was not run: the run ended before it."
+            self.messages.append(ToolResult(id=call.id, text=text, failed=not is_done))
 
     # --- conversations that are too long ---
 
@@ -498,6 +516,15 @@ class Loop:
 async def _made(place: str, make: Callable[[], Awaitable[Any]]) -> Any:
     del place
     return await make()
+
+
+def _within(setup: Setup, session: Session | None) -> Approval | None:
+    """Return what may run: what the agent or the session allows, and of that only what the present stage allows."""
+    if setup.envelope is None:
+        return setup.approval
+    approval = setup.approval or Approval.of(session)
+    allowed = setup.envelope if approval.envelope is None else approval.envelope & setup.envelope
+    return msgspec.structs.replace(approval, envelope=allowed)
 
 
 def _open_budget(model: Model) -> Budget | None:

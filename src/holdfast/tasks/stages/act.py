@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.callables import is_async
 from holdfast.runtime.tool import ToolContract, contract_of
@@ -179,6 +180,12 @@ def is_function(act: Any) -> bool:
 
 def check_agent(stage: Stage) -> None:
     """Raise `InvalidError` if a stage has limits that its agent cannot keep."""
+    known = getattr(stage.act, "tool_names", None)
+    if known is not None and stage.allowed_tools is not None:
+        for name in sorted(stage.allowed_tools - known):
+            expected = f"names of tools of {stage.act!r}"
+            hint = options.suggestion(name, sorted(known)) if known else "it has no tools"
+            raise InvalidError.saying(f"stage {stage.id}: allowed_tools", expected, f"{name!r}; {hint}")
     if is_function(stage.act) or hasattr(stage.act, "in_stage"):
         return
     for name in ("allowed_tools", "completion", "grant"):

@@ -129,10 +129,10 @@ class StageMachine:
         resolution `retry-later` parks the run: `holdfast.sessions.later.run_due` goes on with it when it is due, or the next call does.
         Without a session it waits.
 
-        Raises `ParkedError` if a stage is executed again later; `StageError` if a stage fails and its resolution is `abort-workflow` (the code is TASK_SIBLING_FAILED if parallel stages
-        ran); `AbortedError` if it is cancelled; TASK_CONTEXT_MUTATION, TASK_STAGE_CONTEXT_UNRESOLVED, TASK_PARALLEL_INVALID,
-        TASK_JOIN_VIOLATED, TASK_JOIN_DANGLING and TASK_LOOP_BOUND for mistakes in the stages; `OutcomeUnknownError` if an unsafe function
-        was cut off and may have happened; and the failures of the session.
+        Raises `StageError` if a stage fails and its resolution is `abort-workflow` (the code is TASK_SIBLING_FAILED if parallel stages ran);
+        `ParkedError` if a stage is executed again later; `AbortedError` if it is cancelled; TASK_CONTEXT_MUTATION,
+        TASK_STAGE_CONTEXT_UNRESOLVED, TASK_PARALLEL_INVALID, TASK_JOIN_VIOLATED, TASK_JOIN_DANGLING and TASK_LOOP_BOUND for mistakes in the
+        stages; `OutcomeUnknownError` if an unsafe function was cut off and may have happened; and the failures of the session.
         """
         given = {name: codec.plain(value, f"inputs.{name}") for name, value in (inputs or {}).items()}
         runtime = self._runtime or default_runtime()
