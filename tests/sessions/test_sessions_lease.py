@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -153,6 +156,21 @@ def test_FD10_an_owner_in_another_pid_namespace_or_of_another_start_of_the_machi
     assert not is_gone("/".join([*dead.split("/")[:3], "x"]))
     monkeypatch.setattr(lease, "_namespace", lambda: "another")
     assert not is_gone(dead)
+
+
+def test_FD10_a_killed_owner_whose_parent_has_not_collected_its_exit_status_is_dead() -> None:
+    """Such a process, a zombie, keeps its id and its start. In a container whose first process collects nobody it stays for ever."""
+    program = "from holdfast.sessions.lease import this_process; print(this_process(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        owner = process.stdout.readline().strip()
+        assert not is_gone(owner)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert is_gone(owner)
+    assert is_gone(owner)
 
 
 def test_FD10_a_clock_that_is_set_forward_does_not_take_a_lease_from_a_living_owner(tmp_path, monkeypatch) -> None:

@@ -115,7 +115,6 @@ def test_a_lock_that_nobody_removes_lets_the_next_run_wait_for_ever(tmp_path: Pa
     while os.path.exists("lock"):
         time.sleep(0.01)
     open("lock", "x").close()
-    open("work", "w").close()
     os.remove("lock")
     """
     report = crash(tmp_path, program, timeout=4)

@@ -333,8 +333,11 @@ after_fork(_namespace.cache_clear)
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in the kernel's own ticks; empty if that cannot be read."""
+    """Return when a process started, in the kernel's own ticks; empty if that cannot be read, or if the process has ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        state, threads, started = fields[0], fields[17], fields[19]
     except (OSError, IndexError):
         return ""
+    # A process that has ended keeps its id until its parent collects it. One whose first thread has ended may have others that run.
+    return "" if state in ("Z", "X") and threads in ("0", "1") else started
