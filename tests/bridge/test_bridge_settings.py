@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.bridge.settings import PROFILE_BRIDGE, BridgeSettings, is_loopback
+from holdfast.config import read
 from holdfast.faults import HoldfastError, InvalidError
 
 PAIR = {"tls_cert": Path("cert.pem"), "tls_key": Path("key.pem")}
@@ -158,3 +159,10 @@ def test_the_hosts_that_are_known():
 )
 def test_what_is_loopback(host, expected):
     assert is_loopback(host) is expected
+
+
+def test_flags_win_over_variables_and_variables_over_the_file():
+    file = read({"bridge": {"port": 4000, "grace": 60, "max_sessions": 7, "connection": {"max_frame": 5000}}}).bridge
+    settings = BridgeSettings.from_env({"PORT": "5000"}, file=file, grace=10)
+    assert (settings.port, settings.grace, settings.max_sessions, settings.connection.max_frame) == (5000, 10, 7, 5000)
+    assert settings.connection.heartbeat == BridgeSettings().connection.heartbeat

@@ -80,6 +80,14 @@ def test_only_a_circuit_has_the_removed_option():
     assert problems("[policy]\npersist = true")[0].startswith("policy.persist: unknown option `persist`")
 
 
+@pytest.mark.parametrize(
+    "option", ["insecure = true", "bridge_token = 'x'", "tokens_file = 'x'", "tls_key = 'x'", "project_root = '/'"]
+)
+def test_a_file_does_not_decide_who_may_come_to_a_bridge(option):
+    """A file in a checkout belongs to the user who checked it out, whoever wrote it."""
+    assert problems(f"[bridge]\n{option}")[0].startswith(f"bridge.{option.partition(' ')[0]}: unknown option")
+
+
 # --- mistakes ---
 
 
@@ -87,7 +95,13 @@ def test_only_a_circuit_has_the_removed_option():
     ("text", "shown"),
     [
         ("polic = 1", "polic: unknown option `polic`; did you mean `policy`?"),
-        ("x = 1", "x: unknown option `x`; use one of enabled, log, base, profile, phase, policy, targets, roles, alerts"),
+        ("x = 1", "x: unknown option `x`; use one of enabled, log, base, profile, phase, policy, targets, roles, alerts, bridge"),
+        ("[bridge]\nprot = 1", "bridge.prot: unknown option `prot`; did you mean `port`?"),
+        ("[bridge]\nport = 70000", "bridge.port: expected a port from 0 to 65535, got 70000"),
+        (
+            "[bridge]\nconnection = { max_frame = 0 }",
+            "bridge.connection.max_frame: expected a whole number ≥ 1, got 0",
+        ),
         ("enabled = 'yes'", "enabled: expected true or false, got 'yes'"),
         ("log = 'loud'", "log: expected true or false, got 'loud'"),
         ("base = 'slow'", "base: unknown base `slow`; use one of interactive, patient, batch"),

@@ -11,12 +11,13 @@ from __future__ import annotations
 import ipaddress
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import options
 from holdfast.bridge.lockout import LockoutLimits
 from holdfast.bridge.private_files import state_folder
 from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.wire.bridge_options import BridgeOptions, OnGraceExpiry
 from holdfast.wire.server import ServerLimits
 
 if TYPE_CHECKING:
@@ -26,32 +27,18 @@ if TYPE_CHECKING:
 
 __all__ = ["PROFILE_BRIDGE", "BridgeSettings", "OnGraceExpiry", "is_loopback"]
 
-OnGraceExpiry: TypeAlias = Literal["pause", "close", "detach"]
-"""What becomes of a session whose last client has been gone for the whole grace time."""
-
 _LEAST_GIVEN = 32
 """Characters of a token in the settings of a server that others can reach. `openssl rand -hex 32` makes 64."""
-_COUNTS = (
-    "max_connections", "max_clients", "max_connections_per_address", "max_unauthenticated", "max_unauthenticated_per_address", "max_sessions",
-    "max_inflight", "max_outgoing", "ring_bytes", "max_body", "max_headers", "max_header_bytes",
-    "info_per_minute", "hooks_per_minute", "batches_per_minute", "sessions_per_minute", "files_per_minute", "messages_per_minute",
-)  # fmt: skip
-_SECONDS = (
-    "ring_age", "resume_age", "send_timeout", "header_timeout", "body_timeout", "idle_timeout", "hook_timeout", "stop_timeout", "agents_grace",
-)  # fmt: skip
 _NAMES = ("allowed_hosts", "allowed_origins", "trusted_proxies")
 
 
-class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class BridgeSettings(BridgeOptions, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """The options of a bridge. Wrong ones raise `InvalidError`; `check_start` says what is missing to start.
 
     BridgeSettings(port=4000, grace=600).replace(max_sessions=20)
     """
 
-    # --- where it listens, and who may come ---
-    host: str = "127.0.0.1"
-    port: int = 3000
-    """0: any free port."""
+    # --- who may come ---
     tls_cert: Path | None = None
     """The certificate and its chain as PEM; `holdfast tls create` makes one."""
     tls_key: Path | None = None
@@ -76,83 +63,14 @@ class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=T
     lockout: LockoutLimits = LockoutLimits()
     """What slows down whoever guesses tokens."""
 
-    # --- limits ---
-    connection: ServerLimits = ServerLimits()
-    """What one connection may do."""
-    max_connections: int = 1000
-    max_clients: int = 100
-    """Connections in one session."""
-    max_connections_per_address: int = 1000
-    max_unauthenticated: int = 1000
-    """Connections that have not authenticated yet."""
-    max_unauthenticated_per_address: int = 200
-    max_sessions: int = 1000
-    """Sessions in use at the same time."""
-    max_inflight: int = 32
-    """Messages that a client may send before one is acknowledged."""
-    max_outgoing: int = 1_000_000
-    """Bytes that wait for a client that reads slowly."""
-    messages_per_minute: int = 60_000
-    """Messages of one connection. A client that sends faster is read more slowly."""
-    send_timeout: float = 30.0
-    """Seconds that a send to a slow client may take, until the client is cut off."""
-    header_timeout: float = 10.0
-    body_timeout: float = 15.0
-    idle_timeout: float = 60.0
-    """Seconds that an idle HTTP connection is kept."""
-    max_body: int = 1_000_000
-    max_headers: int = 64
-    max_header_bytes: int = 32_768
-    info_per_minute: int = 600
-    """Requests of one address to `/health` and `/info`, each minute."""
-    hooks_per_minute: int = 1200
-    batches_per_minute: int = 100
-    sessions_per_minute: int = 600
-    files_per_minute: int = 600
-    hook_timeout: float = 30.0
-    hook_skew: float | None = None
-    """Seconds by which the time of a hook event may differ from now. None: any time, as events may have waited."""
-    strict_hooks: bool = False
-    """Reject hook events whose payload lacks a field that its event should have."""
-
-    # --- sessions ---
-    grace: float = 300.0
-    """Seconds that a session waits for its last client to come back; 0: not at all."""
-    on_grace_expiry: OnGraceExpiry = "pause"
-    ring_bytes: int = 102_400
-    """Bytes of each session's latest messages that are kept in memory. Older ones are read from the store."""
-    ring_age: float = 1800.0
-    replays_log: bool = True
-    """Whether a client that is behind the memory gets the rest from the store. False: it gets a gap."""
-    resume_age: float = 86_400.0
-    """Seconds for which a client may come back with its resume token."""
-    coalesce: bool = False
-    """Answer messages that wait for the agent together, in one turn. False: each in a turn of its own."""
-    agents_grace: float = 300.0
-    """Seconds that agents in a process of their own wait for a server when they have nothing to do."""
-    lenient_ids: bool = False
-    """Accept message ids that are not UUIDs, as old clients send them."""
     project_root: Path | None = None
     """The folder whose files clients may read. None: on loopback the current folder, otherwise none may be read."""
-    stop_timeout: float = 10.0
-    """Seconds that a stop in order may take."""
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            options.count(f"bridge.{name}", getattr(self, name))
-        for name in _SECONDS:
-            options.seconds(f"bridge.{name}", getattr(self, name))
-        options.seconds("bridge.grace", self.grace, zero=True)
-        options.one_of("bridge.on_grace_expiry", self.on_grace_expiry, get_args(OnGraceExpiry))
+        super().__post_init__()
         for name in _NAMES:
             _check_names(f"bridge.{name}", getattr(self, name))
-        for name in ("insecure", "strict_hooks", "lenient_ids", "replays_log", "coalesce"):
-            options.flag(f"bridge.{name}", getattr(self, name))
-        options.count("bridge.port", self.port, least=0)
-        if self.port > 65_535:
-            raise InvalidError.at("bridge.port", "a port from 0 to 65535", self.port)
-        if not isinstance(self.host, str):
-            raise InvalidError.at("bridge.host", "an address or a name", self.host)
+        options.flag("bridge.insecure", self.insecure)
         if (self.tls_cert is None) != (self.tls_key is None):
             missing = "tls_key" if self.tls_key is None else "tls_cert"
             raise InvalidError.saying(f"bridge.{missing}", "the other half of the pair tls_cert and tls_key", "nothing")
@@ -176,8 +94,10 @@ class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=T
         return self._replaced(changes)
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] | None = None, **given: Any) -> BridgeSettings:
-        """Return the settings of the environment. What is `given` comes first.
+    def from_env(
+        cls, environ: Mapping[str, str] | None = None, *, file: BridgeOptions | None = None, **given: Any
+    ) -> BridgeSettings:
+        """Return the settings of the environment. What is `given` comes first, and what stands in the `[bridge]` of a `file` last.
 
         Read are PORT, HOST, BRIDGE_TOKEN, HOOK_TOKEN, METRICS_TOKEN, ADMIN_TOKEN, ALLOWED_PROJECT_ROOT, TLS_CERT and TLS_KEY, each also with
         HOLDFAST_ before it, which wins. A variable that is set and empty is a mistake, not a missing one: it raises CONFIG_INVALID.
@@ -198,7 +118,8 @@ class BridgeSettings(options.Options, frozen=True, kw_only=True, omit_defaults=T
                 found[name] = _converted(chosen, environ[chosen].strip(), convert)
         if empty:
             raise _refused([f"{variable} is set, but empty: give it a value, or unset it" for variable in empty])
-        settings = cls(**{**found, **given})
+        written = {} if file is None else {name: getattr(file, name) for name in file.__struct_fields__}
+        settings = cls(**{**written, **found, **given})
         own = state_folder(environ) / "tls"
         if settings.is_loopback or settings.has_tls or not (own / "cert.pem").exists():
             return settings

@@ -94,6 +94,12 @@ TEMPLATE = """\
 
 #error_rate = { warning = 0.05, critical = 0.15 }
 #webhook = "https://example.com/alerts"
+
+[bridge] # where holdfast serve listens, and its limits
+
+#port = 3000
+#grace = 300 # seconds that a session waits for its last client to come back
+#connection = { heartbeat = 15 }
 """
 
 

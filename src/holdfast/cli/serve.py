@@ -31,6 +31,7 @@ from holdfast.cli.agent import REHEARSAL, default_agent, imported, needs_keys, r
 from holdfast.cli.bridge_address import BridgeAddress
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_json
+from holdfast.config import load
 from holdfast.faults import InvalidError
 from holdfast.options import one_of
 
@@ -158,7 +159,7 @@ def _settings_of(flags: ServeFlags) -> BridgeSettings:
     if flags.profile is not None:
         one_of("--profile", flags.profile, ("bridge",))
         given = dict(PROFILE_BRIDGE) | given
-    settings = BridgeSettings.from_env(**given)
+    settings = BridgeSettings.from_env(file=load().bridge, **given)
     files = TlsFiles(flags.home / "tls")
     if settings.has_tls or not files.cert.exists():
         return settings

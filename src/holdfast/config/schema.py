@@ -21,6 +21,7 @@ from holdfast.policies.alerts import Alerts
 from holdfast.policies.policy import PHASES
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.role import RoleSettings
+from holdfast.wire.bridge_options import BridgeOptions
 
 __all__ = ["json_schema"]
 
@@ -67,6 +68,10 @@ def json_schema() -> dict[str, Any]:
             "type": "object",
             "additionalProperties": _table(RoleSettings, tables),
             "description": "Which agents stand behind a role, by the role's name. holdfast.agents.Roles reads it.",
+        },
+        "bridge": {
+            **_table(BridgeOptions, tables),
+            "description": "Where a bridge listens, and its limits. holdfast serve reads it.",
         },
         "alerts": {**_table(Alerts, tables), "description": "When to alert a person, and where to."},
     }

@@ -26,6 +26,7 @@ from holdfast.policies.policy import DEFAULT_CIRCUIT, PHASES, policy_of
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.role import RoleSettings
 from holdfast.policies.target import target_of
+from holdfast.wire.bridge_options import BridgeOptions, ServerLimits
 
 __all__ = ["BASES", "CIRCUITS", "NONE", "STARTS", "Config", "options_of", "read", "read_into"]
 
@@ -38,10 +39,10 @@ BASES: Mapping[str, Policy] = {"interactive": INTERACTIVE, "patient": PATIENT, "
 STARTS = ("base", "profile", "phase")
 """The options that choose what the default policy starts from. Only one of them may be given."""
 _SWITCHES = ("enabled", "log")
-_TOP = (*_SWITCHES, *STARTS, "policy", "targets", "roles", "alerts")
+_TOP = (*_SWITCHES, *STARTS, "policy", "targets", "roles", "alerts", "bridge")
 
 _INVALID = object()
-_PARTS: tuple[type[msgspec.Struct], ...] = (Backoff, Circuit, Hedge, Quota, Threshold, Tries)
+_PARTS: tuple[type[msgspec.Struct], ...] = (Backoff, Circuit, Hedge, Quota, ServerLimits, Threshold, Tries)
 """The options that are tables themselves."""
 
 
@@ -84,6 +85,8 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
     """Which agents stand behind a role, by the role's name; used by `holdfast.agents.Roles`."""
     alerts: Alerts = Alerts()
     """When to alert a person, and where to; used by `holdfast.sinks.raise_alerts`."""
+    bridge: BridgeOptions = BridgeOptions()
+    """Where a bridge listens, and its limits; used by `holdfast serve`."""
     supervision: bool = False
     """Whether actors are supervised. Phases 3 and 4 set it."""
     source: str = "code"
@@ -102,6 +105,8 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
                 raise InvalidError.at(f"config.roles.{name}", "a RoleSettings", settings)
         if not isinstance(self.alerts, Alerts):
             raise InvalidError.at("config.alerts", "an Alerts", self.alerts)
+        if not isinstance(self.bridge, BridgeOptions):
+            raise InvalidError.at("config.bridge", "a BridgeOptions", self.bridge)
         # Mistyped names are reported now, not when the settings are applied.
         self._by_name()
 
@@ -149,6 +154,7 @@ def read_into(tables: Mapping[str, Any], source: str, problems: Problems) -> Con
     targets = _targets(tables.get("targets", {}), policy, problems)
     roles = _roles(tables.get("roles", {}), problems)
     alerts = _overlay(Alerts, Alerts(), tables.get("alerts", {}), "alerts", problems) or Alerts()
+    bridge = _overlay(BridgeOptions, BridgeOptions(), tables.get("bridge", {}), "bridge", problems) or BridgeOptions()
     if problems.found:
         return None
     return Config(
@@ -157,6 +163,7 @@ def read_into(tables: Mapping[str, Any], source: str, problems: Problems) -> Con
         targets=targets,
         roles=roles,
         alerts=alerts,
+        bridge=bridge,
         supervision=supervision,
         source=source,
     )

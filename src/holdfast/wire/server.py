@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from holdfast import options
 from holdfast.faults import Fault
 from holdfast.views import wire
+from holdfast.wire.bridge_options import ServerLimits
 from holdfast.wire.close import CloseCode, close_code_for, close_reason
 from holdfast.wire.envelope import Envelope, Invalid, read, stamp, write
-from holdfast.wire.heartbeat import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, Heartbeat
+from holdfast.wire.heartbeat import Heartbeat
 from holdfast.wire.messages import (
     AcknowledgeWarning,
     AcknowledgmentAccepted,
@@ -62,26 +62,6 @@ _CONTROLS = frozenset({
 _ABOUT_JOINED = _CONTROLS | {"ack", "request_replay", "session_leave"}
 """What is about a session that the connection has joined."""
 _MINUTE = 60.0
-
-
-class ServerLimits(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """What one connection may do: `ServerLimits(max_frame=65_536)`. Wrong options raise `InvalidError`."""
-
-    max_frame: int = 1_000_000
-    """Bytes of a message."""
-    max_frame_before_auth: int = 8192
-    auth_timeout: float = 10.0
-    """Seconds until the client must have sent `auth`."""
-    errors_per_minute: int = 10
-    """Messages that cannot be read, until the connection is closed."""
-    heartbeat: float = HEARTBEAT_S
-    heartbeat_timeout: float = HEARTBEAT_TIMEOUT_S
-
-    def __post_init__(self) -> None:
-        for name in ("max_frame", "max_frame_before_auth", "errors_per_minute"):
-            options.count(f"limits.{name}", getattr(self, name))
-        for name in ("auth_timeout", "heartbeat", "heartbeat_timeout"):
-            options.seconds(f"limits.{name}", getattr(self, name))
 
 
 class Send(NamedTuple):
