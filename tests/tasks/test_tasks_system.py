@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
 
-from holdfast import Budget, Err, HoldfastError, InvalidError, Ok, Runtime, Session, recover
+from holdfast import Agent, Budget, BudgetError, Err, HoldfastError, InvalidError, Ok, Runtime, Session, recover
 from holdfast.faults import Fault, Partial
+from holdfast.providers import Offers, Reply
 from holdfast.stores.memory import MemoryStore
 from holdfast.tasks import (
     ContextUse,
@@ -698,3 +701,85 @@ def test_a_failed_request_can_be_executed_again_as_it_stands_in_the_error():
     again = {**request, "description": f"Retry: {request['description']} with simplified approach"}
     assert run(system, again).content == "ok"
     assert view.read_result(run(system, again).document()) is None
+
+
+# Agents that run beside each other
+
+
+class SlowModel:
+    """A model that answers after a while, and sometimes not at all."""
+
+    name, offers = "own/slow", Offers(streaming=False)
+
+    def __init__(self, chance):
+        self.chance = chance
+        self.answered = self.sent = 0
+
+    async def exchange(self, request):
+        self.sent += 1
+        await asyncio.sleep(self.chance.random())
+        if self.chance.random() < 0.3:
+            raise HoldfastError(Fault.of("PROVIDER_OUTPUT_INVALID", retryable=False))
+        self.answered += 1
+        return Reply(text=request.messages[-1].text)
+
+    def stream(self, request, *, after_first="raise"):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_N3_6_agents_that_run_beside_each_other_never_take_more_turns_than_there_are(seed):
+    """The answers come in any order, some fail, budgets are nested: no budget has less than nothing left, at any moment."""
+    chance = random.Random(seed)
+    outer, inner = chance.randint(1, 8), chance.randint(1, 5)
+    model = SlowModel(chance)
+    runtime = Runtime(clock=VirtualClock())
+    seen = []
+
+    async def one(number):
+        with Budget(turns=inner, runtime=runtime) as own:
+            for _ in range(chance.randint(1, 3)):
+                await Agent(f"a{number}", model, runtime=runtime).outcome("go")
+                seen.append((own.spend().turns, inner))
+
+    async def main():
+        with Budget(turns=outer, runtime=runtime) as budget:
+            async with asyncio.TaskGroup() as group:
+                for number in range(chance.randint(2, 8)):
+                    group.create_task(one(number))
+            return budget.spend().turns, budget.left().turns
+
+    spent, left = virtual_run(main(), clock=runtime.clock)
+    assert spent == model.answered <= outer
+    assert left == outer - spent
+    assert all(used <= limit for used, limit in seen)
+
+
+def test_a_turn_that_got_no_answer_is_given_back():
+    with Budget(turns=1) as budget:
+        with pytest.raises(ConnectionError), budget.turn():
+            assert budget.left().turns == 0
+            with pytest.raises(BudgetError, match="turns"):
+                budget.take_turn()
+            raise ConnectionError
+        assert budget.left().turns == 1
+        with budget.turn():
+            pass
+        assert (budget.spend().turns, budget.left().turns) == (1, 0)
+
+
+def test_threads_never_take_more_turns_than_there_are():
+    with Budget(turns=50) as outer, Budget(turns=70) as budget:
+        taken = []
+
+        def work():
+            for _ in range(20):
+                with suppress(BudgetError), budget.turn():
+                    taken.append(1)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(taken) == outer.spend().turns == budget.spend().turns == 50

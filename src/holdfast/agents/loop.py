@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import msgspec
@@ -254,7 +255,9 @@ class Loop:
         request = await self._compose()
         budget = _open_budget(self._model)
         try:
-            reply = with_own_ids(await self._charged(lambda: self._send(request), budget), self.messages)
+            # Reserved before the request, so that agents that run side by side do not take the same turn.
+            with nullcontext() if budget is None else budget.turn():
+                reply = with_own_ids(await self._charged(lambda: self._send(request), budget), self.messages)
         except Exception as error:
             fault = self._setup.runtime.fault_of(error)
             if fault.code in _OVERFLOWS and self._can_shorten():
@@ -264,9 +267,6 @@ class Loop:
             if fault.code == "PROVIDER_OUTPUT_INVALID" and record.reasks < bounds.reasks:
                 return Misread(reason=str(fault.context.get("reason", fault.message)))
             raise
-        if budget is not None:
-            # Charged after the answer: the request itself must find a turn left.
-            budget.charge(turns=1)
         unused = unusable(reply)
         if unused is not None:
             # It is raised here and not stored, so that a later run asks again.

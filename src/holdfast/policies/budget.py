@@ -125,6 +125,21 @@ class Ledger:
             for account in self.accounts:
                 account.unknown += unknown
 
+    def reserve_turn(self) -> Reached | None:
+        """Reserve a turn in this budget and every outer one; return the limit that has none left, the innermost budget's first."""
+        for account in self.accounts:
+            if (reached := account.turns_taken()) is not None:
+                return reached
+        for account in self.accounts:
+            account.reserved += 1
+        return None
+
+    def settle_turn(self, *, used: bool) -> None:
+        """Charge a turn that was reserved, or give it back."""
+        for account in self.accounts:
+            account.reserved -= 1
+        _book(self.accounts, "turns", int(used), recovery=False)
+
     def note_unpriced(self, model: str) -> None:
         """Remember that `model` was used and has no price, so that the money of this budget and the outer ones is not known."""
         for account in self.accounts:
@@ -247,6 +262,7 @@ class Account:
         "ends",
         "limits_money",
         "recovery",
+        "reserved",
         "seconds",
         "unknown",
         "unpriced",
@@ -263,6 +279,8 @@ class Account:
         self.used: dict[Counted, int] = {"usd": 0, "tokens": 0, "turns": 0, "attempts": 0}
         self.recovery: dict[Counted, int] = {"usd": 0, "tokens": 0, "turns": 0, "attempts": 0}
         """The part of `used` that went into recovery."""
+        self.reserved = 0
+        """Turns of requests that are on their way. They are nobody else's, and are not used yet."""
         self.unknown = 0
         """Attempts of unknown usage."""
         self.limits_money = limits.usd is not None
@@ -290,7 +308,8 @@ class Account:
         elif self._seconds_left is not None:
             yield "seconds", self._seconds_left
         for unit, limit in self._counted:
-            yield unit, max(0, limit - self.used[unit])
+            reserved = self.reserved if unit == "turns" else 0
+            yield unit, max(0, limit - self.used[unit] - reserved)
 
     def spent(self, now: float) -> Reached | None:
         """Return the first limit of which nothing is left."""
@@ -301,6 +320,12 @@ class Account:
             if used[unit] >= limit:
                 return self._reached(unit, limit)
         return None
+
+    def turns_taken(self) -> Reached | None:
+        """Return the limit of turns if all are used or reserved."""
+        taken = self.used["turns"] + self.reserved
+        limit = dict(self._counted).get("turns")
+        return None if limit is None or taken < limit else Reached("turns", taken, limit)
 
     def nearly_spent(self, now: float) -> Iterator[Reached]:
         """Yield each limit that is nearly spent, once."""

@@ -6,6 +6,7 @@ Invariant: an inner budget can spend no more than its outer budget has left, and
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast import options
@@ -18,9 +19,11 @@ from holdfast.runtime.ambient import AMBIENT, in_force, on_clock
 from holdfast.runtime.runtime import Runtime, default_runtime
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextvars import Token
     from typing import Self
 
+    from holdfast.policies.budget import Reached
     from holdfast.runtime.ambient import Ambient, Monotonic
 
 __all__ = ["Budget", "Charges", "charge_answer", "charge_attempt", "is_budget_spent", "take_back_attempt"]
@@ -147,6 +150,44 @@ class Budget:
             self._open().charge(usd=usd, tokens=tokens, turns=turns)
         self._warn()
 
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Reserve a turn for one request of an agent. It is charged when the block ends, and given back if it raises.
+
+            with budget.turn():
+                reply = await model.exchange(request)
+
+        Agents that run side by side cannot use more turns than there are. Raises `BudgetError` if all are used or reserved.
+        """
+        self._reserve_turn()
+        used = False
+        try:
+            yield
+            used = True
+        finally:
+            with self._lock:
+                self._open().settle_turn(used=used)
+            self._warn()
+
+    def take_turn(self) -> None:
+        """Charge a turn if one is left: `budget.take_turn()`. Raises `BudgetError` if all are used, or reserved by others."""
+        self._reserve_turn()
+        with self._lock:
+            self._open().settle_turn(used=True)
+        self._warn()
+
+    def _reserve_turn(self) -> None:
+        with self._lock:
+            reached = self._open().reserve_turn()
+        if reached is not None:
+            raise BudgetError.because(**_facts(reached))
+
+    @property
+    def is_out_of_turns(self) -> bool:
+        """Whether all turns of this budget itself, and not of an outer one, are used or reserved."""
+        with self._lock:
+            return self._open().accounts[0].turns_taken() is not None
+
     def __repr__(self) -> str:
         return repr(self._limits).replace("Limits(", "Budget(", 1)
 
@@ -192,8 +233,7 @@ class Budget:
             reached = self._open().check(*self._now())
         if reached is None:
             return None
-        # People read this text, so it shows 4 attempts and not 4.0.
-        return {"unit": reached.unit, "limit": f"{reached.limit:g}", "used": f"{reached.used:g}"}
+        return _facts(reached)
 
     def check(self, model: str) -> None:
         """For recoveries: raise `BudgetError` if a limit is spent, or money is limited and the cost cannot be known.
@@ -268,6 +308,12 @@ class Budget:
             runtime = self._runtimes[limit.level]
             at = runtime.clock.wall()
             runtime.bus.emit(BudgetWarning(at=at, unit=limit.unit, used=limit.used, limit=limit.limit))
+
+
+def _facts(reached: Reached) -> dict[str, Any]:
+    """Return the limit that is spent, as an error's context."""
+    # People read this text, so it shows 4 attempts and not 4.0.
+    return {"unit": reached.unit, "limit": f"{reached.limit:g}", "used": f"{reached.used:g}"}
 
 
 class Charges:

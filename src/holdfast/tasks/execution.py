@@ -109,8 +109,8 @@ class Execution:
         assignment = Assignment(task=task, prompt=self._prompt(wrong), results=tuple(self._results))
         self._check_before(assignment.prompt)
         if not is_agent(self._performer):
-            # An agent charges its own turns. It is charged at once, so that parts that run beside it do not take the same turn.
-            self._budget.charge(turns=1)
+            # An agent takes its own turns.
+            self._budget.take_turn()
         here = HERE.set(self._place.below(task, background=self._background()))
         try:
             performance = await performed(self._name, self._performer, assignment, self._session)
@@ -193,7 +193,7 @@ class Execution:
         """Return the fault of the task for what happened inside it, with the partial output."""
         task = self._task
         spent = self._budget.spend()
-        if task.turns is not None and fault.code == "SYS_BUDGET_EXHAUSTED" and spent.turns >= task.turns:
+        if fault.code == "SYS_BUDGET_EXHAUSTED" and self._budget.is_out_of_turns:
             fault = self._renamed(fault, "TASK_TURNS_EXHAUSTED", used=spent.turns, limit=task.turns)
         elif fault.code in _TURNS and "used" not in fault.context:
             limit = fault.context.get("limit", spent.turns)
