@@ -13,13 +13,13 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import msgspec
-from rich.console import Console
-from rich.text import Text
 
 from holdfast.runtime import redactor_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
 
 __all__ = [
     "confirmed",
@@ -47,6 +47,13 @@ def _on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def _console(**options: Any) -> Console:
+    # The import stands here, because `--help`, completion and everything in a pipe need no console.
+    from rich.console import Console
+
+    return Console(**options)
+
+
 def show_json(document: dict[str, Any]) -> None:
     """Print one JSON document; `schema` names its shape and version."""
     # The value is masked, not its text, because a mask inside the text could break the JSON.
@@ -72,7 +79,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     if not _on_terminal():
         _write_columns([list(columns), *shown], None)
         return
-    console = Console(highlight=False)
+    console = _console(highlight=False)
     widths = _column_widths([list(columns), *shown], console.width)
     if widths is None:
         _write_stacked(columns, shown, console.width)
@@ -80,6 +87,8 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     # Only the header is styled, so only the header goes through Rich.
     header = io.StringIO()
     _write_columns([list(columns)], widths, header)
+    from rich.text import Text
+
     console.print(Text(header.getvalue().rstrip("\n"), style="bold"), soft_wrap=True)
     _write_columns(shown, widths)
 
@@ -105,7 +114,7 @@ def show_page(markdown: str) -> None:
         # The import stands here, because its parser would take a third of the start-up time of every other command.
         from rich.markdown import Markdown
 
-        Console(highlight=False).print(Markdown(markdown))
+        _console(highlight=False).print(Markdown(markdown))
     else:
         sys.stdout.write(markdown.rstrip() + "\n")
 
@@ -114,7 +123,7 @@ def narrate(line: str) -> None:
     """Print a line that is not part of the result, on stderr."""
     text = one_line(redactor_for().text(line))
     if sys.stderr.isatty():
-        text = wrapped(text, Console(stderr=True).width)
+        text = wrapped(text, _console(stderr=True).width)
     try:
         sys.stderr.write(text + "\n")
     except OSError:  # a closed stderr must not change the result
@@ -177,7 +186,7 @@ def _fill(text: str, width: int, first: str, rest: str) -> str:
 
 def stdout_width() -> int | None:
     """Return the columns of the terminal; None in a pipe, where nothing is wrapped."""
-    return Console().width if _on_terminal() else None
+    return _console().width if _on_terminal() else None
 
 
 def _write_wrapped(name: str, value: str, width: int | None) -> None:

@@ -17,8 +17,6 @@ import msgspec
 from holdfast._version import __version__
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, one_line
-from holdfast.config import ConfigError, load
-from holdfast.config.sources import FILE_NAME
 from holdfast.faults import HoldfastError
 from holdfast.stores.records import SessionState
 
@@ -32,6 +30,7 @@ __all__ = ["KEYS", "Situation", "Waiting", "next_steps", "start"]
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "XAI_API_KEY")
 """The variables with the keys of providers."""
 
+_FILE = "holdfast.toml"
 _WIDTH = 60
 """The text fits half a terminal."""
 _COMMAND = len("holdfast explain 429")
@@ -110,19 +109,29 @@ def _lines(steps: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _look(environ: Mapping[str, str]) -> Situation:
-    mistakes = 0
-    try:
-        load(environ=environ, folder=Path())
-    except ConfigError as error:
-        mistakes = len(error.problems)
+    has_settings = Path(_FILE).is_file() or bool(environ.get("HOLDFAST_CONFIG"))
     found: dict[str, Any] = {"sessions": ()}
     try:
         found["sessions"] = tuple(_waiting())
     except (HoldfastError, OSError, sqlite3.Error):
         found["store_fails"] = True
-    has_settings = Path(FILE_NAME).is_file() or bool(environ.get("HOLDFAST_CONFIG"))
     key = next((name for name in KEYS if environ.get(name)), "")
-    return Situation(has_settings=has_settings, mistakes=mistakes, key=key, **found)
+    return Situation(
+        has_settings=has_settings, mistakes=_mistakes(environ, has_settings=has_settings), key=key, **found
+    )
+
+
+def _mistakes(environ: Mapping[str, str], *, has_settings: bool) -> int:
+    # Without settings their reader is not imported: it takes as long as the rest of this command.
+    if not has_settings and not any(name.startswith(("HOLDFAST_", "RESILIENCE_")) for name in environ):
+        return 0
+    from holdfast.config import ConfigError, load
+
+    try:
+        load(environ=environ, folder=Path())
+    except ConfigError as error:
+        return len(error.problems)
+    return 0
 
 
 def _waiting() -> Iterator[Waiting]:
