@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
+from pathlib import Path
 
 import pytest
-from cli_runs import KEY, holdfast
+from cli_runs import KEY, holdfast, script
 
+import holdfast as holdfast_package
 from holdfast import __version__
 from holdfast.bridge.tls import TlsFiles
 from holdfast.bridge.tokens import Tokens
@@ -57,6 +60,34 @@ def test_a_healthy_machine():
     assert found["catalog"]["found"] == f"{len(CODES)} of {len(CODES)} pages"
     assert found["holdfast.toml"]["state"] == "info"
     assert {finding["state"] for finding in found.values()} <= {"ok", "info"}
+
+
+def test_the_retries_of_an_sdk_are_told_without_importing_it(somewhere_quiet, monkeypatch):
+    fake = somewhere_quiet / "packages" / "anthropic"
+    fake.mkdir(parents=True)
+    (fake / "__init__.py").write_text("raise SystemExit('imported')")
+    (fake / "_constants.py").write_text("x = 1\nDEFAULT_MAX_RETRIES = 5\n")
+    paths = os.pathsep.join((str(fake.parent), str(Path(holdfast_package.__file__).parents[1])))
+    result = script("doctor", "--json", PYTHONPATH=paths, AWS_MAX_ATTEMPTS="4", XDG_STATE_HOME=str(somewhere_quiet))
+    (found,) = [each for each in json.loads(result.stdout)["findings"] if each["what"] == "sdk retries"]
+    assert found["state"] == "info"
+    assert "clients of anthropic retry 5 times by themselves" in found["found"]
+    assert "AWS_MAX_ATTEMPTS=4 lets botocore retry" in found["found"]
+    assert "recovering(client)" in found["fix"]
+
+
+@pytest.mark.parametrize(
+    ("installed", "needed"),
+    [("1.65.2", "1.66"), ("0.9", "1.66"), ("1.66", ""), ("1.66.0rc1", ""), ("1.100.3", ""), ("2", "")],
+)
+def test_an_sdk_that_is_too_old_is_a_warning_with_the_command_to_upgrade(monkeypatch, installed, needed):
+    versions = {"openai": installed}
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: versions.get(name) or real(name))
+    monkeypatch.setattr(metadata, "requires", lambda _: ["msgspec>=0.18", "openai>=1.66; extra == 'openai'"])
+    found = findings()["openai"]
+    assert found["state"] == ("warning" if needed else "ok")
+    assert found["fix"] == ("pip install --upgrade 'holdfast[openai]'" if needed else "")
 
 
 def test_the_tables_hold_what_json_holds():

@@ -20,6 +20,8 @@ from holdfast.bridge.private_files import read_private, state_folder
 from holdfast.bridge.tokens import Tokens
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, narrate, show_json, show_table
+from holdfast.cli.sdk_checks import needed_version, own_retries
+from holdfast.cli.start import KEYS
 from holdfast.config import ConfigError, Problem, load
 from holdfast.config.sources import ignored
 from holdfast.extensions import Extensions
@@ -62,7 +64,6 @@ _BOOLEANS = frozenset({"0", "1", "true", "false", "yes", "no", "on", "off"})
 _OLDEST_SANE_CLOCK = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
 _SOON_S = 14 * 86_400.0
 """A token or certificate that ends within this time is worth a warning."""
-_KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "XAI_API_KEY")
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -81,6 +82,7 @@ def doctor(*, as_json: bool) -> Exit:
     findings = [
         *_versions(),
         *_optional_parts(),
+        *_sdk_retries(dict(os.environ)),
         *_clock(),
         *_config(Path(), dict(os.environ)),
         *_sqlite(),
@@ -118,12 +120,25 @@ def _versions() -> Iterator[Finding]:
 
 def _optional_parts() -> Iterator[Finding]:
     for package, install, use in _OPTIONAL:
+        # The name is quoted, because shells such as zsh treat the brackets as a pattern.
+        name = f"'{install}'" if "[" in install else install
         try:
-            yield Finding(package, "ok", metadata.version(package))
+            version = metadata.version(package)
         except metadata.PackageNotFoundError:
-            # The name is quoted, because shells such as zsh treat the brackets as a pattern.
-            command = f"pip install '{install}'" if "[" in install else f"pip install {install}"
-            yield Finding(package, "info", f"not installed; only needed for {use}", command)
+            yield Finding(package, "info", f"not installed; only needed for {use}", f"pip install {name}")
+            continue
+        if needed := needed_version(package, version):
+            found = f"{version} is older than {needed}, which Holdfast needs for {use}"
+            yield Finding(package, "warning", found, f"pip install --upgrade {name}")
+        else:
+            yield Finding(package, "ok", version)
+
+
+def _sdk_retries(environment: dict[str, str]) -> Iterator[Finding]:
+    # Which clients the programs here make cannot be known, so this is no warning.
+    if sentences := own_retries(environment):
+        fix = "use recovering(client), which switches them off; around other calls, give the client max_retries=0"
+        yield Finding("sdk retries", "info", "; ".join(sentences), fix)
 
 
 def _clock() -> Iterator[Finding]:
@@ -149,7 +164,7 @@ def _config(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
         fix = "" if known else "use true or false"
         yield Finding(name, "ok" if known else "failed", value, fix)
     # Only the names are shown. A key must never be printed, not even in part.
-    present = [name for name in _KEYS if environment.get(name)]
+    present = [name for name in KEYS if environment.get(name)]
     yield Finding(
         "keys", "info", ", ".join(f"{name} is set" for name in present) or "no provider key in the environment"
     )
