@@ -29,3 +29,10 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def pytest_runtest_teardown() -> None:
+    """Forget the configuration of structlog: after `capture_logs` the log of the default runtime would go there in every later test."""
+    structlog = sys.modules.get("structlog")
+    if structlog is not None and structlog.is_configured():
+        structlog.reset_defaults()

@@ -175,3 +175,53 @@ def test_FU5_a_program_that_sets_nothing_up_sees_why_it_waits(tmp_path):
     line = "claude: attempt 1 failed (PROVIDER_OVERLOADED, 529); next attempt in 0.0 s, 120 s left\n"
     assert stderr_of().startswith(line)
     assert stderr_of(HOLDFAST_LOG="off") == ""
+
+
+CONFIGURED = """
+    import logging, sys
+    import structlog
+    from holdfast import Policy, Backoff, recover
+    from holdfast.testing import script
+
+    {setup}
+    policy = Policy(circuit=None, backoff=Backoff(initial=0.01))
+    recover("claude", policy).call(script("529, ok"))
+    try:
+        recover("claude", policy).call(script("401;message='bad key sk-ant-api03-{secret}'"))
+    except Exception:
+        pass
+"""
+_SECRET = "x" * 40
+_TO_STDOUT = "structlog.configure(processors=[structlog.processors.JSONRenderer()])"
+_GENERIC = f"{_TO_STDOUT[:-1]}, wrapper_class=structlog.BoundLogger)"
+
+
+@pytest.mark.parametrize(
+    ("setup", "by_structlog", "by_logging"),
+    [
+        ("", False, True),
+        (_TO_STDOUT, True, False),
+        (_GENERIC, True, False),
+        (f"{_TO_STDOUT}; logging.getLogger('holdfast').setLevel(logging.ERROR)", False, False),
+        (
+            f"{_TO_STDOUT}; from holdfast.runtime.runtime import default_runtime; default_runtime().log = False",
+            False,
+            False,
+        ),
+    ],
+    ids=["only imported", "configured", "another kind of logger", "the logger is off", "the log is off"],
+)
+def test_FU5_structlog_is_used_where_the_program_has_configured_it(tmp_path, setup, by_structlog, by_logging):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(CONFIGURED).format(setup=setup, secret=_SECRET)],
+        capture_output=True,
+        check=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    line = "claude: attempt 1 failed (PROVIDER_OVERLOADED, 529)"
+    assert (line in done.stdout, line in done.stderr) == (by_structlog, by_logging)
+    assert done.stdout.count(line) + done.stderr.count(line) == by_structlog + by_logging, "nothing is logged twice"
+    assert _SECRET not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
 
@@ -30,7 +30,7 @@ else:
     asyncio = lazy_module("asyncio", globals())
     logging = lazy_module("logging", globals())
 
-__all__ = ["Bus", "EventStream", "Handler", "Subscription", "log_writer"]
+__all__ = ["Bus", "EventStream", "Handler", "Subscription", "log_writer", "structlog_writer"]
 
 _MOST_REPORTED = 1_000
 """How many hooks are remembered as reported. The oldest are forgotten, and may be reported again."""
@@ -247,3 +247,35 @@ def log_writer(log: logging.Logger, lines: LogLines) -> Handler:
             log.log(level, "%s", line, extra={"holdfast": facts_of(event, process_redactor())})
 
     return write
+
+
+def structlog_writer(log: Any, lines: LogLines, *, brief: bool = False) -> Handler:
+    """Return a handler that writes the line of each event to a structlog logger.
+
+    `holdfast` holds the event's fields. With `brief`, the few fields that people search for stand beside the line instead.
+    """
+
+    def write(event: Event) -> None:
+        level, line = lines.of(event)
+        if level is None:
+            return
+        facts = facts_of(event, process_redactor())
+        fields = _brief(facts) if brief else {"holdfast": facts}
+        # Not every kind of structlog's loggers has `log(level, …)`. All have the methods of the usual levels.
+        name = logging.getLevelName(level).lower()
+        if name in _METHODS:
+            getattr(log, name)(line, **fields)
+        else:
+            log.log(level, line, **fields)
+
+    return write
+
+
+_METHODS = frozenset({"debug", "info", "warning", "error", "critical"})
+_SEARCHED = ("run", "operation", "attempt", "attempts", "delay", "circuit", "to", "session")
+
+
+def _brief(facts: dict[str, Any]) -> dict[str, Any]:
+    fault = facts.get("fault") or {}
+    code = {"code": fault["code"]} if "code" in fault else {}
+    return code | {name: facts[name] for name in _SEARCHED if facts.get(name) not in (None, "")}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -40,7 +41,7 @@ from holdfast.events import (
 from holdfast.events.lines import Levels, LogLines
 from holdfast.faults import InvalidError
 from holdfast.policies.policy import INTERACTIVE
-from holdfast.runtime.bus import Bus, EventStream, Handler, Subscription, log_writer
+from holdfast.runtime.bus import Bus, EventStream, Handler, Subscription, log_writer, structlog_writer
 from holdfast.runtime.commands import Commands
 from holdfast.runtime.fault_of import Rules, fault_of, use_rules
 from holdfast.runtime.limits import AbandonedThreads
@@ -154,7 +155,8 @@ class Runtime:
         self.log_readers: dict[object, frozenset[type[Event]]] = {}
         """Sinks that people read (a log, the live line) and their kinds: the runtime's own log leaves these out."""
         self._log: Subscription | None = None
-        self._write: Handler | None = None
+        self._write: tuple[Any, Handler] | None = None
+        """What the runtime's own log is written with: structlog, or None for `logging`; and the handler."""
         self.log = log
         self._due: Callable[[], None] | None = None
         # The rules are loaded now and not with the first failure: open files may be what has run out by then.
@@ -165,6 +167,7 @@ class Runtime:
     def log(self) -> bool:
         """Whether retries, fallbacks, circuit changes and failures are logged to `logging.getLogger("holdfast")`.
 
+        If the program has configured structlog, they are logged to `structlog.get_logger("holdfast")` instead.
         The default runtime logs unless `HOLDFAST_LOG=off` or `log = false` in `holdfast.toml` is set. Events that a log sink
         or the live line shows are left out, so nothing is logged twice.
         """
@@ -181,12 +184,20 @@ class Runtime:
     def _log_event(self, event: Event) -> None:
         if any(type(event) in kinds for kinds in tuple(self.log_readers.values())):
             return
-        if self._write is None:
+        logger, structlog = logging.getLogger("holdfast"), _configured_structlog()
+        # structlog does not read the logger's level, which people set to switch the log off.
+        if structlog is not None and logger.level > logging.WARNING:
+            return
+        if self._write is None or self._write[0] is not structlog:
             # Retries and fallbacks are warnings here: somebody who set nothing up must still see why a call takes 20 seconds,
             # and by default `logging` shows warnings.
             lines = LogLines(Levels(step=logging.WARNING))
-            self._write = log_writer(logging.getLogger("holdfast"), lines)
-        self._write(event)
+            bound = None if structlog is None else structlog.get_logger("holdfast")
+            self._write = (
+                structlog,
+                log_writer(logger, lines) if bound is None else structlog_writer(bound, lines, brief=True),
+            )
+        self._write[1](event)
 
     @property
     def enabled(self) -> bool:
@@ -312,6 +323,12 @@ class Runtime:
                     until=until,
                 )
             )
+
+
+def _configured_structlog() -> Any:
+    """Return structlog if the program has configured it, else None. It is never imported for this."""
+    structlog: Any = sys.modules.get("structlog")
+    return structlog if structlog is not None and structlog.is_configured() else None
 
 
 def _check(clock: Any, rng: Any, consent: Any) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.events import KINDS, AttemptEnded, AttemptStarted, Event
+from holdfast.events import KINDS, AttemptEnded, AttemptStarted
 from holdfast.events.lines import Levels, LogLines
-from holdfast.events.tracker import facts_of
 from holdfast.extras import needs_extra
-from holdfast.runtime.secrets import process_redactor
+from holdfast.runtime.bus import structlog_writer
 from holdfast.sinks.reader import subscribe
 
 with needs_extra("log_to_structlog", "structlog", "structlog"):
@@ -34,13 +33,6 @@ def log_to_structlog(
     Raises `InvalidError` for an option of the wrong type. Importing it without structlog raises `ModuleNotFoundError`.
     """
     log = structlog.get_logger("holdfast") if logger is None else logger
-    lines = LogLines(levels)
-
-    def write(event: Event) -> None:
-        level, line = lines.of(event)
-        if level is not None:
-            log.log(level, line, holdfast=facts_of(event, process_redactor()))
-
     left_out = () if attempts else (AttemptStarted, AttemptEnded)
-    handlers = dict.fromkeys((kind for kind in KINDS if kind not in left_out), write)
+    handlers = dict.fromkeys((kind for kind in KINDS if kind not in left_out), structlog_writer(log, LogLines(levels)))
     return subscribe(runtime, handlers, replaces_log=True)
