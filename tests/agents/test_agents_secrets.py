@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from agents_kit import Scripted, World
 
 from holdfast import Agent, Session, tool
-from holdfast.agents import CommandAgent, FunctionAgent
+from holdfast.agents import CommandAgent, FunctionAgent, Hooks, Retrying, Text, ToolCalled, ToolReturned
 from holdfast.faults import Fault, HoldfastError, Redactor
 from holdfast.providers import Reply, ToolCall
 from holdfast.runtime.secrets import process_redactor
@@ -226,6 +228,94 @@ def test_B105_a_shortened_conversation_with_a_secret_is_stored_masked(store: Mem
 def test_B105_without_a_session_nothing_is_stored_and_nothing_is_changed():
     world = World(f"The key is {CANARY}.")
     assert world.run(world.agent().run("look")).text == f"The key is {CANARY}."
+
+
+class Pieces(Scripted):
+    """Streams its answers in pieces of three characters."""
+
+    @asynccontextmanager
+    async def stream(self, request: Any, *, after_first: str = "raise") -> AsyncIterator[AsyncIterator[Any]]:
+        async def parts() -> AsyncIterator[Any]:
+            reply = await self.exchange(request)
+            for at in range(0, len(reply.text), 3):
+                yield reply.text[at : at + 3]
+            yield reply
+
+        yield parts()
+
+
+def streamed(world: World, store: Any, agent: Any, **more: Any) -> list[Any]:
+    async def main() -> list[Any]:
+        async with world.session(store, **more) as session, agent.stream("look", session=session) as parts:
+            return [part async for part in parts]
+
+    return list(world.run(main()))
+
+
+def test_B105_a_secret_that_a_model_streams_in_pieces_is_never_shown(store: MemoryStore):
+    world, seen = World(), []
+    model = Pieces(f"The key is {CANARY}, I can tell.")
+    agent = Agent("coder", model, hooks=Hooks(observer=seen.append), runtime=world.runtime)
+    parts = streamed(world, store, agent)
+    texts = [part.text for part in parts if isinstance(part, Text)]
+    assert "".join(texts) == "The key is [redacted], I can tell." == parts[-1].reply.text
+    assert len(texts) > 5, "other text comes as it came"
+    assert [part for part in seen if isinstance(part, Text)] == [part for part in parts if isinstance(part, Text)]
+    # The second run reads what is stored, and shows the same.
+    again = streamed(world, store, agent)
+    assert "".join(part.text for part in again if isinstance(part, Text)) == "".join(texts)
+
+
+def test_B105_text_that_was_held_back_comes_before_the_tool_call_after_it(store: MemoryStore):
+    world = World()
+
+    @tool(effect="read")
+    def look() -> str:
+        return CANARY
+
+    call = Reply(text="I look: can", calls=(ToolCall(id="1", name="look", arguments={}),), stop="tools")
+    agent = Agent("coder", Pieces(call, "Done."), [look], runtime=world.runtime)
+    kinds = [(type(part).__name__, getattr(part, "text", "")) for part in streamed(world, store, agent)]
+    before = [text for kind, text in kinds[: [kind for kind, _ in kinds].index("ToolCalled")] if kind == "Text"]
+    assert "".join(before) == "I look: can"
+
+
+def test_B105_a_streamed_answer_that_is_cut_in_a_secret_begins_anew_without_its_rest():
+    """The provider cuts the stream after `canary of`. That was held back, and is not put before the second attempt's text."""
+    store = MemoryStore(redactor=Redactor.knowing(["canary of four words"]))
+    world = World("The key is canary of four words.", faults="cut;after=5")
+    parts = streamed(world, store, world.agent())
+    (cut,) = [at for at, part in enumerate(parts) if isinstance(part, Retrying) and part.restarts_text]
+    first, second = (
+        "".join(part.text for part in some if isinstance(part, Text)) for some in (parts[:cut], parts[cut:])
+    )
+    assert (first, second) == ("The key is ", "The key is [redacted].")
+
+
+def test_B105_what_a_program_prints_in_a_session_is_masked_in_its_parts(store: MemoryStore):
+    lines = [
+        {"type": "text", "text": "It is canary-7f"},
+        {"type": "text", "text": '"3b91, I can'},
+        {"type": "tool-call", "id": "1", "name": "pay", "arguments": {"key": CANARY}},
+        {"type": "tool-result", "id": "1", "name": "pay", "content": f"paid with {CANARY}"},
+        {"type": "result", "text": "Done."},
+    ]
+    source = f"import json, sys; sys.stdin.read(); [print(json.dumps(line)) for line in {lines!r}]"
+    program = CommandAgent([sys.executable, "-c", source], name="program", form="plain")
+
+    async def main() -> list[Any]:
+        async with Session.open("s", store=store) as session, program.stream("look", session=session) as parts:
+            return [part async for part in parts]
+
+    *parts, done = asyncio.run(main())
+    assert parts == [
+        Text(text="It is "),
+        Text(text="[redacted], I "),
+        Text(text="can"),
+        ToolCalled(id="1", name="pay", arguments={"key": "[redacted]"}),
+        ToolReturned(id="1", name="pay", content="paid with [redacted]"),
+    ]
+    assert done.reply.text == "Done."
 
 
 def test_B105_the_audit_trail_says_that_something_was_masked_and_not_what(store: MemoryStore):

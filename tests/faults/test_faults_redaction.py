@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from holdfast.faults import CAP_BYTES, REDACTOR, Redactor, cap
 from holdfast.faults import redaction as module
-from holdfast.faults.redaction import MASK
+from holdfast.faults.redaction import MASK, PieceMask
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N"
@@ -607,3 +607,48 @@ def test_a_long_run_of_anything_is_looked_through_in_no_time(run):
     began = time.process_time()
     REDACTOR.text(text)
     assert time.process_time() - began < 0.5, "some 20 ms where the cost is linear"
+
+
+# --- text that comes in pieces ---
+
+
+def test_a_secret_that_is_cut_over_pieces_is_masked_and_other_text_is_not_delayed():
+    mask = PieceMask(["canary-7f3b91"])
+    shown = [
+        mask.add(piece) for piece in ("The key is ", "can", "ary-7", "f3b91", ". It can", "not be", " seen: can", "")
+    ]
+    assert shown == ["The key is ", "", "", "[redacted]", ". It ", "cannot be", " seen: ", ""]
+    assert mask.end() == "can"
+    assert mask.end() == ""
+
+
+def test_a_longer_secret_that_begins_with_a_shorter_one_is_masked_whole():
+    mask = PieceMask(["canary-7f3b91-longer", "canary-7f3b91"])
+    assert [mask.add("canary-7f3b91"), mask.add("-longer!"), mask.end()] == ["", "[redacted]!", ""]
+    assert [mask.add("canary-7f3b91"), mask.add(" is short"), mask.end()] == ["", "[redacted] is short", ""]
+
+
+def test_a_text_that_begins_anew_leaves_nothing_of_the_old_one():
+    mask = PieceMask(["canary-7f3b91"])
+    mask.add("It is canary-7")
+    mask.drop()
+    assert mask.add("f3b91") == "f3b91"
+
+
+def test_without_secrets_nothing_is_held_back():
+    mask = PieceMask()
+    assert (mask.add("canary"), mask.end()) == ("canary", "")
+
+
+@given(
+    st.lists(st.text("ab-", min_size=2, max_size=6), min_size=1, max_size=3, unique=True),
+    st.lists(st.text("ab-x", max_size=8), max_size=12),
+)
+def test_pieces_together_are_the_masked_text_however_it_is_cut(secrets: list[str], pieces: list[str]):
+    ordered = sorted(secrets, key=len, reverse=True)
+    whole = "".join(pieces)
+    for secret in ordered:
+        whole = whole.replace(secret, "[redacted]")
+    mask = PieceMask(ordered)
+    shown = [mask.add(piece) for piece in pieces]
+    assert "".join([*shown, mask.end()]) == whole

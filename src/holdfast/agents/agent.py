@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -244,10 +244,9 @@ class Agent:
         """
 
         async def work(feed: Feed) -> None:
-            with nullcontext() if session is None else session.watching(feed.put_question):
-                await self._start(prompt, session, feed)
+            await self._start(prompt, session, feed)
 
-        async with parts_of(self._setup.runtime, work) as parts:
+        async with parts_of(self._setup.runtime, work, session) as parts:
             yield parts
 
     async def _start(

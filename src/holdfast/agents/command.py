@@ -12,7 +12,7 @@ started again only if it goes on with its own conversation.
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -200,11 +200,10 @@ class CommandAgent:
         text = _prompt(prompt)
 
         async def work(feed: Feed) -> None:
-            with nullcontext() if session is None else session.watching(feed.put_question):
-                reply = await CommandRun(self, text, session, feed).reply()
-            await feed.put(Done(reply=reply))
+            for part in feed.masked(Done(reply=await CommandRun(self, text, session, feed).reply())):
+                await feed.put(part)
 
-        async with parts_of(self.runtime, work) as parts:
+        async with parts_of(self.runtime, work, session) as parts:
             yield parts
 
     # --- for `CommandRun` ---

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.agents.command import CommandAgent
     from holdfast.agents.command_lines import Form, FormName, LineReader, Report
     from holdfast.agents.feed import Feed
+    from holdfast.agents.parts import AgentPart
     from holdfast.runtime.budget import Budget
     from holdfast.sessions.session import Session
     from holdfast.tools.process_error import Finished
@@ -286,8 +287,7 @@ class CommandRun:
         try:
             async for line in live.lines:
                 for part in live.reader.read(line):
-                    if self._feed is not None:
-                        await self._feed.put(part)
+                    await self._show(part)
                 if live.talk is not None:
                     await live.talk.perform()
                 yield
@@ -297,6 +297,11 @@ class CommandRun:
             live.ended(None, await live.process.finished())
         except ProcessError as error:
             live.ended(error, error.finished)
+
+    async def _show(self, part: AgentPart) -> None:
+        if self._feed is not None:
+            for masked in self._feed.masked(part):
+                await self._feed.put(masked)
 
     async def _read_rest(self, live: _Live) -> None:
         """The answer is complete. Read what else the program prints before it ends, for a moment."""

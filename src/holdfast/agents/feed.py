@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.agents.parts import Asking, Done, FellBack, Retrying, Text
+import msgspec
+
+from holdfast.agents.parts import Asking, Done, FellBack, Retrying, Text, ToolCalled, ToolReturned
 from holdfast.events import AgentFallback, Fallback, Retry
+from holdfast.faults.redaction import PieceMask
 from holdfast.runtime.shield import wait_to_end
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+    from holdfast.agents.masks import Storable
     from holdfast.agents.parts import AgentPart
     from holdfast.runtime.bus import Subscription
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.questions.question import Question
+    from holdfast.sessions.session import Session
 
 __all__ = ["Feed", "parts_of"]
 
@@ -31,13 +36,16 @@ _MOST_WAITING = 256
 
 
 @asynccontextmanager
-async def parts_of(runtime: Runtime, work: Callable[[Feed], Awaitable[None]]) -> AsyncIterator[Feed]:
+async def parts_of(
+    runtime: Runtime, work: Callable[[Feed], Awaitable[None]], session: Session | None = None
+) -> AsyncIterator[Feed]:
     """Let an agent work and yield its parts: what `stream` of every agent does. Leaving the block early cancels the work."""
-    feed = Feed(runtime)
+    feed = Feed(runtime, session)
 
     async def followed() -> None:
         feed.follow()
-        await work(feed)
+        with nullcontext() if session is None else session.watching(feed.put_question):
+            await work(feed)
 
     task = asyncio.ensure_future(followed())
     feed.read_from(task)
@@ -60,7 +68,10 @@ async def _ended(task: asyncio.Task[None]) -> None:
 class Feed:
     """Takes the parts of one run, and yields them to one reader."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, session: Session | None = None) -> None:
+        self._session = session
+        self._pieces = PieceMask() if session is None else session.storable_pieces()
+        """Masks the text. What a session stores has masks in place of secrets, so what is shown has them too."""
         self._parts: deque[AgentPart] = deque()
         self._ready = asyncio.Event()
         self._room = asyncio.Event()
@@ -70,6 +81,16 @@ class Feed:
         self._task: asyncio.Task[Any] | None = None
         self._has_text = False
         """Whether the request under way has brought text that its reader has."""
+
+    def masked(self, part: AgentPart) -> Iterator[AgentPart]:
+        """Yield a part without the secrets that the session's store knows, as `put` takes it. Text may come later, or with the next part."""
+        if isinstance(part, Text):
+            if text := self._pieces.add(part.text):
+                yield Text(text=text)
+            return
+        if rest := self._pieces.end():
+            yield Text(text=rest)
+        yield part if self._session is None else _masked(part, self._session.storable)
 
     async def put(self, part: AgentPart) -> None:
         """Add a part. Wait while many parts wait for their reader."""
@@ -96,6 +117,8 @@ class Feed:
         # The handler is called in the context of the call that reports, so it knows whose call that is.
         if _FEED.get() is not self:
             return
+        # What was held back belongs to the attempt that failed.
+        self._pieces.drop()
         match event:
             case Retry():
                 restarts, self._has_text = self._has_text, False
@@ -115,6 +138,8 @@ class Feed:
     def put_question(self, question: Question) -> None:
         """Add the part about a question of this run."""
         if _FEED.get() is self:
+            if rest := self._pieces.end():
+                self._put(Text(text=rest))
             self._put(Asking(id=question.id, kind=question.kind, prompt=question.prompt, choices=question.choices))
 
     def read_from(self, task: asyncio.Task[Any]) -> None:
@@ -147,6 +172,15 @@ class Feed:
         """Take no further events."""
         if self._subscription is not None:
             self._subscription.cancel()
+
+
+def _masked(part: AgentPart, storable: Storable) -> AgentPart:
+    match part:
+        case ToolCalled(arguments=arguments):
+            return msgspec.structs.replace(part, arguments=storable(arguments))
+        case ToolReturned(content=content):
+            return msgspec.structs.replace(part, content=storable(content))
+    return part
 
 
 _FEED: ContextVar[Feed | None] = ContextVar("holdfast_agent_feed", default=None)

@@ -485,11 +485,12 @@ class Loop:
     # --- what others see ---
 
     async def _emit(self, part: AgentPart) -> None:
-        for hooks in self._setup.hooks:
-            if hooks.observer is not None:
-                await self._observe(hooks.observer, part)
-        if self._feed is not None:
-            await self._feed.put(part)
+        for masked in (part,) if self._feed is None else self._feed.masked(part):
+            for hooks in self._setup.hooks:
+                if hooks.observer is not None:
+                    await self._observe(hooks.observer, masked)
+            if self._feed is not None:
+                await self._feed.put(masked)
 
     async def _observe(self, observer: Callable[[Any], object], part: AgentPart) -> None:
         try:

@@ -13,7 +13,7 @@ that is parked at a usage limit has not failed either: it is neither counted nor
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast import options
@@ -147,11 +147,10 @@ class Role:
 
         async def work(feed: Feed) -> None:
             # The question whether an understudy may take over is the role's own. Those of its agents come with their parts.
-            with nullcontext() if session is None else session.watching(feed.put_question):
-                reply, _ = await RoleRun(self, prompt, session, feed).answer()
+            reply, _ = await RoleRun(self, prompt, session, feed).answer()
             await feed.put(Done(reply=reply))
 
-        async with parts_of(self._runtime or default_runtime(), work) as parts:
+        async with parts_of(self._runtime or default_runtime(), work, session) as parts:
             yield parts
 
     @property

@@ -25,6 +25,7 @@ __all__ = [
     "MASK",
     "PRINTING",
     "REDACTOR",
+    "PieceMask",
     "Redactor",
     "begins_a_key",
     "cap",
@@ -101,6 +102,69 @@ class Redactor(msgspec.Struct, frozen=True):
         if self.secrets and any(form in written for form in _written_forms(self.secrets)):
             return False
         return not _may_hold_any(written.decode())
+
+
+class PieceMask:
+    """Masks known secrets in a text that comes in pieces, also one that is cut over several pieces.
+
+        mask = PieceMask(["sk-secret-1"])
+        mask.add("The key is sk-sec"), mask.add("ret-1."), mask.end()       # 'The key is ', '[redacted].', ''
+
+    Only what may be the beginning of a secret is held back, so the text is hardly delayed. All pieces together are the masked text.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = tuple(secrets)
+        self._held = ""
+
+    def add(self, piece: str) -> str:
+        """Take a piece; return what can be shown now."""
+        if not self._secrets:
+            return piece
+        text = self._held + piece
+        cut = self._safe_end(text)
+        self._held = text[cut:]
+        return self._masked(text[:cut])
+
+    def end(self) -> str:
+        """Return what was held back: the text is complete."""
+        held, self._held = self._held, ""
+        return self._masked(held)
+
+    def drop(self) -> None:
+        """Forget what was held back: the text begins anew."""
+        self._held = ""
+
+    def _masked(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, MASK)
+        return text
+
+    def _safe_end(self, text: str) -> int:
+        """Return the place up to which no later piece can change what is masked."""
+        cut = min((_beginning_at_end(text, secret) for secret in self._secrets), default=len(text))
+        while True:
+            # A whole secret that reaches over the cut stays together: its end may be the beginning of a longer one.
+            over = [
+                start
+                for secret in self._secrets
+                if 0 <= (start := text.find(secret, max(0, cut - len(secret) + 1))) < cut
+            ]
+            if not over:
+                return cut
+            cut = min(over)
+
+
+def _beginning_at_end(text: str, secret: str) -> int:
+    """Return where the longest end of `text` that is the beginning of a longer `secret` starts; the length if there is none."""
+    size = min(len(secret) - 1, len(text))
+    while size > 0:
+        # Only a beginning whose last character is that of the text can be it.
+        size = secret.rfind(text[-1], 0, size) + 1
+        if size and text.endswith(secret[:size]):
+            return len(text) - size
+        size -= 1
+    return len(text)
 
 
 REDACTOR = Redactor()

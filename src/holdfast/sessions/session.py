@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.faults import Outcome
+    from holdfast.faults.redaction import PieceMask
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.log import Answered
     from holdfast.sessions.manifest import Drift
@@ -651,6 +652,14 @@ class Session:
         Storing such a secret raises `InvalidError`, so mask what others wrote, the answer of a model for example, before a step returns it.
         """
         return mask_of(self._store).storable(value)
+
+    def storable_pieces(self) -> PieceMask:
+        """Return what does the same as `storable` with a text that comes in pieces.
+
+        pieces = session.storable_pieces()
+        shown = [pieces.add(chunk) for chunk in chunks] + [pieces.end()]
+        """
+        return mask_of(self._store).pieces()
 
     async def confirm(self, prompt: str, *, expires: float | None = None) -> bool:
         """Ask whether a fact is true: `if await session.confirm("Is the site up?")`."""

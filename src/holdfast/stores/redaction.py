@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from holdfast.faults import InvalidError, Redactor
-from holdfast.faults.redaction import MASK, is_secret_name, mask_secrets
+from holdfast.faults.redaction import MASK, PieceMask, is_secret_name, mask_secrets
 from holdfast.runtime.secrets import process_redactor
 from holdfast.stores.records import Commit, check_name
 
@@ -72,6 +72,10 @@ class Mask:
         if not self._unstorable or not any(form in _written(value) for form in self._rejected):
             return value
         return self._without(value)  # type: ignore[no-any-return] # masks keep the shape of a value
+
+    def pieces(self) -> PieceMask:
+        """Return what does the same as `storable` with a text that comes in pieces."""
+        return PieceMask(_forms(self._unstorable))
 
     def _without(self, value: Any) -> Any:
         match value:
