@@ -17,12 +17,14 @@ PORT = 8426
 
 
 class Payments(ThreadingHTTPServer):
-    """Counts what it performs, by path."""
+    """Counts what it receives and what it performs, by path."""
 
     daemon_threads = True
 
     def __init__(self, port: int = PORT) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
+        self.received: list[tuple[str, str]] = []
+        """The path and the key of each request, also of one that was answered before."""
         self.performed: Counter[str] = Counter()
         self.answers: dict[str, bytes] = {}
 
@@ -31,6 +33,7 @@ class Payments(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def perform(self, path: str, key: str) -> bytes:
+        self.received.append((path, key))
         if key in self.answers:
             return self.answers[key]
         self.performed[path] += 1

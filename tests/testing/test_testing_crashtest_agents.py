@@ -70,5 +70,14 @@ def test_a_framework_with_durable_tools_pays_once(agent: str, payments: Payments
         sys.stdout.write(f"\n{agent} --holdfast\n{report.text()}\n")
     assert [row for row in report.damage if row.verdict != "fails"] == []
     assert report.doubled == report.lost == 0
-    # Each trial is another order, with the same name and so the same key: the service made one charge and one receipt in all.
+    for path in ("/charges", "/receipts"):
+        keys = [key for received, key in payments.received if received == path]
+        # The two runs without a kill and each trial send it once, from a fresh state. Only a kill between the service's answer and its
+        # place in the store makes a trial send it once more, and then with the key of the first request.
+        cut = sum(row.killed == f"after POST {path}" for row in report.rows)
+        assert cut > 0, "no trial shows that an answer that was lost is not a second payment"
+        assert len(keys) == 2 + len(report.rows) + cut
+        assert len(set(keys)) == 1
+        assert all(keys)
+    # Each trial is the same order again, so its keys are the same: the service made one charge and one receipt in all.
     assert payments.performed == {"/charges": 1, "/receipts": 1}
