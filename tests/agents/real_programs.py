@@ -1,4 +1,4 @@
-"""The real Claude Code and Codex, told to call only a fault provider: own home, a key that is none, no other traffic.
+"""The real Claude Code, Codex and Zed's adapter of Claude Code for the Agent Client Protocol, told to call only a fault provider: own home, a key that is none, no other traffic.
 
 python tests/agents/real_programs.py      records what they print, for tests/agents/lines
 """
@@ -50,14 +50,23 @@ def is_installed() -> bool:
 
 def claude(provider: FaultProvider, home: Path, *more: str, **options) -> CommandAgent:
     argv = [folder() / "node_modules/.bin/claude", "-p", "--bare", "--output-format", "stream-json", "--verbose", *more]
-    env = {
+    return _agent(argv, _claude_environment(provider), home, options)
+
+
+def claude_acp(provider: FaultProvider, home: Path, **options) -> CommandAgent:
+    # For root it asks for a sandbox before it starts Claude Code.
+    env = {**_claude_environment(provider), "IS_SANDBOX": "1"}
+    return _agent([folder() / "node_modules/.bin/claude-code-acp"], env, home, options)
+
+
+def _claude_environment(provider: FaultProvider) -> dict[str, str]:
+    return {
         "ANTHROPIC_BASE_URL": provider.url,
         "ANTHROPIC_API_KEY": "test",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
         "CLAUDE_CODE_MAX_RETRIES": "0",
     }
-    return _agent(argv, env, home, options)
 
 
 def codex(provider: FaultProvider, home: Path, *more: str, **options) -> CommandAgent:

@@ -184,6 +184,14 @@ def test_N2_9_a_call_that_a_person_denies_does_not_run_and_the_turn_goes_on(prog
     assert (reply.text, program.lines("effects"), program.lines("outcomes")) == ("Not deployed.", [], ["no"])
 
 
+def test_a_program_that_ends_its_turn_because_a_call_was_denied_has_not_answered(program: Program):
+    with pytest.raises(CommandError) as raised:
+        finish(in_session(program.script([["say", "I try."], ASK]), MemoryStore(), Person(False)))
+    fault = raised.value.fault
+    assert (fault.code, fault.retryable, len(program.pids)) == ("TOOL_APPROVAL_DENIED", False, 1)
+    assert "The call (execute) was not allowed, and the program ended its turn without an answer" in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("mode", "options", "agent", "outcome"),
     [

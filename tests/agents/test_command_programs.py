@@ -14,8 +14,10 @@ import real_programs
 
 from holdfast import Backoff, CommandAgent, Policy, Session
 from holdfast.agents import CommandError, CommandTimeoutError, Done, ToolCalled, ToolReturned
+from holdfast.sessions import Answer, Question
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import forget_targets
-from holdfast.testing.provider import FaultProvider, Script, serve_in_thread
+from holdfast.testing.provider import FaultProvider, Script, Turn, serve_in_thread
 from holdfast.testing.provider.script import Rule
 
 pytestmark = pytest.mark.skipif(
@@ -118,6 +120,68 @@ def test_a_real_program_that_is_killed_goes_on_with_its_own_conversation(tmp_pat
     # The conversation of the killed run is in the second request: the prompt, and then that it was interrupted.
     assert second.count("remember the number 4711") == 2
     assert "interrupted" in second
+
+
+# --- the Agent Client Protocol ---
+
+
+class Person:
+    """Answers every question in the same way, and keeps the questions."""
+
+    def __init__(self, *, allows: bool) -> None:
+        self._allows = allows
+        self.questions: list[str] = []
+
+    async def ask(self, question: Question) -> Answer:
+        self.questions.append(question.prompt)
+        return Answer(self._allows, "accepted" if self._allows else "rejected")
+
+
+TOUCH = Turn(tool="Bash", arguments={"command": "touch made", "description": "make it"})
+
+
+@pytest.mark.parametrize("allows", [True, pytest.param(False, marks=pytest.mark.soak)])
+def test_N2_9_a_real_program_of_the_protocol_asks_before_a_tool_call(allows: bool, tmp_path: Path, token: str):
+    person = Person(allows=allows)
+
+    async def main(provider: FaultProvider):
+        agent = real_programs.claude_acp(provider, tmp_path, policy=NOW, start=60.0)
+        async with Session.open("fix-42", store=MemoryStore(), mode="ask", interactors=[person]) as session:
+            return await agent.outcome("say hello", session=session)
+
+    with serve_in_thread(Script(replies=(TOUCH, "Done."))) as provider:
+        outcome = asyncio.run(main(provider))
+    (question,) = person.questions
+    assert question.startswith("Run execute(")
+    assert "touch made" in question
+    assert (tmp_path / "work" / "made").exists() is allows
+    if allows:
+        assert (outcome.unwrap().text, outcome.unwrap().tool_calls) == ("Done.", 1)
+    else:
+        # This program ends its turn when a call is denied.
+        assert outcome.fault.code == "TOOL_APPROVAL_DENIED"
+
+
+@pytest.mark.soak
+def test_a_real_program_of_the_protocol_that_was_killed_goes_on_with_its_conversation(tmp_path: Path, token: str):
+    async def main(provider: FaultProvider):
+        task = asyncio.create_task(
+            real_programs.claude_acp(provider, tmp_path, policy=NOW, start=60.0).run("remember the number 4711")
+        )
+        await received(provider, 2)
+        await saved(tmp_path, "number 4711")
+        for pid, command in processes(token):
+            if "read -r _" not in command:
+                os.kill(pid, signal.SIGKILL)
+        return await task
+
+    # The conversation is saved after the first answer, so the second request is the one that hangs.
+    with serve_in_thread(Script(rules=(Rule(steps="ok, hang"),), replies=(TOUCH, "Done."))) as provider:
+        reply = asyncio.run(main(provider))
+        last = bodies(provider)[-1]
+    assert reply.text == "Done."
+    assert last.count("remember the number 4711") >= 2
+    assert "interrupted" in last
 
 
 # --- long runs ---

@@ -87,6 +87,8 @@ class AcpLines(LineReader):
         """The method that goes on with a conversation; empty if the program has none."""
         self._calls: dict[str, dict[str, Any]] = {}
         """What is known about each tool call, by its id."""
+        self._denied = ""
+        """The kind of the last call that was denied."""
         self._counted: set[str] = set()
         self._begun: set[str] = set()
         self._returned: set[str] = set()
@@ -102,6 +104,7 @@ class AcpLines(LineReader):
     def answer(self, asked: Asked, *, is_given: bool, is_lasting: bool = False) -> None:
         """Tell the program whether it may make a tool call. `is_lasting`: the permission may hold for later calls, too."""
         self.asked.remove(asked)
+        self._denied = "" if is_given else asked.call.name
         kinds = _DENIED if not is_given else _ALWAYS if is_lasting else _ONCE
         chosen = [option for kind in kinds for option in asked.options if option.get("kind") == kind]
         if not chosen:
@@ -227,6 +230,11 @@ class AcpLines(LineReader):
         report.ended, report.turns = True, 1
         report.usage = _usage(result.get("usage"))
         stop = str(result.get("stopReason"))
+        if stop == "end_turn" and self._denied and not report.text.strip():
+            # Some programs end their turn when a call is denied.
+            text = f"The call ({self._denied}) was not allowed, and the program ended its turn without an answer"
+            report.failure = ProgramFailure(text=text, reason="denied", code="TOOL_APPROVAL_DENIED")
+            return
         if stop == "end_turn":
             report.answer = report.text
             return
