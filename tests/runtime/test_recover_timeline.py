@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from recover_kit import Always, Flaky, World, reset
 
-from holdfast import Backoff, Err, Ok, Policy, Runtime, recover
+from holdfast import Backoff, Changed, Err, Fault, HoldfastError, Ok, Policy, Runtime, recover
 from holdfast.events import Cancelled, CircuitState, Failed
 from holdfast.testing import Midpoint, VirtualClock, run, script
 
@@ -32,6 +32,35 @@ def test_a_recovered_call_shows_each_attempt_with_its_wait_and_decision(runtime)
         (3, None, 4.0, ""),
     ]
     assert attempts[2].started - attempts[0].started == pytest.approx(6)
+
+
+def test_the_wait_of_an_attempt_is_the_delay_and_the_wait_for_its_turn(runtime):
+    """After a rate limit, calls start one second apart: the third attempt waits for its backoff and then for its turn."""
+    outcome = run(
+        recover("claude", runtime=runtime).outcome(script("429;retry-after=7, 529, ok").acall), clock=runtime.clock
+    )
+    assert outcome.ok
+    starts = [attempt.started for attempt in outcome.attempts]
+    assert starts[2] - starts[1] == pytest.approx(1)
+    assert [attempt.waited for attempt in outcome.attempts] == [0, 7, pytest.approx(1)]
+
+
+def test_an_attempt_after_a_repair_has_not_waited(runtime):
+    failures = [reset(), HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW"))]
+
+    @recover("gpt", STEADY, runtime=runtime)
+    def ask(messages):
+        if failures:
+            raise failures.pop(0)
+        return len(messages)
+
+    @ask.repair("compact")
+    def halve(_, messages):
+        return Changed(messages[len(messages) // 2 :])
+
+    outcome = ask.outcome(["one", "two"])
+    assert outcome == Ok(1, via="primary", attempts=outcome.attempts)
+    assert [attempt.waited for attempt in outcome.attempts] == [0, 2, 0]
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,8 @@ class Operation:
 
     waited = 0.0
     """Seconds slept before the present attempt."""
+    waited_before = 0.0
+    """What `waited` was before the present wait: a call may wait for its backoff, and then for its turn."""
     adapter: Adapter | None = None
     abort: Abort | None = None
     """The caller's signal to stop; it also ends waits."""
@@ -476,12 +478,15 @@ class Operation:
         if isinstance(decision, RunRepair):
             self._note("repair", made=made)
             self.due_repair = DueRepair(*self.plan.repairs[decision.index], fault, error)
+            self.waited = self.waited_before = 0.0
             return 0.0
         self._note("retry", made=made)
         self._report_wait(fault, decision, now, made=made)
         if made and self.plan.checks_left[0]:
             warn_of_retries_inside(self.plan, error)
-        self.waited = decision.delay
+        # A call that waits for a circuit or its turn may have waited after its last attempt already.
+        self.waited_before = 0.0 if made else self.waited
+        self.waited = self.waited_before + decision.delay
         self.moves += decision.elsewhere
         if self.has_fallbacks:
             self.failed_with = (error, fault, made)
@@ -602,7 +607,7 @@ class Operation:
         """The wait is over after `seconds`. If a command ended the wait, obey it: go on at once, or raise."""
         failed_with, self.failed_with = self.failed_with, None
         if woken:
-            self.waited = seconds
+            self.waited = self.waited_before + seconds
         if command is None:
             return
         if command == "cancel":
