@@ -1,12 +1,11 @@
-"""Runs a stage machine in forked processes that are killed at a random turn of their event loop: see `workflow_worker`."""
+"""Runs a stage machine in forked processes that are killed after some seconds: see `workflow_worker`."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
-from workflow_worker import killed_after, serve
+from workflow_worker import serve
 
 from holdfast import Session, Stage, StageMachine
 from holdfast.tasks.stages import END, Go
@@ -41,12 +40,11 @@ def machine(notes: Path) -> StageMachine:
     )
 
 
-async def work(folder: Path, ticks: int):
-    killed_after(ticks)
+async def work(folder: Path):
     async with Session.open("s", store=f"sqlite:{folder / 'work.db'}") as session:
         ended = await machine(folder / "notes").run(session, inputs={"goal": "g"})
         return [ended.value, ended.context]
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), work)
+    serve(work)

@@ -7,8 +7,10 @@ import json
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -38,25 +40,35 @@ async def _stored(path: Path) -> set[str]:
 
 
 class Worker:
-    def __init__(self, folder: Path, program: str) -> None:
-        self.folder = folder
+    """A process that runs a program in processes of its own. It has imported everything when it is made."""
+
+    def __init__(self, program: str) -> None:
         script = Path(__file__).with_name(program)
         self.process = subprocess.Popen(
-            [sys.executable, str(script), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
 
-    def run(self, ticks: int) -> str:
+    def run(self, folder: Path, seconds: float) -> str:
+        """Run the program, and kill it after so many seconds; 0: never."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(f"{ticks}\n")
+        self.process.stdin.write(f"{seconds} {folder}\n")
         self.process.stdin.flush()
         return self.process.stdout.readline().strip()
 
-    def notes(self) -> Counter[str]:
-        path = self.folder / "notes"
-        return Counter(path.read_text().split()) if path.exists() else Counter()
+    def whole_time(self, folder: Path) -> float:
+        """Return the seconds that an uninterrupted run takes on this machine, as busy as it is now."""
+        folder.mkdir()
+        begun = time.monotonic()
+        assert self.run(folder, 0).startswith("done ")
+        return time.monotonic() - begun
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(10) == 0
@@ -64,43 +76,56 @@ class Worker:
         self.process.stdout.close()
 
 
+def notes_in(folder: Path) -> Counter[str]:
+    """Return how often each call has begun."""
+    path = folder / "notes"
+    return Counter(path.read_text().split()) if path.exists() else Counter()
+
+
 PROGRAMS = {"workflow_worker.py": WHOLE, "stages_worker.py": WHOLE_STAGES}
 
 
-def until_done(folder: Path, rng: random.Random, program: str, most: int = 12) -> int:
-    """Run, kill and run again until the program ends; return how often it was killed."""
-    worker = Worker(folder, program)
+def until_done(
+    worker: Worker, folder: Path, rng: random.Random, seconds: float, whole: Any, most: int = 12
+) -> Counter[str]:
+    """Run, kill and run again until the program ends; return how often it was killed, and how often in the middle of its work."""
+    folder.mkdir()
     done: dict[str, int] = {}
-    kills = 0
-    try:
-        while True:
-            ended = worker.run(rng.randint(10, 400) if kills < most else 0)
-            notes = worker.notes()
-            for call, count in done.items():
-                assert notes[call] == count, f"{call} ran again although its result is stored"
-            if ended != "killed":
-                break
-            kills += 1
-            if (folder / "work.db").exists() and notes:
-                done = {call: notes[call] for call in asyncio.run(_stored(folder / "work.db"))}
-    finally:
-        worker.close()
+    kills: Counter[str] = Counter()
+    while True:
+        ended = worker.run(folder, rng.uniform(0.001, seconds) if kills["all"] < most else 0)
+        notes = notes_in(folder)
+        for call, count in done.items():
+            assert notes[call] == count, f"{call} ran again although its result is stored"
+        if ended != "killed":
+            break
+        kills["all"] += 1
+        if (folder / "work.db").exists() and notes:
+            kills["at work"] += 1
+            done = {call: notes[call] for call in asyncio.run(_stored(folder / "work.db"))}
     assert ended.startswith("done "), ended
-    assert json.loads(ended.removeprefix("done ")) == PROGRAMS[program]
+    assert json.loads(ended.removeprefix("done ")) == whole
     return kills
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_killed_at_random_a_run_ends_with_the_uninterrupted_result(program, tmp_path):
-    assert until_done(tmp_path, random.Random(1), program, most=4) > 0
+    rng, kills, number = random.Random(2), Counter[str](), 0
+    with Worker(program) as worker:
+        seconds = worker.whole_time(tmp_path / "whole")
+        while not kills["all"]:
+            # A run that ends before it is killed is followed by one that is killed earlier.
+            number, seconds = number + 1, seconds * 0.7
+            kills += until_done(worker, tmp_path / str(number), rng, seconds, PROGRAMS[program], most=4)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_killed_500_times_runs_end_with_the_uninterrupted_result(program, tmp_path):
-    rng, kills, number = random.Random(500), 0, 0
-    while kills < 500:
-        number += 1
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        kills += until_done(folder, rng, program)
+    rng, kills, number = random.Random(500), Counter[str](), 0
+    with Worker(program) as worker:
+        while kills["all"] < 500:
+            number += 1
+            seconds = worker.whole_time(tmp_path / f"{number}-whole")
+            kills += until_done(worker, tmp_path / str(number), rng, seconds, PROGRAMS[program])
+    assert kills["at work"] > 100

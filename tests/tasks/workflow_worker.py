@@ -1,6 +1,6 @@
-"""Runs a workflow in forked processes that are killed at a random turn of their event loop.
+"""Runs a workflow in forked processes that are killed after some seconds.
 
-Reads lines `ticks` from stdin, and writes how the process ended: `killed`, or `done` with the value as JSON. 0 ticks: it is not killed.
+Reads lines with seconds and a folder from stdin, and writes how the process ended: `killed`, or `done` with the value as JSON. 0: it is not killed.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 import sys
 import traceback
@@ -50,31 +51,15 @@ def tasks(notes: Path):
     return {name: of(name) for name in ("a", "b", "c", "d", "f", "g")}
 
 
-def killed_after(ticks: int):
-    """Kill this process after so many turns of its event loop; 0: never."""
-
-    def tick():
-        nonlocal ticks
-        ticks -= 1
-        if ticks == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        loop.call_soon(tick)
-
-    loop = asyncio.get_running_loop()
-    if ticks:
-        loop.call_soon(tick)
-
-
-async def work(folder: Path, ticks: int):
-    killed_after(ticks)
+async def work(folder: Path):
     # A killed process leaves its lease; on one machine the next process sees that its owner is gone.
     async with Session.open("s", store=f"sqlite:{folder / 'work.db'}") as session:
         return await Workflow(SOURCE, tasks=tasks(folder / "notes")).run(session)
 
 
-def child(folder: Path, ticks: int, answer: int, work):
+def child(folder: Path, answer: int, work):
     try:
-        value = asyncio.run(work(folder, ticks))
+        value = asyncio.run(work(folder))
         os.write(answer, json.dumps(value).encode())
         code = 0
     except BaseException:
@@ -83,16 +68,22 @@ def child(folder: Path, ticks: int, answer: int, work):
     os._exit(code)
 
 
-def serve(folder: Path, work):
+def serve(work):
     """Run `work` in a process of its own for each line of stdin."""
+    # What is imported takes longer than a run.
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     for line in sys.stdin:
+        seconds, _, folder = line.strip().partition(" ")
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(read)
-            child(folder, int(line), write, work)
+            child(Path(folder), write, work)
         os.close(write)
         with os.fdopen(read, "rb") as pipe:
+            if float(seconds) and not select.select([pipe], [], [], float(seconds))[0]:
+                os.kill(pid, signal.SIGKILL)
             value = pipe.read().decode()
         _, status = os.waitpid(pid, 0)
         code = os.waitstatus_to_exitcode(status)
@@ -102,4 +93,4 @@ def serve(folder: Path, work):
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), work)
+    serve(work)

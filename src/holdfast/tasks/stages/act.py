@@ -123,11 +123,13 @@ class StageWork:
         A tool that the stage does not allow, or whose grant is not valid (TASK_GRANT_INVALID, TASK_GRANT_CONSUMED, TASK_GRANT_EXPIRED), is
         not called, and the answer says so.
         """
-        number, self._calls = self._calls + 1, self._calls + 1
-        fault = await self._forbidden(tool, arguments, grant)
+        self._calls += 1
+        proposal = self._proposal(tool, arguments)
+        # The arguments are in the name: with other ones it is another call, also after a restart.
+        name = f"{self._place}/{self._calls}.{proposal.digest[:8]}.{tool}"
+        fault = await self._forbidden(proposal, grant, name)
         if fault is None:
             contract = self._tools[tool].contract if tool in self._tools else None
-            name = f"{self._place}/{number}.{tool}"
 
             async def made() -> Any:
                 answer = await self._tools.answer(tool, arguments)
@@ -141,15 +143,15 @@ class StageWork:
         self.failures.append(fault)
         return Answer.failed(fault)
 
-    async def _forbidden(self, tool: str, arguments: dict[str, Any], grant: str | None) -> Fault | None:
-        allowed = self._of.allowed_tools
+    async def _forbidden(self, proposal: Proposal, grant: str | None, name: str) -> Fault | None:
+        allowed, tool = self._of.allowed_tools, proposal.tool
         if allowed is not None and tool not in allowed:
             message = f"{tool} was not run: the present stage does not allow this tool"
             return Fault.of("TOOL_APPROVAL_DENIED", message, context={"tool": tool})
         if grant is None:
             return None
         try:
-            await self._grants.use(grant, self._proposal(tool, arguments))
+            await self._grants.use(grant, proposal, by=name)
         except HoldfastError as error:
             if not error.fault.code.startswith("TASK_GRANT_"):
                 raise
@@ -252,8 +254,7 @@ def _terms(stage: Stage, work: StageWork) -> StageTerms:
         assert stage.grant is not None
         decision = await grants.decide(proposal, stage.grant)
         if decision == "approve":
-            # An agent asks only about calls that have not begun.
-            await grants.use(proposal.token, proposal, has_begun=False)
+            await grants.use(proposal.token, proposal, by=call.id)
         return decision
 
     return StageTerms(

@@ -51,7 +51,7 @@ class Grants:
     """The grants of one attempt of a stage.
 
     if await grants.decide(proposal, ask_the_operator) == "approve":
-        await grants.use(proposal.token, proposal)          # once
+        await grants.use(proposal.token, proposal, by="calls/1")        # once
     """
 
     def __init__(self, keeper: Keeper, execution: str, attempt: int) -> None:
@@ -76,8 +76,8 @@ class Grants:
         decision: Decision | None = stored["decision"]
         return decision
 
-    async def use(self, token: str, proposal: Proposal, *, has_begun: bool = True) -> None:
-        """Use a grant up. `has_begun=False` says that the call of an earlier use never began, so that use counts as this one.
+    async def use(self, token: str, proposal: Proposal, *, by: str) -> None:
+        """Use a grant up. `by` identifies the call, the same after a restart: a call that was cut off uses its own grant again.
 
         Raises TASK_GRANT_INVALID if there is no grant for this call, TASK_GRANT_EXPIRED if it belongs to another execution or attempt,
         and TASK_GRANT_CONSUMED if it was used.
@@ -90,16 +90,13 @@ class Grants:
             raise _rejected("TASK_GRANT_EXPIRED", token)
         if bound != _bound(proposal):
             raise _rejected("TASK_GRANT_INVALID", token)
-        first = False
 
-        async def used() -> bool:
-            nonlocal first
-            first = True
-            return True
+        async def used() -> str:
+            return by
 
         async with self._using:
-            await self._keeper.once(_place(token, "used"), used)
-        if not first and has_begun:
+            used_by = await self._keeper.once(_place(token, "used"), used)
+        if used_by != by:
             raise _rejected("TASK_GRANT_CONSUMED", token)
 
 
