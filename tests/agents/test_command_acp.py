@@ -370,10 +370,13 @@ def test_a_killed_owner_goes_on_with_the_programs_own_conversation(program: Prog
     owner = subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     end = time.monotonic() + 30
     try:
-        # The prompt is sent before the id is stored, and the effect comes after it: the id is stored a moment later.
-        while not (program.lines("effects") and _has_id(program)):
+        while not program.lines("prompts"):
             assert time.monotonic() < end
             assert owner.poll() is None
+            time.sleep(0.001)
+        assert _has_id(program), "the id is stored before the prompt is sent"
+        while not program.lines("effects"):
+            assert time.monotonic() < end
             time.sleep(0.01)
     finally:
         owner.send_signal(signal.SIGKILL)

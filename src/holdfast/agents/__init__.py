@@ -9,7 +9,7 @@ usage_limit    usage limits that say when they end: the run waits for that, also
 function       any function as an agent
 role, roles    an agent with understudies; the roles of a program by name
 tool_calls     the tool calls of one reply, run side by side
-approval       which of them may run: envelope, grant, mode
+approval       which of them may run: envelope, grant, mode; approver asks a person where none of them decides
 """
 
 from __future__ import annotations

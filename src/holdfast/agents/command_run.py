@@ -183,7 +183,7 @@ class CommandRun:
         """Start the program and return its id, or its answer if it has no id."""
         del agent
         self._has_seen_all = True
-        live = await self._start(self._agent.argv(prompt), prompt, self._agent.form)
+        live = self._start(self._agent.argv(prompt), prompt, self._agent.form)
         try:
             if await self._read_to_session(live):
                 self._live = live
@@ -209,7 +209,7 @@ class CommandRun:
     async def _resumed(self, session: str, form: Form | None) -> _Live:
         """Let the program go on with its conversation; return it when it has ended."""
         again = AGAIN.replace("{prompt}", self._prompt)
-        live = await self._start(self._agent.argv_to_resume(form, session, again), again, form, session)
+        live = self._start(self._agent.argv_to_resume(form, session, again), again, form, session)
         await self._read_to_end(live)
         if not is_lost(live.report, live.form, "" if live.finished is None else live.finished.stderr):
             return live
@@ -217,11 +217,11 @@ class CommandRun:
         # every line of it knows that no tool was called.
         if not (self._has_seen_all and not self._worked) and self._agent.if_lost != "restart":
             raise lost_conversation(self._agent.name, session)
-        live = await self._start(self._agent.argv(again), again, form)
+        live = self._start(self._agent.argv(again), again, form)
         await self._read_to_end(live)
         return live
 
-    async def _start(self, argv: tuple[str, ...], prompt: str, form: Form | None, session: str = "") -> _Live:
+    def _start(self, argv: tuple[str, ...], prompt: str, form: Form | None, session: str = "") -> _Live:
         """Start the program. session: the conversation to go on with, for a program that we speak with."""
         left = self._time_left()
         talks = form is not None and form.talks
@@ -236,15 +236,9 @@ class CommandRun:
         self._runs += 1
         if (budget := self._budget) is not None:
             budget.attempt_begun(again=self._runs > 1)
-        live = _Live(process, reader, form, self._talk(process, reader))
-        if isinstance(reader, AcpLines) and live.talk is not None:
+        if isinstance(reader, AcpLines):
             reader.begin(prompt, folder=self._agent.folder, session=session, spent=self._usd or 0.0)
-            try:
-                await live.talk.perform()
-            except BaseException:
-                await live.stop()
-                raise
-        return live
+        return _Live(process, reader, form, self._talk(process, reader))
 
     def _talk(self, process: Process, reader: LineReader) -> Talk | None:
         if not isinstance(reader, AcpLines):
@@ -285,18 +279,23 @@ class CommandRun:
     async def _read(self, live: _Live) -> AsyncIterator[None]:
         """Read the lines, pass their parts on, and note how the program ended."""
         try:
+            await self._talk_on(live)
             async for line in live.lines:
                 for part in live.reader.read(line):
                     await self._show(part)
-                if live.talk is not None:
-                    await live.talk.perform()
+                # Before we answer: the id of a conversation is stored before its prompt is sent.
                 yield
+                await self._talk_on(live)
                 if live.report.ended:
                     await self._read_rest(live)
                     return
             live.ended(None, await live.process.finished())
         except ProcessError as error:
             live.ended(error, error.finished)
+
+    async def _talk_on(self, live: _Live) -> None:
+        if live.talk is not None:
+            await live.talk.perform()
 
     async def _show(self, part: AgentPart) -> None:
         if self._feed is not None:
