@@ -25,6 +25,7 @@ from benchmarks import (
     recover,
     recovery,
     table,
+    tasks,
     tools,
     workflow,
 )
@@ -45,8 +46,9 @@ PARTS = {
     "agents": agents.run,
     "bridge": bridge.run,
     "workflow": workflow.run,
+    "tasks": tasks.run,
 }
-ALONE = {"provider", "day", "tools", "agents", "bridge", "workflow"}
+ALONE = {"provider", "day", "tools", "agents", "bridge", "workflow", "tasks"}
 """Parts without peers, or whose peers the tests need, too: for them no environment is built."""
 
 PEERS = (

@@ -30,7 +30,7 @@ _DEEPEST = 100
 class Env:
     """Bindings of names, inside of other bindings."""
 
-    __slots__ = ("closure", "names", "outer", "owner")
+    __slots__ = ("closure", "known", "names", "outer", "owner")
 
     def __init__(
         self, names: dict[str, Value], outer: Env | None = None, owner: str = "", closure: Closure | None = None
@@ -41,9 +41,20 @@ class Env:
         """The path of the strand that it belongs to."""
         self.closure = closure
         """The function whose arguments these are; None for other bindings."""
+        # Most names are those of primitives, which nothing binds. Looking for them outwards would cost more the deeper a program is nested.
+        self.known: set[str] = set() if outer is None else outer.known
+        """Every name that was ever bound in the program, here or elsewhere."""
+        self.known.update(names)
+
+    def bind(self, name: str, value: Value) -> None:
+        """Bind a name here."""
+        self.names[name] = value
+        self.known.add(name)
 
     def find(self, name: str) -> Value:
         """Return what a name is bound to, or `MISSING`."""
+        if name not in self.known:
+            return MISSING
         env: Env | None = self
         while env is not None:
             value = env.names.get(name, MISSING)

@@ -137,7 +137,7 @@ class _Bound(Frame):
         machine.at(self.form, env)
         if not body:
             machine.check_strand(f"bind of {name}", env.owner)
-            env.names[name] = value
+            env.bind(name, value)
             machine.bind(name, value, self.symbol.position)
             return
         inner = Env({name: value}, env, machine.path)
