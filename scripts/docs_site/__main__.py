@@ -59,14 +59,14 @@ def menus() -> dict[str, list[Entry]]:
     modules: list[Entry] = [{group: [{name: page_of(name)} for name in names]} for group, names in MODULES.items()]
     written: list[Entry] = [
         {"Public names": ["reference/api/README.md", *modules]},
-        {"Error codes": "reference/errors/README.md"},
+        {"Error codes": "reference/error-codes.md"},
         {"Commands and their options": "reference/commands.md"},
         {"Settings, one by one": "reference/settings.md"},
         {"Events, one by one": "reference/event-types.md"},
         {"Metrics and span attributes": "reference/metrics.md"},
     ]
     return {
-        "Start": [{"Examples": "examples/README.md"}],
+        "Start": [{"Examples": "examples.md"}],
         "Reference": [{"Written from the code": written}],
         "Background": [{"Changelog": "changelog.md"}],
     }
@@ -89,9 +89,9 @@ def stage(source: Path) -> int:
     return len(pages)
 
 
-def configuration() -> str:
-    """Return the settings of the generator, with the navigation."""
-    menu = navigation((DOCS / "README.md").read_text(encoding="utf-8"), menus())
+def configuration(menu: list[Entry] | None = None) -> str:
+    """Return the settings of the generator, with the navigation: by default the one of `docs/README.md`."""
+    menu = menu or navigation((DOCS / "README.md").read_text(encoding="utf-8"), menus())
     settings = (HERE / "zensical.toml").read_text(encoding="utf-8")
     return settings.replace("nav = []", f"nav = {_inline(menu)}").replace("VERSION", __version__)
 
@@ -120,28 +120,38 @@ def localise(site: Path) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+def offer_text(pages: Path, site: Path) -> None:
+    """Put the Markdown of each page beside it, and a list of all pages into `llms.txt`: agents read these."""
+    lines = ["# Holdfast", "", "> Error handling and recovery for AI agents. Each page is also there as Markdown.", ""]
+    for path in sorted(pages.rglob("*.md")):
+        address = path.relative_to(pages).as_posix()
+        shutil.copy(path, site / address)
+        title = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").replace("`", "")
+        lines.append(f"- [{title}]({address})")
+    (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def generate(folder: Path, settings: str) -> str:
+    """Build `folder/site` from `folder/pages`. Return what the generator complains about, or an empty text."""
+    (folder / "zensical.toml").write_text(settings, encoding="utf-8")
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", "zensical.toml"]
+    made = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if made.returncode:
+        return made.stdout + made.stderr.partition("Traceback")[0]
+    localise(folder / "site")
+    return ""
+
+
 def build() -> int:
     """Build the site, print what it took, and return an exit code."""
     start = time.perf_counter()
     shutil.rmtree(BUILD, ignore_errors=True)
     count = stage(BUILD / "pages")
-    (BUILD / "zensical.toml").write_text(configuration(), encoding="utf-8")
-    made = subprocess.run(
-        [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", "zensical.toml"],
-        cwd=BUILD,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if made.returncode:
-        print(
-            made.stdout.rpartition("Traceback")[0] or made.stdout,
-            made.stderr.partition("Traceback")[0],
-            file=sys.stderr,
-        )
+    if complaint := generate(BUILD, configuration()):
+        print(complaint, file=sys.stderr)
         return 1
     site = BUILD / "site"
-    localise(site)
+    offer_text(BUILD / "pages", site)
     size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
     took = time.perf_counter() - start
     print(f"{site.relative_to(ROOT)}: {count} pages, {size / 1e6:.1f} MB, {took:.1f} s. Open index.html in a browser.")

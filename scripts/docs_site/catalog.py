@@ -49,7 +49,7 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def code_pages() -> Iterator[tuple[str, str]]:
     """Yield the address and the text of the list of codes, and of each code's page."""
-    yield "reference/errors/README.md", _code_list()
+    yield "reference/error-codes.md", _code_list()
     for code, entry in CATALOG.items():
         text = (CODE_PAGES / f"{code}.md").read_text(encoding="utf-8")
         title, _, rest = text.partition("\n")
@@ -64,7 +64,7 @@ def _code_list() -> str:
     ]
     for prefix, title in _LAYERS.items():
         rows = [
-            (f"[`{code}`]({code}.md)", entry.user, "yes" if entry.retryable else "no", entry.next_actor.value)
+            (f"[`{code}`](errors/{code}.md)", entry.user, "yes" if entry.retryable else "no", entry.next_actor.value)
             for code, entry in CATALOG.items()
             if code.partition("_")[0] == prefix
         ]
@@ -82,7 +82,7 @@ def _facts(entry: Entry) -> str:
         f"HTTP {entry.http_status}",
         f"exit code {entry.exit_code}",
     ]
-    return f"{' · '.join(facts)} · [all codes](README.md)"
+    return f"{' · '.join(facts)} · [all codes](../error-codes.md)"
 
 
 def _aliases(entry: Entry) -> str:

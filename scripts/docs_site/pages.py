@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 _FENCE = re.compile(r"^(?P<mark>`{3,})(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=mark)[ ]*$", re.MULTILINE | re.DOTALL)
+_ALONE = {"CHANGELOG.md": "changelog.md", "examples": "examples.md", "examples/README.md": "examples.md"}
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 # A name in backquotes, but neither inside the text of a link nor in a heading.
 _SPAN = re.compile(r"(?<![\[`\w])`([A-Za-z_][\w.]*)(\(\))?`(?![`\]])")
@@ -26,6 +27,8 @@ _SPAN = re.compile(r"(?<![\[`\w])`([A-Za-z_][\w.]*)(\(\))?`(?![`\]])")
 
 def address_of(path: str) -> str:
     """Return the address at which the site has a file or a folder of the repository. Raises `ValueError` if it has none."""
+    if path in _ALONE:
+        return _ALONE[path]
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     if path.startswith("src/holdfast/faults/pages/"):
@@ -34,8 +37,6 @@ def address_of(path: str) -> str:
         return (
             path.removesuffix(".py") + ".md" if path.endswith(".py") else f"{path.removesuffix('/README.md')}/README.md"
         )
-    if path == "CHANGELOG.md":
-        return "changelog.md"
     message = f"a page links to {path}, which the site does not have"
     raise ValueError(message)
 

@@ -8,7 +8,8 @@ if (location.protocol === "file:") {
       this.ready = new Promise((resolve) => {
         this.frame.onload = () => {
           const inside = this.frame.contentWindow;
-          inside.postMessage = (data) => this.onmessage?.({ data });
+          // As between real workers: a message arrives later, as a copy.
+          inside.postMessage = (data) => setTimeout(() => this.onmessage?.({ data: structuredClone(data) }));
           const script = inside.document.createElement("script");
           script.src = address;
           script.onload = resolve;
@@ -19,7 +20,8 @@ if (location.protocol === "file:") {
     }
 
     postMessage(data) {
-      this.ready.then(() => this.frame.contentWindow.onmessage({ data }));
+      const copy = structuredClone(data);
+      this.ready.then(() => setTimeout(() => this.frame.contentWindow?.onmessage({ data: copy })));
     }
 
     terminate() {
