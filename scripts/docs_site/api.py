@@ -90,7 +90,13 @@ MODULES = {
         "holdfast.bridge.tls",
         "holdfast.bridge.tokens",
     ],
-    "Watching": ["holdfast.events", "holdfast.sinks", "holdfast.policies.alerts", "holdfast.cli.live"],
+    "Watching": [
+        "holdfast.events",
+        "holdfast.events.lines",
+        "holdfast.sinks",
+        "holdfast.policies.alerts",
+        "holdfast.cli.live",
+    ],
     "Testing": [
         "holdfast.testing",
         "holdfast.testing.crashtest",
