@@ -94,3 +94,11 @@ def test_a_message_wraps_on_a_terminal_only(monkeypatch):
 @pytest.mark.parametrize(("number", "text"), [(0, "0 mistakes"), (1, "1 mistake"), (2, "2 mistakes")])
 def test_FU10_numbers_and_nouns_agree(number, text):
     assert output.counted(number, "mistake") == text
+
+
+@pytest.mark.parametrize("width", range(8, 40))
+def test_a_number_is_not_parted_from_its_unit(width):
+    text = "The call is cancelled after 1.5 s and retried in 20 ms"
+    lines = output.wrapped(text, width).splitlines()
+    assert not any(line.strip().startswith(("s ", "ms")) or line.strip() == "s" for line in lines)
+    assert " ".join(line.strip() for line in lines) == text

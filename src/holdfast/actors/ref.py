@@ -38,10 +38,11 @@ T = TypeVar("T")
 class Ref(Generic[A_co]):
     """The address of an actor. `Supervisor.start` returns it; it may be passed around, also to other threads.
 
-    coder = await team.start(Coder, "haiku")
-    notes = await coder.ask(Coder.review, diff)         # raises what the method raises
-    match await coder.outcome(Coder.review, diff): ...  # Ok or Err
-    coder.tell(Coder.forget)                            # nobody waits for an answer
+    For example:
+        coder = await team.start(Coder, "haiku")
+        notes = await coder.ask(Coder.review, diff)         # raises what the method raises
+        match await coder.outcome(Coder.review, diff): ...  # Ok or Err
+        coder.tell(Coder.forget)                            # nobody waits for an answer
     """
 
     __slots__ = ("__weakref__", "_cell", "_priority", "_timeout")

@@ -88,7 +88,7 @@ class Supervisor:
     If the children fail more often than `max_restarts` within `window` seconds, all of them are stopped and `GaveUpError` is raised
     out of the block, with the last failure as its cause. A tree is written with `children`:
 
-        Supervisor("root", children=[Child(Memory), Supervisor("workers", strategy="one_for_all", children=[…])])
+        Supervisor("root", children=[Child(Memory), Supervisor("workers", strategy="one_for_all", children=[Child(Coder)])])
 
     name: its name in paths and events.
     strategy: which children restart together. `one_for_one`: only the one that ended; `one_for_all`: all; `rest_for_one`: it and those

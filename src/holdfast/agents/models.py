@@ -86,7 +86,7 @@ async def opened(model: Model) -> AsyncGenerator[Model, None]:
     """Keep the clients of a model by name open inside the block, and close them after it.
 
     A client is still made by the first request that needs it. Without the block every request makes a client and a
-    connection of its own. A `Model` of yours is yours to close.
+    connection of its own. A `Model` of yours is yours to close: `async with opened(model_of("claude-sonnet")) as model: ...`.
     """
     async with AsyncExitStack() as stack:
         for one in _parts_of(model):

@@ -35,7 +35,8 @@ _NAMES = ("allowed_hosts", "allowed_origins", "trusted_proxies")
 class BridgeSettings(BridgeOptions, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """The options of a bridge. Wrong ones raise `InvalidError`; `check_start` says what is missing to start.
 
-    BridgeSettings(port=4000, grace=600).replace(max_sessions=20)
+    For example:
+        BridgeSettings(port=4000, grace=600).replace(max_sessions=20)
     """
 
     # --- who may come ---

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import textwrap
 from itertools import zip_longest
@@ -176,12 +177,21 @@ def wrapped(text: str, width: int) -> str:
     return _fill(text.lstrip(), width, indent, f"{indent}  ")
 
 
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|MB|KB|%)\b)")
+
+
 def _fill(text: str, width: int, first: str, rest: str) -> str:
-    # Long words stay whole, so that a person can copy a path or a command.
+    # Long words stay whole, so that a person can copy a path or a command. A number stays with its unit.
     lines = textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        _BEFORE_UNIT.sub(_NO_BREAK, text),
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
-    return "\n".join(lines) or first
+    return "\n".join(lines).replace(_NO_BREAK, " ") or first
 
 
 def stdout_width() -> int | None:

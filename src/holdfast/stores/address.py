@@ -84,7 +84,10 @@ def _plain_store(where: str, given: dict[str, Any]) -> Store:
 
 
 def default_url(environ: Mapping[str, str] | None = None) -> str:
-    """Return `HOLDFAST_STORE`, or the file `holdfast/holdfast.db` in the user's state folder (`XDG_STATE_HOME`)."""
+    """Return `HOLDFAST_STORE`, or the file `holdfast/holdfast.db` in the user's state folder (`XDG_STATE_HOME`).
+
+    `Session.open("release-42", store=default_url())` is the same as `Session.open("release-42")`.
+    """
     environ = os.environ if environ is None else environ
     named = environ.get("HOLDFAST_STORE", "").strip()
     if named:

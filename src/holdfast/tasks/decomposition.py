@@ -60,7 +60,8 @@ def _bytes(task: Task) -> int:
 async def by_section(task: Task, fault: Fault, _left: Left) -> Decomposition | None:
     """Split the largest text among the inputs at its headings, else its paragraphs, lines or sentences.
 
-    tasks = TaskSystem(agent, decomposer=by_section)
+    For example:
+        tasks = TaskSystem(agent, decomposer=by_section)
     """
     texts = {name: value for name, value in task.inputs.items() if isinstance(value, str)}
     if not texts:
@@ -85,7 +86,8 @@ async def by_items(task: Task, fault: Fault, _left: Left) -> Decomposition | Non
 def by_model(perform: Callable[[str], Awaitable[str]]) -> Decomposer:
     """Return a decomposer that asks a model for the parts. `perform` sends it a prompt and returns its answer.
 
-    tasks = TaskSystem(agent, decomposer=by_model(ask_claude))
+    For example:
+        tasks = TaskSystem(agent, decomposer=by_model(ask_claude))
     """
 
     async def decompose(task: Task, fault: Fault, _left: Left) -> Decomposition | None:

@@ -53,7 +53,10 @@ _CUT = "[older results were cut]"
 
 
 def simplified(task: Task, fault: Fault) -> Task | None:
-    """Return the request in simpler words, with what the failed one had: how a failed subtask is tried once more by default."""
+    """Return the request in simpler words, with what the failed one had: how a failed subtask is tried once more by default.
+
+    `TaskSystem(agent, change=None)` switches it off, and `change=` takes a function of yours.
+    """
     had = _text_of(fault.partial)
     prompt = f"Retry with a simplified approach: {task.prompt}"
     if had:
@@ -62,7 +65,7 @@ def simplified(task: Task, fault: Fault) -> Task | None:
 
 
 class TaskSystem:
-    """Performs tasks.
+    """Performs tasks: with an agent, in parts where one attempt is not enough, and checked against their output.
 
         from holdfast.tasks import Task, TaskSystem, by_section
 
@@ -78,6 +81,8 @@ class TaskSystem:
     max_depth: how deep subtasks may be nested, and how often a task may be split. At most 10.
     concurrency: how many parts of a split task run at once.
     on_failure: what the failure of a part does to the others: `fail-fast` cancels them, `collect` lets them end.
+
+    Wrong options raise `InvalidError`. `run` raises `TaskError` if the task fails; `outcome` returns it instead.
     """
 
     @options.suggests

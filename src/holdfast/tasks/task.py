@@ -73,6 +73,8 @@ class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=
     `XmlOutput`. None: any text.
     turns, seconds, usd, tokens: what it may spend.
     context: the most tokens that its prompt may have. max_output: the most tokens of its result.
+
+    Wrong options raise `InvalidError`.
     """
 
     prompt: str

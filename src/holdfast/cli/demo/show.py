@@ -151,6 +151,7 @@ def _show_tables(found: dict[str, Any]) -> None:
     _show_counts(found["acts"], "act", ("calls", *ENDS))
     print()
     _show_counts(found["servers"], "server", _COUNTS)
+    print()
     for server, faults in found["injected"].items():
         listed = ", ".join(f"{fault} ×{times}" for fault, times in faults.items())
         show_text(f"{server} injected {listed or 'nothing'}")

@@ -151,7 +151,10 @@ def recovering(
 
 
 class RecoveringSession:
-    """A session that recovers. It has the calls of the SDK's session; everything else is that of the present session."""
+    """A session that recovers. It has the calls of the SDK's session; everything else is that of the present session.
+
+    `recovering` makes one: `async with recovering(connect) as session: await session.call_tool("search", {"q": "kelp"})`.
+    """
 
     def __init__(
         self,
