@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pytest
 from holdfast import Agent, Budget, BudgetError, Err, HoldfastError, InvalidError, Ok, Runtime, Session, recover
 from holdfast.faults import Fault, Partial
 from holdfast.providers import Offers, Reply
+from holdfast.runtime.ambient import AMBIENT
 from holdfast.stores.memory import MemoryStore
 from holdfast.tasks import (
     ContextUse,
@@ -29,7 +31,7 @@ from holdfast.tasks import (
     by_section,
 )
 from holdfast.tasks.execution import Execution
-from holdfast.tasks.place import Place
+from holdfast.tasks.place import HERE, Place
 from holdfast.tasks.reports import TaskReport
 from holdfast.testing import VirtualClock
 from holdfast.testing import run as virtual_run
@@ -234,6 +236,23 @@ def test_S3_3_a_task_over_its_time_is_execution_timeout():
     system = TaskSystem(recovered, runtime=runtime)
     result = virtual_run(system.execute_task(Task("go", seconds=5)), clock=runtime.clock)
     assert result.notes["error"]["reason"] == "execution_timeout"
+
+
+def test_S3_3_a_function_that_does_not_end_is_stopped_when_the_time_of_its_task_is_over():
+    runtime = Runtime(clock=VirtualClock())
+    ended = []
+
+    async def endless(_assignment):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(runtime.clock.monotonic())
+
+    system = TaskSystem(endless, runtime=runtime)
+    result = virtual_run(system.execute_task(Task("go", seconds=5)), clock=runtime.clock)
+    assert result.notes["error"]["reason"] == "execution_timeout"
+    assert result.fault.code == "TASK_TIMEOUT"
+    assert ended == [pytest.approx(5, abs=0.1)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -783,3 +802,48 @@ def test_threads_never_take_more_turns_than_there_are():
         for thread in threads:
             thread.join()
         assert len(taken) == outer.spend().turns == budget.spend().turns == 50
+
+
+# Everything is released
+
+
+@pytest.mark.parametrize("way", ["well", "fails", "too large", "too slow", "cancelled"])
+def test_N3_7_whatever_ends_a_task_its_reservations_are_released_and_nothing_is_left(way, tmp_path, monkeypatch):
+    """The budget around it has what was not used, nothing is in force any more, no file and no task is left."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    runtime = Runtime(clock=VirtualClock())
+
+    class Model(SlowModel):
+        async def exchange(self, request):
+            self.sent += 1
+            if way == "fails":
+                raise HoldfastError(Fault.of("AUTH_FAILED"))
+            await asyncio.sleep(100 if way in {"too slow", "cancelled"} else 1)
+            self.answered += 1
+            return Reply(text="done " * (100 if way == "too large" else 1))
+
+    model = Model(random.Random(1))
+    system = TaskSystem(Agent("a", model, runtime=runtime), runtime=runtime)
+    task = Task("go", turns=3, seconds=10, max_output=50)
+
+    async def main():
+        with Budget(turns=5, runtime=runtime) as budget:
+            around = AMBIENT.get()
+            running = asyncio.ensure_future(system.execute_task(task))
+            if way == "cancelled":
+                await asyncio.sleep(5)
+                running.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await running
+            else:
+                assert (await running).status is (Status.COMPLETE if way == "well" else Status.FAILED)
+            assert AMBIENT.get() is around
+            assert HERE.get() is None
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            return budget.spend().turns, budget.left().turns
+
+    spent, left = virtual_run(main(), clock=runtime.clock)
+    assert spent == model.answered
+    assert left == 5 - spent
+    assert list(tmp_path.iterdir()) == []

@@ -6,6 +6,7 @@ closed: what it did not use belongs to the task around it again.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from holdfast.faults import DeadlineError, Fault, HoldfastError, Partial
 from holdfast.runtime.budget import Budget
 from holdfast.tasks.context_lookup import background_of
 from holdfast.tasks.output_format import OutputFormat, UnreadableError
-from holdfast.tasks.performer import Assignment, Performer, is_agent, performed, requested_subtask
+from holdfast.tasks.performer import Assignment, Performance, Performer, is_agent, performed, requested_subtask
 from holdfast.tasks.place import HERE, Place
 from holdfast.tasks.progress import Progress
 from holdfast.tasks.task import Status, Task, TaskError, TaskResult, tokens_in
@@ -34,6 +35,8 @@ __all__ = ["Execution"]
 
 _WORD = re.compile(r"\w{4,}")
 _OVERFLOWS = frozenset({"PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
+_LATE_S = 0.05
+"""Seconds after its time that a performer without a recovery is ended. Recoveries end in time, and know more about why."""
 _TURNS = frozenset({"TASK_LOOP_BOUND", "TASK_TURNS_EXHAUSTED"})
 
 
@@ -113,7 +116,7 @@ class Execution:
             self._budget.take_turn()
         here = HERE.set(self._place.below(task, background=self._background()))
         try:
-            performance = await performed(self._name, self._performer, assignment, self._session)
+            performance = await self._in_time(assignment)
         finally:
             HERE.reset(here)
         self._last = result = performance.result
@@ -122,6 +125,18 @@ class Execution:
         if task.max_output is not None and performance.output_tokens > task.max_output:
             raise self._exhausted("TASK_OUTPUT_EXHAUSTED", performance.output_tokens, task.max_output)
         return result
+
+    async def _in_time(self, assignment: Assignment) -> Performance:
+        """Return the answer. Raise `DeadlineError` when the time of the task, or of a budget around it, is over."""
+        left = self._budget.left().seconds
+        timeout = asyncio.timeout(None if left is None else left + _LATE_S)
+        try:
+            async with timeout:
+                return await performed(self._name, self._performer, assignment, self._session)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            raise DeadlineError.because() from None
 
     def _check_before(self, prompt: str) -> None:
         """Raise if a limit is reached. The time, money and tokens of an agent's calls are checked by their recoveries."""
