@@ -23,7 +23,8 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.providers import Offers, Part, Reply, Request
 from holdfast.providers.messages import ToolCall
 from holdfast.runtime.recover import recover
-from holdfast.stores import MemoryStore, SessionRecord, SqliteStore, Store
+from holdfast.sessions.log import Message, new_entry
+from holdfast.stores import Commit, Entry, MemoryStore, SessionRecord, SqliteStore, Store
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -451,6 +452,55 @@ def test_the_state_says_how_the_last_turn_ended_and_which_messages_are_stored() 
                 await other.auth()
                 listed = await other.ask("session_list", {}, "sessions")
                 assert [each["title"] for each in listed["payload"]["sessions"]] == ["Release 42"]
+
+    run(work)
+
+
+class Counting(MemoryStore):
+    """A store that counts the entries that it has read for runners."""
+
+    read_entries = 0
+
+    async def read(self, session: str, **options: Any) -> list[Entry]:
+        found = await super().read(session, **options)
+        self.read_entries += len(found) * is_runner()
+        return found
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["answered", "waiting"])
+def test_a_long_log_is_not_read_from_its_beginning(*, waits: bool) -> None:
+    async def agent(turn: Turn) -> str:
+        return f"answer to {turn.text}"
+
+    async def work() -> None:
+        async with Counting() as store:
+            async with serving(agent, store=store) as bridge, raw(bridge) as client:
+                await joined(client)
+                await client.say("early")
+                assert await said(client) == "answer to early"
+                chunk = ("stream_chunk", {"stream_id": "a", "text": "x"})
+                for _ in range(20):
+                    await bridge.hub.sessions["s"].publish(*[chunk] * 500)
+                await client.say("late")
+                while await said(client) != "answer to late":
+                    pass
+                await client.until("session_event")
+            if waits:
+                body = Message(content="while nobody was there", role="user", id="m", client="phone")
+                await store.commit(Commit(session="s", entries=(new_entry(body, "m"),)))
+            store.read_entries = 0
+            async with serving(agent, store=store) as bridge, raw(bridge) as client:
+                await client.auth()
+                await client.join("s")
+                await client.say("again")
+                texts = list[str]()
+                while "answer to again" not in texts:
+                    await client.next()
+                    late = await MemoryStore.read(store, "s", after=10_000)
+                    texts = [json.loads(bytes(each.body))["text"] for each in late if each.type == "stream_chunk"]
+            answered = [text for text in texts if text.startswith("answer")]
+            assert answered == ["answer to late", *["answer to while nobody was there"] * waits, "answer to again"]
+            assert store.read_entries < 2_500, store.read_entries
 
     run(work)
 

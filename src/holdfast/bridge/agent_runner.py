@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from holdfast.bridge.live_session import LiveSession
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.questions.question import Answer, Notice, Question
-    from holdfast.stores import Store
+    from holdfast.stores import SessionRecord, Store
 
 __all__ = ["AgentRunner", "agent_name", "check_agent", "problem"]
 
 _AGAIN_S = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
 """How long to wait before a session that cannot be read or opened is tried again."""
+_LOOK_BACK = 512
+"""How many entries of a log are read at first to find the last turn."""
 _SHOWN_CONTENT = 65_536
 """The most characters of a tool's result that clients get."""
 
@@ -361,13 +363,34 @@ class AgentRunner:
         """
         record = await self._store.session(self._live.id)
         if found.epoch != record.epoch:
-            found = _Found(epoch=record.epoch)
+            found = _Found(epoch=record.epoch, seen=await self._before_last_turn(record))
         while entries := await self._store.read(self._live.id, after=max(found.seen, record.oldest - 1)):
             for entry in entries:
                 if entry.type in _TURNS:
                     found = _after(found, entry.type, msgspec.json.decode(entry.body))
             found = found._replace(seen=entries[-1].offset)
         return found
+
+    async def _before_last_turn(self, record: SessionRecord) -> int:
+        """Return the offset before the last turn that answers a message. What came earlier does not matter any more.
+
+        Turns are answered in order, so the last one says which message was answered last. It is looked for from the end, because a log may be
+        long.
+        """
+        count, begin = _LOOK_BACK, record.oldest - 1
+        while True:
+            after, last = max(begin, record.top - count), None
+            while entries := await self._store.read(self._live.id, after=after):
+                for entry in entries:
+                    if (
+                        entry.type == "turn_started"
+                        and _after(_Found(), entry.type, msgspec.json.decode(entry.body)).is_cut
+                    ):
+                        last = entry.offset - 1
+                after = entries[-1].offset
+            if last is not None or record.top - count <= begin:
+                return begin if last is None else last
+            count *= 8
 
     async def _next(self, cursor: int) -> Waiting | None:
         """Return the next message after an offset. Wait for one; None: the runner is to leave."""
