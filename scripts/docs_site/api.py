@@ -67,6 +67,7 @@ MODULES = {
         "holdfast.providers",
         "holdfast.providers.anthropic",
         "holdfast.tasks",
+        "holdfast.tasks.stages",
         "holdfast.workflow",
         "holdfast.transcript",
     ],
