@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import re
 import sys
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 from unittest.mock import patch
@@ -94,7 +94,7 @@ def moment(width: int) -> Text:
         with watch_events(changed, runtime):
             yield view
 
-    with patch.object(demo, "live", recorded), redirect_stdout(io.StringIO()):
+    with patch.object(demo, "live", recorded), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         demo.show(seed=1, fast=True, as_json=True)
     lines = seen[0].split("\n")
     titles = [number for number, line in enumerate(lines) if re.match(r"\d\. ", line.plain)]
