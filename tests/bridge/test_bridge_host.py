@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from bridge_kit import Raw, offsets, raw, serving
 
-from holdfast.bridge.host_files import HostFiles
+from holdfast.bridge.host_channel import HostChannel
+from holdfast.bridge.host_files import HostFiles, HostRecord
 from holdfast.bridge.host_link import AgentProcess, end_hosts
 from holdfast.bridge.server import Bridge
 from holdfast.bridge.settings import BridgeSettings
@@ -363,6 +364,44 @@ def test_agents_without_a_server_and_without_work_end_by_themselves(folder: Path
             id_ = state["payload"]["pending_questions"][0]["question_id"]
             await asked.ask("answer", {"question_id": id_, "value": True}, "ack")
             assert await said(asked) == "yes"
+
+    run(work)
+
+
+@asynccontextmanager
+async def old_host(files: HostFiles) -> AsyncIterator[asyncio.Event]:
+    """A process of agents of an older version, as a server sees it. It ends when it is asked to; the event says that it was."""
+    ended = asyncio.Event()
+
+    async def perform(op: str, _: dict[str, Any]) -> Any:
+        if op == "end":
+            ended.set()
+            listener.close()
+            files.forget(record)
+        return {"version": "0.0.1", "pid": os.getpid()} if op == "hello" else None
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await HostChannel(reader, writer, perform).run()
+        writer.close()
+
+    record = HostRecord(pid=os.getpid(), address=files.address(), version="0.0.1")
+    files.write(record)
+    listener = await asyncio.start_unix_server(connected, record.address)
+    try:
+        yield ended
+    finally:
+        listener.close()
+
+
+def test_N0_22_a_host_of_another_version_is_ended_and_replaced(folder: Path) -> None:
+    async def work() -> None:
+        files = AgentProcess(agent="app:agent", home=folder).files(str(folder / "work.db"))
+        async with old_host(files) as ended, hosted(folder) as client:
+            assert ended.is_set()
+            await client.create("s")
+            await client.say("hello")
+            assert await said(client) == f"{host_pid(folder)}: hello"
+            assert host_pid(folder) != os.getpid()
 
     run(work)
 

@@ -229,9 +229,10 @@ class HostLink:
             if hello["version"] != __version__:
                 # An upgrade: the old one would not understand everything. Its turns go on in the new one.
                 await channel.call("end")
+                await _hang_up(channel, reading)
                 return False
         except TimeoutError:
-            channel.close()
+            await _hang_up(channel, reading)
             raise host_is_gone(f"the process of the agents does not answer; its log: {self._files.log_path}") from None
         except HoldfastError:
             # It ended just now.
@@ -299,6 +300,12 @@ class HostLink:
             return
         for question, code in codes.items():
             self.show_code(session, question, code)
+
+
+async def _hang_up(channel: HostChannel, reading: asyncio.Task[None]) -> None:
+    channel.close()
+    reading.cancel()
+    await asyncio.wait((reading,))
 
 
 class HostedRunner:
