@@ -105,6 +105,25 @@ def test_a_killed_run_goes_on_where_it_was(folder):
     assert (folder / "notes").read_text().split("\n")[:-1] == ["plan", "review x", "review x", "review x!"]
 
 
+def test_due_goes_on_with_what_waits_and_says_what_failed(folder):
+    (folder / "later.sexp").write_text("(retry-later ((after 0)) (review goal))")
+    (folder / "hour.sexp").write_text("(retry-later ((after 3600)) (review goal))")
+    (folder / "fail").touch()
+    for name in ("later", "hour"):
+        given = ("--input", "goal=x", "--session", name, "-q")
+        ended = holdfast("workflow", "run", f"{name}.sexp", *OPTIONS, *given)
+        assert ended.exit_code != 0
+    assert "is parked until" in ended.stderr
+    nothing = holdfast("workflow", "due", "later.sexp", "hour.sexp", *OPTIONS)
+    assert (nothing.exit_code, nothing.stderr) == (0, "")
+    (folder / "fail").unlink()
+    assert holdfast("sessions", "unpark", "hour", "--store", "sqlite:work.db").exit_code == 0
+    done = holdfast("workflow", "due", "later.sexp", "hour.sexp", *OPTIONS, "--json")
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["session"], document["program"], document["value"]) == ("hour", "workflow hour", "fine: x")
+
+
 def test_check_names_every_mistake(folder):
     (folder / "bad.sexp").write_text("(bind x 1)\n(list y\n  (if x))\n")
     (folder / "worse.sexp").write_text("(list (")

@@ -22,12 +22,13 @@ import msgspec
 from holdfast.agents import stop_on_signals
 from holdfast.cli.agent import imported
 from holdfast.cli.exits import Exit
-from holdfast.cli.output import counted, fail, narrate, show_json
+from holdfast.cli.output import counted, fail, narrate, show_json, show_line
 from holdfast.cli.store import existing_store
-from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import Session
 from holdfast.sessions.admin import find
+from holdfast.sessions.later import is_waiting, run_due, watch_due
 from holdfast.tasks.workflows import (
     BindingKept,
     CallEnded,
@@ -42,6 +43,7 @@ from holdfast.workflow import Operators, WorkflowError, WorkflowSyntaxError, che
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.sessions.later import DueRun
     from holdfast.tasks.workflows import Observation
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "options_of",
     "source_of",
     "workflow_check",
+    "workflow_due",
     "workflow_fmt",
     "workflow_resume",
     "workflow_run",
@@ -98,6 +101,36 @@ def workflow_resume(flags: RunFlags, from_binding: str | None, fork: str | None)
     return _perform(flags, session, None, strict=True)
 
 
+def workflow_due(programs: Sequence[RunFlags], every: float | None) -> int:
+    """Go on with the runs whose time has come, and return the exit code."""
+    workflows = [_workflow(flags) for flags in programs]
+    return asyncio.run(_go_on(workflows, programs[0].store, every, as_json=programs[0].as_json))
+
+
+async def _go_on(workflows: Sequence[Workflow], url: str | None, every: float | None, *, as_json: bool) -> int:
+    failed = False
+    with stop_on_signals():
+        async with existing_store(url) as store:
+            runs = run_due(store, *workflows) if every is None else watch_due(store, *workflows, every=every)
+            async for run in runs:
+                failed = _show_due(run, as_json=as_json) or failed
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _show_due(run: DueRun, *, as_json: bool) -> bool:
+    """Show how a run ended, and return whether it failed. One that waits again has not failed."""
+    fault = None if isinstance(run.outcome, Ok) else run.outcome.fault
+    waits = isinstance(run.outcome, Err) and is_waiting(run.outcome.error or ValueError())
+    if as_json:
+        shown = {"schema": "holdfast.workflow-due/1", "session": run.session, "program": run.program}
+        ended = {"value": run.outcome.value} if isinstance(run.outcome, Ok) else {"fault": run.outcome.fault}
+        show_line(shown | {"waits": waits} | msgspec.to_builtins(ended))
+    else:
+        how = "done" if fault is None else f"{fault.code}  {fault.message}"
+        narrate(f"{run.session}: {run.program}: {how}")
+    return fault is not None and not waits
+
+
 async def _session_of(flags: RunFlags, from_binding: str | None, fork: str | None) -> str:
     assert flags.session is not None
     async with existing_store(flags.store) as store:
@@ -110,10 +143,13 @@ async def _session_of(flags: RunFlags, from_binding: str | None, fork: str | Non
 
 
 def _perform(flags: RunFlags, session: str, inputs: dict[str, Any] | None, *, strict: bool) -> int:
-    workflow = Workflow(
+    return asyncio.run(_Run(flags, _workflow(flags), session).run(inputs, strict=strict))
+
+
+def _workflow(flags: RunFlags) -> Workflow:
+    return Workflow(
         source_of(flags.file), **options_of(flags.tasks, flags.agent, scripts=flags.scripts), **_named(flags.file)
     )
-    return asyncio.run(_Run(flags, workflow, session).run(inputs, strict=strict))
 
 
 def _named(file: str) -> dict[str, Any]:

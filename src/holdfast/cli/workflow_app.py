@@ -100,6 +100,28 @@ def workflow_resume(
     perform(lambda: verb(flags, from_binding, fork))
 
 
+@workflow.command("due")
+def workflow_due(
+    files: _Files,
+    tasks: _Tasks = None,
+    agent: _Agent = None,
+    store: _Store = None,
+    every: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Look again every so many seconds, until it is stopped.")
+    ] = None,
+    scripts: _Scripts = False,
+    as_json: _Json = False,
+) -> None:
+    """Go on with the runs of these workflows that wait in retry-later and whose time has come. Exit 1 if one of them failed."""
+    from holdfast.cli.workflow import RunFlags
+    from holdfast.cli.workflow import workflow_due as verb
+
+    flags = [
+        RunFlags(file=file, tasks=tasks, agent=agent, store=store, scripts=scripts, as_json=as_json) for file in files
+    ]
+    perform(lambda: verb(flags, every))
+
+
 @workflow.command("check")
 def workflow_check(files: _Files, tasks: _Tasks = None, inputs: _Input = None, as_json: _Json = False) -> None:
     """Find mistakes without running: syntax, unbound names, wrong arguments. Exit 1 if there are any."""
