@@ -21,7 +21,7 @@ from holdfast import (
     fault_of,
 )
 from holdfast.events import SessionTurnEnd, SessionTurnStart, StagePostFired, StagePreFired
-from holdfast.faults import AbortedError
+from holdfast.faults import AbortedError, BudgetError
 from holdfast.runtime.tool import tool
 from holdfast.sessions.later import run_due
 from holdfast.sessions.parked_runs import ParkedError
@@ -831,3 +831,81 @@ async def test_inside_turns_a_machine_runs_once_per_turn():
             async with session.turn(message):
                 await machine.run(session)
     assert len(ran) == 2
+
+
+# --- around a machine ---
+
+
+async def test_a_budget_around_a_run_ends_it_and_a_larger_one_goes_on():
+    store, ran = MemoryStore(), []
+
+    async def act(work):
+        ran.append(work.stage)
+        if len(ran) == 2:
+            raise BudgetError.because()
+        return work.stage
+
+    machine = StageMachine([Stage("a", act), Stage("b", act)])
+    with pytest.raises(BudgetError):
+        async with Session.open("s", store=store) as session:
+            await machine.run(session)
+    async with Session.open("s", store=store) as session:
+        assert (await machine.run(session)).value == "b"
+    assert ran == ["a", "b", "b"], "it is no failed attempt"
+
+
+async def test_a_deadline_around_a_run_stops_it_and_it_goes_on_there():
+    store, ran = MemoryStore(), []
+
+    async def act(work):
+        ran.append(work.stage)
+        if len(ran) == 2:
+            await asyncio.sleep(100)
+        return work.stage
+
+    machine = StageMachine(fan(Stage("a", act), Stage("b", act)))
+    async with Session.open("s", store=store) as session:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(10):
+                await machine.run(session)
+        assert (await machine.run(session)).results["merge"] == "merge()"
+    assert ran == ["a", "b", "b"], "only the stage that was cut off runs again"
+
+
+async def test_plain_functions_may_be_act_and_phases_may_be_async():
+    async def check(ctx):
+        await asyncio.sleep(0)
+        return "ok" if ctx.act.value == "plain" else "fail"
+
+    assert (await StageMachine([Stage("a", lambda work: "plain", assert_=check)]).run()).value == "plain"
+
+
+async def test_two_machines_and_two_inputs_in_one_session_do_not_share_what_is_stored():
+    ran = []
+
+    async def act(work):
+        ran.append(work.prompt)
+        return work.prompt
+
+    first = StageMachine([Stage("a", act, body="{x}")], name="first")
+    second = StageMachine([Stage("a", act, body="second {x}")], name="second")
+    async with Session.open("s", store=MemoryStore()) as session:
+        for machine, x in ((first, 1), (first, 2), (second, 1)):
+            await machine.run(session, inputs={"x": x})
+    assert ran == ["1", "2", "second 1"]
+
+
+async def test_a_result_that_json_cannot_hold_fails_the_attempt_and_says_where():
+    async def act(work):
+        return object()
+
+    with pytest.raises(StageError, match="stage a: what act returns"):
+        await StageMachine([Stage("a", act, retry=ONCE)]).run()
+
+
+async def test_N2_5_the_phases_are_in_the_audit_trail_of_the_session():
+    store = MemoryStore()
+    async with Session.open("s", store=store) as session:
+        await StageMachine([Stage("a", echo)]).run(session)
+    kinds = [record.kind for record in await store.audit("session:s")]
+    assert kinds.count("StageExecution") == 2 * len(PHASES)

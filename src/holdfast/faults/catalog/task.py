@@ -357,7 +357,7 @@ ENTRIES = (
         _PLAN,
         "Stage turn cap must be at least 1[, got {received}]",
         "A step of the workflow is allowed no turns at all.",
-        "Set turnCap to 1 or more",
+        "Set turn_cap to 1 or more",
         aliases=("Validation/StageTurnCapTooLow",),
         classed="Validation/StageTurnCapTooLow",
     ),
