@@ -97,10 +97,10 @@ def test_G19_a_real_program_whose_provider_hangs_is_dead_after_the_idle_limit(tm
         agent = agent_of("claude", provider, tmp_path, idle=2.0, policy=NOW.replace(attempts=1))
         with pytest.raises(CommandTimeoutError) as raised:
             asyncio.run(agent.run("say hello"))
-        # On a machine that is busy the limit may pass before the first request.
+        # On a machine that is busy the limit may pass before the first request, and before the program has named its session.
         assert provider.counters.received <= 1
     assert raised.value.fault.context["limit"] == "idle"
-    assert raised.value.fault.context["session"]
+    assert raised.value.fault.context.get("session") or not provider.counters.received
 
 
 def test_a_real_program_that_is_killed_goes_on_with_its_own_conversation(tmp_path: Path, token: str):
