@@ -283,8 +283,23 @@ def _written(function: Any) -> Iterator[str]:
         text = f"{stars}{parameter.name}"
         text += f": {parameter.annotation}" if parameter.annotation is not None else ""
         if parameter.default is not None and not stars:
-            text += f" = {parameter.default}" if parameter.annotation is not None else f"={parameter.default}"
+            default = _default(parameter.default, function)
+            text += f" = {default}" if parameter.annotation is not None else f"={default}"
         yield text
+
+
+def _default(value: Any, scope: Any) -> str:
+    """Return a default as text. A constant is shown as the number or text that it stands for."""
+    text = str(value)
+    if not text.isidentifier() or text in {"None", "True", "False"}:
+        return text
+    try:
+        found = scope.module.package[scope.resolve(text).partition(".")[2]]
+    except (griffe.NameResolutionError, KeyError):
+        return text
+    constant = found.final_target if found.is_alias else found
+    is_plain = constant.is_attribute and re.fullmatch(r"[\d._]+|'.*'", str(constant.value))
+    return str(constant.value) if is_plain else text
 
 
 def _assigned(name: str, attribute: Any) -> str:
@@ -296,7 +311,7 @@ def _assigned(name: str, attribute: Any) -> str:
 
 def _field(field: Any) -> str:
     text = " ".join(field.docstring.value.split()) if field.docstring else ""
-    default = f"`{field.value}`" if field.value is not None else ""
+    default = f"`{_default(field.value, field.parent)}`" if field.value is not None else ""
     kind = f"<br>`{field.annotation}`" if field.annotation is not None else ""
     return f"| `{field.name}`{_cell(kind)} | {_cell(default)} | {_cell(text)} |"
 

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 _FENCE = re.compile(r"^(?P<mark>`{3,})(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=mark)[ ]*$", re.MULTILINE | re.DOTALL)
 _ALONE = {"CHANGELOG.md": "changelog.md", "examples": "examples.md", "examples/README.md": "examples.md"}
+_CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 # A name in backquotes, but neither inside the text of a link nor in a heading.
 _SPAN = re.compile(r"(?<![\[`\w])`([A-Za-z_][\w.]*)(\(\))?`(?![`\]])")
@@ -80,6 +81,10 @@ def _prose(path: str, text: str, known: Mapping[str, str], seen: set[str]) -> st
             seen.add(name)
         return f"[{found[0]}]({_between(here, target)})"
 
+    # Code hosts want a bar in a cell escaped, also inside code; the site's Markdown would show the backslash.
+    text = re.sub(
+        r"^\|.*$", lambda row: _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0]), text, flags=re.MULTILINE
+    )
     lines = _LINK.sub(moved, text).split("\n")
     return "\n".join(line if line.startswith("#") else _SPAN.sub(linked, line) for line in lines)
 

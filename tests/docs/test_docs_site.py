@@ -147,6 +147,16 @@ def test_codes_and_names_become_links_outside_of_code_headings_and_links():
     )
 
 
+def test_a_bar_inside_code_in_a_table_has_no_backslash_on_the_site():
+    assert page("docs/x.md", "| `a\\|b` | c \\| d |\n\n`a\\|b`", {}) == "| `a|b` | c \\| d |\n\n`a\\|b`"
+
+
+def test_a_default_that_is_a_constant_is_shown_as_its_value(api: Api):
+    pages = dict(api.pages())
+    assert "`timeout`<br>`float \\| None` | `60.0` |" in pages["reference/api/holdfast.md"]
+    assert "lease: float = 30.0" in pages["reference/api/holdfast.md"]
+
+
 def test_a_link_to_a_file_that_the_site_does_not_have_fails_the_build():
     with pytest.raises(ValueError, match=r"scripts/house\.py"):
         page("docs/how-to/x.md", "[rules](../../scripts/house.py)", {})
