@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shutil
@@ -145,6 +146,7 @@ def generate(folder: Path, settings: str) -> str:
 def build() -> int:
     """Build the site, print what it took, and return an exit code."""
     start = time.perf_counter()
+    gc.disable()  # a quarter of the time it takes to read the source; the process ends soon
     shutil.rmtree(BUILD, ignore_errors=True)
     count = stage(BUILD / "pages")
     if complaint := generate(BUILD, configuration()):
