@@ -79,6 +79,7 @@ class StageMachine:
     Raises TASK_PARALLEL_INVALID and TASK_JOIN_DANGLING for plans that cannot run, and `InvalidError` for other mistakes.
     """
 
+    @options.suggests
     def __init__(
         self,
         stages: Iterable[Stage],

@@ -21,7 +21,7 @@ Detail: TypeAlias = Literal["typed", "full"]
 _FUNCTIONS = ("setup", "init", "check_gate", "assert_", "exit", "grant")
 
 
-class Stage(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+class Stage(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """One stage: what it does, which tools it may use, what it must return, and what happens if it fails.
 
         review = Stage(
