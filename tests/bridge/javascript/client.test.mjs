@@ -2,6 +2,7 @@
 // Connections are cut for real: the socket under the client is closed without its knowledge, or held so that nothing passes.
 
 import assert from "node:assert/strict";
+import { connect, createServer } from "node:net";
 import { test } from "node:test";
 import { Client, HoldfastError } from "../../../src/holdfast/bridge/page/holdfast.js";
 
@@ -237,4 +238,66 @@ test("breaking out of a loop keeps the session, and leaving it ends the loop", a
   session.leave();
   for await (const message of session) assert.notEqual(message.type, "user_message");
   client.close();
+});
+
+/** A port in front of the bridge. Each connection meets the next of `troubles`; when there is none left, it reaches the bridge. */
+async function gate(troubles) {
+  const { hostname, port } = new URL(url);
+  const left = [...troubles];
+  const ended = [];
+  const server = createServer((socket) => {
+    socket.on("error", () => {});
+    const trouble = left.shift();
+    if (trouble) {
+      ended.push(new Promise((resolve) => socket.on("close", resolve)));
+      return trouble(socket);
+    }
+    const bridge = connect(Number(port), hostname);
+    bridge.on("error", () => socket.destroy());
+    return socket.pipe(bridge).pipe(socket);
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return { url: `ws://127.0.0.1:${server.address().port}/ws`, ended, close: () => server.close() };
+}
+
+const answering = (act) => (socket) => socket.once("data", () => act(socket));
+const HANDSHAKES = {
+  "is reset when it is accepted": (socket) => socket.resetAndDestroy(),
+  "is reset after the request": answering((socket) => socket.resetAndDestroy()),
+  "ends without an answer": answering((socket) => socket.end()),
+  "ends in the middle of the answer": answering((socket) => socket.end("HTTP/1.1 101 Swit")),
+  "is answered with an error": answering((socket) => socket.end("HTTP/1.1 503 Later\r\ncontent-length: 0\r\n\r\n")),
+};
+
+test("an attempt that fails in the handshake is noticed at once, whether or not the platform reports a close", async (t) => {
+  for (const [how, trouble] of Object.entries(HANDSHAKES)) {
+    const through = await gate([trouble, trouble, trouble]);
+    // With the limit of an attempt as the only notice, this would take 90 s and be called a timeout.
+    const client = new Client(through.url, { token: "token", schedule: quick, connectTimeout: 30 });
+    t.after(() => (client.close(), through.close()));
+    const faults = [];
+    client.addEventListener("attempt", () => client.fault && faults.push(client.fault.code));
+    const sent = client.join(name(), { create: true }).send("hello");
+    const late = new Promise((resolve) => setTimeout(resolve, 3000, "late"));
+    assert.ok((await Promise.race([sent, late])) >= 1, `a connection that ${how}`);
+    assert.deepEqual(faults, Array(3).fill("CONN_UNREACHABLE"), `a connection that ${how}`);
+  }
+});
+
+test("S0-12 an attempt that hangs is given up: its connection ends, and what it says later does not matter", async (t) => {
+  let hanging;
+  const through = await gate([(socket) => (hanging = socket.resume())]);
+  const client = new Client(through.url, { token: "token", schedule: quick, connectTimeout: 0.05 });
+  t.after(() => (client.close(), through.close()));
+  const attempts = [];
+  client.addEventListener("attempt", () => attempts.push(client.nextAttempt));
+  const sent = client.join(name(), { create: true }).send("hello");
+  while (client.status !== "reconnecting") await once(client, "attempt");
+  assert.equal(client.fault.code, "CONN_TIMEOUT");
+  await through.ended[0];
+  hanging.destroy();
+  // The schedule after a timeout begins with a second; somebody who is back does not wait for it.
+  assert.deepEqual(attempts.map(({ attempt }) => attempt), [1]);
+  client.wake();
+  assert.ok((await sent) >= 1);
 });

@@ -23,11 +23,6 @@ const reading = (async () => {
 })();
 reading.catch((error) => { throw error; });
 
-// The WebSocket of Node.js 20 may hang in an attempt whose connection was cut, and after such a timeout the client waits longer and longer. A
-// person who looks at it would press a key.
-const person = setInterval(() => client.status === "reconnecting" && client.wake(), 1500);
-person.unref();
-
 let isOver = false;
 const sends = new Set();
 const writing = (async () => {

@@ -323,14 +323,15 @@ export class Client extends EventTarget {
     socket.ws.onmessage = ({ data }) => {
       if (isCurrent() && typeof data === "string") this.#perform(this.#machine.received(data));
     };
-    // A browser does not tell why. `onclose` follows.
-    socket.ws.onerror = () => {};
+    const unreachable = () => this.#connectFailed(fault("CONN_UNREACHABLE", `No bridge answers at ${this.url}`));
+    // Nobody tells why. After the error of an attempt no `close` follows in Node.js 20: the error is all that is heard of it. After the error
+    // of an open connection one follows everywhere.
+    socket.ws.onerror = () => isCurrent() && !socket.isOpen && unreachable();
     socket.ws.onclose = ({ code, reason }) => {
       if (!isCurrent()) return;
-      this.#cancel(limit);
+      if (!socket.isOpen) return unreachable();
       this.#socket = null;
-      if (socket.isOpen) this.#perform(this.#machine.closed(code || 1006, reason ?? ""));
-      else this.#connectFailed(fault("CONN_UNREACHABLE", `No bridge answers at ${this.url}`));
+      return this.#perform(this.#machine.closed(code || 1006, reason ?? ""));
     };
   }
 
