@@ -194,7 +194,9 @@ class Actor:
     def _running(self) -> ActorRun:
         if self._holdfast_run is None:
             raise InvalidError.saying(
-                f"{type(self).__name__}", "an actor that a Supervisor started", "an instance made by hand"
+                f"{type(self).__name__}",
+                f"an actor that a supervisor started: await team.start({type(self).__name__})",
+                "an instance made by hand",
             )
         return self._holdfast_run
 

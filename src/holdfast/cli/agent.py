@@ -322,7 +322,7 @@ def imported(name: str, option: str = "--agent") -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise InvalidError.saying(option, f"a module that can be imported from here, in {name}", f"no module {error.name}") from error  # fmt: skip
+        raise InvalidError.saying(option, "a module that can be imported from here", f"{name}: there is no {error.name}") from error  # fmt: skip
     found: Any = module
     for part in path.split("."):
         if not hasattr(found, part):

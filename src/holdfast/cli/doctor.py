@@ -101,8 +101,15 @@ def doctor(*, as_json: bool) -> Exit:
             # copied.
             sys.stdout.write("\n")
             show_table(("what", "what to do"), fixes)
-        narrate("something is broken: see `failed` above" if broken else "nothing is broken")
+        narrate(_summary(findings))
     return Exit.FAILED if broken else Exit.OK
+
+
+def _summary(findings: list[Finding]) -> str:
+    states = [finding.state for finding in findings]
+    if "failed" in states:
+        return "something is broken: see `failed` above"
+    return "nothing is broken; what to do about a warning can wait" if "warning" in states else "nothing is broken"
 
 
 def _versions() -> Iterator[Finding]:

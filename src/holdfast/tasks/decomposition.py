@@ -30,7 +30,8 @@ class Decomposition(msgspec.Struct, frozen=True):
     """The parts of a task, and how their results become one: `Decomposition([first, second], "concatenate")`."""
 
     parts: Sequence[Task]
-    merge: Any = "concatenate"
+    merge: Merge = "concatenate"
+    """How the results become one."""
 
 
 Decomposer: TypeAlias = Callable[[Task, Fault, Left], Awaitable[Decomposition | None]]
