@@ -242,7 +242,7 @@ class _Writer:
             {"do": "taken", "session": session},
             {"do": "woke_up"},
             {"do": "ask", "type": "session_list", "payload": {}},
-            {"do": "closed", "code": rng.choice([1000, 1001, 1006, 1009, 1012, 1013, 4000, 4005, 4499, 4500, 4502, 4507])},
+            {"do": "closed", "code": rng.choice([1000, 1001, 1006, 1002, 1009, 1009, 1009, 1012, 1013, 4000, 4005, 4499, 4500, 4502, 4507]), "reason": rng.choice(["", "", "too big"])},
             {"do": "closed", "code": 1006},
             {"do": "connect_failed", "code": rng.choice(["CONN_TIMEOUT", "CONN_TIMEOUT", "CONN_REFUSED", "CONN_TLS_HANDSHAKE_FAILED"])},
             {"do": "disconnect"} if rng.random() < 0.2 else {"do": "tick"},

@@ -106,6 +106,52 @@ class Vanishing:
                     await target.send(frame)
 
 
+class LostBytes:
+    """A relay for TCP that loses some bytes in the middle of a stream, either way, and goes on: whoever reads on reads what nobody wrote."""
+
+    def __init__(self, port: int, seed: int, share: float = 0.01) -> None:
+        self._port = port
+        self._rng = random.Random(seed)
+        self._share = share
+        self._left = 0
+        self._done = asyncio.Event()
+        self.url = ""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[LostBytes]:
+        async with await asyncio.start_server(self._relay, "127.0.0.1", 0) as server:
+            self.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+            yield self
+
+    async def lose(self, count: int) -> None:
+        """Lose bytes so many times; then let everything pass."""
+        self._left = count
+        await self._done.wait()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._port)
+        ways = [asyncio.create_task(self._pass(*way)) for way in ((reader, to_server), (from_server, writer))]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in ways:
+            way.cancel()
+        to_server.transport.abort()
+        writer.close()
+
+    async def _pass(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        is_handshake = True
+        with suppress(OSError):
+            while chunk := await source.read(65_536):
+                if not is_handshake and self._left and self._rng.random() < self._share:
+                    self._left -= 1
+                    if not self._left:
+                        self._done.set()
+                    begin = self._rng.randrange(len(chunk))
+                    chunk = chunk[:begin] + chunk[begin + self._rng.randint(1, 40) :]
+                is_handshake = False
+                target.write(chunk)
+                await target.drain()
+
+
 class Faults:
     """Faults at random, each a few times as long as the connection needs to notice, or shorter."""
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 import socketio
 from machine_scripts import node
-from soak_kit import HERE, Faults, ServerProcess, Vanishing, disturbed
+from soak_kit import HERE, Faults, LostBytes, ServerProcess, Vanishing, disturbed
 from soak_server import BEAT, SESSION
 
 from holdfast.bridge import Client, Gap, Schedule
@@ -179,12 +179,14 @@ def test_a_sample_of_faults_loses_nothing(
     run(lambda: soak(client, tmp_path, count, kills, seed=7), 60)
 
 
-async def losing(client: Callable[..., Awaitable[Seen]], folder: Path, count: int, seed: int) -> None:
+async def losing(
+    client: Callable[..., Awaitable[Seen]], kind: type[Vanishing | LostBytes], folder: Path, count: int, seed: int
+) -> None:
     path = folder / "work.db"
     server = ServerProcess("bridge", path)
     await server.start()
     try:
-        async with Vanishing(server.port, seed).open() as relay:
+        async with kind(server.port, seed).open() as relay:
 
             async def quiet() -> int:
                 await server.silence()
@@ -201,13 +203,29 @@ def test_frames_that_vanish_on_a_living_connection_are_noticed_and_nothing_is_lo
     client: Callable[..., Awaitable[Seen]], tmp_path: Path
 ) -> None:
     """Messages, acknowledgements, joins and heartbeats: whatever has no answer in time is sent again."""
-    run(lambda: losing(client, tmp_path, 10, seed=5), 60)
+    run(lambda: losing(client, Vanishing, tmp_path, 10, seed=5), 60)
+
+
+@pytest.mark.parametrize("client", [in_python, in_node])
+def test_bytes_that_vanish_in_the_middle_of_a_stream_end_the_connection_and_nothing_is_lost(
+    client: Callable[..., Awaitable[Seen]], tmp_path: Path
+) -> None:
+    """One side reads something that nobody wrote and closes with 1002, 1007 or 1009. The client comes back and goes on where it was."""
+    run(lambda: losing(client, LostBytes, tmp_path, 6, seed=5), 60)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("client", [in_python, in_node])
+def test_bytes_that_vanish_a_thousand_times_lose_nothing(
+    client: Callable[..., Awaitable[Seen]], tmp_path: Path
+) -> None:
+    run(lambda: losing(client, LostBytes, tmp_path, 1000, seed=6), 1800)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("client", [in_python, in_node])
 def test_a_thousand_frames_that_vanish_lose_nothing(client: Callable[..., Awaitable[Seen]], tmp_path: Path) -> None:
-    run(lambda: losing(client, tmp_path, 1000, seed=6), 1800)
+    run(lambda: losing(client, Vanishing, tmp_path, 1000, seed=6), 1800)
 
 
 @pytest.mark.soak

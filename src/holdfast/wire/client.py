@@ -21,7 +21,7 @@ import msgspec
 from holdfast import options
 from holdfast.faults import Fault, InvalidError
 from holdfast.views import wire
-from holdfast.wire.close import CloseCode, reconnects
+from holdfast.wire.close import UNREADABLE, CloseCode, reconnects
 from holdfast.wire.envelope import Envelope, Invalid, encode, read, stamp
 from holdfast.wire.heartbeat import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, Heartbeat
 from holdfast.wire.outbox import Acked, AckResult, Outbox, Outgoing
@@ -138,6 +138,8 @@ ClientEffect: TypeAlias = (
 
 ANSWER_TIMEOUT_S = 30.0
 """How long a server may take to acknowledge a message, or to let a client in. A server whose store is slow needs some seconds."""
+_MOST_UNREADABLE = 3
+"""How often in a row the server may find the client's messages unreadable, with the same code and reason, before the client is to blame."""
 _ACK_EVERY = 64
 _ACK_WITHIN_S = 2.0
 """The server learns how far the application is after so many messages, or after so many seconds."""
@@ -225,6 +227,12 @@ class ClientConnection:
         """When requests were sent without whose answers it cannot go on, in the order of sending: `auth`, consent, joins."""
         self._awake_at = 0.0
         """When it was noticed last that this side was asleep. Time before that is not held against the server."""
+        self._was_accepted = False
+        """Whether the server has let it in since `connect`."""
+        self._misread_as: tuple[int, str] | None = None
+        """The code and reason of the last close because of a message that the server could not read; None: there was progress since."""
+        self._misreads = 0
+        """How often that close came in a row."""
         self._take: dict[str, Callable[[Envelope], list[ClientEffect]]] = {
             "connection_ack": self._accepted,
             "connection_error": self._ends,
@@ -247,6 +255,7 @@ class ClientConnection:
         if self.status not in ("disconnected", "error"):
             return []
         self.status, self.fault, self._reconnect = "connecting", None, None
+        self._was_accepted, self._misread_as = False, None
         return [Connect(1, 0.0, "resolve")]
 
     def disconnect(self) -> list[ClientEffect]:
@@ -375,10 +384,31 @@ class ClientConnection:
             return []
         context = {"close_code": code, "reason": reason}
         fault = self.fault or Fault.of("CONN_WEBSOCKET_CLOSED", context=context)
+        if code in UNREADABLE and self._was_accepted:
+            return self._misread(fault, code, reason)
         if not reconnects(code):
             return self._give_up(fault)
         effects: list[ClientEffect] = [TokenNeeded(fault)] if code == CloseCode.TOKEN_EXPIRED else []
         return effects + self._again(fault)
+
+    def _misread(self, fault: Fault, code: int, reason: str) -> list[ClientEffect]:
+        """Connect again: bytes were lost on the way. If the same happens again and again, a message of this client is to blame."""
+        self._misreads = self._misreads + 1 if self._misread_as == (code, reason) else 1
+        self._misread_as = (code, reason)
+        if self._misreads < _MOST_UNREADABLE:
+            return self._again(fault)
+        why = f"{code} ({reason})" if reason else f"{code}"
+        text = (
+            f"The server closed the connection {self._misreads} times in a row with code {why} and acknowledged nothing between. "
+            "A message in the outbox may be too large or wrong"
+        )
+        context = {"close_code": code, "reason": reason, "times": self._misreads}
+        return self._give_up(Fault.of("CONN_WEBSOCKET_CLOSED", text, context=context))
+
+    def _is_alive(self) -> None:
+        """Something came while no message waits for the server. While one waits, only its acknowledgement shows that it can be read."""
+        if not self.outbox:
+            self._misread_as = None
 
     def woke_up(self) -> list[ClientEffect]:
         """The device woke up, or is online again: find out at once whether the connection still works."""
@@ -475,6 +505,7 @@ class ClientConnection:
     def _accepted(self, message: Envelope) -> list[ClientEffect]:
         payload = message.payload
         self.status, self.fault = "connected", None
+        self._was_accepted = True
         self._asked.clear()
         interval = payload.get("heartbeat_interval_ms")
         if isinstance(interval, int) and interval > 0:
@@ -512,6 +543,7 @@ class ClientConnection:
 
     def _compare(self, message: Envelope) -> list[ClientEffect]:
         """Join again where the server has sent more than arrived. Without this, a loss would show only at the next message."""
+        self._is_alive()
         offsets = message.payload.get("offsets")
         effects: list[ClientEffect] = []
         for session, sent in offsets.items() if isinstance(offsets, dict) else ():
@@ -527,8 +559,7 @@ class ClientConnection:
             return self._not_joined(session, _fault_of("error", message.payload))
         if message.id not in self.outbox:
             return [Deliver(message)]
-        result = AckResult(id=message.id, status="rejected", error=message.payload)
-        return [*self.outbox.acked([result]), *self._flush()]
+        return self._settled([AckResult(id=message.id, status="rejected", error=message.payload)])
 
     def _not_joined(self, session: str, fault: Fault) -> list[ClientEffect]:
         found = self._sessions[session]
@@ -585,6 +616,7 @@ class ClientConnection:
         if message.offset <= place.offset:
             return []
         found.position = Position(epoch=message.epoch, offset=message.offset, id=message.id)
+        self._is_alive()
         return [Deliver(message)]
 
     def _gap(self, message: Envelope) -> list[ClientEffect]:
@@ -613,7 +645,14 @@ class ClientConnection:
             results = msgspec.convert(message.payload.get("results", []), list[AckResult])
         except msgspec.ValidationError:
             return []
-        return [*self.outbox.acked(results), *self._flush()]
+        return self._settled(results)
+
+    def _settled(self, results: list[AckResult]) -> list[ClientEffect]:
+        """The server has read messages of the outbox. Send the next ones."""
+        acked = self.outbox.acked(results)
+        if acked:
+            self._misread_as = None
+        return [*acked, *self._flush()]
 
     # --- what is sent ---
 

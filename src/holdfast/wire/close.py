@@ -1,7 +1,8 @@
 """Why a connection is closed: the codes of the bridge, and whether a client comes back after one.
 
 Invariant: the range decides, so that a client understands codes that are newer than it is: 4000 to 4499 reconnect, 4500 to 4999
-do not. The one exception is an `auth` that came too late.
+do not. The one exception is an `auth` that came too late. After a standard code for a message that cannot be read a client that was accepted
+before comes back, because bytes that were lost on the way look the same; but not for ever.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
-__all__ = ["CloseCode", "close_code_for", "close_reason", "reconnects"]
+__all__ = ["UNREADABLE", "CloseCode", "close_code_for", "close_reason", "reconnects"]
 
 _REASON_BYTES = 123
 """The most bytes that a close frame has for its reason."""
@@ -49,7 +50,9 @@ class CloseCode(IntEnum):
     REVOKED = 4509
 
 
-_FINAL = frozenset({CloseCode.BYE, CloseCode.PROTOCOL, CloseCode.BINARY, CloseCode.INVALID_UTF8, CloseCode.TOO_BIG})
+UNREADABLE = frozenset({CloseCode.PROTOCOL, CloseCode.BINARY, CloseCode.INVALID_UTF8, CloseCode.TOO_BIG})
+"""Standard codes that say that a message could not be read: the client is wrong, or bytes were lost on the way."""
+_FINAL = UNREADABLE | {CloseCode.BYE}
 """Standard codes after which the same client would do the same again."""
 
 _FOR_CODES: dict[str, CloseCode] = {

@@ -192,6 +192,10 @@ def _close_codes() -> str:
     rows = ["## Close codes\n", "| code | name | the client |", "|---|---|---|"]
     for code in close.CloseCode:
         then = "connects again" if close.reconnects(code) else "stays away"
+        if code in close.UNREADABLE:
+            then = (
+                "connects again if it was accepted before; stays away after the same close three times without progress"
+            )
         rows.append(f"| {code.value} | `{code.name.lower()}` | {then} |")
     return "\n".join([*rows, ""])
 

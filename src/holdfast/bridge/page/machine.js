@@ -118,11 +118,14 @@ export function stamp(wall) {
 
 export const CloseCode = Object.freeze({ BYE: 1000, NO_HEARTBEAT: 4003, TOKEN_EXPIRED: 4005, AUTH_TIMEOUT: 4502, TRY_LATER: 1013 });
 
+/** The standard codes that say that a message could not be read: the client is wrong, or bytes were lost on the way. */
+const UNREADABLE = new Set([1002, 1003, 1007, 1009]);
+
 /** Whether a client connects again after a close code. The range decides, so that newer codes are understood. */
 export function reconnects(code) {
   if (code === CloseCode.AUTH_TIMEOUT) return true;
   if (code >= 4000) return code < 4500;
-  return ![1000, 1002, 1003, 1007, 1009].includes(code);
+  return code !== CloseCode.BYE && !UNREADABLE.has(code);
 }
 
 // --- when to connect again ---
@@ -315,6 +318,8 @@ export class Outbox {
 
 // How long a server may take to acknowledge a message, or to let a client in.
 const ANSWER_TIMEOUT_S = 30;
+// How often in a row the server may find the client's messages unreadable, with the same code and reason, before the client is to blame.
+const MOST_UNREADABLE = 3;
 const ACK_EVERY = 64;
 const ACK_WITHIN_S = 2;
 
@@ -371,6 +376,12 @@ export class Machine {
     this.asked = new Map();
     // When it was noticed last that this side was asleep. Time before that is not held against the server.
     this.awakeAt = 0;
+    // Whether the server has let it in since `connect`.
+    this.wasAccepted = false;
+    // The code and reason of the last close because of a message that the server could not read; null: there was progress since.
+    this.misreadAs = null;
+    // How often that close came in a row.
+    this.misreads = 0;
     this.take = {
       connection_ack: (message) => this.#accepted(message),
       connection_error: (message) => this.#ends(message),
@@ -393,6 +404,8 @@ export class Machine {
     this.status = "connecting";
     this.fault = null;
     this.reconnect = null;
+    this.wasAccepted = false;
+    this.misreadAs = null;
     return [{ effect: "connect", attempt: 1, delay: 0, address: "resolve" }];
   }
 
@@ -503,9 +516,27 @@ export class Machine {
   closed(code, reason = "") {
     if (OFF.has(this.status)) return [];
     const found = this.fault ?? fault("CONN_WEBSOCKET_CLOSED", "", { close_code: code, reason });
+    if (UNREADABLE.has(code) && this.wasAccepted) return this.#misread(found, code, reason);
     if (!reconnects(code)) return this.#giveUp(found);
     const needed = code === CloseCode.TOKEN_EXPIRED ? [{ effect: "token_needed", fault: found }] : [];
     return [...needed, ...this.#again(found)];
+  }
+
+  /** Connect again: bytes were lost on the way. If the same happens again and again, a message of this client is to blame. */
+  #misread(found, code, reason) {
+    const close = reason ? `${code} (${reason})` : `${code}`;
+    this.misreads = this.misreadAs === close ? this.misreads + 1 : 1;
+    this.misreadAs = close;
+    if (this.misreads < MOST_UNREADABLE) return this.#again(found);
+    const text =
+      `The server closed the connection ${this.misreads} times in a row with code ${close} and acknowledged nothing between. ` +
+      "A message in the outbox may be too large or wrong";
+    return this.#giveUp(fault("CONN_WEBSOCKET_CLOSED", text, { close_code: code, reason, times: this.misreads }));
+  }
+
+  /** Something came while no message waits for the server. While one waits, only its acknowledgement shows that it can be read. */
+  #isAlive() {
+    if (this.outbox.count === 0) this.misreadAs = null;
   }
 
   /** The device woke up, or is online again: find out at once whether the connection still works. */
@@ -592,6 +623,7 @@ export class Machine {
   #accepted({ payload }) {
     this.status = "connected";
     this.fault = null;
+    this.wasAccepted = true;
     this.asked.clear();
     const interval = payload.heartbeat_interval_ms;
     if (Number.isInteger(interval) && interval > 0) this.beats = [interval / 1000, this.beats[1]];
@@ -633,6 +665,7 @@ export class Machine {
 
   /** Join again where the server has sent more than arrived. Without this, a loss would show only at the next message. */
   #compare({ payload }) {
+    this.#isAlive();
     const effects = [];
     for (const [session, sent] of isObject(payload.offsets) ? Object.entries(payload.offsets) : []) {
       const found = this.sessions.get(session);
@@ -649,8 +682,7 @@ export class Machine {
     this.joins.delete(message.id);
     if (session !== undefined && this.sessions.has(session)) return this.#notJoined(session, faultOf("error", message.payload));
     if (!this.outbox.has(message.id)) return [deliver(message)];
-    const result = { id: message.id, status: "rejected", error: message.payload };
-    return [...this.outbox.acked([result]), ...this.#flush()];
+    return this.#settled([{ id: message.id, status: "rejected", error: message.payload }]);
   }
 
   #notJoined(session, found) {
@@ -710,6 +742,7 @@ export class Machine {
     }
     if (message.offset <= place.offset) return [];
     found.position = { epoch: message.epoch, offset: message.offset, id: message.id };
+    this.#isAlive();
     return [deliver(message)];
   }
 
@@ -735,7 +768,14 @@ export class Machine {
     const results = payload.results ?? [];
     const fits = (each) => isObject(each) && typeof each.id === "string" && ["stored", "duplicate", "rejected"].includes(each.status);
     if (!Array.isArray(results) || !results.every(fits)) return [];
-    return [...this.outbox.acked(results), ...this.#flush()];
+    return this.#settled(results);
+  }
+
+  /** The server has read messages of the outbox. Send the next ones. */
+  #settled(results) {
+    const acked = this.outbox.acked(results);
+    if (acked.length) this.misreadAs = null;
+    return [...acked, ...this.#flush()];
   }
 
   // --- what is sent ---
