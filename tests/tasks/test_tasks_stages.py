@@ -659,6 +659,22 @@ async def test_N2_8_a_grant_is_for_one_call_with_exactly_its_arguments():
     assert (proposals[0].attempt, proposals[0].tool) == (1, "deploy")
 
 
+@pytest.mark.parametrize("decision", ["deny", "defer", None])
+async def test_N2_8_a_call_without_a_grant_does_not_run_in_a_stage_that_has_a_grant_function(decision):
+    ran, seen = [], []
+
+    async def act(work):
+        denied = await work.call("deploy", grant=await work.propose("deploy", version="5"), version="5")
+        unasked = await work.call("deploy", version="5")
+        return [denied.fault.code, unasked.fault.code]
+
+    stage = Stage("a", act, grant=lambda proposal: decision, assert_=lambda ctx: seen.extend(ctx.act.failures))
+    ended = await StageMachine([stage], tools=tools(ran)).run()
+    assert ended.value == ["TASK_GRANT_INVALID"] * 2
+    assert ran == []
+    assert "work.propose" in seen[0].message
+
+
 async def test_N2_8_a_grant_ends_with_its_attempt():
     tokens, codes = [], []
 

@@ -106,7 +106,7 @@ class StageWork:
             if (grant := await work.propose("deploy", version="4.2")) is not None:
                 answer = await work.call("deploy", version="4.2", grant=grant)
 
-        A grant is for one call, in this attempt. None: it was denied or deferred, or the stage has no `grant` function.
+        A grant is for one call, in this attempt. None: it was denied or deferred, nothing was decided, or the stage has no `grant` function.
         """
         if self._of.grant is None:
             return None
@@ -121,7 +121,7 @@ class StageWork:
             if answer.fault is not None: ...
 
         A tool that the stage does not allow, or whose grant is not valid (TASK_GRANT_INVALID, TASK_GRANT_CONSUMED, TASK_GRANT_EXPIRED), is
-        not called, and the answer says so.
+        not called, and the answer says so. If the stage has a `grant` function, every call needs a grant.
         """
         self._calls += 1
         proposal = self._proposal(tool, arguments)
@@ -148,8 +148,14 @@ class StageWork:
         if allowed is not None and tool not in allowed:
             message = f"{tool} was not run: the present stage does not allow this tool"
             return Fault.of("TOOL_APPROVAL_DENIED", message, context={"tool": tool})
-        if grant is None:
+        if self._of.grant is None and grant is None:
             return None
+        if grant is None:
+            message = (
+                f"{tool} was not run: the stage has a grant function, and this call has no grant. Get one with work.propose(…), which "
+                f"returns None if the call is not approved"
+            )
+            return Fault.of("TASK_GRANT_INVALID", message, context={"tool": tool})
         try:
             await self._grants.use(grant, proposal, by=name)
         except HoldfastError as error:
