@@ -189,6 +189,32 @@ def test_FR19_settings_and_subscriptions_outlive_a_test(project):
     run_in(project).assert_outcomes(passed=2)
 
 
+def test_a_test_has_the_settings_that_the_program_has(project):
+    """A test under `run` or `virtual_run` that ignored holdfast.toml would check another policy than production has."""
+    (project.path / "holdfast.toml").write_text("[policy]\nattempts = 1\n[targets.batch]\nattempts = 2\n")
+    project.makepyfile(
+        """
+        import pytest
+        from holdfast import recover
+        from holdfast.testing import ScriptedHTTPError, run, script
+
+        @pytest.mark.parametrize(("target", "attempts"), [("weather", 1), ("batch", 2)])
+        def test_run(target, attempts):
+            calls = script("503*9")
+            with pytest.raises(ScriptedHTTPError):
+                run(recover(target).call(calls.acall))
+            assert calls.calls == attempts
+
+        @pytest.mark.faults("503*9")
+        def test_virtual_run(faults, virtual_run):
+            with pytest.raises(ScriptedHTTPError):
+                virtual_run(recover("weather").call(faults.acall))
+            assert faults.calls == 1
+        """
+    )
+    run_in(project).assert_outcomes(passed=3)
+
+
 def test_mistakes_have_clear_messages(project):
     project.makepyfile(
         """

@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from holdfast import CircuitOpenError, DeadlineError, Policy, Runtime, Target, recover
+from holdfast.classify import Verdict
 from holdfast.events import Retry
 from holdfast.policies.circuit import PROVIDER
 from holdfast.runtime.runtime import default_runtime
-from holdfast.testing import Capture, Midpoint, VirtualClock, no_waiting, run, script, use_runtime
+from holdfast.testing import Capture, Midpoint, ScriptedHTTPError, VirtualClock, no_waiting, run, script, use_runtime
 
 
 @recover("claude")
@@ -47,6 +48,35 @@ def test_a_default_runtime_on_a_virtual_clock_is_used():
         run(asyncio.sleep(2))
         assert runtime.clock.monotonic() == 10
     assert capture.assert_recovered(attempts=3).after == 8
+
+
+def test_the_new_runtime_has_the_settings_of_the_default_one():
+    program = Runtime()
+    program.configure(Policy(attempts=2), {"provider:batch": Policy(attempts=3)})
+    # A rule of the program: by itself, nobody retries a teapot.
+    program.rules.add((lambda evidence: Verdict(code="PROVIDER_OVERLOADED") if evidence.status == 418 else None,))
+    with use_runtime(program):
+        for target, attempts in (("claude", 2), ("batch", 3)):
+            calls = script("418*9")
+            with pytest.raises(ScriptedHTTPError, match="HTTP 418"):
+                run(recover(target).call(calls.acall))
+            assert calls.calls == attempts
+
+
+def test_the_new_runtime_asks_for_consent_as_the_default_one_does():
+    asked = []
+
+    @recover("claude", Policy(attempts=1))
+    async def answer():
+        raise ConnectionResetError
+
+    @answer.fallback(consent="ask")
+    async def cheaper():
+        return "from the cheaper model"
+
+    with use_runtime(Runtime(consent=lambda *about: asked.append(about) or True)):
+        assert run(answer()) == "from the cheaper model"
+    assert len(asked) == 1
 
 
 def test_with_another_clock_it_uses_a_new_runtime_and_restores_the_default():

@@ -85,6 +85,12 @@ class Rules:
 
         return remove
 
+    def copy(self) -> Rules:
+        """Return these rules for another runtime. Rules that one of the two adds or removes later do not change the other."""
+        copied = Rules()
+        copied._use(self._added)
+        return copied
+
     def after_fork(self) -> None:
         """Replace the lock after a fork: a thread of the parent may hold it, and that thread does not exist here."""
         self._lock = threading.Lock()

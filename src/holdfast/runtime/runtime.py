@@ -236,6 +236,20 @@ class Runtime:
         self.registry.renew()
         CHANGES.happened()
 
+    def fresh(self, *, clock: Clock | None = None, rng: Rng | None = None) -> Runtime:
+        """Return a new runtime with the settings of this one: policies, rules, consent, `enabled` and `waits`.
+
+        It has its own circuits, no readers of events and no log. Clock and chance are the machine's by default. For tests,
+        which must check the policy that the program has:
+
+            with use_runtime(default_runtime().fresh(clock=VirtualClock())):
+                answer("hi")
+        """
+        new = Runtime(clock=clock, rng=rng, waits=self.waits, enabled=self.enabled, consent=self._consent)
+        new.rules = self.rules.copy()
+        new.configure(self._policy, self._policies)
+        return new
+
     def before_next_call(self, do: Callable[[], None]) -> None:
         """Have `do` called before the next call looks up its settings. Signal handlers may use it: it takes no lock."""
         self._due = do

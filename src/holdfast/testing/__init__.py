@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
-    from holdfast.runtime.runtime import forget_targets, use_runtime
+    from holdfast.runtime.runtime import default_runtime, forget_targets, use_runtime
     from holdfast.testing.capture import Capture
     from holdfast.testing.clock import Midpoint, Scripted, VirtualClock, seeded
     from holdfast.testing.crashtest import CrashTest
@@ -48,6 +48,7 @@ __all__ = [
     "Toxic",
     "VirtualClock",
     "VirtualLoop",
+    "default_runtime",
     "forget_targets",
     "loop_factory",
     "no_waiting",
@@ -72,6 +73,7 @@ _HOMES = {
     "Toxic": "holdfast.testing.proxy.toxics",
     "VirtualClock": "holdfast.testing.clock",
     "VirtualLoop": "holdfast.testing.loop",
+    "default_runtime": "holdfast.runtime.runtime",
     "forget_targets": "holdfast.runtime.runtime",
     "loop_factory": "holdfast.testing.loop",
     "no_waiting": "holdfast.testing.loop",

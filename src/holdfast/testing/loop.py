@@ -18,12 +18,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 
 from holdfast import options
-from holdfast.runtime.runtime import Runtime, default_runtime, use_runtime
+from holdfast.runtime.runtime import default_runtime, use_runtime
 from holdfast.testing.clock import VirtualClock, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from concurrent.futures import Executor
+
+    from holdfast.runtime.runtime import Runtime
 
 __all__ = [
     "IO_WAIT",
@@ -66,8 +68,8 @@ def run(
         assert run(answer("Hello"), clock=clock) == "Hi"
         assert clock.monotonic() == 7.0  # what the recovery waited
 
-    Recoveries inside use the default runtime if it is on `clock`. Otherwise they get a new runtime with its own circuits and no
-    event handlers. To read events, or to keep circuits over several runs, make the runtime yourself:
+    Recoveries inside use the default runtime if it is on `clock`. Otherwise they get a new runtime with its settings, such as those
+    of `holdfast.toml`, but with its own circuits and no event handlers. To read events, or to keep circuits over several runs, make the runtime yourself:
     `with use_runtime(Runtime(clock=VirtualClock())) as runtime: runtime.on(capture); run(…)`.
 
     Raises whatever the coroutine raises, and `StuckError` if nothing can happen any more.
@@ -89,9 +91,8 @@ def _virtual_time(clock: VirtualClock | None) -> Iterator[VirtualClock]:
         yield current.clock
         return
     own = VirtualClock() if clock is None else clock
-    # A fixed seed gives the same jitter in every run. `waits` and `enabled` are kept: if a test switched one of them
-    # off, it expects that inside `run` as well.
-    with use_runtime(Runtime(clock=own, rng=seeded(0), waits=current.waits, enabled=current.enabled)):
+    # A fixed seed gives the same jitter in every run. The settings are kept: a test must check the policy that the program has.
+    with use_runtime(current.fresh(clock=own, rng=seeded(0))):
         yield own
 
 

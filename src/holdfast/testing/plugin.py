@@ -85,11 +85,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def holdfast_runtime(request: pytest.FixtureRequest) -> Iterator[holdfast.Runtime]:
-    """The default runtime during the test, with its own circuits and a random source from the marker's seed."""
+    """The default runtime during the test: the program's settings, its own circuits, a random source from the marker's seed."""
     # The seed of the script is also the seed of the jitter, so one number repeats the whole test.
     marker = request.node.get_closest_marker("faults")
     seed = marker.kwargs.get("seed", 0) if marker else 0
-    with testing.use_runtime(holdfast.Runtime(rng=testing.seeded(seed))) as runtime:
+    with testing.use_runtime(testing.default_runtime().fresh(rng=testing.seeded(seed))) as runtime:
         yield runtime
 
 
