@@ -101,4 +101,4 @@ def test_the_page_names_the_extras_that_exist():
     page = (Path(__file__).parents[1] / "src/holdfast/faults/pages/SYS_DEPENDENCY_MISSING.md").read_text("utf-8")
     listed = re.search(r"come[s]? in extras: (.*?)\.\n", page, re.DOTALL)
     assert listed is not None
-    assert set(re.findall(r"`([\w-]+)`", listed[1])) == set(PROJECT["optional-dependencies"]) - {"dev", "demo"}
+    assert set(re.findall(r"`([\w-]+)`", listed[1])) == set(PROJECT["optional-dependencies"]) - {"dev", "demo", "docs"}

@@ -12,9 +12,9 @@ ROOT = Path(__file__).parent.parent
 LIMIT_MB = 120
 
 
-def test_the_small_environment_installs_the_demo_and_not_the_tools_of_developers():
+def test_the_small_environment_installs_the_demo_and_the_server_and_not_the_tools_of_developers():
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("$(RUN)/.ready:")[2].partition("\n\n")[0]
-    assert "'.[demo]'" in recipe
+    assert "'.[demo,server]'" in recipe
     assert "-c constraints.txt" in recipe
     assert "dev" not in recipe
 

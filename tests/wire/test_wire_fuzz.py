@@ -180,4 +180,5 @@ HOSTILE = {
 def test_no_frame_holds_up_the_other_clients(frame: str) -> None:
     started = time.process_time()
     assert isinstance(read(frame), Invalid)
-    assert time.process_time() - started < 0.5  # 300 kB; a reader that goes back over it needs minutes
+    # A reader that goes back over the 300 kB needs minutes. A collection of a large heap may fall into this time.
+    assert time.process_time() - started < 5
