@@ -556,6 +556,30 @@ async def test_a_branch_goes_on_with_its_own_stages_and_fans_out_itself():
     assert ended.results["done"] == "done()"
 
 
+async def test_N2_7_a_branch_that_fans_out_to_the_outer_join_does_not_run_it_early():
+    inner = Go(stages=("x", "y"), execution="parallel", join="merge")
+    stages = [*fan(Stage("a", echo, next=inner), Stage("b", echo)), Stage("x", echo), Stage("y", echo)]
+    with pytest.raises(HoldfastError, match="a is in a branch of it") as error:
+        await StageMachine(stages).run()
+    assert code_of(error) == "TASK_JOIN_VIOLATED"
+
+
+async def test_stages_that_fan_out_again_and_again_end_at_the_limit_of_the_machine():
+    ran = []
+
+    async def act(work):
+        ran.append(work.stage)
+
+    # Each round fans out in every branch, so a limit for each branch would allow 20 to the power of the rounds.
+    stages = fan(Stage("a", act, next="more"), Stage("b", act, next="more"))
+    stages += [Stage("more", act, next=Go(stages=("x", "y"), execution="parallel", join="inner"))]
+    stages += [Stage("x", act, next="x"), Stage("y", act, next="y"), Stage("inner", act, next="more")]
+    with pytest.raises(HoldfastError) as error:
+        await StageMachine(stages, limit=20).run()
+    assert code_of(error) == "TASK_LOOP_BOUND"
+    assert len(ran) < 20
+
+
 # --- cancellation ---
 
 

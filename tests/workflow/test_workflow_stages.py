@@ -301,6 +301,27 @@ def test_stages_that_lead_to_each_other_end_at_the_limit():
     assert chain.number == 10
 
 
+def test_branches_count_against_the_limit_of_the_whole_run():
+    chain = Chain(graph(*FANNED), limit=5)
+    chain.start()
+    move = chain.stage_ended(ok("split"))
+    left, right = chain.branch(move, 0), chain.branch(move, 1)
+    assert (left.start(), right.start()) == (RunStage("a", 1), RunStage("b", 1))
+    assert left.stage_ended(ok("a", "done")) == RunStage("done", 2)
+    assert right.stage_ended(ok("b", "done")) == RunStage("done", 2)
+    assert code_of(lambda: chain.siblings_ended(move, [BranchEnded(stage="a")])).code == "TASK_LOOP_BOUND"
+
+
+def test_N2_7_a_branch_that_fans_out_cannot_use_the_join_that_waits_for_it():
+    chain = Chain(graph(*FANNED))
+    chain.start()
+    branch = chain.branch(chain.stage_ended(ok("split")), 0)
+    branch.start()
+    fault = code_of(lambda: branch.stage_ended(ok("a", Go(stages=("b", "done"), execution="parallel", join="merge"))))
+    assert fault.code == "TASK_JOIN_VIOLATED"
+    assert "a is in a branch of it" in fault.message
+
+
 @pytest.mark.parametrize("nodes", [(), ("a", "a"), (Node(id="a", leads_to=Go(stages=("b",))),)])
 def test_definitions_that_are_no_machine_are_rejected(nodes):
     with pytest.raises(InvalidError):

@@ -207,7 +207,7 @@ class Chain:
 
     first: where it begins; by default with the first stage of the list.
     reserved: the joins that wait for this branch. It must not run them.
-    limit: how many stages it may execute.
+    limit: how many stages it may execute, with all its branches.
     """
 
     def __init__(
@@ -216,10 +216,16 @@ class Chain:
         self._graph = graph
         self._first = first
         self.reserved = reserved
-        self._limit = limit
+        self._bound = _Bound(limit)
         self._queue: list[str] = []
         """What a sequential plan has named, and has not run yet."""
         self.number = 0
+
+    def branch(self, move: RunSiblings, place: int) -> Chain:
+        """Return the way of one of parallel stages. What it executes counts here too."""
+        branch = Chain(self._graph, first=move.stages[place], reserved=self.reserved | {move.join})
+        branch._bound = self._bound
+        return branch
 
     def start(self) -> Move:
         """Return the first move."""
@@ -227,7 +233,7 @@ class Chain:
 
     def again(self, move: RunStage | RunSiblings) -> RunStage | RunSiblings:
         """Return a move that was put off, as another execution."""
-        return msgspec.structs.replace(move, number=self._counted())
+        return msgspec.structs.replace(move, number=self._counted(0 if isinstance(move, RunSiblings) else 1))
 
     def stage_ended(self, ended: StageEnded) -> Move:
         """Return what follows an execution."""
@@ -272,7 +278,10 @@ class Chain:
             assert plan.join is not None
             for each in plan.stages:
                 self._check_no_join(each)
-            return RunSiblings(plan.stages, plan.join, self._counted())
+            if plan.join in self.reserved:
+                why = f"{stage} is in a branch of it, and has parallel stages with the same join. Give them their own"
+                raise _join_violated(plan.join, why)
+            return RunSiblings(plan.stages, plan.join, self._counted(0))
         if plan is not None:
             if not plan.stages:
                 return Finish()
@@ -291,13 +300,26 @@ class Chain:
         if stage in self._graph.joins or stage in self.reserved:
             raise _join_violated(stage, "a stage that is no fan-out leads to it")
 
-    def _counted(self) -> int:
-        if self.number >= self._limit:
+    def _counted(self, stages: int = 1) -> int:
+        self._bound.count(stages)
+        self.number += 1
+        return self.number
+
+
+class _Bound:
+    """How many stages a chain and all its branches may execute."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._executed = 0
+
+    def count(self, stages: int) -> None:
+        """Count stages that are to be executed; raise TASK_LOOP_BOUND if there are too many."""
+        self._executed += stages
+        if self._executed > self._limit:
             context = {"limit": self._limit, "unit": "stages"}
             message = f"The stage machine executed {self._limit} stages without an end; a Next leads back each time"
             raise HoldfastError(Fault.of("TASK_LOOP_BOUND", message, context=context))
-        self.number += 1
-        return self.number
 
 
 def _sibling_failed(stage: str, fault: Fault) -> Fault:

@@ -143,16 +143,11 @@ class StageRun:
         stopped = await self._keeper.stored(f"{path}/stopped-by")
         if stopped is not None:
             return [msgspec.convert(stopped, BranchEnded)]
-        reserved = chain.reserved | {move.join}
         states = [state.branch() for _ in move.stages]
         storing = asyncio.Lock()
 
         async def work(place: int) -> BranchEnded:
-            end = await self._branch(
-                Chain(self._graph, first=move.stages[place], reserved=reserved, limit=self._limit),
-                f"{path}.{place}/",
-                states[place],
-            )
+            end = await self._branch(chain.branch(move, place), f"{path}.{place}/", states[place])
             if end.outcome == "fail":
                 # Which one was first is stored, so that a run that is made again fails for the same reason.
                 async with storing:
