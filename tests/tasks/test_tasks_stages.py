@@ -21,8 +21,8 @@ from holdfast import (
     fault_of,
 )
 from holdfast.events import SessionTurnEnd, SessionTurnStart, StagePostFired, StagePreFired
-from holdfast.faults import AbortedError, BudgetError
-from holdfast.runtime.tool import tool
+from holdfast.faults import AbortedError, BudgetError, Redactor
+from holdfast.runtime.tool import Happened, tool
 from holdfast.sessions.later import run_due
 from holdfast.sessions.parked_runs import ParkedError
 from holdfast.stores import MemoryStore
@@ -748,6 +748,100 @@ async def test_two_calls_with_one_grant_one_of_them_runs():
         machine = StageMachine([Stage("a", act, grant=lambda proposal: "approve")], tools=tools(ran))
         assert (await machine.run(session)).value == [False, False, True]
     assert ran == ["4.2"]
+
+
+def deploying(ran, **options):
+    """A machine whose Act calls an unsafe tool, which the first time ends with its process."""
+
+    @tool(effect="unsafe", **options)
+    async def deploy(version: str) -> str:
+        ran.append(version)
+        if len(ran) == 1:
+            raise Killed
+        return "deployed again"
+
+    async def act(work):
+        answer = await work.call("deploy", version="4.2")
+        return [answer.content, answer.value]
+
+    return StageMachine([Stage("a", act)], tools=[deploy])
+
+
+@pytest.mark.parametrize(
+    ("resolution", "value"),
+    [
+        ({"happened": True, "result": "deployed"}, ["deployed", "deployed"]),
+        ({"happened": True, "result": {"fault": 1}}, ['{"fault":1}', {"fault": 1}]),
+        ({"happened": True}, ["null", None]),
+        ({"happened": False}, ["deployed again", "deployed again"]),
+    ],
+)
+async def test_an_unsafe_call_of_a_function_that_was_cut_goes_on_with_what_a_person_says(resolution, value):
+    store, ran = MemoryStore(), []
+    machine = deploying(ran)
+    with pytest.raises(Killed):
+        async with Session.open("s", store=store) as session:
+            await machine.run(session)
+    async with Session.open("s", store=store) as session:
+        with pytest.raises(OutcomeUnknownError):
+            await machine.run(session)
+        await session.resolve(session.unknown[0], by="ann", **resolution)
+        ended = await machine.run(session)
+    assert (ended.value, ended.executions[0].attempts) == (value, 1)
+    assert len(ran) == (1 if resolution["happened"] else 2)
+
+
+async def test_the_verify_of_a_tool_settles_a_call_of_a_function_that_was_cut():
+    store, ran, keys = MemoryStore(), [], []
+
+    def verify(key, version):
+        keys.append(key)
+        return Happened(f"verified {version}")
+
+    machine = deploying(ran, verify=verify)
+    with pytest.raises(Killed):
+        async with Session.open("s", store=store) as session:
+            await machine.run(session)
+    async with Session.open("s", store=store) as session:
+        assert (await machine.run(session)).value == ["verified 4.2", "verified 4.2"]
+    assert ran == ["4.2"]
+    assert keys[0].endswith("deploy/1"), "the key that the tool sent"
+
+
+async def test_a_secret_in_the_result_of_a_tool_is_masked_and_the_tool_runs_once():
+    secret = "zq9-" + "Ab3dEf9hIj" * 4
+    ran, store = [], MemoryStore(redactor=Redactor.knowing([secret]))
+
+    @tool(effect="unsafe")
+    async def show() -> dict[str, str]:
+        ran.append(1)
+        return {"key": secret}
+
+    async def act(work):
+        return (await work.call("show")).value["key"]
+
+    async with Session.open("s", store=store) as session:
+        ended = await StageMachine([Stage("a", act)], tools=[show]).run(session)
+    assert ran == [1]
+    assert secret not in ended.value
+
+
+async def test_an_unsafe_call_whose_result_cannot_be_stored_is_not_made_again():
+    ran = []
+
+    @tool(effect="unsafe")
+    async def show() -> str:
+        ran.append(1)
+        return "\ud800"
+
+    async def act(work):
+        return (await work.call("show")).is_error
+
+    async with Session.open("s", store=MemoryStore()) as session:
+        for _ in range(2):
+            with pytest.raises(OutcomeUnknownError):
+                await StageMachine([Stage("a", act)], tools=[show]).run(session)
+    assert ran == [1]
 
 
 async def test_a_result_of_another_form_fails_the_attempt():

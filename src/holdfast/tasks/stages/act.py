@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from holdfast import options
-from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.faults import Fault, HoldfastError, InvalidError, OutcomeUnknownError
 from holdfast.runtime.callables import is_async
 from holdfast.runtime.tool import ToolContract, contract_of
 from holdfast.sessions import codec
@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.tasks.stages.stage import Stage
     from holdfast.tasks.workflows.durable import Keeper
+    from holdfast.tools.toolbox import Tool
 
 __all__ = ["StageAgent", "StageTerms", "StageWork", "act_contract", "check_agent", "perform"]
+
+_MARK = "holdfast.call"
+"""Tells a stored answer of a tool from a result that `verify` or a person gave."""
 
 
 class StageTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,20 +132,37 @@ class StageWork:
         # The arguments are in the name: with other ones it is another call, also after a restart.
         name = f"{self._place}/{self._calls}.{proposal.digest[:8]}.{tool}"
         fault = await self._forbidden(proposal, grant, name)
-        if fault is None:
-            contract = self._tools[tool].contract if tool in self._tools else None
+        answer = await self._made(name, tool, arguments) if fault is None else Answer.failed(fault)
+        if answer.fault is not None:
+            self.failures.append(answer.fault)
+        return answer
 
-            async def made() -> Any:
-                answer = await self._tools.answer(tool, arguments)
-                fault = msgspec.to_builtins(answer.fault)
-                return {"content": answer.content, "fault": fault, "value": _plain(answer.value)}
+    async def _made(self, name: str, tool: str, arguments: dict[str, Any]) -> Answer:
+        """Make a call, or return its stored answer."""
+        contract = _contract(self._tools[tool], arguments) if tool in self._tools else None
 
+        async def made() -> Any:
+            answer = await self._tools.answer(tool, arguments)
+            fault = msgspec.to_builtins(answer.fault)
+            document = {"content": answer.content, "fault": fault, "value": _plain(answer.value)}
+            # A result may hold a secret, which a store rejects.
+            return {_MARK: document if self.session is None else self.session.storable(document)}
+
+        try:
             stored = await self._keeper.once(name, made, contract)
-            fault = None if stored["fault"] is None else msgspec.convert(stored["fault"], Fault)
-            if fault is None:
-                return Answer(content=stored["content"], value=stored["value"])
-        self.failures.append(fault)
-        return Answer.failed(fault)
+        except InvalidError as error:
+            if contract is None or contract.effect != "unsafe":
+                raise
+            # The tool has run, and its result cannot be stored. Another attempt would run it again.
+            raise OutcomeUnknownError(msgspec.structs.replace(error.fault, maybe_executed=True)) from error
+        if not isinstance(stored, dict) or _MARK not in stored:
+            # What the tool's `verify` found out, or a person.
+            content = stored if isinstance(stored, str) else msgspec.json.encode(stored).decode()
+            return Answer(content=content, value=stored)
+        had = stored[_MARK]
+        if had["fault"] is not None:
+            return Answer.failed(msgspec.convert(had["fault"], Fault))
+        return Answer(content=had["content"], value=had["value"])
 
     async def _forbidden(self, proposal: Proposal, grant: str | None, name: str) -> Fault | None:
         allowed, tool = self._of.allowed_tools, proposal.tool
@@ -171,6 +192,19 @@ class StageWork:
         return Proposal(
             execution=self.execution, attempt=self.attempt, id=digest, tool=tool, digest=digest, arguments=plain
         )
+
+
+def _contract(tool: Tool, arguments: dict[str, Any]) -> ToolContract:
+    """Return what a tool declares, with a `verify` for a call with these arguments."""
+    verify = tool.contract.verify
+    if verify is None:
+        return tool.contract
+
+    def found(key: str) -> Any:
+        # The tool is the first call inside its step, and sends that call's key.
+        return verify(f"{key}/1", **tool.arguments.read(arguments))
+
+    return msgspec.structs.replace(tool.contract, verify=found)
 
 
 def _plain(value: Any) -> Any:
