@@ -582,7 +582,19 @@ def _read_moment(cls: Any) -> Callable[[Any], Any]:
 
 def _sorted(items: Any) -> list[Any]:
     # Any order does; the same order each time makes equal values equal bytes.
-    return sorted(items, key=lambda item: (type(item).__name__, repr(item)))
+    return sorted(items, key=_place)
+
+
+def _place(item: Any) -> tuple[str, str]:
+    """Return what an item of a set is sorted by. The text of a set will not do: it differs between two equal sets."""
+    match item:
+        case frozenset():
+            text = repr(sorted(map(_place, item)))
+        case tuple():
+            text = repr([_place(each) for each in item])
+        case _:
+            text = repr(item)
+    return type(item).__name__, text
 
 
 def _pairs(items: Any) -> list[Any]:
