@@ -84,6 +84,12 @@ def program(request: pytest.FixtureRequest, tmp_path: Path) -> Program:
 
 
 @pytest.fixture
+def scripted(tmp_path: Path) -> Program:
+    """For acts that the official package does not allow: it reads on in a task of its own."""
+    return Program(tmp_path, "scripted")
+
+
+@pytest.fixture
 def official(tmp_path: Path) -> Program:
     return Program(tmp_path, "official")
 
@@ -307,6 +313,40 @@ def test_G19_a_program_that_does_not_speak_the_protocol_is_stopped_and_what_it_p
     assert fault.context["limit"] == "idle"
     assert fault.partial is not None
     assert fault.partial.payload["printed"] == "Usage: coder FILE"
+
+
+FLOOD = "\n".join(
+    json.dumps({"jsonrpc": "2.0", "id": f"f-{number}", "method": "fs/read_text_file", "params": {"path": "x" * 500}})
+    for number in range(4_000)
+)
+"""More requests than fit into a pipe and what is held for a reader, and more answers than fit into a pipe."""
+
+
+def test_a_program_that_asks_much_before_it_reads_any_answer_is_read_meanwhile(scripted: Program):
+    agent = scripted.script([["raw", FLOOD], ["say", "Hello."]], total=15, policy=NOW.replace(attempts=1))
+    assert finish(agent.run("say hello")).text == "Hello."
+
+
+def test_G19_a_program_that_asks_much_and_reads_nothing_is_dead_after_the_idle_limit(scripted: Program):
+    agent = scripted.script([["raw", FLOOD], ["say", "Hel"], ["deaf"]], idle=0.6, policy=NOW.replace(attempts=1))
+    fault = failure(agent).fault
+    assert (fault.code, fault.context["limit"]) == ("PROVIDER_STREAM_STALLED", "idle")
+    assert fault.partial is not None
+    assert fault.partial.payload["text"] == "Hel"
+
+
+def test_a_program_that_asks_without_end_and_reads_nothing_is_stopped(
+    scripted: Program, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("holdfast.agents.command_talk._UNREAD_BYTES", 200_000)
+    monkeypatch.setattr("holdfast.agents.command_run._EXIT_S", 0.2)
+    monkeypatch.setattr("holdfast.agents.command_talk._CANCEL_S", 0.2)
+    agent = scripted.script([["say", "Hel"], ["raw", FLOOD], ["deaf"]], policy=NOW.replace(attempts=1))
+    error = failure(agent)
+    assert error.fault.code == "ACTOR_CLI_ERROR"
+    assert "The program does not read its input" in str(error)
+    assert error.fault.partial is not None
+    assert error.fault.partial.payload["text"] == "Hel"
 
 
 def test_a_program_killed_in_its_turn_goes_on_with_session_load_and_says_nothing_twice(program: Program):

@@ -127,6 +127,18 @@ def test_several_writers_wait_and_none_is_forgotten():
     assert finish(main()).strip() == "600000"
 
 
+def test_what_is_written_without_waiting_is_held_for_the_program_and_counted():
+    async def main():
+        async with run(["bash", "-c", "read -r _; sleep 0.1; wc -c"], stdin="pipe") as process:
+            held = [process.write_soon(b"x" * 200_000) for _ in range(3)]
+            assert held[0] < held[1] < held[2] <= 600_000
+            process.write_soon("\n12345")
+            process.close_input()
+            return await process.finished()
+
+    assert finish(main()).stdout.strip() == "5"
+
+
 def test_input_that_is_closed_while_it_is_written_still_arrives():
     async def main():
         async with run(["bash", "-c", "sleep 0.2; wc -c"], stdin="pipe") as process:

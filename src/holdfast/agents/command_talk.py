@@ -24,6 +24,8 @@ __all__ = ["Permissions", "Talk"]
 
 _CANCEL_S = 2.0
 """How long a program may take to end its turn after `session/cancel`. Then it is stopped."""
+_UNREAD_BYTES = 16_777_216
+"""How much is held for a program that does not read. One that goes on to ask then is stopped."""
 
 
 class Permissions:
@@ -79,7 +81,7 @@ class Talk:
 
     async def perform(self) -> None:
         """Write what has to be written, and decide what has to be decided. Raises what the session raises."""
-        await self._write()
+        self._write()
         loop = asyncio.get_running_loop()
         while self._lines.asked:
             asked, began = self._lines.asked[0], loop.time()
@@ -87,7 +89,7 @@ class Talk:
                 is_given = await self._permissions.is_given(asked)
             self.waited += loop.time() - began
             self._lines.answer(asked, is_given=is_given, is_lasting=self._permissions.is_lasting)
-            await self._write()
+            self._write()
         if self._lines.report.ended:
             # The program waits for the next prompt. Without input it ends by itself.
             self._process.close_input()
@@ -97,7 +99,7 @@ class Talk:
         try:
             if self._process.running and self._lines.cancel():
                 async with asyncio.timeout(_CANCEL_S):
-                    await self._write()
+                    self._write()
                     await self._read_to_end()
         except (TimeoutError, ProcessError):
             # It does not listen, or has ended.
@@ -111,6 +113,10 @@ class Talk:
             if self._lines.report.ended:
                 return
 
-    async def _write(self) -> None:
+    def _write(self) -> None:
+        # Without waiting: who writes here reads the program's output, too.
+        held = 0
         while self._lines.outgoing:
-            await self._process.write(self._lines.outgoing.pop(0))
+            held = self._process.write_soon(self._lines.outgoing.pop(0))
+        if held > _UNREAD_BYTES:
+            self._lines.unread(held)

@@ -413,14 +413,24 @@ class Process:
 
             await process.write(json.dumps(message) + os.linesep)
         """
-        if self.command.stdin != "pipe":
-            raise InvalidError.saying("process.write", 'a process that was started with stdin="pipe"', "one without")
-        self._send(data.encode() if isinstance(data, str) else data)
-        if self._unwritten:
+        if self.write_soon(data):
             if self._drained is None or self._drained.done():
                 self._drained = self._loop.create_future()
             # Shielded: several writers wait for the same moment, and one of them may be cancelled.
             await asyncio.shield(self._drained)
+
+    def write_soon(self, data: bytes | str) -> int:
+        """Write as `write` does, without waiting; return how many bytes are held until the program reads.
+
+        For a task that reads the output too: if it waited here, a program that prints much before it reads would wait for it.
+
+            if process.write_soon(answer) > 1_000_000:
+                await process.stop()
+        """
+        if self.command.stdin != "pipe":
+            raise InvalidError.saying("process.write", 'a process that was started with stdin="pipe"', "one without")
+        self._send(data.encode() if isinstance(data, str) else data)
+        return len(self._unwritten)
 
     def close_input(self) -> None:
         """End the program's standard input, once everything was written.

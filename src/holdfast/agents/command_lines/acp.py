@@ -131,6 +131,12 @@ class AcpLines(LineReader):
             self._close(asked)
         return True
 
+    def unread(self, held: int) -> None:
+        """The program reads nothing, and so many bytes wait for it: its turn has failed."""
+        text = f"The program does not read its input, and {held} bytes wait for it"
+        self.report.ended = True
+        self.report.failure = ProgramFailure(text=text, reason="unread", code="ACTOR_CLI_ERROR")
+
     def _request(self, method: str, **params: Any) -> None:
         self._requests += 1
         self._sent[self._requests] = method
