@@ -288,6 +288,92 @@ async def test_a_due_run_that_fails_before_its_timer_is_not_run_all_the_time():
     assert run.outcome == Ok("report(deploy(prepare(1)))")
 
 
+@pytest.mark.parametrize("calls", [0, 1])
+async def test_S2_5_a_due_run_whose_process_stops_is_still_due(calls):
+    """It is stopped in the call that was put off, or in the one after it."""
+    world = World(failures=1)
+    with pytest.raises(ParkedError):
+        await world.start()
+    world.clock.advance(HOUR)
+    world.stops_at = len(world.ran) + calls
+    with pytest.raises(Killed):
+        await world.due()
+    assert record_document(await world.store.session("s"), used=False)["parked_until"] is not None
+    (run,) = await world.due()
+    assert run.outcome == Ok("report(deploy(prepare(1)))")
+    assert world.ran == ["prepare", "deploy", "deploy", "report"]
+    assert await world.due() == []
+    assert (await overview(world.store, "s")).parked == ()
+
+
+async def test_a_due_run_that_its_own_program_began_is_still_due_if_it_stops():
+    world = World(failures=1)
+    with pytest.raises(ParkedError):
+        await world.start()
+    world.clock.advance(HOUR)
+    world.stops_at = len(world.ran)
+    with pytest.raises(Killed):
+        await world.start()
+    assert len(await world.due()) == 1
+
+
+async def test_a_run_that_is_parked_again_after_a_stop_is_not_due_before_its_time():
+    world = World(failures=2)
+    with pytest.raises(ParkedError):
+        await world.start()
+    world.clock.advance(HOUR)
+    world.stops_at = len(world.ran)
+    with pytest.raises(Killed):
+        await world.due()
+    assert len(await world.due()) == 1
+    assert await world.due() == []
+    world.clock.advance(HOUR)
+    (run,) = await world.due()
+    assert run.outcome == Ok("report(deploy(prepare(1)))")
+
+
+async def test_a_stopped_run_that_meets_a_broken_program_comes_again_later():
+    world = World(failures=1)
+    with pytest.raises(ParkedError):
+        await world.start()
+    world.clock.advance(HOUR)
+    world.stops_at = len(world.ran)
+    with pytest.raises(Killed):
+        await world.due()
+    (run,) = await world.due("(report plna)")
+    assert isinstance(run.outcome, Err)
+    assert await world.due() == []
+    world.clock.advance(600)
+    (run,) = await world.due()
+    assert run.outcome == Ok("report(deploy(prepare(1)))")
+
+
+async def test_a_due_run_that_used_up_its_attempts_has_ended():
+    world = World(failures=9)
+    with pytest.raises(ParkedError):
+        await world.start()
+    for _ in range(2):
+        world.clock.advance(HOUR)
+        (run,) = await world.due()
+    assert isinstance(run.outcome, Err)
+    assert isinstance(run.outcome.error, WorkflowError)
+    world.clock.advance(10 * HOUR)
+    assert await world.due() == []
+    assert world.ran.count("deploy") == 3
+
+
+async def test_a_due_run_that_ends_without_its_timer_is_not_run_again():
+    world = World(failures=1)
+    with pytest.raises(ParkedError):
+        await world.start()
+    world.clock.advance(HOUR)
+    changed = "(report 1)"
+    (run,) = await world.due(changed)
+    assert run.outcome == Ok("report(1)")
+    world.clock.advance(HOUR)
+    assert await world.due(changed) == []
+
+
 def test_a_process_can_watch_for_runs_that_are_due():
     async def watch():
         world = World(failures=1)
@@ -372,6 +458,30 @@ def test_of_two_processes_exactly_one_goes_on(tmp_path):
     assert len(ran) == len(set(ran)) == 2
 
 
+def test_S2_5_another_process_goes_on_if_the_one_that_did_is_killed(tmp_path):
+    script = tmp_path / "process.py"
+    # The second process is killed in the call that was put off.
+    killed = PROCESS.replace("    return x", "    if sys.argv[1] == 'killed': os.kill(os.getpid(), 9)\n    return x")
+    script.write_text(textwrap.dedent(killed))
+
+    def process(word):
+        return subprocess.run(
+            [sys.executable, str(script), word],
+            cwd=tmp_path,
+            input="go\n",
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    assert process("start").stdout.split() == ["ParkedError"]
+    assert process("killed").returncode == -9
+    assert process("due").stdout.split() == ["ready", "1"]
+    assert process("due").stdout.split() == ["ready", "0"]
+    assert len((tmp_path / "notes").read_text().split()) == 3
+
+
 # --- the operator ---
 
 ASKING = "(retry-later ((after 3600) (attempts 2) (ask true)) (deploy 1))"
@@ -412,6 +522,18 @@ async def test_nobody_goes_on_before_the_operator_has_answered():
     assert run.outcome == Ok("deploy(1)")
     assert world.ran == ["deploy"] * 3
     assert await world.due(ASKING) == []
+
+
+async def test_a_run_that_the_operator_let_go_on_is_still_due_if_its_process_stops():
+    world = World(failures=2)
+    await _used_up(world)
+    (question,) = await pending(world.store, "s")
+    await answer(world.store, "s", question.id, approved=True, by="ann", runtime=world.runtime)
+    world.stops_at = len(world.ran)
+    with pytest.raises(Killed):
+        await world.due(ASKING)
+    (run,) = await world.due(ASKING)
+    assert run.outcome == Ok("deploy(1)")
 
 
 async def test_a_no_of_the_operator_is_the_failure_of_the_body():

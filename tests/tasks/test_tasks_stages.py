@@ -10,8 +10,11 @@ import pytest
 
 from holdfast import (
     Backoff,
+    Err,
+    Fault,
     HoldfastError,
     InvalidError,
+    Ok,
     OutcomeUnknownError,
     Runtime,
     Session,
@@ -418,6 +421,62 @@ async def test_any_process_that_knows_the_machine_goes_on_when_a_stage_is_due():
     clock.advance(100)
     (due,) = [run async for run in run_due(store, machine, runtime=runtime)]
     assert (due.program, due.outcome.value.value) == ("stages release", "up")
+
+
+@pytest.mark.parametrize("again", [600, 50])
+async def test_a_due_run_that_a_used_up_budget_or_usage_limit_stops_comes_again_later(again):
+    """A usage limit says when it ends. After another failure that does not end the run, it is ten minutes."""
+    clock, store = VirtualClock(), MemoryStore()
+    runtime = Runtime(clock=clock)
+    until, ran = clock.wall() + 100 + again, []
+
+    async def act(work):
+        ran.append(clock.wall())
+        if len(ran) == 1:
+            raise ConnectionError("down")
+        if clock.wall() < until:
+            limit = Fault.of("PROVIDER_QUOTA_EXHAUSTED", context={"parked_until": until})
+            raise ParkedError(limit) if again == 50 else BudgetError(Fault.of("SYS_BUDGET_EXHAUSTED"))
+        return "up"
+
+    async def due():
+        return [run.outcome async for run in run_due(store, machine, runtime=runtime)]
+
+    machine = StageMachine([Stage("a", act, **later())], runtime=runtime)
+    with pytest.raises(ParkedError):
+        async with Session.open("s", store=store, runtime=runtime) as session:
+            await machine.run(session)
+    clock.advance(100)
+    (outcome,) = await due()
+    assert isinstance(outcome, Err)
+    clock.advance(again - 1)
+    assert await due() == []
+    clock.advance(1)
+    (outcome,) = await due()
+    assert isinstance(outcome, Ok)
+    assert len(ran) == 3
+    assert await due() == []
+
+
+async def test_a_machine_that_is_parked_inside_of_another_one_goes_on_with_that_one():
+    clock, store = VirtualClock(), MemoryStore()
+    runtime = Runtime(clock=clock)
+    act, ran = down_until(2)
+    inner = StageMachine([Stage("a", act, **later())], name="inner", runtime=runtime)
+
+    async def release(work):
+        return (await inner.run(work.session)).value
+
+    outer = StageMachine([Stage("release", release), Stage("report", echo)], name="outer", runtime=runtime)
+    with pytest.raises(ParkedError):
+        async with Session.open("s", store=store, runtime=runtime) as session:
+            await outer.run(session)
+    clock.advance(100)
+    assert [run async for run in run_due(store, inner, runtime=runtime)] == []
+    (due,) = [run async for run in run_due(store, inner, outer, runtime=runtime)]
+    assert (due.program, due.outcome.value.results["release"]) == ("stages outer", "up")
+    assert len(ran) == 2
+    assert [run async for run in run_due(store, inner, outer, runtime=runtime)] == []
 
 
 async def test_a_stage_that_was_put_off_goes_on_earlier_if_somebody_lets_it():

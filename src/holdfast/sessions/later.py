@@ -5,12 +5,16 @@
             └▶ ask_operator ─▶ an Approve question in the store, and an event that raises an alert
 
 Invariant: a time is stored before its caller learns of it, and is waited for once. The lease of the session lets one process go on with it.
+A run that goes on stays in the list of parked runs, due under its own key, until it ends or waits again. So if its process stops, another
+one goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+import math
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -27,17 +31,29 @@ from holdfast.sessions.steps import is_outermost
 from holdfast.stores import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.log import RunParked
     from holdfast.sessions.questions.question import Interactor
     from holdfast.stores import SessionRecord, Store
 
-__all__ = ["DueRun", "Origin", "Program", "ask_operator", "is_waiting", "run_due", "wait_later", "watch_due"]
+__all__ = [
+    "DueRun",
+    "Origin",
+    "Program",
+    "ask_operator",
+    "is_waiting",
+    "resumable",
+    "run_due",
+    "wait_later",
+    "watch_due",
+]
+
+T = TypeVar("T")
 
 _AGAIN_S = 600.0
-"""Seconds until a due run is tried again that failed before it reached its timer: its program may be another one now."""
+"""Seconds until a due run is tried again that failed and has not ended: its program may be another one then, or its outcome known."""
 _NOT_OURS = frozenset({"SESS_LEASE_LOST", "SESS_CLOSED", "SESS_NOT_FOUND", "SESS_NOT_RESUMABLE"})
 """Another process works in the session, or nobody will."""
 
@@ -58,8 +74,14 @@ class Program(Protocol):
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """What has to be run so that parked work goes on: a `Program`, and its inputs."""
 
+    key: str
+    """The key of the run, of `Session.numbered`."""
     program: str
     inputs: Any = None
+
+    def has(self, run: RunParked) -> bool:
+        """Whether this is what has to be run so that a parked run goes on."""
+        return (run.program, run.given) == (self.program, self.inputs)
 
     @classmethod
     def of(cls, session: Session, program: str, inputs: Any, key: str) -> Origin | None:
@@ -70,7 +92,73 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         """
         if session.current_turn is not None or not is_outermost(key) or session.storable(inputs) != inputs:
             return None
-        return cls(program=program, inputs=inputs)
+        return cls(key=key, program=program, inputs=inputs)
+
+
+class _Begun:
+    """A run of a program that works in this process, from its begin to its end."""
+
+    def __init__(self, session: Session, origin: Origin | None) -> None:
+        self.session = session
+        self.origin = origin
+        self.went_on = False
+        """Whether it has passed one of its timers, in this process."""
+
+    async def ended(self) -> None:
+        """Nothing of it is due any more, also no timer that an earlier version of the program had."""
+        for run in self.session.parked.all():
+            if self.origin is not None and self.origin.has(run):
+                await self.session.parked.unpark(run.agent)
+
+    async def stopped(self, error: HoldfastError, ends: type[HoldfastError] | tuple[()]) -> None:
+        """Store when it goes on. If nothing says so, it is due at once: it was cut off."""
+        parked, origin = self.session.parked, self.origin
+        if origin is None or (due := parked.of(origin.key)) is None:
+            return
+        if isinstance(error, ParkedError):
+            own = [run.until for run in parked.all() if origin.has(run) and run is not due]
+            if min(own, default=math.inf) <= error.until:
+                await parked.unpark(origin.key)
+            else:
+                # It waits for something that is not its own timer, such as the usage limit of an agent.
+                await parked.move(due, origin.key, error.until)
+        elif self.went_on and isinstance(error, ends):
+            await parked.unpark(origin.key)
+
+
+_BEGUN: ContextVar[_Begun | None] = ContextVar("holdfast_begun", default=None)
+
+
+async def resumable(
+    session: Session,
+    program: str,
+    inputs: Any,
+    key: str,
+    work: Callable[[Origin | None], Awaitable[T]],
+    *,
+    ends: type[HoldfastError] | tuple[()] = (),
+) -> T:
+    """Return `await work(origin)`, the run of a program with this key of `Session.numbered`, so that `run_due` can go on with it.
+
+        return await resumable(session, self.run_name, inputs, key, work, ends=WorkflowError)
+
+    A run that returns, or that raises `ends` after a timer, has ended. Any other failure stops it, and it stays due. A run inside of
+    another one goes on with that one.
+    """
+    outer = _BEGUN.get()
+    if outer is not None and outer.session is session:
+        return await work(outer.origin)
+    begun = _Begun(session, Origin.of(session, program, inputs, key))
+    token = _BEGUN.set(begun)
+    try:
+        value = await work(begun.origin)
+    except HoldfastError as error:
+        await begun.stopped(error, ends)
+        raise
+    finally:
+        _BEGUN.reset(token)
+    await begun.ended()
+    return value
 
 
 async def wait_later(
@@ -113,15 +201,26 @@ async def wait_later(
             parked = session.parked.of(run)
         # Written after the timer: a crash between the two leaves a timer, and no delay is lost.
         await timer.step(_written, None if parked is None else parked.until)
-    if parked is None:
-        # It was waited for before, or somebody ended it.
-        return
     now = runtime.clock.wall()
-    if parked.until > now:
+    if parked is not None and parked.until > now:
         context = {"parked_until": parked.until, "session_id": session.id, "agent": run}
         fault = parked_fault(parked)
         raise ParkedError(msgspec.structs.replace(fault, retry_after=parked.until - now, context=context))
-    await session.parked.unpark(run)
+    # Without an entry it was waited for before, or somebody ended it.
+    await _go_on(session, parked, origin, now)
+
+
+async def _go_on(session: Session, parked: RunParked | None, origin: Origin | None, now: float, by: str = "") -> None:
+    """Store that a run has passed a timer. It is due until it ends, because its process may stop before."""
+    begun = _BEGUN.get()
+    if begun is not None:
+        begun.went_on = True
+    if parked is None:
+        return
+    if origin is None:
+        await session.parked.unpark(parked.agent, by=by)
+    else:
+        await session.parked.move(parked, origin.key, now, by=by)
 
 
 async def _written(until: float | None) -> float | None:
@@ -164,7 +263,7 @@ async def ask_operator(
         f"{run.partition('@')[0]} failed {attempts} times: {reason} Try it again?",
         details={"run": run, "code": fault.code, "attempts": attempts},
     )
-    await session.parked.unpark(run, by=answer.by)
+    await _go_on(session, session.parked.of(run), origin, runtime.clock.wall(), by=answer.by)
     return answer.outcome == "accepted" and answer.value is not False
 
 
@@ -245,21 +344,21 @@ class _DueRuns:
         memory = await memory_of(self._store, record.id)
         if memory.pending() and not self._interactors:
             return
-        for origin in self._due(memory.parked.values()):
-            outcome = await self._opened(record, origin)
+        for due in self._due(memory.parked.values()):
+            outcome = await self._opened(record, due)
             if outcome is not None:
-                yield DueRun(session=record.id, program=origin.program, outcome=outcome)
+                yield DueRun(session=record.id, program=due.program, outcome=outcome)
 
-    def _due(self, parked: Iterable[RunParked]) -> list[Origin]:
+    def _due(self, parked: Iterable[RunParked]) -> list[RunParked]:
         """Return what has to be run now, each once: several items of one run may wait."""
-        found: list[Origin] = []
+        found: list[RunParked] = []
         for run in sorted(parked, key=lambda run: run.until):
-            origin = _origin(run)
-            if run.program in self._programs and run.until <= self._now and origin not in found:
-                found.append(origin)
+            is_due = run.program in self._programs and run.until <= self._now
+            if is_due and not any(_is_same(run, other) for other in found):
+                found.append(run)
         return found
 
-    async def _opened(self, record: SessionRecord, origin: Origin) -> Outcome[Any] | None:
+    async def _opened(self, record: SessionRecord, due: RunParked) -> Outcome[Any] | None:
         """Open the session and go on; None if another process does, or has done."""
         manifest = decode_manifest(record.id, bytes(record.manifest))
         session = Session.open(
@@ -276,30 +375,32 @@ class _DueRuns:
             async with session:
                 opened = True
                 # Another process may have run it before this one got the lease.
-                is_due = origin in self._due(session.parked.all())
-                return await self._go_on(session, origin) if is_due else None
+                is_due = any(_is_same(due, run) for run in self._due(session.parked.all()))
+                return await self._go_on(session, due) if is_due else None
         except HoldfastError as error:
             return None if not opened and error.fault.code in _NOT_OURS else Err(error.fault, error)
 
-    async def _go_on(self, session: Session, origin: Origin) -> Outcome[Any]:
+    async def _go_on(self, session: Session, due: RunParked) -> Outcome[Any]:
         try:
-            return Ok(await self._programs[origin.program].run(session, inputs=origin.inputs))
+            return Ok(await self._programs[due.program].run(session, inputs=due.given))
         except Exception as error:  # noqa: BLE001 - any failure of a run is its outcome
             fault = self._runtime.fault_of(error)
             if not is_waiting(error):
-                await self._put_back(session, origin, fault)
+                await self._put_back(session, due, fault)
             return Err(fault, error)
 
-    async def _put_back(self, session: Session, origin: Origin, fault: Fault) -> None:
-        """Let timers that the failed run has not reached come again later, or this process would run it all the time."""
+    async def _put_back(self, session: Session, due: RunParked, fault: Fault) -> None:
+        """Let a run that has failed and not ended come again later, or this process would run it all the time."""
         for run in session.parked.all():
-            if _origin(run) == origin and run.until <= self._now:
-                await _park(session, run.agent, self._now + _AGAIN_S, fault, origin)
+            if _is_same(run, due) and run.until <= self._now:
+                again = self._now + _AGAIN_S
+                await session.parked.park(run.agent, again, fault, program=run.program, given=run.given)
 
     @property
     def _now(self) -> float:
         return self._runtime.clock.wall()
 
 
-def _origin(run: RunParked) -> Origin:
-    return Origin(program=run.program, inputs=run.given)
+def _is_same(run: RunParked, other: RunParked) -> bool:
+    """Whether the same has to be run for both."""
+    return (run.program, run.given) == (other.program, other.given)

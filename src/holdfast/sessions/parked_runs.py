@@ -118,6 +118,15 @@ class ParkedRuns:
         await self._journal.write(gone, audit=(record,), manifest=await self._manifest(min(others, default=None)))
         return True
 
+    async def move(self, run: RunParked, agent: str, until: float, *, by: str = "") -> None:
+        """Store that a parked run waits until another time, under this name. There is no moment at which it is not parked."""
+        moved = msgspec.structs.replace(run, agent=agent, until=until)
+        gone = () if run.agent == agent else (RunUnparked(agent=run.agent, by=by),)
+        record = audit("SessionLifecycle", self._journal.session, agent=agent, parked_until=until, by=by)
+        others = [other.until for other in self.all() if other.agent not in (agent, run.agent)]
+        manifest = await self._manifest(min([until, *others]))
+        await self._journal.write(moved, *gone, audit=(record,), manifest=manifest)
+
     async def _manifest(self, until: float | None) -> bytes:
         # The manifest is in the session's row. So a list of sessions shows who waits without reading all their logs.
         session = self._journal.session

@@ -10,7 +10,7 @@ from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import codec
-from holdfast.sessions.later import Origin
+from holdfast.sessions.later import resumable
 from holdfast.tasks.stages.act import check_agent
 from holdfast.tasks.stages.context import RunState
 from holdfast.tasks.stages.run import StageRun
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.tool import ToolContract
+    from holdfast.sessions.later import Origin
     from holdfast.sessions.scopes import Scope
     from holdfast.sessions.session import Session
     from holdfast.tasks.workflows.durable import Keeper
@@ -142,8 +143,11 @@ class StageMachine:
         else:
 
             async def work(key: str) -> MachineEnded | StageError:
-                origin = Origin.of(session, self.run_name, given, key)
-                return await self._finish(key, InSession(session, key, "", origin, runtime), session, given, runtime)
+                async def finish(origin: Origin | None) -> MachineEnded | StageError:
+                    keeper = InSession(session, key, "", origin, runtime)
+                    return await self._finish(key, keeper, session, given, runtime)
+
+                return await resumable(session, self.run_name, given, key, finish)
 
             ended = await session.numbered(self.run_name, given, work)
         if isinstance(ended, StageError):

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast import options
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
-from holdfast.sessions.later import Origin
+from holdfast.sessions.later import resumable
 from holdfast.tasks.workflows.durable import InMemory, InSession, plain_result
 from holdfast.tasks.workflows.registered import Registered
 from holdfast.tasks.workflows.run import WorkflowRun
+from holdfast.workflow.errors import WorkflowError
 from holdfast.workflow.machine import Machine
 from holdfast.workflow.meter import Limits
 from holdfast.workflow.reader import read
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.later import Origin
     from holdfast.sessions.session import Session
     from holdfast.tasks.workflows.durable import Keeper
     from holdfast.tasks.workflows.observation import Observation
@@ -135,9 +137,11 @@ class Workflow:
             return await self._finish(InMemory(), None, given, observe)
 
         async def work(key: str) -> Any:
-            origin = Origin.of(session, self.run_name, given, key)
-            keeper = InSession(session, key, self._digest, origin, self._runtime or default_runtime())
-            return await self._finish(keeper, session, given, observe)
+            async def finish(origin: Origin | None) -> Any:
+                keeper = InSession(session, key, self._digest, origin, self._runtime or default_runtime())
+                return await self._finish(keeper, session, given, observe)
+
+            return await resumable(session, self.run_name, given, key, finish, ends=WorkflowError)
 
         return await session.numbered(self.run_name, given, work)
 
