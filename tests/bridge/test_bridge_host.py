@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,11 +20,14 @@ from bridge_kit import Raw, offsets, raw, serving
 
 from holdfast.bridge.host_channel import HostChannel
 from holdfast.bridge.host_files import HostFiles, HostRecord
-from holdfast.bridge.host_link import AgentProcess, end_hosts
+from holdfast.bridge.host_link import AgentProcess, HostLink, end_hosts
 from holdfast.bridge.server import Bridge
 from holdfast.bridge.settings import BridgeSettings
+from holdfast.bridge.store_relay import StoreRelay
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.stores import MemoryStore, SqliteStore
+from holdfast.supervision.intensity import Rules
+from holdfast.testing import run as virtually
 
 pytestmark = pytest.mark.skipif(
     not hasattr(asyncio, "open_unix_connection"), reason="agents need Unix sockets to be detached"
@@ -134,9 +138,10 @@ def is_alive(pid: int) -> bool:
 
 
 @asynccontextmanager
-async def hosted_bridge(folder: Path, **settings: Any) -> AsyncIterator[Bridge]:
+async def hosted_bridge(folder: Path, hang_timeout: float = 30.0, **settings: Any) -> AsyncIterator[Bridge]:
     """A server here whose agents run elsewhere."""
-    options = {"agents": AgentProcess(agent="app:agent", home=folder), "limits": BridgeSettings(**settings)}
+    agents = AgentProcess(agent="app:agent", home=folder, hang_timeout=hang_timeout)
+    options = {"agents": agents, "limits": BridgeSettings(**settings)}
     async with serving(agent, store=str(folder / "work.db"), **options) as bridge:
         yield bridge
 
@@ -268,6 +273,125 @@ def test_N0_22_a_dead_host_is_replaced_and_its_turn_goes_on(folder: Path) -> Non
             assert found == list(range(1, len(found) + 1))
 
     run(work)
+
+
+def test_N0_22_a_host_that_hangs_is_ended_and_replaced_and_calls_do_not_wait_for_ever(folder: Path) -> None:
+    """The process of the agents stands still in a turn. Whoever asks it gets an error, everybody hears of it, and the turn goes on elsewhere."""
+
+    async def work() -> None:
+        async with hosted(folder, hang_timeout=2.0) as client:
+            await client.create("s")
+            await client.say("work the-tests")
+            await until((folder / "begun").exists)
+            pid = host_pid(folder)
+            os.kill(pid, signal.SIGSTOP)
+            (folder / "go").touch()
+            assert (await client.ask("stop", {}, "ack"))["payload"]["code"] == "SYS_BRIDGE_ERROR"
+            assert await said(client) == "the-tests is done"
+            (told,) = [each["payload"] for each in client.received if each["type"] == "notification"]
+            assert told["notification_type"] == "agent_unavailable"
+            assert told["data"]["code"] == "SYS_BRIDGE_ERROR"
+            assert not is_alive(pid)
+            assert host_pid(folder) not in (0, pid)
+            assert (folder / "done").read_text() == "the-tests\n"
+
+    run(work)
+
+
+def test_a_host_is_asked_for_a_sign_of_life_and_hangs_only_without_one(folder: Path) -> None:
+    """In virtual time: minutes of answers, then none. A call that waits then is told within the limit."""
+
+    async def work() -> None:
+        hangs, pings = asyncio.Event(), 0
+
+        async def perform(op: str, _: dict[str, Any]) -> None:
+            nonlocal pings
+            pings += op == "ping"
+            if hangs.is_set() or op == "slow":
+                await asyncio.Event().wait()
+
+        channel, other = [
+            HostChannel(*await asyncio.open_unix_connection(sock=each), perform) for each in socket.socketpair()
+        ]
+        running = [asyncio.create_task(each.run()) for each in (channel, other)]
+        process = AgentProcess(agent="app:agent", home=folder, hang_timeout=30.0)
+        link = HostLink(process, BridgeSettings(), StoreRelay(MemoryStore()), str(folder / "work.db"))
+        now = asyncio.get_running_loop().time
+        watching, call = asyncio.create_task(link._watch(channel)), asyncio.create_task(channel.call("slow"))
+        await asyncio.sleep(125)
+        # An operation may take as long as it needs while the process answers.
+        assert not watching.done()
+        assert not call.done()
+        assert pings == 12
+        hangs.set()
+        begun = now()
+        with pytest.raises(HoldfastError, match="has ended"):
+            await call
+        await watching
+        assert 20 <= now() - begun <= 30
+        other.close()
+        await asyncio.wait(running)
+
+    virtually(work())
+
+
+def test_a_server_replaces_a_host_that_it_finds_hanging_and_so_does_the_command_that_ends_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with hosted(folder) as client:
+            await client.create("s")
+            pid = host_pid(folder)
+        os.kill(pid, signal.SIGSTOP)
+        async with hosted(folder, hang_timeout=0.5) as client:
+            await client.join("s")
+            await client.say("hello")
+            assert await said(client) == f"{host_pid(folder)}: hello"
+            assert not is_alive(pid)
+            pid = host_pid(folder)
+        os.kill(pid, signal.SIGSTOP)
+        monkeypatch.setattr("holdfast.bridge.host_link.HANG_S", 0.5)
+        assert await end_hosts(folder) == 1
+        await until(lambda: not is_alive(pid))
+
+    run(work)
+
+
+def test_N0_22_a_host_that_ends_again_and_again_is_started_later_and_everybody_hears_of_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two starts a minute are allowed here. The third waits until the minute is over, and then the message gets its answer."""
+    budget = "holdfast.bridge.host_link._RESTARTS"
+    monkeypatch.setattr(budget, Rules(max_restarts=2, window=600.0))
+
+    async def work() -> None:
+        async with hosted(folder) as client:
+            await client.create("s")
+            first = host_pid(folder)
+            os.kill(first, signal.SIGKILL)
+            await client.say("hello")
+            assert (await said(client)).endswith(": hello")
+            while (await client.until("session_event"))["payload"]["event"] != "turn_ended":
+                pass
+            second = host_pid(folder)
+            os.kill(second, signal.SIGKILL)
+            told = (await client.until("notification"))["payload"]
+            assert told["notification_type"] == "agent_unavailable"
+            await client.say("hello again")
+            assert not is_alive(second)
+            assert host_pid(folder) == second
+            monkeypatch.setattr(budget, Rules(max_restarts=2, window=0.001))
+            assert (await said(client)).endswith(": hello again")
+            assert host_pid(folder) not in (first, second)
+            assert [each["type"] for each in client.received].count("notification") == 1
+
+    run(work)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
+def test_a_hang_timeout_must_be_a_time(seconds: float) -> None:
+    with pytest.raises(InvalidError, match="hang_timeout"):
+        AgentProcess(agent="app:agent", hang_timeout=seconds)
 
 
 def test_stop_commands_passwords_and_codes_reach_the_agents(folder: Path) -> None:
@@ -417,7 +541,7 @@ def test_what_cannot_be_detached_is_refused(folder: Path) -> None:
         with pytest.raises(InvalidError, match="another process"):
             async with serving(agent, store="memory:", agents=AgentProcess(agent="app:agent", home=folder)):
                 pass
-        with pytest.raises(HoldfastError, match="no module nowhere"):
+        with pytest.raises(HoldfastError, match="there is no nowhere"):
             async with serving(agent, store="work.db", agents=AgentProcess(agent="nowhere:agent", home=folder)):
                 pass
         async with hosted(folder):

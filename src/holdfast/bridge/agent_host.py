@@ -241,6 +241,8 @@ class AgentHost:
         match op:
             case "hello":
                 return self._greet(server)
+            case "ping":
+                return None
             case "end":
                 return self._ending.set()
             case "wake":

@@ -1,7 +1,7 @@
 """`HostLink`: a server's link to the process of its agents, which lives on when the server dies.
 
 Invariant: there is one such process for an agent and a store. A server finds the one that an earlier server started, or starts it, and starts it
-again when it has ended: five times a minute at most. What a session's agent does goes through the store; only what must not be stored, and
+again when it has ended: five times a minute at most. One that does not answer for a while hangs, and is ended. What a session's agent does goes through the store; only what must not be stored, and
 commands, go through the link.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import options
 from holdfast._version import __version__
 from holdfast.bridge.host_channel import LONGEST_LINE, HostChannel, host_is_gone
 from holdfast.bridge.host_files import HostFiles
@@ -43,8 +45,10 @@ PASSED_SETTINGS = (
 )
 """The settings that the process of the agents gets from the server that starts it."""
 _COMMAND = (sys.executable, "-m", "holdfast.cli.agent_process")
-_HELLO_S = 3.0
-"""How long a process that runs may take to answer."""
+HANG_S = 30.0
+"""How long a process that runs may not answer. An agent that computes without a pause blocks it meanwhile."""
+_OPEN_S = 3.0
+"""How long it may take to open its socket."""
 _START_S = 60.0
 """How long a new process may take until it can be reached. It imports the agent."""
 _LOOK_S = 0.05
@@ -68,6 +72,11 @@ class AgentProcess(msgspec.Struct, frozen=True, kw_only=True):
     """The models of the agent without a name."""
     home: Path | None = None
     """The folder in which a server finds the process; by default the bridge's state folder."""
+    hang_timeout: float = HANG_S
+    """Seconds that the process may not answer. Then it hangs: it is ended, and another one goes on with its turns."""
+
+    def __post_init__(self) -> None:
+        options.seconds("agents.hang_timeout", self.hang_timeout)
 
     def files(self, store: str) -> HostFiles:
         """Return where the process is found."""
@@ -82,7 +91,7 @@ async def reach(files: HostFiles, perform: Any) -> HostChannel | None:
         return None
     try:
         opening = asyncio.open_unix_connection(record.address, limit=LONGEST_LINE)
-        reader, writer = await asyncio.wait_for(opening, _HELLO_S)
+        reader, writer = await asyncio.wait_for(opening, _OPEN_S)
     except (OSError, TimeoutError):
         return None
     return HostChannel(reader, writer, perform)
@@ -99,11 +108,24 @@ async def end_hosts(home: Path) -> int:
         channel = await reach(files, refuse)
         if channel is not None:
             running = asyncio.ensure_future(channel.run())
-            await channel.call("end")
+            try:
+                async with asyncio.timeout(HANG_S):
+                    await channel.call("end")
+            except TimeoutError:
+                _kill(files)
             # It closes the channel when it has ended.
             await running
             ended += 1
     return ended
+
+
+def _kill(files: HostFiles) -> None:
+    """End a process that hangs. It does not run the code that would end it in order; its turns go on as after a crash."""
+    record = files.record()
+    # Its socket was open a moment ago, so this is still the process that wrote the record.
+    if record is not None and record.pid != os.getpid():
+        with suppress(ProcessLookupError):
+            os.kill(record.pid, signal.SIGKILL)
 
 
 class HostLink:
@@ -134,6 +156,8 @@ class HostLink:
         self._connected = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._child: subprocess.Popen[bytes] | None = None
+        self._is_told = False
+        """Whether clients know that no process can be started."""
 
     async def open(self) -> None:
         """Find the process, or start it. Raises CONFIG_INVALID if another server uses it, SYS_BRIDGE_ERROR if it does not start."""
@@ -183,8 +207,7 @@ class HostLink:
 
     async def _keep(self) -> None:
         while True:
-            assert self._reading is not None
-            await asyncio.wait((self._reading,))
+            await self._attend()
             self._connected.clear()
             log_warning("the process of the agents has ended; another one is started")
             await self._connect_again()
@@ -193,17 +216,58 @@ class HostLink:
             for session in tuple(self.wanted):
                 self._spawn_start(session)
 
+    async def _attend(self) -> None:
+        """Return when the process has ended. One that hangs is ended."""
+        channel, reading = self._channel, self._reading
+        assert channel is not None
+        assert reading is not None
+        watching = asyncio.create_task(self._watch(channel), name="bridge: heartbeat of the agents")
+        try:
+            await asyncio.wait((reading, watching), return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                limit = self._process.hang_timeout
+                error = host_is_gone(f"the process of the agents did not answer for {limit:g} s and was ended")
+                log_error("%s", error)
+                _kill(self._files)
+                await _hang_up(channel, reading)
+                self.unavailable(error.fault)
+        finally:
+            watching.cancel()
+
+    async def _watch(self, channel: HostChannel) -> None:
+        """Return when the process does not answer any more. Whoever waits for an answer of it learns that there is none."""
+        now, limit = asyncio.get_running_loop().time, self._process.hang_timeout
+        while True:
+            await asyncio.sleep(limit / 3)
+            asked_at = now()
+            try:
+                async with asyncio.timeout(limit * 2 / 3):
+                    await channel.call("ping")
+                # It has lived for a while. If it ends now, that is news.
+                self._is_told = False
+            except HoldfastError:
+                # It has ended, or does not know the word. The one is noticed by the reader, the other is a sign of life.
+                continue
+            except TimeoutError:
+                # If this side itself did not run, the answer may be here, unread. Then it is asked once more.
+                if now() - asked_at <= limit:
+                    return channel.close()
+
     async def _connect_again(self) -> None:
-        is_told = False
         while True:
             try:
                 return await self._connect()
             except (HoldfastError, OSError) as error:
                 log_error("the process of the agents cannot be started: %s", error)
-                if not is_told and isinstance(error, HoldfastError):
-                    self.unavailable(error.fault)
-                    is_told = True
+                if isinstance(error, HoldfastError):
+                    self._tell(error.fault)
                 await asyncio.sleep(_AGAIN_S)
+
+    def _tell(self, fault: Fault) -> None:
+        """Tell clients once why the agents are not there."""
+        if not self._is_told:
+            self._is_told = True
+            self.unavailable(fault)
 
     async def _connect(self) -> None:
         if await self._greet():
@@ -225,15 +289,18 @@ class HostLink:
             return False
         reading = asyncio.create_task(channel.run(), name="bridge: words of the agents")
         try:
-            hello = await asyncio.wait_for(channel.call("hello"), _HELLO_S)
-            if hello["version"] != __version__:
-                # An upgrade: the old one would not understand everything. Its turns go on in the new one.
-                await channel.call("end")
-                await _hang_up(channel, reading)
-                return False
+            async with asyncio.timeout(self._process.hang_timeout):
+                hello = await channel.call("hello")
+                if hello["version"] != __version__:
+                    # An upgrade: the old one would not understand everything. Its turns go on in the new one.
+                    await channel.call("end")
+                    await _hang_up(channel, reading)
+                    return False
         except TimeoutError:
+            log_error("the process of the agents hangs and is ended; its log: %s", self._files.log_path)
+            _kill(self._files)
             await _hang_up(channel, reading)
-            raise host_is_gone(f"the process of the agents does not answer; its log: {self._files.log_path}") from None
+            return False
         except HoldfastError:
             # It ended just now.
             return False
@@ -243,7 +310,9 @@ class HostLink:
 
     async def _start(self) -> None:
         now = asyncio.get_running_loop().time
-        while not self._window.add(now(), _RESTARTS):  # noqa: ASYNC110 - time itself is what frees the budget
+        while not self._window.add(now(), _RESTARTS):
+            why = f"it ended {_RESTARTS.max_restarts} times within {_RESTARTS.window:g} s; see {self._files.log_path}"
+            self._tell(host_is_gone(f"the process of the agents is started later: {why}").fault)
             await asyncio.sleep(_AGAIN_S)
         passed = {name: getattr(self._settings, name) for name in PASSED_SETTINGS}
         start = {
