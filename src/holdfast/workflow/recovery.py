@@ -6,7 +6,7 @@ unbound name, a budget that is used up, or a call that may have taken effect.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.workflow.environment import Env
 from holdfast.workflow.failure import Problem
@@ -17,6 +17,8 @@ from holdfast.workflow.syntax import Form, Symbol
 from holdfast.workflow.values import show
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.workflow.failure import Failure
     from holdfast.workflow.frames import Evaluation
     from holdfast.workflow.syntax import Node
@@ -121,25 +123,37 @@ def _retry(machine: Evaluation, form: Form, env: Env) -> None:
         clauses = clauses_of(Form((form.items[0], *given.items)), _RETRY, ("attempts",))
     else:
         clauses = {"attempts": Form((Symbol("attempts"), given))}
-    machine.push(_RetryOptions(form, env, clauses))
+    _with_options(machine, form, env, clauses, _begin_retry)
+
+
+def _begin_retry(machine: Evaluation, form: Form, env: Env, given: dict[str, Value]) -> None:
+    attempts = _attempts("retry", given["attempts"])
+    delay = _number("delay of retry", given.get("delay", 0))
+    backoff = _number("backoff of retry", given.get("backoff", 1))
+    _Retry(form, env, attempts, delay, backoff).begin(machine)
+
+
+_Begin: TypeAlias = "Callable[[Evaluation, Form, Env, dict[str, Value]], None]"
+
+
+def _with_options(machine: Evaluation, form: Form, env: Env, clauses: dict[str, Form], begin: _Begin) -> None:
+    """Evaluate the options of a form, then begin with their values."""
+    machine.push(_Options(form, env, tuple(clauses), begin))
     machine.evaluate(Form((Symbol("list"), *(clause.items[1] for clause in clauses.values()))), env)
 
 
-class _RetryOptions(Frame):
-    __slots__ = ("env", "form", "names")
+class _Options(Frame):
+    __slots__ = ("begin", "env", "form", "names")
 
-    def __init__(self, form: Form, env: Env, clauses: dict[str, Form]) -> None:
+    def __init__(self, form: Form, env: Env, names: tuple[str, ...], begin: _Begin) -> None:
         self.form = form
         self.env = env
-        self.names = tuple(clauses)
+        self.names = names
+        self.begin = begin
 
     def resume(self, machine: Evaluation, value: Value) -> None:
         machine.at(self.form, self.env)
-        given = dict(zip(self.names, value, strict=True))
-        attempts = _attempts("retry", given["attempts"])
-        delay = _number("delay of retry", given.get("delay", 0))
-        backoff = _number("backoff of retry", given.get("backoff", 1))
-        _Retry(self.form, self.env, attempts, delay, backoff).begin(machine)
+        self.begin(machine, self.form, self.env, dict(zip(self.names, value, strict=True)))
 
 
 def _attempts(form: str, value: Value) -> int:
@@ -197,28 +211,17 @@ def _retry_later(machine: Evaluation, form: Form, env: Env) -> None:
     if not isinstance(given, Form) or not given.items:
         raise Problem.wrong(f"retry-later takes options such as ((after 3600)), got {show(given, 60)}", "syntax")
     clauses = clauses_of(Form((form.items[0], *given.items)), _LATER, ("after",))
-    machine.push(_LaterOptions(form, env, clauses))
-    machine.evaluate(Form((Symbol("list"), *(clause.items[1] for clause in clauses.values()))), env)
+    _with_options(machine, form, env, clauses, _begin_later)
 
 
-class _LaterOptions(Frame):
-    __slots__ = ("env", "form", "names")
-
-    def __init__(self, form: Form, env: Env, clauses: dict[str, Form]) -> None:
-        self.form = form
-        self.env = env
-        self.names = tuple(clauses)
-
-    def resume(self, machine: Evaluation, value: Value) -> None:
-        machine.at(self.form, self.env)
-        given = dict(zip(self.names, value, strict=True))
-        attempts = _attempts("retry-later", given.get("attempts", 3))
-        after = _number("time after of retry-later", given["after"], _LATEST_S)
-        backoff = _number("backoff of retry-later", given.get("backoff", 1))
-        asks = given.get("ask", False)
-        if not isinstance(asks, bool):
-            raise Problem.wrong(f"ask of retry-later is true or false, got {show(asks, 60)}")
-        _RetryLater(self.form, self.env, attempts, after, backoff, asks=asks).begin(machine)
+def _begin_later(machine: Evaluation, form: Form, env: Env, given: dict[str, Value]) -> None:
+    attempts = _attempts("retry-later", given.get("attempts", 3))
+    after = _number("time after of retry-later", given["after"], _LATEST_S)
+    backoff = _number("backoff of retry-later", given.get("backoff", 1))
+    asks = given.get("ask", False)
+    if not isinstance(asks, bool):
+        raise Problem.wrong(f"ask of retry-later is true or false, got {show(asks, 60)}")
+    _RetryLater(form, env, attempts, after, backoff, asks=asks).begin(machine)
 
 
 class _RetryLater(Frame):
