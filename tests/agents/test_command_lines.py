@@ -150,6 +150,40 @@ def test_a_line_of_20_MB_is_read_and_what_is_kept_of_text_is_bounded():
     assert len(report.stray) <= 8_192
 
 
+def said(form: str, text: str) -> str:
+    update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+    message = {"method": "session/update", "params": {"sessionId": "s", "update": update}}
+    return json.dumps(message if form == "acp" else {"type": "text", "text": text})
+
+
+@pytest.mark.parametrize("form", ["acp", "plain"])
+def test_an_answer_of_3_MB_in_pieces_is_kept_whole(form):
+    _, report = read(form, [said(form, "é" * 1_500), *[said(form, "x" * 100_000)] * 30, said(form, "The end.")])
+    assert report.text == "é" * 1_500 + "x" * 3_000_000 + "The end."
+
+
+@pytest.mark.parametrize("form", ["acp", "plain"])
+@pytest.mark.parametrize("size", [3_000, 100_000])
+def test_the_text_of_an_answer_is_bounded_with_its_last_words_and_a_mark_where_it_was_cut(form, size, monkeypatch):
+    monkeypatch.setattr("holdfast.agents.command_lines.report._ANSWER_BYTES", 20_000)
+    pieces = [said(form, "Begin. "), *[said(form, "x" * size)] * (300_000 // size), said(form, " The end.")]
+    _, report = read(form, pieces)
+    assert report.text.startswith("Begin. xxx")
+    assert report.text.endswith("xxx The end.")
+    assert "\n…[280016 bytes cut]…\n" in report.text
+    assert len(report.text) < 21_000
+
+
+def test_what_a_fault_keeps_of_a_long_text_is_bounded_with_its_last_words():
+    fault = fault_of_lines(
+        "plain", [said("plain", "Begin."), said("plain", "x" * 3_000_000), said("plain", "The end.")]
+    )
+    text = fault.partial.payload["text"]
+    assert text.startswith("Begin.xxx")
+    assert text.endswith("xxxThe end.")
+    assert len(text) < 1_100_000
+
+
 def test_pieces_of_a_message_are_told_once_although_the_whole_follows():
     def piece(**event):
         return json.dumps({"type": "stream_event", "session_id": ID, "event": event})

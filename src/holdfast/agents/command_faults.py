@@ -14,6 +14,7 @@ from holdfast.classify import from_http, from_process, from_text
 from holdfast.faults import Fault, HoldfastError, OutcomeUnknownError, Partial
 from holdfast.faults.redaction import cap
 from holdfast.runtime.secrets import process_redactor
+from holdfast.tools.output import cut_text
 
 if TYPE_CHECKING:
     from holdfast.agents.command_lines import Form, ProgramFailure, Report
@@ -24,6 +25,8 @@ __all__ = ["CommandError", "CommandTimeoutError", "command_error", "command_faul
 
 _CLASSIFIED_CHARS = 8_192
 _SHOWN_BYTES = 500
+_PARTIAL_BYTES = 1_048_576
+"""How much of the text that arrived is kept in a fault: its beginning and its end."""
 _NETWORK_WORDS = re.compile(r"network|timeout|econnrefused", re.IGNORECASE)
 """Words on stderr after which a run is tried once more (document 004)."""
 _GENERAL = frozenset({"TOOL_EXECUTION_FAILED", "SYS_UNKNOWN", "SYS_INTERNAL_ERROR"})
@@ -204,5 +207,6 @@ def _partial(report: Report, finished: Finished | None) -> Partial:
         "usd": report.usd,
     }
     kept = {name: value for name, value in more.items() if value}
+    text = cut_text(report.all_text, _PARTIAL_BYTES)
     # The names are those of `Agent`, so that a program can read both.
-    return Partial(payload={"text": report.all_text, "turns": report.turns, "tool_calls": report.tool_calls} | kept)
+    return Partial(payload={"text": text, "turns": report.turns, "tool_calls": report.tool_calls} | kept)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import Code
+from holdfast.tools.output import KeptOutput
 
 if TYPE_CHECKING:
     from holdfast.agents.parts import AgentPart
@@ -16,8 +17,10 @@ __all__ = ["LineReader", "ProgramFailure", "Report", "number", "text_of"]
 
 _STRAY_CHARS = 8_192
 """How much text that is not part of the form is kept: its end, because a program prints last how it failed."""
-_TEXT_CHARS = 1_048_576
-"""How much of the text of an answer is kept while it arrives. The last line of most forms holds the whole answer again."""
+_ANSWER_BYTES = 16_777_216
+"""How much of the text of an answer is kept: its beginning and its end, with a mark between them."""
+_EARLIER_CHARS = 1_048_576
+"""How much is kept of the text before a tool call."""
 
 
 class ProgramFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,15 +57,14 @@ class Report:
         """The program said that it can go on with a conversation. Most forms do not say it, and have arguments for it."""
         self.is_lost = False
         """The program said that it does not know the conversation that it should go on with."""
-        self._text: list[str] = []
-        self._size = 0
+        self._text = KeptOutput(_ANSWER_BYTES)
         self._earlier = ""
         self._stray = ""
 
     @property
     def text(self) -> str:
-        """The text of the answer that arrived."""
-        return "".join(self._text)
+        """The text of the answer that arrived. Of a very long one the middle is cut, and a mark says so."""
+        return self._text.text()
 
     @property
     def all_text(self) -> str:
@@ -81,16 +83,13 @@ class Report:
 
     def say(self, text: str) -> None:
         """Add a piece of the answer."""
-        if self._size < _TEXT_CHARS:
-            self._text.append(text)
-            self._size += len(text)
+        self._text.add(text.encode("utf-8", "replace"))
 
     def begin_anew(self) -> None:
         """The pieces so far belong to an earlier message: the answer is what comes after the last tool call."""
         # Its end is kept: the latest text says best how far the work is.
-        self._earlier = self.all_text[-_TEXT_CHARS:]
-        self._text.clear()
-        self._size = 0
+        self._earlier = self.all_text[-_EARLIER_CHARS:]
+        self._text = KeptOutput(_ANSWER_BYTES)
 
     def keep(self, line: str) -> None:
         """Keep a line that is not part of the form."""
