@@ -1012,6 +1012,122 @@ async def test_an_unsafe_act_that_was_cut_stops_the_run_until_somebody_knows():
     assert ran == [1]
 
 
+# --- an edited machine goes on, or says why not ---
+
+
+class Cut:
+    """Stages of which `pay` is unsafe. The first `build` is cut, and the machine is edited after that."""
+
+    def __init__(self):
+        self.ran, self.cuts, self.store = [], True, MemoryStore()
+
+    def stage(self, name, **options):
+        async def act(work):
+            self.ran.append(name)
+            if name == "build" and self.cuts:
+                raise Killed
+            return name
+
+        return Stage(name, tool(effect="unsafe")(act) if name.startswith("pay") else act, **options)
+
+    async def run(self, *stages):
+        async with Session.open("s", store=self.store) as session:
+            return await StageMachine([each if isinstance(each, Stage) else self.stage(each) for each in stages]).run(
+                session
+            )
+
+    async def edited(self, before, after):
+        with pytest.raises(Killed):
+            await self.run(*before)
+        self.cuts = False
+        self.ran.clear()
+        return await self.run(*after)
+
+
+PARALLEL = Go(stages=("pay", "build"), execution="parallel", join="join")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        (["pay", "build"], ["lint", "pay", "build"], ("1", "pay", "lint")),
+        (["lint", "pay", "build"], ["pay", "build"], ("1", "lint", "pay")),
+        (["pay", "build"], ["pays", "build"], ("1", "pay", "pays")),
+        (["pay", "build"], ["build", "pay"], ("1", "pay", "build")),
+        (["a", "pay", "build", "join"], ["a", "b", "build"], ("2", "pay", "b")),
+    ],
+)
+async def test_an_edited_machine_does_not_repeat_work_under_another_number(before, after, changed):
+    cut = Cut()
+    with pytest.raises(HoldfastError, match="in a new session") as error:
+        await cut.edited(before, after)
+    assert code_of(error) == "SESS_STEP_DRIFT"
+    assert tuple(error.value.fault.context[name] for name in ("number", "before", "now")) == changed
+    assert cut.ran == []
+    cut.cuts = False
+    await cut.run(*before)
+    assert cut.ran[0] == "build", "the machine as it was goes on"
+
+
+async def test_parallel_stages_that_were_cut_are_not_run_as_a_sequence():
+    cut = Cut()
+    parallel = [cut.stage("a", next=PARALLEL), "pay", "build", "join"]
+    with pytest.raises(HoldfastError) as error:
+        await cut.edited(parallel, ["a", "pay", "build", "join"])
+    assert code_of(error) == "SESS_STEP_DRIFT"
+    assert cut.ran == []
+
+
+@pytest.mark.parametrize("name", ["pay", "payment"])
+async def test_a_doubtful_act_is_not_run_again_under_another_name(name):
+    store, ran = MemoryStore(), []
+
+    @tool(effect="unsafe")
+    async def pay(work):
+        ran.append(1)
+        raise Killed
+
+    with pytest.raises(Killed):
+        async with Session.open("s", store=store) as session:
+            await StageMachine([Stage("pay", pay)]).run(session)
+    async with Session.open("s", store=store) as session:
+        with pytest.raises(HoldfastError) as error:
+            await StageMachine([Stage(name, pay)]).run(session)
+    assert code_of(error) == ("TOOL_OUTCOME_UNKNOWN" if name == "pay" else "SESS_STEP_DRIFT")
+    assert ran == [1]
+
+
+async def test_stages_that_come_later_and_texts_may_change():
+    cut = Cut()
+    after = [cut.stage("pay", body="another text"), cut.stage("build", retry=ONCE), "lint"]
+    assert (await cut.edited(["pay", "build", "test"], after)).value == "lint"
+    assert cut.ran == ["build", "lint"]
+
+
+async def test_calls_of_a_function_are_the_same_calls_in_another_order():
+    store, ran, order = MemoryStore(), [], ["a", "b", "a"]
+
+    @tool(effect="unsafe")
+    async def send(to: str) -> str:
+        ran.append(to)
+        return f"{to} {len(ran)}"
+
+    async def act(work):
+        sent = [(await work.call("send", to=to)).content for to in order]
+        if len(order) == 3:
+            raise Killed
+        return sent
+
+    machine = StageMachine([Stage("a", act)], tools=[send])
+    with pytest.raises(Killed):
+        async with Session.open("s", store=store) as session:
+            await machine.run(session)
+    order[:] = ["c", "b", "a", "a"]
+    async with Session.open("s", store=store) as session:
+        assert (await machine.run(session)).value == ["c 4", "b 2", "a 1", "a 3"]
+    assert ran == ["a", "b", "a", "c"]
+
+
 async def test_inside_turns_a_machine_runs_once_per_turn():
     ran = []
 

@@ -7,6 +7,7 @@ Assert sees it.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -90,7 +91,8 @@ class StageWork:
         self._keeper = keeper
         self._place = place
         self._tools = tools
-        self._calls = 0
+        self._uses: Counter[str] = Counter()
+        """How often each tool was called with the same arguments."""
         self._grants = Grants(keeper, execution, attempt)
 
     def turn(self) -> None:
@@ -127,10 +129,11 @@ class StageWork:
         A tool that the stage does not allow, or whose grant is not valid (TASK_GRANT_INVALID, TASK_GRANT_CONSUMED, TASK_GRANT_EXPIRED), is
         not called, and the answer says so. If the stage has a `grant` function, every call needs a grant.
         """
-        self._calls += 1
         proposal = self._proposal(tool, arguments)
-        # The arguments are in the name: with other ones it is another call, also after a restart.
-        name = f"{self._place}/{self._calls}.{proposal.digest[:8]}.{tool}"
+        # It is known by its arguments, as a step is: neither another order of the calls nor a new one in front makes it another call.
+        known = f"{proposal.digest[:16]}.{tool}"
+        self._uses[known] += 1
+        name = f"{self._place}/{self._uses[known]}/{known}"
         fault = await self._forbidden(proposal, grant, name)
         answer = await self._made(name, tool, arguments) if fault is None else Answer.failed(fault)
         if answer.fault is not None:

@@ -134,7 +134,8 @@ class StageMachine:
         Raises `StageError` if a stage fails and its resolution is `abort-workflow` (the code is TASK_SIBLING_FAILED if parallel stages ran);
         `ParkedError` if a stage is executed again later; `AbortedError` if it is cancelled; TASK_CONTEXT_MUTATION,
         TASK_STAGE_CONTEXT_UNRESOLVED, TASK_PARALLEL_INVALID, TASK_JOIN_VIOLATED, TASK_JOIN_DANGLING and TASK_LOOP_BOUND for mistakes in the
-        stages; `OutcomeUnknownError` if an unsafe function was cut off and may have happened; and the failures of the session.
+        stages; `OutcomeUnknownError` if an unsafe function was cut off and may have happened; SESS_STEP_DRIFT if a stage that an earlier
+        run entered has another id or another place now; and the failures of the session.
         """
         given = {name: codec.plain(value, f"inputs.{name}") for name, value in (inputs or {}).items()}
         runtime = self._runtime or default_runtime()

@@ -127,6 +127,7 @@ class StageRun:
         self, chain: Chain, move: RunStage | RunSiblings, path: str, state: RunState
     ) -> tuple[Move, BranchEnded]:
         """Perform a move; return the next one, and how this one ended."""
+        await self._check_move(move, f"{path}{move.number}")
         if isinstance(move, RunStage):
             ended = await self._execution(self._stages[move.stage], f"{path}{move.number}", state)
             self.executions.append(ended)
@@ -135,6 +136,13 @@ class StageRun:
         ends = await self._siblings(chain, move, f"{path}{move.number}", state)
         failed = next((end for end in ends if end.outcome == "fail"), BranchEnded(stage=move.join))
         return chain.siblings_ended(move, ends), failed
+
+    async def _check_move(self, move: RunStage | RunSiblings, path: str) -> None:
+        """Raise SESS_STEP_DRIFT if an earlier run had other stages in this place: what they did would be done again under another name."""
+        now = list(move.stages) if isinstance(move, RunSiblings) else [move.stage]
+        then = await self._keeper.once(f"{path}/stages", _giving(now))
+        if then != now:
+            raise _drift("" if self._session is None else self._session.id, path, then, now)
 
     # --- parallel stages ---
 
@@ -436,6 +444,16 @@ async def _all_or_first_failure(work: list[Any]) -> list[BranchEnded]:
     for failure in sorted(failures, key=lambda failure: isinstance(failure, _SiblingFailed)):
         raise failure
     return [task.result() for task in tasks]
+
+
+def _drift(session: str, path: str, then: list[str], now: list[str]) -> HoldfastError:
+    before, after = (" and ".join(stages) for stages in (then, now))
+    message = (
+        f"Stage {after} was not run: execution {path} of this run was {before} before, and now it is {after}. What {before} did could be done "
+        f"again. Give the stages the ids and the order that they had (stages after them may change), or run the machine in a new session"
+    )
+    context = {"session_id": session, "before": before, "now": after, "number": path}
+    return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
 
 
 def _shown(phase: Phase, value: Any) -> str:
