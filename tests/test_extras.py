@@ -76,7 +76,8 @@ def failure(statement: str, *hidden: str) -> str:
 )  # fmt: skip
 def test_FU6_one_sentence_says_what_to_install(statement, hidden, what, package, extra):
     assert failure(statement, *hidden) == (
-        f"MissingExtraError | SYS_DEPENDENCY_MISSING  {what} needs the {package} package: pip install 'holdfast[{extra}]'"
+        f"MissingExtraError | SYS_DEPENDENCY_MISSING  {what} needs the {package} package: "
+        f"pip install 'holdfast[{extra}]', or '.[{extra}]' in a clone"
     )
     assert extra in PROJECT["optional-dependencies"]
 

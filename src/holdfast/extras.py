@@ -3,7 +3,7 @@
 with needs_extra("holdfast.anthropic", "anthropic", "anthropic"):
 from holdfast.integrations.anthropic import recovering
 
-MissingExtraError: SYS_DEPENDENCY_MISSING  holdfast.anthropic needs the anthropic package: pip install 'holdfast[anthropic]'
+MissingExtraError: SYS_DEPENDENCY_MISSING  holdfast.anthropic needs the anthropic package: pip install 'holdfast[anthropic]', or '.[anthropic]' in a clone
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MissingExtraError(HoldfastError, ModuleNotFoundError):
 def missing_extra(what: str, package: str, extra: str) -> MissingExtraError:
     """Return the error to raise where `what` needs `package`, which `holdfast[extra]` installs."""
     noun = "packages" if " and " in package else "package"
-    message = f"{what} needs the {package} {noun}: pip install 'holdfast[{extra}]'"
+    message = f"{what} needs the {package} {noun}: pip install 'holdfast[{extra}]', or '.[{extra}]' in a clone"
     error = MissingExtraError.because(message, name=what, missing=package, extra=extra)
     error.name = package
     return error

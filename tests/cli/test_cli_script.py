@@ -246,7 +246,8 @@ def test_without_the_cli_extra_one_line_says_what_to_install(hidden):
     assert done.returncode == 2
     assert done.stdout == ""
     assert (
-        done.stderr == "holdfast: the holdfast command needs the typer and rich packages: pip install 'holdfast[cli]'\n"
+        done.stderr == "holdfast: the holdfast command needs the typer and rich packages: "
+        "pip install 'holdfast[cli]', or '.[cli]' in a clone\n"
     )
 
 

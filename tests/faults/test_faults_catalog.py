@@ -533,3 +533,8 @@ def test_a_page_names_only_codes_that_exist():
 
 def test_a_page_names_only_commands_that_exist():
     assert pages_where(lambda page: set(re.findall(r"[`$] ?holdfast ([a-z]+)", page)) - VERBS) == {}
+
+
+def test_a_user_is_not_promised_a_fallback_when_a_circuit_is_open():
+    """The fallback may be missing, or have failed too."""
+    assert "fallback" not in CATALOG["CIRCUIT_OPEN"].user

@@ -23,7 +23,7 @@ from holdfast import (
 )
 from holdfast.events import SuppressedError
 from holdfast.faults import Fault, HoldfastError, Ok
-from holdfast.sessions import Answer, Question, Session
+from holdfast.sessions import OUTCOMES, Answer, Question, Session
 from holdfast.sessions.admin import fork_session
 from holdfast.stores import MemoryStore
 from holdfast.testing import Capture, run
@@ -375,6 +375,7 @@ def test_step_or_ask_asks_a_person_whether_it_happened(answers: Any, returned: s
     run(main())
     assert bank.calls == calls
     assert person.shown[0].prompt.endswith("pay(5) was started and its end is not known. Did it happen?")
+    assert tuple(person.shown[0].choices) == tuple(OUTCOMES)
 
 
 def test_a_new_doubt_about_the_same_step_is_a_new_question() -> None:

@@ -43,10 +43,12 @@ if TYPE_CHECKING:
     )
     from holdfast.sessions.scopes import Scope
     from holdfast.sessions.session import Session
+    from holdfast.sessions.steps import OUTCOMES
     from holdfast.sessions.stored_types import storable
     from holdfast.sessions.turn import Turn
 
 __all__ = [
+    "OUTCOMES",
     "Answer",
     "DeviceCode",
     "Drift",
@@ -73,6 +75,7 @@ _HOMES = dict.fromkeys(
     "DriftWarning": "holdfast.sessions.manifest",
     "Manifest": "holdfast.sessions.manifest",
     "MaskedValueWarning": "holdfast.sessions.codec",
+    "OUTCOMES": "holdfast.sessions.steps",
     "Scope": "holdfast.sessions.scopes",
     "Session": "holdfast.sessions.session",
     "Turn": "holdfast.sessions.turn",

@@ -20,7 +20,7 @@ ENTRIES = (
         "CIRCUIT_OPEN",
         TRANSIENT,
         "Circuit[ {circuit}] is open[ until {until}][: {reason}]",
-        "This service has failed too often just now. Calls go to the fallback until it is tried again.",
+        "This service has failed too often just now. It gets no calls until it is tried again.",
         "Wait until the circuit tries again, or use a fallback",
         "Reset the circuit by hand once you know the service is back",
         aliases=("CIRCUIT_BREAKER_OPEN", "CircuitOpenError"),
