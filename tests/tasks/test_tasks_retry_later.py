@@ -8,9 +8,10 @@ import subprocess
 import sys
 import textwrap
 
+import msgspec
 import pytest
 
-from holdfast import Err, Fault, HoldfastError, Ok, Runtime, Session, fault_of
+from holdfast import Err, Fault, HoldfastError, InvalidError, Ok, Runtime, Session, fault_of
 from holdfast.cli.sessions import record_document
 from holdfast.events import OperatorAsked, Retry
 from holdfast.policies.alerts import Alerts
@@ -372,6 +373,70 @@ async def test_a_due_run_that_ends_without_its_timer_is_not_run_again():
     assert run.outcome == Ok("report(1)")
     world.clock.advance(HOUR)
     assert await world.due(changed) == []
+
+
+class Damaged(MemoryStore):
+    """A store in which one session is damaged."""
+
+    manifest: bytes | None = None
+    log: Fault | None = None
+
+    async def sessions(self, **given):
+        records = await super().sessions(**given)
+        return tuple(
+            msgspec.structs.replace(record, manifest=msgspec.Raw(self.manifest))
+            if record.id == "s" and self.manifest is not None
+            else record
+            for record in records
+        )
+
+    async def session(self, session):
+        if session == "s" and self.log is not None:
+            raise HoldfastError(self.log)
+        return await super().session(session)
+
+
+@pytest.mark.parametrize(
+    ("damage", "program", "code"),
+    [
+        ({"manifest": b'{"parkedUntil": 1.0, "junk": 1}'}, "workflow release", "SESS_MANIFEST_INVALID"),
+        ({"log": Fault.of("SESS_MANIFEST_DRIFT")}, "", "SESS_MANIFEST_DRIFT"),
+    ],
+)
+async def test_a_damaged_session_does_not_stop_the_others(damage, program, code):
+    world = World(failures=2)
+    store = world.store = Damaged(clock=world.clock)
+    for name in ("s", "t"):
+        with pytest.raises(ParkedError):
+            async with Session.open(name, store=store, runtime=world.runtime) as session:
+                await world.workflow().run(session)
+    world.clock.advance(HOUR)
+    for field, value in damage.items():
+        setattr(store, field, value)
+    damaged, run = await world.due()
+    assert (damaged.session, damaged.program, damaged.outcome.fault.code) == ("s", program, code)
+    assert (run.session, run.outcome) == ("t", Ok("report(deploy(prepare(1)))"))
+
+
+async def test_a_store_that_does_not_answer_is_raised():
+    world = World(failures=1)
+    store = world.store = Damaged(clock=world.clock)
+    with pytest.raises(ParkedError):
+        await world.start()
+    world.clock.advance(HOUR)
+    store.log = Fault.of("SESS_STORE_UNAVAILABLE")
+    with pytest.raises(HoldfastError) as error:
+        await world.due()
+    assert error.value.fault.code == "SESS_STORE_UNAVAILABLE"
+
+
+async def test_two_programs_with_one_name_are_rejected():
+    world = World()
+    other = Workflow("(report 1)", name="release", tasks=world.tasks())
+    with pytest.raises(InvalidError, match="two that are 'workflow release'"):
+        [run async for run in run_due(world.store, world.workflow(), other, runtime=world.runtime)]
+    same = world.workflow()
+    assert [run async for run in run_due(world.store, same, same, runtime=world.runtime)] == []
 
 
 def test_a_process_can_watch_for_runs_that_are_due():

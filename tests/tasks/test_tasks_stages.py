@@ -423,6 +423,20 @@ async def test_any_process_that_knows_the_machine_goes_on_when_a_stage_is_due():
     assert (due.program, due.outcome.value.value) == ("stages release", "up")
 
 
+@pytest.mark.parametrize("parallel", [False, True])
+async def test_a_longer_time_that_the_provider_says_counts_for_retry_later(parallel):
+    async def act(work):
+        raise HoldfastError(Fault.of("PROVIDER_RATE_LIMITED", retry_after=3600))
+
+    runtime = Runtime(clock=VirtualClock())
+    stage = Stage("a", act, **later())
+    machine = StageMachine(fan(stage, Stage("b", echo)) if parallel else [stage], runtime=runtime)
+    async with Session.open("s", store=MemoryStore(), runtime=runtime) as session:
+        with pytest.raises(ParkedError) as error:
+            await machine.run(session)
+    assert error.value.until == runtime.clock.wall() + 3600
+
+
 @pytest.mark.parametrize("again", [600, 50])
 async def test_a_due_run_that_a_used_up_budget_or_usage_limit_stops_comes_again_later(again):
     """A usage limit says when it ends. After another failure that does not end the run, it is ten minutes."""

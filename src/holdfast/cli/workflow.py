@@ -127,7 +127,7 @@ def _show_due(run: DueRun, *, as_json: bool) -> bool:
         show_line(shown | {"waits": waits} | msgspec.to_builtins(ended))
     else:
         how = "done" if fault is None else f"{fault.code}  {fault.message}"
-        narrate(f"{run.session}: {run.program}: {how}")
+        narrate(": ".join(word for word in (run.session, run.program, how) if word))
     return fault is not None and not waits
 
 

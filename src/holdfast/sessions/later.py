@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.events import OperatorAsked, Retry
-from holdfast.faults import Err, Fault, HoldfastError, Ok, Outcome
+from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, Outcome
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import memory_of
@@ -282,6 +282,7 @@ class DueRun(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str
     program: str
+    """Such as `workflow review`; empty if the log of the session cannot be read."""
     outcome: Outcome[Any]
 
 
@@ -294,7 +295,10 @@ async def run_due(
             print(run.session, run.outcome)
 
     Several processes may do that at the same time: the lease of a session lets one of them run it, and the others leave it out. A session
-    with a question that nobody has answered is left alone, unless `interactors` can answer.
+    with a question that nobody has answered is left alone, unless `interactors` can answer. A session that is damaged is an `Err`, and does
+    not stop the others.
+
+    Raises `InvalidError` if two programs have the same name, because a run is known by it; and SESS_STORE_UNAVAILABLE.
     """
     due_runs = _DueRuns(store, programs, runtime or default_runtime(), tuple(interactors))
     after = ""
@@ -332,7 +336,13 @@ class _DueRuns:
         self, store: Store, programs: tuple[Program, ...], runtime: Runtime, interactors: tuple[Interactor, ...]
     ) -> None:
         self._store = store
-        self._programs = {program.run_name: program for program in programs}
+        self._programs: dict[str, Program] = {}
+        for program in programs:
+            if self._programs.setdefault(program.run_name, program) is not program:
+                # One would go on with the runs of the other. The default name of a stage machine is always the same.
+                raise InvalidError.saying(
+                    "run_due", "programs with different names", f"two that are {program.run_name!r}"
+                )
         self._runtime = runtime
         self._interactors = interactors
 
@@ -341,7 +351,14 @@ class _DueRuns:
         until = parked_until(record)
         if until is None or until > self._now:
             return
-        memory = await memory_of(self._store, record.id)
+        try:
+            memory = await memory_of(self._store, record.id)
+        except HoldfastError as error:
+            if error.fault.code == "SESS_STORE_UNAVAILABLE":
+                raise
+            if error.fault.code not in _NOT_OURS:
+                yield DueRun(session=record.id, program="", outcome=Err(error.fault, error))
+            return
         if memory.pending() and not self._interactors:
             return
         for due in self._due(memory.parked.values()):
@@ -360,8 +377,19 @@ class _DueRuns:
 
     async def _opened(self, record: SessionRecord, due: RunParked) -> Outcome[Any] | None:
         """Open the session and go on; None if another process does, or has done."""
+        opened = False
+        try:
+            async with self._session(record) as session:
+                opened = True
+                # Another process may have run it before this one got the lease.
+                is_due = any(_is_same(due, run) for run in self._due(session.parked.all()))
+                return await self._go_on(session, due) if is_due else None
+        except HoldfastError as error:
+            return None if not opened and error.fault.code in _NOT_OURS else Err(error.fault, error)
+
+    def _session(self, record: SessionRecord) -> Session:
         manifest = decode_manifest(record.id, bytes(record.manifest))
-        session = Session.open(
+        return Session.open(
             record.id,
             store=self._store,
             strict=True,
@@ -370,15 +398,6 @@ class _DueRuns:
             runtime=self._runtime,
             interactors=self._interactors,
         )
-        opened = False
-        try:
-            async with session:
-                opened = True
-                # Another process may have run it before this one got the lease.
-                is_due = any(_is_same(due, run) for run in self._due(session.parked.all()))
-                return await self._go_on(session, due) if is_due else None
-        except HoldfastError as error:
-            return None if not opened and error.fault.code in _NOT_OURS else Err(error.fault, error)
 
     async def _go_on(self, session: Session, due: RunParked) -> Outcome[Any]:
         try:

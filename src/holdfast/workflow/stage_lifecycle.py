@@ -214,7 +214,10 @@ def stage_failed(stage: str, fault: Fault | None, why: str, *, attempts: int, ac
     counted = "" if attempts == 1 else f" after {attempts} attempts"
     message = f"Stage {stage} cannot recover{counted}: {why}" if why else None
     maybe = fault is not None and fault.maybe_executed
-    return Fault.of("TASK_STAGE_FAILED", message, context=context, partial=partial, maybe_executed=maybe)
+    after = None if fault is None else fault.retry_after
+    return Fault.of(
+        "TASK_STAGE_FAILED", message, context=context, partial=partial, maybe_executed=maybe, retry_after=after
+    )
 
 
 def check_word(stage: str, phase: Phase, value: Any) -> None:

@@ -324,7 +324,13 @@ class _Bound:
 
 def _sibling_failed(stage: str, fault: Fault) -> Fault:
     context = {"stage": stage, "cause": fault.code, "reason": fault.message}
-    return Fault.of("TASK_SIBLING_FAILED", context=context, partial=fault.partial, maybe_executed=fault.maybe_executed)
+    return Fault.of(
+        "TASK_SIBLING_FAILED",
+        context=context,
+        partial=fault.partial,
+        maybe_executed=fault.maybe_executed,
+        retry_after=fault.retry_after,
+    )
 
 
 def _join_violated(stage: str, why: str) -> HoldfastError:

@@ -105,7 +105,8 @@ class StageRun:
         if failures >= stage.later.attempts:
             asked = Escalate(fault=move.fault, attempts=failures)
             return stage.ask and await self._keeper.ask_operator(f"{move.number}/operator", asked)
-        delay = stage.later.backoff.delay(failures, self._runtime.rng)
+        # A provider that says when it is back is not called before.
+        delay = max(stage.later.backoff.delay(failures, self._runtime.rng), move.fault.retry_after or 0.0)
         later = Later(seconds=delay, fault=move.fault, attempt=failures, attempts=stage.later.attempts)
         await self._keeper.wait_later(f"{move.number}/later", later)
         return True
