@@ -621,6 +621,21 @@ def test_S0_12_an_attempt_that_takes_too_long_is_a_timeout_with_its_own_schedule
     run(work)
 
 
+def test_a_request_whose_answer_is_lost_raises_after_the_answer_timeout_and_the_next_one_works() -> None:
+    async def work() -> None:
+        async with serving() as bridge, behind_proxy(bridge) as proxy:
+            async with client(proxy.ws_url, answer_timeout=0.5) as one:
+                with proxy.under(BlackHole(direction="down")):
+                    with pytest.raises(
+                        BridgeConnectionError, match=r"did not answer session_list within 0\.5 s"
+                    ) as error:
+                        await one.sessions()
+                assert error.value.fault.code == "CONN_HEARTBEAT_LOST"
+                assert await one.sessions() == []
+
+    run(work)
+
+
 def test_every_entry_of_the_log_is_one_message() -> None:
     async def work() -> None:
         async with MemoryStore() as store, serving(store=store) as bridge:

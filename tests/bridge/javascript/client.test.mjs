@@ -212,6 +212,18 @@ test("the sessions can be listed", async () => {
   client.close();
 });
 
+test("a request whose answer is lost rejects after the answer timeout, and the next one works", async (t) => {
+  const { client, line } = connected({ answerTimeout: 0.5 });
+  t.after(() => client.close());
+  await client.join(name(), { create: true }).send("hello");
+  const take = line().onmessage;
+  line().onmessage = null;
+  const late = new Promise((resolve) => setTimeout(resolve, 3000, "late"));
+  await assert.rejects(Promise.race([client.request("session_list", {}), late.then(assert.fail)]), { code: "CONN_HEARTBEAT_LOST" });
+  line().onmessage = take;
+  assert.ok((await client.sessions()).length >= 1);
+});
+
 test("a slow application holds the client back, and still gets everything once", async () => {
   const writer = connected();
   const id = name();

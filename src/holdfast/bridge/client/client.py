@@ -160,7 +160,7 @@ class Client:
         return self._session(session, after=self._kept(session), creation=creation)
 
     async def sessions(self) -> list[SessionSummary]:
-        """Return the sessions that this client may see. Raises `BridgeConnectionError` if it is not connected just now."""
+        """Return the sessions that this client may see. Raises `BridgeConnectionError` if it is not connected just now, or gets no answer in time."""
         answer = await self._driver.ask("session_list", {})
         return msgspec.convert(answer.payload.get("sessions", []), list[SessionSummary])
 

@@ -106,6 +106,7 @@ class Driver:
         self._token = token
         self.file = file
         self._on_status = on_status
+        self._answer_timeout = answer_timeout
         outbox = Outbox()
         for message in file.messages if file is not None else ():
             outbox.add(message)
@@ -186,7 +187,7 @@ class Driver:
             self._sends.pop(message.id, None)
 
     async def ask(self, type_: str, payload: dict[str, Any]) -> Envelope:
-        """Send a request and return its answer. Raises if the connection is lost before that."""
+        """Send a request and return its answer. Raises if the connection is lost before that, or no answer comes in time."""
         self.check()
         id_, effects = self.machine.ask(type_, payload)
         if not effects:
@@ -195,7 +196,12 @@ class Driver:
         self._asks[id_] = future
         self.perform(effects)
         try:
-            return await future
+            async with asyncio.timeout(self._answer_timeout):
+                return await future
+        except TimeoutError:
+            text = f"The server did not answer {type_} within {self._answer_timeout:g} s"
+            context = {"timeout_s": self._answer_timeout}
+            raise connection_error(Fault.of("CONN_HEARTBEAT_LOST", text, context=context)) from None
         finally:
             self._asks.pop(id_, None)
 

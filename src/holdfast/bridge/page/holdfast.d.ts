@@ -167,7 +167,7 @@ export class Client extends EventTarget {
   join(session: string, options?: JoinOptions): Session;
   /** The sessions that this client may see. */
   sessions(): Promise<SessionSummary[]>;
-  /** Send a message that is not kept, and return its answer. */
+  /** Send a message that is not kept, and return its answer. Rejects if none comes within `answerTimeout`. */
   request(type: string, payload: Record<string, unknown>): Promise<Message>;
   /** Take a message out of the outbox. One that was sent may be stored already. */
   discard(id: string): boolean;

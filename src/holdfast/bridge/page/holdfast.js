@@ -210,12 +210,18 @@ export class Client extends EventTarget {
     return (await this.request("session_list", {})).payload.sessions ?? [];
   }
 
-  /** Send a message that is not kept, and return its answer. Rejects if the client is not connected. */
+  /** Send a message that is not kept, and return its answer. Rejects if the client is not connected, or no answer comes in time. */
   request(type, payload) {
     const [id, effects] = this.#machine.ask(type, payload);
     if (effects.length === 0) return Promise.reject(new HoldfastError(this.fault ?? fault("CONN_WEBSOCKET_CLOSED", "Not connected")));
+    const timeout_s = this.#machine.answerTimeout;
     return new Promise((resolve, reject) => {
-      this.#requests.set(id, { resolve, reject });
+      const limit = this.#later(timeout_s, () => {
+        this.#requests.delete(id);
+        const text = `The server did not answer ${type} within ${timeout_s} s`;
+        reject(new HoldfastError(fault("CONN_HEARTBEAT_LOST", text, { timeout_s })));
+      });
+      this.#requests.set(id, { resolve, reject, limit });
       this.#perform(effects);
     });
   }
@@ -387,6 +393,7 @@ export class Client extends EventTarget {
   #deliver(message) {
     const waiting = this.#requests.get(message.re) ?? (message.type === "error" ? this.#requests.get(message.id) : undefined);
     if (waiting) {
+      this.#cancel(waiting.limit);
       this.#requests.delete(message.re);
       this.#requests.delete(message.id);
       const { code, message: text, details } = message.payload;
