@@ -473,6 +473,140 @@ def test_S1_16_a_degraded_answer_that_fails_is_one_more_failed_step(form: str) -
 
 
 @FORMS
+def test_S1_16_a_defect_of_the_degraded_function_does_not_hide_the_primarys_error(
+    form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    chained = Chained(world, form)
+
+    def sorry(fault: Any, *_: Any) -> Any:
+        return fault.no_such_attribute
+
+    chained.fn.degraded(sorry)
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError) as failed:
+            chained()
+        assert failed.value is chained.work.raised[-1]
+        (note,) = [note for note in failed.value.__notes__ if "degraded" in note]
+        assert sorry.__qualname__ in note
+        assert "no_such_attribute" in note
+    (logged,) = [record.message for record in caplog.records]
+    assert logged.startswith(f"the degraded function {sorry.__qualname__} raised and the error is ignored: Attrib")
+    assert len(world.of(SuppressedError)) == 1
+    assert len(world.of(Failed)) == 2
+
+
+class Shop:
+    """Its methods always fail."""
+
+    currency = "EUR"
+    recovered = World().recover("shop", ONCE)
+
+    @recovered
+    def price(self, item: str, *, count: int = 1) -> str:
+        raise reset()
+
+    @price.degraded
+    def price_unknown(self, fault: Fault, item: str, *, count: int = 1) -> str:
+        return f"{count} {item} in {self.currency}: {fault.code}"
+
+    @recovered
+    async def stock(self, item: str) -> str:
+        raise reset()
+
+    @stock.degraded
+    async def stock_unknown(self, fault: Fault, item: str) -> str:
+        return f"{item} in {self.currency}: {fault.code}"
+
+    @recovered
+    @classmethod
+    def make(cls, name: str) -> str:
+        raise reset()
+
+    @recovered
+    @staticmethod
+    def rate(currency: str) -> str:
+        raise reset()
+
+    @rate.degraded
+    @staticmethod
+    def rate_unknown(fault: Fault, currency: str) -> str:
+        return f"{currency}: {fault.code}"
+
+    @recovered
+    def tax(self, item: str) -> str:
+        raise reset()
+
+    @tax.degraded
+    @staticmethod
+    def tax_unknown(fault: Fault, self: Shop, item: str) -> str:
+        return f"{item} in {self.currency}: {fault.code}"
+
+
+@Shop.make.degraded
+def make_nothing(cls: type[Shop], fault: Fault, name: str) -> str:
+    return f"{name} of {cls.__name__}: {fault.code}"
+
+
+def test_S1_16_the_degraded_function_of_a_method_gets_self_then_the_fault() -> None:
+    shop = Shop()
+    assert shop.price("tea") == "1 tea in EUR: CONN_RESET"
+    assert shop.price(item="tea", count=2) == "2 tea in EUR: CONN_RESET"
+    assert Shop.price(shop, "tea") == "1 tea in EUR: CONN_RESET"
+    assert shop.price.outcome("tea").value == "1 tea in EUR: CONN_RESET"
+    assert asyncio.run(shop.stock("tea")) == "tea in EUR: CONN_RESET"
+    assert Shop.make("x") == shop.make("x") == "x of Shop: CONN_RESET"
+
+
+def test_S1_16_the_fault_comes_first_where_there_is_no_self_and_where_the_function_says_so() -> None:
+    assert Shop.rate("EUR") == Shop().rate("EUR") == "EUR: CONN_RESET"
+    assert Shop().tax("tea") == "tea in EUR: CONN_RESET"
+
+
+def _shape(kind: str) -> Any:
+    def method(self: Any, question: str, *, deep: bool) -> None: ...
+
+    def function(question: str, style: str = "short") -> None: ...
+
+    method.__qualname__ = "Agent.ask"
+    return {"method": method, "function": function, "anything": lambda *_: None, "nothing": lambda: None}[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "degraded", "expected"),
+    [
+        ("function", lambda question: None, "(fault, question, style), got"),
+        ("function", lambda: None, "(fault, question, style), got"),
+        ("function", lambda question, fault: None, "(fault, question, style)"),
+        ("function", lambda a, b, c, d: None, "(fault, question, style)"),
+        ("function", lambda fault, question: None, None),
+        ("function", lambda fault, question, style="x": None, None),
+        ("function", lambda *_: None, None),
+        ("method", lambda self, question, deep: None, "(self, fault, question, deep)"),
+        ("method", lambda self, fault, question: None, "(self, fault, question, deep)"),
+        ("method", lambda self, fault, question, *, deep: None, None),
+        ("method", lambda fault, self, question, deep: None, None),
+        ("method", lambda self, question, *, deep: None, "(self, fault, question, deep)"),
+        ("anything", lambda: None, "(fault, _)"),
+        ("anything", lambda fault, a, b: None, None),
+        ("nothing", lambda: None, "(fault)"),
+        ("nothing", lambda _: None, None),
+        ("nothing", str, None),
+    ],
+)
+def test_R71_a_degraded_function_whose_parameters_cannot_fit_is_rejected(
+    kind: str, degraded: Any, expected: str | None
+) -> None:
+    fn = recover("a")(_shape(kind))
+    if expected is None:
+        assert fn.degraded(degraded) is degraded
+        return
+    with pytest.raises(InvalidError) as failed:
+        fn.degraded(degraded)
+    assert f"a function with the parameters {expected}" in str(failed.value)
+
+
+@FORMS
 def test_S1_31_when_all_steps_fail_notify_is_called_and_the_first_error_raised(form: str) -> None:
     world = World()
     notified: list[Fault] = []
@@ -684,13 +818,14 @@ def test_FR14_a_stop_iteration_of_a_fallback_surfaces_itself() -> None:
     assert len(world.of(Failed)) == 1
 
 
-def test_FR14_a_stop_iteration_of_the_degraded_answer_surfaces_itself() -> None:
+def test_FR14_a_stop_iteration_of_the_degraded_answer_does_not_hide_the_primarys_error() -> None:
     world = World()
     chained = Chained(world, "sync")
     sorry = chained.fn.degraded(Always(StopIteration))
-    with pytest.raises(StopIteration) as failed:
+    with pytest.raises(ConnectionResetError) as failed:
         chained()
-    assert failed.value is sorry.raised[0]
+    assert failed.value is chained.work.raised[0]
+    assert len(sorry.raised) == 1
 
 
 def test_FR14_a_stop_iteration_that_may_fall_back_surfaces_when_every_step_fails() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, assert_type
 
-from holdfast import Outcome, recover
+from holdfast import Fault, Outcome, recover
 
 
 class Agent:
@@ -17,9 +17,26 @@ class Agent:
     async def ask_other(self, question: str, *, times: int = 1) -> str:
         return question * times
 
+    @ask.degraded
+    async def ask_less(self, fault: Fault, question: str, *, times: int = 1) -> str:
+        return question * times + fault.code
+
+    @ask.degraded
+    def ask_nobody(self, fault: Fault, question: str, *, times: int = 1) -> str:
+        return self.double(question) * times + fault.code
+
+    @ask.degraded
+    @staticmethod
+    def ask_fault_first(fault: Fault, self: Agent, question: str, *, times: int = 1) -> str:
+        return self.double(question) * times + fault.code
+
     @recover
     def count(self, text: str) -> int:
         return len(text)
+
+    @count.degraded
+    def count_less(self, fault: Fault, text: str) -> int:
+        return len(fault.code + text)
 
     @classmethod
     @recover("claude")
@@ -102,3 +119,58 @@ class Heir(Agent):
 async def inherited(heir: Heir) -> None:
     assert_type(await heir.ask.outcome("hi"), Outcome[str])
     assert_type(await Heir.make_later("x"), int)
+
+
+@Agent.count.degraded
+def count_outside(agent: Agent, fault: Fault, text: str) -> int:
+    return len(agent.double(text) + fault.code)
+
+
+@Agent.count.degraded  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+def count_without_fault(agent: Agent, text: str) -> int:
+    return len(agent.double(text))
+
+
+# A class is callable, so a function that takes a function must not be taken for a class method.
+
+
+@recover("claude")
+async def sends(send: Callable[[str], Coroutine[Any, Any, int]]) -> int:
+    return await send("hi")
+
+
+@recover("claude")
+def shouts(shout: Callable[[str], str], text: str) -> str:
+    return shout(text)
+
+
+@recover
+def shouts_bare(shout: Callable[..., str], text: str) -> str:
+    return shout(text)
+
+
+@recover("claude")
+def of_anything(client: Any, text: str) -> str:
+    return str(client) + text
+
+
+@recover("claude")
+def of_class(kind: type[Agent]) -> str:
+    return kind.__name__
+
+
+@sends.degraded
+def sends_less(fault: Fault, send: Callable[[str], Coroutine[Any, Any, int]]) -> int:
+    return len(fault.code + str(send))
+
+
+async def functions_of_functions(send: Callable[[str], Coroutine[Any, Any, int]]) -> None:
+    assert_type(await sends(send), int)
+    assert_type(await sends(send=send), int)
+    assert_type(await sends.outcome(send), Outcome[int])
+    assert_type(shouts(str.upper, "hi"), str)
+    assert_type(shouts_bare(str.upper, "hi"), str)
+    assert_type(of_anything(5, "hi"), str)
+    assert_type(of_class(Agent), str)
+    shouts("hi", "hi")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    of_class(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

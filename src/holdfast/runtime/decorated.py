@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.fallback import CacheStore, Consent, When
     from holdfast.runtime.plan import Plan
 
-__all__ = ["AsyncClassRecovered", "AsyncRecovered", "ClassRecovered", "Recovered", "decorate", "outcome_of"]
+__all__ = ["AsyncRecovered", "Recovered", "decorate", "outcome_of"]
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -78,6 +78,10 @@ if TYPE_CHECKING:
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]: ...
 
         @overload
+        def __get__(  # type: ignore[misc] # mypy does not see that `self` is such a callable where it binds a class
+            self: Callable[Concatenate[type[S], Q], Coroutine[Any, Any, T]], instance: S | None, owner: type[S], /
+        ) -> AsyncRecovered[Q, T]: ...
+        @overload
         def __get__(self, instance: None, owner: type[Any], /) -> AsyncRecovered[P, T]: ...
         @overload
         def __get__(
@@ -86,7 +90,7 @@ if TYPE_CHECKING:
         @overload
         def __get__(self, instance: object, owner: type[Any] | None = None, /) -> AsyncRecovered[P, T]: ...
         def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Any:
-            """Bind it to an object, as a method."""
+            """Bind it to an object as a method, or to the class as a class method."""
 
         def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Outcome[T]]:
             """Call it and return `Ok` or `Err` with every attempt. It raises only cancellations and interrupts."""
@@ -109,11 +113,21 @@ if TYPE_CHECKING:
             """Add a function to call when this one has failed for good. See `Chain.fallback`."""
 
         @overload
-        def degraded(
+        def degraded(  # type: ignore[overload-overlap] # the first overload that fits counts
             self, fn: Callable[Concatenate[Fault, P], Awaitable[T]], /
         ) -> Callable[Concatenate[Fault, P], Awaitable[T]]: ...
         @overload
-        def degraded(self, fn: Callable[Concatenate[Fault, P], T], /) -> Callable[Concatenate[Fault, P], T]: ...
+        def degraded(  # type: ignore[overload-overlap] # the first overload that fits counts
+            self: AsyncRecovered[Concatenate[S, Q], T], fn: Callable[Concatenate[S, Fault, Q], Awaitable[T]], /
+        ) -> Callable[Concatenate[S, Fault, Q], Awaitable[T]]: ...
+        @overload
+        def degraded(  # type: ignore[overload-overlap] # the first overload that fits counts
+            self, fn: Callable[Concatenate[Fault, P], T], /
+        ) -> Callable[Concatenate[Fault, P], T]: ...
+        @overload
+        def degraded(
+            self: AsyncRecovered[Concatenate[S, Q], T], fn: Callable[Concatenate[S, Fault, Q], T], /
+        ) -> Callable[Concatenate[S, Fault, Q], T]: ...
         def degraded(self, fn: Any) -> Any:
             """Set the function that answers when everything else has failed. See `Chain.degraded`."""
 
@@ -127,6 +141,10 @@ if TYPE_CHECKING:
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
         @overload
+        def __get__(  # type: ignore[misc] # mypy does not see that `self` is such a callable where it binds a class
+            self: Callable[Concatenate[type[S], Q], T], instance: S | None, owner: type[S], /
+        ) -> Recovered[Q, T]: ...
+        @overload
         def __get__(self, instance: None, owner: type[Any], /) -> Recovered[P, T]: ...
         @overload
         def __get__(
@@ -135,7 +153,7 @@ if TYPE_CHECKING:
         @overload
         def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Recovered[P, T]: ...
         def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Any:
-            """Bind it to an object, as a method."""
+            """Bind it to an object as a method, or to the class as a class method."""
 
         def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
             """Call it and return `Ok` or `Err` with every attempt. It raises only cancellations and interrupts."""
@@ -155,48 +173,46 @@ if TYPE_CHECKING:
         def fallback(self, *args: Any, **options: Any) -> Any:
             """Add a function to call when this one has failed for good. See `Chain.fallback`."""
 
-        def degraded(self, fn: Callable[Concatenate[Fault, P], T], /) -> Callable[Concatenate[Fault, P], T]:
+        @overload
+        def degraded(  # type: ignore[overload-overlap] # the first overload that fits counts
+            self, fn: Callable[Concatenate[Fault, P], T], /
+        ) -> Callable[Concatenate[Fault, P], T]: ...
+        @overload
+        def degraded(
+            self: Recovered[Concatenate[S, Q], T], fn: Callable[Concatenate[S, Fault, Q], T], /
+        ) -> Callable[Concatenate[S, Fault, Q], T]: ...
+        def degraded(self, fn: Any) -> Any:
             """Set the function that answers when everything else has failed. See `Chain.degraded`."""
-            ...
-
-    class AsyncClassRecovered(AsyncRecovered[Concatenate[type[Any], P], T]):
-        """An async class method that recovers."""
-
-        def __get__(self, instance: object, owner: type[Any] | None = None, /) -> AsyncRecovered[P, T]: ...  # type: ignore[override] # it binds the class, always
-
-    class ClassRecovered(Recovered[Concatenate[type[Any], P], T]):
-        """A class method that recovers."""
-
-        def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Recovered[P, T]: ...  # type: ignore[override] # it binds the class, always
 
 else:
-    AsyncClassRecovered = ClassRecovered = AsyncRecovered = Recovered = None
+    AsyncRecovered = Recovered = None
 
 
 def decorate(plan: Plan, fn: Any) -> Any:
     """Return `fn` with recovery around it, as a function of the same kind."""
     if type(fn) is _Method:
-        return _Method(_function(plan, fn._fn), of_class=fn._of_class)  # noqa: SLF001 - of this module
+        return _Method(_function(plan, fn._fn, of_method=True), of_class=fn._of_class)  # noqa: SLF001 - of this module
     if isinstance(fn, staticmethod):
         # Recovery is put around the plain function, and a new static method around the result.
-        inner = _function(plan, fn.__func__)
+        inner = _function(plan, fn.__func__, of_method=False)
         static = staticmethod(inner)
         static.__dict__.update(inner.__dict__)
         return static
     if isinstance(fn, classmethod):
-        return _Method(_function(plan, fn.__func__), of_class=True)
-    wrapper = _function(plan, fn)
+        return _Method(_function(plan, fn.__func__, of_method=True), of_class=True)
+    in_class = _is_in_class(fn)
+    wrapper = _function(plan, fn, of_method=in_class)
     # Python binds a method, but not the `outcome` that hangs on it. So a function of a class binds itself.
-    return _Method(wrapper) if _is_in_class(fn) else wrapper
+    return _Method(wrapper) if in_class else wrapper
 
 
-def _function(plan: Plan, fn: Any) -> Any:
+def _function(plan: Plan, fn: Any, *, of_method: bool) -> Any:
     if not callable(fn):
         raise InvalidError.at("recover(…)", "a function", fn)
     reject_generator(fn)
     plan = plan.copy_for(fn)
     warn_of_options(plan, fn)
-    chain = Chain(fn)
+    chain = Chain(fn, of_method=of_method)
     wrapper = _async(plan, chain, fn) if is_async(fn) else _sync(plan, chain, fn)
     functools.update_wrapper(wrapper, fn)
     # `update_wrapper` leaves these out. The wrapper passes every argument on, so they change no call.

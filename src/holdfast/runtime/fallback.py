@@ -70,7 +70,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class Chain:
     """The fallbacks of one function, in order: steps, cache, degraded answer, notification."""
 
-    def __init__(self, fn: Callable[..., Any], name: str = "") -> None:
+    def __init__(self, fn: Callable[..., Any], name: str = "", *, of_method: bool = False) -> None:
         self.configured = False
         """At least one step, cache, degraded answer or notification was added."""
         self.event: type[Fallback | AgentFallback] = Fallback
@@ -84,7 +84,10 @@ class Chain:
         self.fn = fn
         self._fn_name = name or name_of(fn)
         self.steps: tuple[Step, ...] = ()
+        self.of_method = of_method
+        """The function is a method or a class method: its first argument is the object or the class."""
         self.degraded_answer: Callable[..., Any] | None = None
+        self._fault_place = 0
         self.notification: Callable[[Fault], object] | None = None
         self._ttl = 0.0
         self._store: CacheStore | None = None
@@ -148,16 +151,26 @@ class Chain:
     def degraded(self, fn: Any) -> Any:
         """Set the function that answers when everything else has failed; it gets the fault, then the call's arguments.
 
-        An async function for a plain one raises `InvalidError`.
+        For a method it gets `self`, then the fault, then the arguments. If its first parameter is named `fault` or annotated
+        as `Fault`, it gets the fault first there too. An async function for a plain one raises `InvalidError`, and so does a
+        function whose parameters do not fit.
 
             @answer.degraded
             def sorry(fault, question):
                 return fault.for_user()
+
+            @ask.degraded  # in the body of a class
+            def ask_less(self, fault, question): ...
         """
         check_step("degraded", fn, self.fn)
+        self._fault_place = place_of_fault(fn, self.fn, of_method=self.of_method)
         self.degraded_answer = fn
         self.configured = True
         return fn
+
+    def with_fault(self, fault: Fault, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments of the degraded function."""
+        return (*args[: self._fault_place], fault, *args[self._fault_place :])
 
     def notify(self, fn: Any) -> Any:
         """Set the function that is called with the fault when everything has failed; the first error is raised afterwards.
@@ -223,6 +236,61 @@ def check_step(what: str, step: Any, of: Any) -> None:
         raise InvalidError.saying(
             f"{what} of {name_of(of)}", "a plain function, as the function itself is", "an async function"
         )
+
+
+# --- the parameters of a degraded function ---
+
+
+def place_of_fault(step: Any, of: Any, *, of_method: bool) -> int:
+    """Return where a degraded function takes the fault: 1 after the object of a method, else 0.
+
+    Raises `InvalidError` if it cannot be called with the fault and the arguments of the function.
+    """
+    try:
+        own, theirs = _parameters(step), _parameters(of)
+    except (TypeError, ValueError):  # functions written in C may have no signature
+        return int(of_method)
+    place = int(of_method and not (own and _is_fault(own[0])))
+    if not _fits(own, theirs) or (_is_fault_at(own, 1 - place) and not any(map(_is_fault, theirs))):
+        expected = [parameter.name for parameter in theirs]
+        expected.insert(place, "fault")
+        raise InvalidError.saying(
+            f"degraded of {name_of(of)}",
+            f"a function with the parameters ({', '.join(expected)})",
+            f"{name_of(step)}({', '.join(parameter.name for parameter in own)})",
+        )
+    return place
+
+
+def _parameters(fn: Any) -> list[inspect.Parameter]:
+    return list(inspect.signature(fn).parameters.values())
+
+
+def _is_fault(parameter: inspect.Parameter) -> bool:
+    return parameter.name == "fault" or parameter.annotation in (Fault, "Fault")
+
+
+def _is_fault_at(parameters: list[inspect.Parameter], place: int) -> bool:
+    return len(parameters) > place and _is_fault(parameters[place]) and not _is_fault(parameters[1 - place])
+
+
+def _fits(own: list[inspect.Parameter], theirs: list[inspect.Parameter]) -> bool:
+    """Whether a function can be called with one argument more than the other one gets."""
+    # One call that fits is enough: optional arguments may never be given.
+    required = [parameter for parameter in theirs if parameter.default is parameter.empty]
+    return _accepts(own, required) or _accepts(own, theirs)
+
+
+def _accepts(own: list[inspect.Parameter], given: list[inspect.Parameter]) -> bool:
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in given):
+        return bool(own) and own[0].kind is not inspect.Parameter.KEYWORD_ONLY
+    by_name = [parameter.name for parameter in given if parameter.kind is parameter.KEYWORD_ONLY]
+    by_place = [parameter for parameter in given if parameter.kind < parameter.VAR_POSITIONAL]
+    try:
+        inspect.Signature(own).bind(None, *by_place, **dict.fromkeys(by_name))
+    except TypeError:
+        return False
+    return True
 
 
 # --- the walk down the chain ---
@@ -351,10 +419,13 @@ class _Walk:
         self.op.extend_deadline(LAST_RESORT_S)
         if chain.degraded_answer is not None:
             try:
-                value = yield _Call(chain.degraded_answer, (self.primary, *args), kwargs)
-            except Exception as failure:  # noqa: BLE001 - the next step may answer, and else it surfaces
-                if self._must_surface(Step(name="degraded", fn=chain.degraded_answer), failure):
+                value = yield _Call(chain.degraded_answer, chain.with_fault(self.primary, args), kwargs)
+            except Exception as failure:  # noqa: BLE001 - the error to raise is the primary's, unless the caller stopped
+                step = Step(name="degraded", fn=chain.degraded_answer)
+                if self._must_surface(step, failure, answers_defects=True):
                     return _surface(failure)
+                if _is_defect(self.latest):
+                    self._report_defect(step, failure)
             else:
                 self._degraded("degraded")
                 return value
@@ -366,7 +437,14 @@ class _Walk:
                 reports.suppressed(self.op, failure, "the notification of a failed chain raised")
         return _surface(self._exhausted())
 
-    def _must_surface(self, step: Step, error: Exception) -> bool:
+    def _report_defect(self, step: Step, error: Exception) -> None:
+        """Name the degraded function that is broken, in the log and in the note on the primary's error."""
+        runtime, name = self.op.plan.runtime, name_of(step.fn)
+        self.failed[-1]["step"] = f"{step.name} ({name})"
+        what = f"the degraded function {name}"
+        runtime.bus.hook_raised(step.fn, what, error, at=runtime.clock.wall(), run=self.op.run)
+
+    def _must_surface(self, step: Step, error: Exception, *, answers_defects: bool = False) -> bool:
         """Keep a step's error. Return True to raise it: no other step may answer a defect or a caller's abort (R74).
 
         A step that may have happened and must not happen twice raises `OutcomeUnknownError`.
@@ -377,7 +455,8 @@ class _Walk:
         fault = self.op.plan.runtime.fault_of(error)
         contract = contract_of(step.fn)
         effect = None if contract is None else contract.effect
-        goes_on = self._can_fall_back(error, fault, effect) or (self.chain.answers_defects and _is_defect(fault))
+        answers_defects = answers_defects or self.chain.answers_defects
+        goes_on = self._can_fall_back(error, fault, effect) or (answers_defects and _is_defect(fault))
         self.op.step_failed(fault, remember=goes_on)
         if not goes_on:
             reports.failed(self.op, fault)

@@ -23,12 +23,12 @@ from holdfast.runtime.stream import StreamOf
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable
-    from typing import Concatenate, ParamSpec
+    from typing import ParamSpec
 
     from holdfast.faults import Outcome
     from holdfast.policies import Effect, Policy
     from holdfast.policies.target import TargetLike
-    from holdfast.runtime.decorated import AsyncClassRecovered, AsyncRecovered, ClassRecovered, Recovered
+    from holdfast.runtime.decorated import AsyncRecovered, Recovered
     from holdfast.runtime.overrides import RetryOn
     from holdfast.runtime.plan import Accept
     from holdfast.runtime.runtime import Runtime
@@ -41,10 +41,6 @@ __all__ = ["Recovery", "recover"]
 T = TypeVar("T")
 
 
-@overload
-def recover(  # type: ignore[overload-overlap] # the first overload that fits counts
-    target: Callable[Concatenate[type[Any], P], Coroutine[Any, Any, T]],
-) -> AsyncClassRecovered[P, T]: ...
 @overload
 def recover(target: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...  # type: ignore[overload-overlap] # an async function is a function too: the first that fits counts
 @overload
@@ -60,8 +56,6 @@ def recover(
     never_retry: RetryOn | None = None,
     runtime: Runtime | None = None,
 ) -> Recovery: ...
-@overload
-def recover(target: Callable[Concatenate[type[Any], P], T]) -> ClassRecovered[P, T]: ...
 @overload
 def recover(target: Callable[P, T]) -> Recovered[P, T]: ...
 @options.suggests
@@ -144,12 +138,6 @@ class Recovery:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
-    @overload
-    def __call__(  # type: ignore[overload-overlap] # the first overload that fits counts
-        self, fn: Callable[Concatenate[type[Any], P], Coroutine[Any, Any, T]]
-    ) -> AsyncClassRecovered[P, T]: ...
-    @overload
-    def __call__(self, fn: Callable[Concatenate[type[Any], P], T]) -> ClassRecovered[P, T]: ...
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...  # type: ignore[overload-overlap] # an async function is a function too: the first that fits counts
     @overload
