@@ -287,6 +287,46 @@ async def test_an_unsafe_act_that_may_have_happened_is_not_tried_again():
     assert error.value.fault.maybe_executed
 
 
+@pytest.mark.parametrize("stored", [True, False])
+async def test_an_unsafe_act_that_may_have_happened_is_not_executed_again_later(stored):
+    ran, store = [], MemoryStore()
+
+    @tool(effect="unsafe")
+    async def pay(work):
+        ran.append(work.execution)
+        raise TimeoutError("no answer")
+
+    machine = StageMachine([Stage("pay", pay, resolution="retry-later")])
+    for _ in range(2):
+        with pytest.raises(StageError) as error:
+            if stored:
+                async with Session.open("s", store=store) as session:
+                    await machine.run(session)
+            else:
+                await machine.run()
+        assert error.value.fault.maybe_executed
+        assert error.value.fault.context["cause"] == "SYS_TIMEOUT"
+    assert len(ran) == (1 if stored else 2), "once in each run"
+
+
+async def test_with_ask_a_person_decides_whether_an_unsafe_act_is_executed_again():
+    ran, store = [], MemoryStore()
+
+    @tool(effect="unsafe")
+    async def pay(work):
+        ran.append(work.execution)
+        if len(ran) == 1:
+            raise TimeoutError("no answer")
+        return "paid"
+
+    machine = StageMachine([Stage("pay", pay, resolution="retry-later", ask=True)])
+    async with Session.open("s", store=store) as session:
+        with pytest.raises(HoldfastError) as error:
+            await machine.run(session)
+    assert code_of(error) == "SESS_NO_INTERACTOR"
+    assert len(ran) == 1
+
+
 # --- where a stage leads ---
 
 
@@ -627,6 +667,134 @@ async def test_a_branch_goes_on_with_its_own_stages_and_fans_out_itself():
     ended = await StageMachine(stages).run()
     assert ended.results["inner"] == "inner(x()y())"
     assert ended.results["done"] == "done()"
+
+
+def unsafe_act(ran, seconds=100):
+    @tool(effect="unsafe")
+    async def pay(work):
+        ran.append(work.execution)
+        await asyncio.sleep(seconds)
+        return "paid"
+
+    return pay
+
+
+async def late_failure(work):
+    await asyncio.sleep(1)
+    raise ConnectionError("red")
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_an_unsafe_sibling_that_was_stopped_is_reported(stored):
+    ran, store = [], MemoryStore()
+    machine = StageMachine(fan(Stage("pay", unsafe_act(ran)), Stage("b", late_failure, retry=ONCE)))
+    for _ in range(2):
+        with pytest.raises(StageError, match=r"This may have happened: .*pay\.Act") as error:
+            if stored:
+                async with Session.open("s", store=store) as session:
+                    await machine.run(session)
+            else:
+                await machine.run()
+        assert error.value.fault.maybe_executed
+        assert [key.endswith("pay.Act") for key in error.value.fault.context["in_doubt"]] == [True]
+    assert len(ran) == (1 if stored else 2), "once in each run"
+
+
+async def test_after_skipped_siblings_later_stages_see_why_and_what_may_have_happened():
+    seen, ran = [], []
+    stages = fan(Stage("pay", unsafe_act(ran)), Stage("b", late_failure, retry=ONCE, resolution="skip"))
+    stages[-1] = Stage("done", echo, setup=lambda ctx: seen.append(ctx.failures["b"]))
+    async with Session.open("s", store=MemoryStore()) as session:
+        await StageMachine(stages).run(session)
+    (fault,) = seen
+    assert (fault.code, fault.maybe_executed) == ("TASK_SIBLING_FAILED", True)
+    assert [key.endswith("pay.Act") for key in fault.context["in_doubt"]] == [True]
+
+
+@pytest.mark.parametrize("seconds", [0, 100])
+async def test_siblings_of_a_stage_that_is_put_off_go_on_and_nothing_unsafe_happens_twice(seconds):
+    clock, store, ran, down = VirtualClock(), MemoryStore(), [], [1]
+    runtime = Runtime(clock=clock)
+
+    async def flaky(work):
+        await asyncio.sleep(1)
+        if down:
+            raise ConnectionError("red")
+        return "green"
+
+    machine = StageMachine(fan(Stage("pay", unsafe_act(ran, seconds)), Stage("b", flaky, **later())), runtime=runtime)
+
+    async def start():
+        async with Session.open("s", store=store, runtime=runtime) as session:
+            return await machine.run(session)
+
+    with pytest.raises(ParkedError):
+        await start()
+    clock.advance(100)
+    down.clear()
+    if seconds:
+        with pytest.raises(OutcomeUnknownError) as error:
+            await start()
+        async with Session.open("s", store=store, runtime=runtime) as session:
+            await session.resolve(error.value.key, happened=True, result="paid")
+    ended = await start()
+    assert len(ran) == 1
+    assert (ended.results["pay"], ended.results["b"]) == ("paid", "green")
+    assert [each.stage for each in ended.executions].count("pay") == 1
+
+
+async def test_siblings_that_failed_together_are_both_executed_again():
+    clock, store, ran = VirtualClock(), MemoryStore(), []
+    runtime = Runtime(clock=clock)
+
+    async def flaky(work):
+        ran.append(work.stage)
+        await asyncio.sleep(1)
+        if len(ran) <= 2:
+            raise ConnectionError("red")
+        return "green"
+
+    machine = StageMachine(fan(Stage("a", flaky, **later()), Stage("b", flaky, **later())), runtime=runtime)
+    async with Session.open("s", store=store, runtime=runtime) as session:
+        with pytest.raises(ParkedError):
+            await machine.run(session)
+        clock.advance(100)
+        ended = await machine.run(session)
+    assert sorted(ran) == ["a", "a", "b", "b"]
+    assert (ended.results["a"], ended.results["b"]) == ("green", "green")
+
+
+async def test_a_question_in_one_sibling_lets_the_others_finish():
+    ran, store = [], MemoryStore()
+
+    async def asks(work):
+        return await work.session.confirm("sure?")
+
+    machine = StageMachine(fan(Stage("a", asks), Stage("pay", unsafe_act(ran, 10))))
+    for _ in range(2):
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(HoldfastError) as error:
+                await machine.run(session)
+            assert code_of(error) == "SESS_NO_INTERACTOR"
+            assert session.unknown == ()
+    assert len(ran) == 1
+
+
+async def test_a_sibling_of_unknown_outcome_lets_the_others_finish():
+    ran, other, store = [], [], MemoryStore()
+    both = [Stage("pay", unsafe_act(ran, 5)), Stage("post", unsafe_act(other, 10))]
+    async with Session.open("s", store=store) as session:
+        running = asyncio.ensure_future(StageMachine(fan(*both)).run(session))
+        await asyncio.sleep(1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await session.resolve(next(key for key in session.unknown if "post" in key), happened=False)
+    for _ in range(2):
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(OutcomeUnknownError, match="pay"):
+                await StageMachine(fan(*both)).run(session)
+    assert (len(ran), len(other)) == (1, 2)
 
 
 async def test_N2_7_a_branch_that_fans_out_to_the_outer_join_does_not_run_it_early():

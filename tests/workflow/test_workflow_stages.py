@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,6 +103,18 @@ def test_S2_5_a_failure_in_exit_or_next_is_terminal(phase):
     entered, ended = walk(Lifecycle("plan", 3), {(phase, 1): PhaseEnded(fault=FAULT)})
     assert len(entered) == 7
     assert (ended.outcome, ended.fault.context["cause"]) == ("fail", "PROVIDER_OVERLOADED")
+
+
+@pytest.mark.parametrize("phase", ["Exit", "Next"])
+def test_a_failure_in_exit_or_next_does_not_hide_why_the_stage_failed(phase):
+    unknown = Fault.of("SYS_TIMEOUT", "no answer", maybe_executed=True)
+    ends = {("Act", 1): PhaseEnded(fault=unknown, is_final=True), (phase, 1): PhaseEnded(fault=FAULT)}
+    _, ended = walk(Lifecycle("pay", 3), ends)
+    assert ended.fault.context["cause"] == "SYS_TIMEOUT"
+    assert ended.fault.context[phase.lower()] == "PROVIDER_OVERLOADED"
+    assert "Act failed with SYS_TIMEOUT: no answer. Then " + phase in ended.fault.message
+    assert ended.fault.maybe_executed
+    assert ended.is_final
 
 
 def test_words_that_nobody_knows_are_rejected():
@@ -299,6 +312,20 @@ def test_stages_that_lead_to_each_other_end_at_the_limit():
 
     assert code_of(forever).code == "TASK_LOOP_BOUND"
     assert chain.number == 10
+
+
+def test_of_siblings_that_were_put_off_those_that_failed_begin_again_and_the_others_go_on():
+    chain = Chain(graph(FANNED[0], "a", Node(id="b", resolution="retry-later"), "merge", "done"))
+    chain.start()
+    move = chain.stage_ended(ok("split"))
+    assert [move.turn_of(place) for place in (0, 1)] == [2, 2]
+    end = BranchEnded(stage="b", outcome="fail", failed="b", fault=FAULT)
+    put_off = chain.siblings_ended(move, [end])
+    move = chain.again(move, put_off.branches)
+    assert (move.number, [move.turn_of(place) for place in (0, 1)]) == (3, [2, 3])
+    put_off = chain.siblings_ended(move, [msgspec.structs.replace(end, failed_too=("a",))])
+    move = chain.again(move, put_off.branches)
+    assert (move.number, [move.turn_of(place) for place in (0, 1)]) == (4, [4, 4])
 
 
 def test_branches_count_against_the_limit_of_the_whole_run():

@@ -84,6 +84,8 @@ class StageEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it failed: TASK_STAGE_FAILED, with the code of the last attempt's fault in its context."""
     plan: Any = None
     """What Next returned."""
+    is_final: bool = False
+    """Whether it must not be executed again: what an unsafe Act did may have happened."""
 
 
 class Lifecycle:
@@ -107,6 +109,7 @@ class Lifecycle:
         """How the execution ends, from Exit on."""
         self.fault: Fault | None = None
         """Why it fails, from Exit on."""
+        self._is_final = False
 
     def start(self) -> Enter:
         """Return the first phase."""
@@ -142,6 +145,7 @@ class Lifecycle:
     def _after_act(self, end: PhaseEnded) -> Enter:
         if end.fault is not None:
             why = f"Act failed with {end.fault.code}: {end.fault.message}"
+            self._is_final = end.is_final
             return self._fail(end.fault, why) if end.is_final else self._failed(end.fault)
         self.act = end.value
         return self._enter("Assert")
@@ -177,13 +181,11 @@ class Lifecycle:
         return self._enter("Exit")
 
     def _after_exit(self, fault: Fault | None) -> Enter:
-        if fault is not None:
-            self._fail(fault, f"Exit failed with {fault.code}: {fault.message}")
+        self._failed_last(fault)
         return self._enter("Next")
 
     def _after_next(self, end: PhaseEnded) -> StageEnded:
-        if end.fault is not None:
-            self._fail(end.fault, f"Next failed with {end.fault.code}: {end.fault.message}")
+        self._failed_last(end.fault)
         return StageEnded(
             stage=self.stage,
             outcome=self.outcome,
@@ -191,6 +193,22 @@ class Lifecycle:
             value=self.act.value,
             fault=self.fault,
             plan=end.value,
+            is_final=self._is_final,
+        )
+
+    def _failed_last(self, fault: Fault | None) -> None:
+        """Take over a failure of Exit or Next. It does not hide why the stage had failed before."""
+        if fault is None:
+            return
+        before, why = self.fault, f"{self.phase} failed with {fault.code}: {fault.message}"
+        if before is None:
+            self._fail(fault, why)
+            return
+        self.fault = msgspec.structs.replace(
+            before,
+            message=f"{before.message}. Then {why}",
+            context={**before.context, self.phase.lower(): fault.code},
+            maybe_executed=before.maybe_executed or fault.maybe_executed,
         )
 
     def _enter(self, phase: Phase, *, is_retry: bool = False) -> Enter:

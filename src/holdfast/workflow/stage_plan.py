@@ -30,6 +30,7 @@ __all__ = [
     "Resolution",
     "RunSiblings",
     "RunStage",
+    "sibling_failed",
 ]
 
 Resolution: TypeAlias = Literal["skip", "retry-later", "abort-workflow"]
@@ -101,6 +102,12 @@ class RunSiblings(msgspec.Struct, frozen=True):
     stages: tuple[str, ...]
     join: str
     number: int
+    begun: tuple[int, ...] = ()
+    """The number of the turn in which the branch of each stage began; empty: this one."""
+
+    def turn_of(self, place: int) -> int:
+        """Return the number of the turn in which a branch began."""
+        return self.begun[place] if self.begun else self.number
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -113,6 +120,10 @@ class PutOff(msgspec.Struct, frozen=True):
     stage: str
     number: int
     fault: Fault
+    branches: tuple[str, ...] = ()
+    """The siblings whose branches failed. They begin again, the others go on."""
+    is_final: bool = False
+    """Whether only a person may say that it is executed again: what it did may have happened."""
 
 
 class Abort(msgspec.Struct, frozen=True):
@@ -120,6 +131,8 @@ class Abort(msgspec.Struct, frozen=True):
 
     stage: str
     fault: Fault
+    is_final: bool = False
+    """Whether it must not be executed again: what it did may have happened."""
 
 
 Move: TypeAlias = RunStage | RunSiblings | Finish | PutOff | Abort
@@ -134,6 +147,12 @@ class BranchEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     failed: str = ""
     """The stage that failed in it."""
     fault: Fault | None = None
+    is_final: bool = False
+    """Whether it must not be executed again: what it did may have happened."""
+    in_doubt: tuple[str, ...] = ()
+    """The unsafe calls of the other branches that it stopped, and that may have happened."""
+    failed_too: tuple[str, ...] = ()
+    """The siblings whose branches failed before they were stopped, and may be executed again."""
 
 
 class Graph:
@@ -231,9 +250,13 @@ class Chain:
         """Return the first move."""
         return self._run(self._graph.order[0] if self._first is None else self._first)
 
-    def again(self, move: RunStage | RunSiblings) -> RunStage | RunSiblings:
-        """Return a move that was put off, as another execution."""
-        return msgspec.structs.replace(move, number=self._counted(0 if isinstance(move, RunSiblings) else 1))
+    def again(self, move: RunStage | RunSiblings, branches: Sequence[str] = ()) -> RunStage | RunSiblings:
+        """Return a move that was put off, as another execution. Of parallel stages only `branches` begin again, the others go on."""
+        if isinstance(move, RunStage):
+            return msgspec.structs.replace(move, number=self._counted())
+        number = self._counted(0)
+        begun = (number if stage in branches else move.turn_of(place) for place, stage in enumerate(move.stages))
+        return msgspec.structs.replace(move, number=number, begun=tuple(begun))
 
     def stage_ended(self, ended: StageEnded) -> Move:
         """Return what follows an execution."""
@@ -241,7 +264,8 @@ class Chain:
         plan = Go.of(ended.plan, f"stage {ended.stage}: what Next returns")
         if ended.outcome == "fail" and plan is None:
             assert ended.fault is not None
-            return self._resolved(node, ended.fault) or self._onward(ended.stage, node.leads_to)
+            end = BranchEnded(stage="", failed=ended.stage, fault=ended.fault, is_final=ended.is_final)
+            return self._resolved(end, ended.fault) or self._onward(ended.stage, node.leads_to)
         if plan is not None:
             self._graph.check(plan, ended.stage)
         return self._onward(ended.stage, plan or node.leads_to)
@@ -250,28 +274,27 @@ class Chain:
         """Return what follows parallel stages. The first branch that failed is the reason."""
         for end in ends:
             if end.outcome == "fail":
-                assert end.fault is not None
-                node = self._graph.nodes[end.failed]
-                fault = _sibling_failed(end.failed, end.fault)
                 # Without the join: it needs the results of all.
-                return self._resolved(node, fault) or self._onward(move.join, self._graph.nodes[move.join].leads_to)
+                return self._resolved(end, sibling_failed(end)) or self._onward(
+                    move.join, self._graph.nodes[move.join].leads_to
+                )
         not_ok = [end.stage for end in ends if end.outcome != "ok"]
         if not_ok:
             raise _join_violated(move.join, f"{', '.join(not_ok)} ended with skip")
         return RunStage(move.join, self._counted())
 
-    def _resolved(self, node: Node, fault: Fault) -> Move | None:
+    def _resolved(self, end: BranchEnded, fault: Fault) -> Move | None:
         """Return what the resolution of a failed stage says; None: go on without it."""
         if self._first is not None:
             # One failure ends all siblings. The chain around them asks the stage's resolution.
-            return Abort(node.id, fault)
-        match node.resolution:
+            return Abort(end.failed, fault, end.is_final)
+        match self._graph.nodes[end.failed].resolution:
             case "skip":
                 return None
             case "retry-later":
-                return PutOff(node.id, self.number, fault)
+                return PutOff(end.failed, self.number, fault, (end.stage, *end.failed_too), end.is_final)
             case "abort-workflow":
-                return Abort(node.id, fault)
+                return Abort(end.failed, fault, end.is_final)
 
     def _onward(self, stage: str, plan: Go | None) -> Move:
         if plan is not None and plan.execution == "parallel":
@@ -322,13 +345,22 @@ class _Bound:
             raise HoldfastError(Fault.of("TASK_LOOP_BOUND", message, context=context))
 
 
-def _sibling_failed(stage: str, fault: Fault) -> Fault:
-    context = {"stage": stage, "cause": fault.code, "reason": fault.message}
+def sibling_failed(end: BranchEnded) -> Fault:
+    """Return the fault of parallel stages that one of them stopped."""
+    fault, message = end.fault, None
+    assert fault is not None
+    context: dict[str, Any] = {"stage": end.failed, "cause": fault.code, "reason": fault.message}
+    if end.in_doubt:
+        context["in_doubt"] = list(end.in_doubt)
+        cut = ", ".join(end.in_doubt)
+        message = f"Parallel stage {end.failed} failed and its siblings were stopped. This may have happened: {cut}"
+    maybe = fault.maybe_executed or bool(end.in_doubt)
     return Fault.of(
         "TASK_SIBLING_FAILED",
+        message,
         context=context,
         partial=fault.partial,
-        maybe_executed=fault.maybe_executed,
+        maybe_executed=maybe,
         retry_after=fault.retry_after,
     )
 

@@ -178,7 +178,7 @@ class StageMachine:
 
 def _ended(state: RunState, run: StageRun) -> MachineEnded:
     last = next((each.value for each in reversed(run.executions) if each.outcome == "ok"), None)
-    return MachineEnded(value=last, results=state.results, context=state.context, executions=tuple(run.executions))
+    return MachineEnded(value=last, results=state.results, context=state.context, executions=run.executions)
 
 
 class _Memory(InMemory):
@@ -186,13 +186,21 @@ class _Memory(InMemory):
 
     def __init__(self) -> None:
         self._done: dict[str, Any] = {}
+        self._unsafe: dict[str, None] = {}
+        """The unsafe calls that have begun and not ended."""
 
     async def once(self, name: str, make: Callable[[], Awaitable[Any]], contract: ToolContract | None = None) -> Any:
         """Make it, if it was not made in this run."""
-        del contract
         if name not in self._done:
+            if contract is not None and contract.effect == "unsafe":
+                self._unsafe[name] = None
             self._done[name] = await make()
+            self._unsafe.pop(name, None)
         return self._done[name]
+
+    def doubts(self) -> tuple[str, ...]:
+        """Return the unsafe calls that were cut off."""
+        return tuple(self._unsafe)
 
     async def stored(self, name: str) -> Any:
         """Return what was made."""

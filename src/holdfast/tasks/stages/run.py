@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.events import SessionTurnEnd, SessionTurnStart, StagePostFired, StagePreFired
-from holdfast.faults import BudgetError, Fault, HoldfastError
+from holdfast.faults import BudgetError, Fault, HoldfastError, OutcomeUnknownError
+from holdfast.sessions.later import is_waiting
 from holdfast.sessions.scopes import Scope
 from holdfast.tasks.stages.act import StageWork, act_contract, perform
 from holdfast.tasks.stages.context import Changes, RunState, StageContext
@@ -29,10 +30,20 @@ from holdfast.workflow.stage_lifecycle import (
     StageEnded,
     check_word,
 )
-from holdfast.workflow.stage_plan import Abort, BranchEnded, Chain, Finish, Go, PutOff, RunSiblings, RunStage
+from holdfast.workflow.stage_plan import (
+    Abort,
+    BranchEnded,
+    Chain,
+    Finish,
+    Go,
+    PutOff,
+    RunSiblings,
+    RunStage,
+    sibling_failed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from contextlib import AbstractContextManager
 
     from holdfast.runtime.runtime import Runtime
@@ -77,8 +88,13 @@ class StageRun:
         self._limit = limit
         self._scopes = scopes
         """The scopes of the stages that run, by id."""
-        self.executions: list[StageEnded] = []
+        self._ended: dict[str, StageEnded] = {}
+        """How the executions ended, by their path, in the order of their ends."""
+
+    @property
+    def executions(self) -> tuple[StageEnded, ...]:
         """How the executions ended, in the order of their ends."""
+        return tuple(self._ended.values())
 
     async def finish(self, state: RunState) -> Abort | None:
         """Run to the end; return why the workflow was aborted, or None."""
@@ -93,7 +109,7 @@ class StageRun:
                     assert before is not None
                     if not await self._is_due_again(move, failures):
                         return Abort(move.stage, move.fault)
-                    move = chain.again(before)
+                    move = chain.again(before, move.branches)
                 case Abort():
                     return move
         return None
@@ -102,7 +118,7 @@ class StageRun:
         """Return True when a stage that was put off is due, False if it has failed often enough. Until then raise `ParkedError`."""
         stage = self._stages[move.stage]
         assert stage.later.attempts is not None
-        if failures >= stage.later.attempts:
+        if move.is_final or failures >= stage.later.attempts:
             asked = Escalate(fault=move.fault, attempts=failures)
             return stage.ask and await self._keeper.ask_operator(f"{move.number}/operator", asked)
         # A provider that says when it is back is not called before.
@@ -130,11 +146,13 @@ class StageRun:
         """Perform a move; return the next one, and how this one ended."""
         await self._check_move(move, f"{path}{move.number}")
         if isinstance(move, RunStage):
-            ended = await self._execution(self._stages[move.stage], f"{path}{move.number}", state)
-            self.executions.append(ended)
+            place = f"{path}{move.number}"
+            ended = await self._execution(self._stages[move.stage], place, state)
+            # A branch that ended before its siblings were put off passes here again.
+            self._ended.setdefault(place, ended)
             end = BranchEnded(stage=ended.stage, outcome=ended.outcome, failed=ended.stage, fault=ended.fault)
             return chain.stage_ended(ended), end
-        ends = await self._siblings(chain, move, f"{path}{move.number}", state)
+        ends = await self._siblings(chain, move, path, state)
         failed = next((end for end in ends if end.outcome == "fail"), BranchEnded(stage=move.join))
         return chain.siblings_ended(move, ends), failed
 
@@ -148,30 +166,62 @@ class StageRun:
     # --- parallel stages ---
 
     async def _siblings(self, chain: Chain, move: RunSiblings, path: str, state: RunState) -> list[BranchEnded]:
-        """Run the branches at the same time. The first that fails stops the others."""
-        stopped = await self._keeper.stored(f"{path}/stopped-by")
+        """Run the branches at the same time. The first that fails stops the others; one that waits in the session does not."""
+        name = f"{path}{move.number}"
+        stopped = await self._keeper.stored(f"{name}/stopped-by")
         if stopped is not None:
-            return [msgspec.convert(stopped, BranchEnded)]
+            return [await self._stopped(name, msgspec.convert(stopped, BranchEnded), (), (), state)]
         states = [state.branch() for _ in move.stages]
+        doubts = self._keeper.doubts()
+        waiting: list[HoldfastError] = []
+        failed: list[BranchEnded] = []
         storing = asyncio.Lock()
 
         async def work(place: int) -> BranchEnded:
-            end = await self._branch(chain.branch(move, place), f"{path}.{place}/", states[place])
+            begun = f"{path}{move.turn_of(place)}.{place}/"
+            try:
+                end = await self._branch(chain.branch(move, place), begun, states[place])
+            except HoldfastError as error:
+                if not _waits(error):
+                    raise
+                waiting.append(error)
+                return BranchEnded(stage=move.stages[place])
             if end.outcome == "fail":
+                failed.append(end)
                 # Which one was first is stored, so that a run that is made again fails for the same reason.
                 async with storing:
-                    stored = await self._keeper.once(f"{path}/stopped-by", _giving(msgspec.to_builtins(end)))
+                    stored = await self._keeper.once(f"{name}/stopped-by", _giving(msgspec.to_builtins(end)))
                 raise _SiblingFailed(msgspec.convert(stored, BranchEnded))
             return end
 
         try:
             ends = await _all_or_first_failure([work(place) for place in range(len(move.stages))])
         except _SiblingFailed as failure:
-            return [failure.end]
+            return [await self._stopped(name, failure.end, failed, doubts, state)]
+        if waiting:
+            raise min(waiting, key=lambda error: error.fault.context.get("parked_until", float("inf")))
         begun = state.branch()
         for branch in states:
             state.merge(begun, branch)
         return ends
+
+    async def _stopped(
+        self, name: str, end: BranchEnded, failed: Sequence[BranchEnded], known: Sequence[str], state: RunState
+    ) -> BranchEnded:
+        """Return how the branch ended that stopped the others, with what became of those. `known` are older doubts."""
+        found = {
+            "in_doubt": [each for each in self._keeper.doubts() if each not in known],
+            "failed_too": [each.stage for each in failed if each.stage != end.stage and not each.is_final],
+        }
+        # Stored, because a run that is made again tells the same, also if somebody has found out.
+        found = await self._keeper.once(f"{name}/stopped", _giving(found))
+        # In a session a stage that is in doubt stops the run when it goes on. Without one nobody would know.
+        is_final = end.is_final or (bool(found["in_doubt"]) and self._session is None)
+        end = msgspec.structs.replace(
+            end, in_doubt=tuple(found["in_doubt"]), failed_too=tuple(found["failed_too"]), is_final=is_final
+        )
+        state.failures = {**state.failures, end.failed: sibling_failed(end)}
+        return end
 
     async def _branch(self, chain: Chain, path: str, state: RunState) -> BranchEnded:
         move = chain.start()
@@ -180,7 +230,7 @@ class StageRun:
         while isinstance(move, RunStage | RunSiblings):
             move, end = await self._moved(chain, move, path, state)
         if isinstance(move, Abort):
-            return BranchEnded(stage=first, outcome="fail", failed=move.stage, fault=move.fault)
+            return BranchEnded(stage=first, outcome="fail", failed=move.stage, fault=move.fault, is_final=move.is_final)
         return BranchEnded(stage=first, outcome="skip" if end.outcome == "skip" else "ok")
 
     # --- one stage ---
@@ -429,6 +479,11 @@ class _SiblingFailed(Exception):  # noqa: N818 - it never leaves this module
     def __init__(self, end: BranchEnded) -> None:
         super().__init__(end.stage)
         self.end = end
+
+
+def _waits(error: HoldfastError) -> bool:
+    """Whether a branch stopped until its time has come, or until a person says something. Nothing has failed."""
+    return is_waiting(error) or isinstance(error, OutcomeUnknownError)
 
 
 async def _all_or_first_failure(work: list[Any]) -> list[BranchEnded]:

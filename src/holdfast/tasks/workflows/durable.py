@@ -67,6 +67,10 @@ class Keeper(Protocol):
     async def stored(self, name: str) -> Any:
         """Return what `once` has stored under a name; None if there is nothing."""
 
+    def doubts(self) -> tuple[str, ...]:
+        """Return the keys of unsafe calls that were cut off: they may have happened."""
+        ...
+
     async def wait_later(self, name: str, later: Later) -> None:
         """Return when a delay is over; raise `ParkedError` if it is stored and not over."""
 
@@ -96,6 +100,10 @@ class InMemory:
     async def stored(self, name: str) -> Any:
         """Nothing is kept."""
         del name
+
+    def doubts(self) -> tuple[str, ...]:
+        """Nothing is kept."""
+        return ()
 
     async def wait_later(self, name: str, later: Later) -> None:
         """Wait in this process."""
@@ -177,6 +185,10 @@ class InSession:
             raise AssertionError
 
         return await self.once(name, nothing)
+
+    def doubts(self) -> tuple[str, ...]:
+        """Return those of the session."""
+        return self._session.unknown
 
     async def wait_later(self, name: str, later: Later) -> None:
         """Wait in the store."""
