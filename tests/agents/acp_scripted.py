@@ -6,6 +6,7 @@
     ["hang"]                          until it is cancelled      ["deaf"]             for ever
     ["end", REASON, USAGE]            the turn ends              ["fail", CODE, MESSAGE]            with an error
     ["exit", CODE]                    the program ends           ["die"]              it kills itself
+    ["forget"]                        the conversation is lost
 
 The first argument is the folder of the script, with `runs.json`, `options.json` ({"load": true} and the like), and what happened.
 Only the standard library is used, so it starts fast. `acp_official.py` does the same with the official package.
@@ -51,6 +52,8 @@ class Folder:
                 self.add("effects", given[0])
             case "raw" | "err":
                 print(given[0], file=sys.stdout if act == "raw" else sys.stderr, flush=True)
+            case "forget":
+                (self.path / ID).unlink()
             case "deaf":
                 time.sleep(600)
             case "exit":

@@ -627,3 +627,23 @@ def test_a_budget_counts_what_the_program_says_it_cost(program: Program):
             return budget.spend().usd
 
     assert finish(main()) == pytest.approx(0.75)
+
+
+def test_the_cost_of_a_conversation_that_was_lost_is_not_taken_off_the_next_one(program: Program):
+    """5 in a conversation that is lost, then 3 in a new one, which is cut and goes on to 4: 9 in all."""
+    overloaded = ["fail", -32603, "529 Overloaded"]
+    agent = program.script(
+        [["cost", 5], ["forget"], overloaded],
+        [],
+        [["cost", 3], overloaded],
+        [["cost", 4], ["say", "Hello."]],
+        policy=NOW.replace(attempts=3),
+    )
+
+    async def main() -> tuple[float | None, float]:
+        with Budget(usd=100) as budget:
+            reply = await agent.run("say hello")
+            return reply.usd, budget.spend().usd
+
+    assert finish(main()) == (9, 9)
+    assert program.lines("opened") == ["new", "new", "load"]

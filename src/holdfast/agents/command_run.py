@@ -124,6 +124,8 @@ class CommandRun:
         """How often the program was started."""
         self._usage: Usage | None = None
         self._usd: float | None = None
+        self._spent = 0.0
+        """What the present conversation cost up to now."""
 
     async def reply(self) -> AgentReply:
         """Make the run, with retries. In a session a run that failed goes on when it is called again."""
@@ -236,8 +238,10 @@ class CommandRun:
         self._runs += 1
         if (budget := self._budget) is not None:
             budget.attempt_begun(again=self._runs > 1)
+        if not session:
+            self._spent = 0.0
         if isinstance(reader, AcpLines):
-            reader.begin(prompt, folder=self._agent.folder, session=session, spent=self._usd or 0.0)
+            reader.begin(prompt, folder=self._agent.folder, session=session, spent=self._spent)
         return _Live(process, reader, form, self._talk(process, reader))
 
     def _talk(self, process: Process, reader: LineReader) -> Talk | None:
@@ -331,6 +335,7 @@ class CommandRun:
         self._conversation = report.session or self._conversation
         self._worked = self._worked or report.worked
         self._usage, self._usd = _sum(self._usage, report.usage), _sum(self._usd, report.usd)
+        self._spent += report.usd or 0.0
         if report.usage is None and report.usd is not None:
             # A budget takes a cost only with a usage. This program says what it cost, and not how many tokens that were.
             report.usage = Usage()
