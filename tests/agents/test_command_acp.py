@@ -555,6 +555,27 @@ def test_a_malformed_frame_never_ends_a_turn(frame: str):
     assert (lines.report.ended, lines.report.tool_calls, lines.outgoing) == (False, 0, [])
 
 
+@pytest.mark.parametrize("odd", [["completed"], {"completed": 1}, 7, True, None], ids=str)
+def test_a_tool_call_with_values_of_other_types_is_shown_and_the_turn_goes_on(odd: Any):
+    lines = opened()
+    update = {"sessionUpdate": "tool_call", "toolCallId": odd, "title": odd, "kind": odd, "status": odd, "content": odd}
+    parts = lines.read(json.dumps({"method": "session/update", "params": {"sessionId": ID, "update": update}}))
+    assert [type(part) for part in parts] == [ToolCalled]
+    params = {"sessionId": ID, "toolCall": {"toolCallId": odd, "kind": odd}, "options": [{"kind": odd}, odd]}
+    lines.read(json.dumps({"id": odd, "method": "session/request_permission", "params": params}))
+    lines.answer(lines.asked[0], is_given=True)
+    lines.read(json.dumps({"id": 3, "error": {"code": odd, "message": odd, "data": odd}}))
+    assert lines.report.failure is not None
+
+
+def test_a_conversation_that_cannot_be_loaded_for_an_odd_code_is_not_lost():
+    lines = AcpLines()
+    lines.begin("say hello", folder="/work", session=ID)
+    lines.read('{"id": 1, "result": {"protocolVersion": 1, "agentCapabilities": {"loadSession": true}}}')
+    lines.read('{"id": 2, "error": {"code": [-32002], "message": "Not now"}}')
+    assert (lines.report.ended, lines.report.is_lost) == (True, False)
+
+
 def test_a_program_that_prints_between_its_frames_answers_nevertheless(program: Program):
     agent = program.script([["raw", "Debugger attached."], ["say", "Hello."], ["raw", '{"half": '], ["say", " Bye."]])
     assert finish(agent.run("say hello")).text == "Hello. Bye."

@@ -35,7 +35,7 @@ _US = {"name": "holdfast", "title": "Holdfast", "version": __version__}
 LOST = ("session not found", "unknown session", "no such session", "no conversation found", "no rollout found")
 """What programs answer, in lower case, if they do not know the conversation that they should load."""
 
-_UNKNOWN_TO_PROGRAM = frozenset({-32601, -32602, -32002})
+_UNKNOWN_TO_PROGRAM = (-32601, -32602, -32002)
 """Codes of an answer to `session/load` that mean: no such method, no such id, no such resource."""
 _NO_METHOD = {"code": -32601, "message": "Method not found"}
 _BAD_REQUEST = {"code": -32602, "message": "Invalid params"}
@@ -46,7 +46,8 @@ _STOPS: dict[str, tuple[Code, str]] = {
     "cancelled": ("ACTOR_CLI_ERROR", "The program says that its turn was cancelled, and nobody here did that"),
 }
 """Ends of a turn without an answer."""
-_ENDED = frozenset({"completed", "failed"})
+_ENDED = ("completed", "failed")
+"""States of a tool call. No set: a program may send something that is no text, and a list cannot be looked up in a set."""
 
 _ONCE, _ALWAYS, _DENIED = ("allow_once",), ("allow_once", "allow_always"), ("reject_once", "reject_always")
 """Which option of a program is chosen. One that holds for later calls too is chosen only if nobody decides about single calls."""
