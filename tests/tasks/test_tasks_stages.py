@@ -238,6 +238,29 @@ async def test_N2_4_the_turn_cap_ends_act_and_is_no_error():
     assert (ended.value, ended.executions[0].attempts) == ("done", 2)
 
 
+async def test_what_act_returned_cannot_be_changed_in_assert():
+    def change(ctx):
+        ctx.act.value["x"].append(2)
+
+    async def act(work):
+        return {"x": [1]}
+
+    with pytest.raises(HoldfastError) as error:
+        await StageMachine([Stage("a", act, assert_=change)]).run()
+    assert code_of(error) == "TASK_CONTEXT_MUTATION"
+
+
+@pytest.mark.parametrize("unit", ["turns", "model turns"])
+async def test_the_bound_of_an_agent_that_a_function_runs_is_not_the_cap_of_the_stage(unit):
+    async def act(work):
+        work.turn()
+        raise HoldfastError(Fault.of("TASK_LOOP_BOUND", context={"limit": 2, "unit": unit}))
+
+    with pytest.raises(StageError) as error:
+        await StageMachine([Stage("a", act, retry=ONCE)]).run()
+    assert error.value.fault.context["cause"] == "TASK_LOOP_BOUND"
+
+
 async def test_a_word_that_assert_cannot_say_is_rejected_before_it_is_stored():
     store = MemoryStore()
 

@@ -85,6 +85,8 @@ class StageWork:
         self.session = session
         self.turns = 0
         """How many turns were counted with `turn`."""
+        self.cap: HoldfastError | None = None
+        """What `turn` raised at the stage's cap."""
         self.failures: list[Fault] = []
         """The faults of the tool calls that failed."""
         self._of = stage
@@ -103,7 +105,8 @@ class StageWork:
             done = await think()
         """
         if self.turns >= self._of.turn_cap:
-            raise _capped(self._of.turn_cap)
+            self.cap = _capped(self._of.turn_cap)
+            raise self.cap
         self.turns += 1
 
     async def propose(self, tool: str, **arguments: Any) -> str | None:
@@ -253,7 +256,8 @@ async def perform(stage: Stage, work: StageWork, runtime: Runtime) -> ActEnded:
         else:
             ended = await _agent(stage, work)
     except HoldfastError as error:
-        if not _is_cap(error.fault):
+        # An agent that a function runs has bounds of its own: they are no cap of the stage.
+        if not (error is work.cap if is_function(stage.act) else _is_cap(error.fault)):
             raise
         partial = error.fault.partial
         had = partial.payload if partial is not None else None
@@ -328,4 +332,5 @@ def _capped(cap: int) -> HoldfastError:
 
 
 def _is_cap(fault: Fault) -> bool:
+    """Whether an agent has used all its turns."""
     return fault.code == "TASK_LOOP_BOUND" and fault.context.get("unit") in {"turns", "model turns"}

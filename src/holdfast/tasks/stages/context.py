@@ -81,7 +81,7 @@ class StageContext(MutableMapping[str, Any]):
         """The results of the stages that ended well, by id."""
         self.failures: Mapping[str, Fault] = dict(state.failures)
         """Why stages failed that the run went on without, by id."""
-        self.act = ActEnded() if act is None else act
+        self.act = ActEnded() if act is None else msgspec.structs.replace(act, value=_frozen(act.value, phase))
         """What Act did in this attempt: its result, whether it used all its turns, which tool calls failed."""
         self.outcome = outcome
         """How the stage ends (`ok`, `skip` or `fail`), for Exit and Next."""
