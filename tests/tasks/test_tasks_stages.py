@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import msgspec
@@ -867,6 +868,38 @@ async def test_a_stage_that_is_cancelled_stops_the_run_and_goes_on_there():
         assert code_of(error) == "TASK_STAGE_CANCELLED"
         assert (await machine.run(session)).value == "b"
     assert began == ["a", "b", "b"]
+
+
+async def test_a_plain_act_that_was_cancelled_ends_before_it_begins_again():
+    log, begun, may_end = [], asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def act(work):
+        log.append("begin")
+        loop.call_soon_threadsafe(begun.set)
+        may_end.wait(10)
+        log.append("end")
+        return len(log)
+
+    machine = StageMachine([Stage("a", act)])
+    async with Session.open("s", store=MemoryStore()) as session:
+        running = asyncio.ensure_future(machine.run(session))
+        await begun.wait()
+        machine.cancel("a")
+        with pytest.raises(AbortedError):
+            await running
+        assert log == ["begin"]
+        for cancels in (True, False):
+            again = asyncio.ensure_future(machine.run(session))
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert log == ["begin"], "it waits for the function that still runs"
+            if cancels:
+                again.cancel()
+                await asyncio.wait([again])
+        may_end.set()
+        assert (await again).value == 4
+    assert log == ["begin", "end"] * 2
 
 
 async def test_a_run_that_is_cancelled_leaves_nothing_running():

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import asyncio
     from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
 
     from holdfast.clock import Clock
     from holdfast.runtime.registry import TargetState
@@ -335,10 +336,12 @@ class AbandonedThreads:
     def __init__(self) -> None:
         self.count = 0
         self.lock = threading.Lock()
+        self.named: dict[str, Future[None]] = {}
+        """Those of calls with a name. Each future is done when its thread ends."""
 
     def after_fork(self) -> None:
         """The threads of the parent process do not exist in this one, and one of them may hold the lock."""
-        self.count, self.lock = 0, threading.Lock()
+        self.count, self.lock, self.named = 0, threading.Lock(), {}
 
 
 def call_in_thread(

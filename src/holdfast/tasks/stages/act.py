@@ -270,8 +270,9 @@ async def perform(stage: Stage, work: StageWork, runtime: Runtime) -> ActEnded:
 async def _called(act: Any, work: StageWork, runtime: Runtime) -> Any:
     if is_async(act):
         return await act(work)
-    # A plain function may block, so it runs in a thread.
-    value = await call_in_thread(runtime.abandoned_threads, lambda: act(work))
+    # A plain function may block, so it runs in a thread. A cancelled run leaves it behind; a run that goes on there waits for its end.
+    name = "" if work.session is None else f"{work.session.id} {work.execution} {work.attempt}"
+    value = await call_in_thread(runtime.abandoned_threads, lambda: act(work), name=name)
     return await value if inspect.isawaitable(value) else value
 
 

@@ -1,7 +1,8 @@
 """One run of a stage machine: performs what the pure machines decide, each phase once.
 
 Invariant: the end of a phase is stored before anything follows from it. A phase that is stored is not entered again, so a run that was
-killed goes on in the phase where it was. When a run ends, nothing that it started is still running.
+killed goes on in the phase where it was. When a run ends, nothing that it started is still running; only a plain
+function in a thread may be, and a run that goes on there waits for it.
 """
 
 from __future__ import annotations
