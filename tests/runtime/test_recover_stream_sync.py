@@ -57,6 +57,13 @@ def test_FI9_a_failure_after_it_is_a_cut_with_what_arrived() -> None:
     assert cut.value.partial.payload == "a"
 
 
+def test_FI9_reading_without_with_says_to_write_with() -> None:
+    world, play = World(), Play(["a"])
+    with pytest.raises(InvalidError, match=r"stream of .*tokens: expected `with` around it, then `for`"):
+        list(recovery(world).stream(play.tokens)())
+    assert play.opened == 0
+
+
 def test_FI9_a_function_that_returns_an_iterator_works_too() -> None:
     world, lines = World(), [["a"], ["b"]]
     assert read(recovery(world).stream(lambda: iter(lines))) == [["a"], ["b"]]

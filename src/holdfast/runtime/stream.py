@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
     from types import TracebackType
-    from typing import Self
+    from typing import Never, Self
 
     from holdfast.faults import Partial
     from holdfast.policies.fallback import When
@@ -361,6 +361,16 @@ class Stream(_Driver, Generic[T]):
                 self._flow.take_back(item)
                 break
         return self._hand_out()
+
+    if not TYPE_CHECKING:  # type checkers must still say that it is no iterable
+
+        def __iter__(self) -> Never:
+            source = self._flow.of.fn
+            raise InvalidError.saying(
+                f"stream of {name_of(source)}",
+                "`with` around it, then `for`; for an async source `async with`, then `async for`",
+                "`for` over a stream that was not entered",
+            )
 
     def __aiter__(self) -> Self:
         return self

@@ -191,7 +191,8 @@ class Graph:
                 raise HoldfastError(Fault.of("TASK_JOIN_DANGLING", message, context={"stage": plan.join}))
             for each in plan.stages:
                 if each not in self.nodes:
-                    raise InvalidError.saying(f"stage {stage}: next", options.suggestion(each, self.order), repr(each))
+                    expected = f"the id of a stage ({options.suggestion(each, self.order)})"
+                    raise InvalidError.saying(f"stage {stage}: next", expected, repr(each))
             return
         if (reason := self._wrong(plan)) is not None:
             context = {"reason": reason, "stage": stage}

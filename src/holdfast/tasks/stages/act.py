@@ -277,7 +277,7 @@ async def _called(act: Any, work: StageWork, runtime: Runtime) -> Any:
 
 
 async def _agent(stage: Stage, work: StageWork) -> ActEnded:
-    agent = stage.act
+    agent: Any = stage.act
     if hasattr(agent, "in_stage"):
         agent = agent.in_stage(_terms(stage, work))
     reply = await agent.run(work.prompt, session=work.session)

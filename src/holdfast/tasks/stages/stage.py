@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 
@@ -13,12 +13,26 @@ from holdfast.policies import Backoff, Tries
 from holdfast.tools.schema import schema_mistake, schema_of
 from holdfast.workflow.stage_plan import Go, Node, Resolution
 
+if TYPE_CHECKING:
+    from holdfast.tasks.stages.act import StageWork
+    from holdfast.tasks.stages.context import StageContext
+    from holdfast.tasks.stages.grants import Proposal
+
 __all__ = ["Detail", "Stage", "StageFunction"]
 
-StageFunction: TypeAlias = Callable[..., Any]
+StageFunction: TypeAlias = "Callable[[StageContext], Any]"
 """A function of the `StageContext`. It may be async."""
 Detail: TypeAlias = Literal["typed", "full"]
+_Act: TypeAlias = "Callable[[StageWork], Any] | _Runs"
+_Grant: TypeAlias = "Callable[[Proposal], Any]"
 _FUNCTIONS = ("setup", "init", "check_gate", "assert_", "exit", "grant")
+
+
+class _Runs(Protocol):
+    """An agent, ours or another one."""
+
+    @property
+    def run(self) -> Callable[..., Any]: ...
 
 
 class Stage(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=True):
@@ -61,7 +75,7 @@ class Stage(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults
     """
 
     id: str
-    act: Any
+    act: _Act
     allowed_tools: Any = None
     completion: Any = None
     turn_cap: int = 20
@@ -76,8 +90,8 @@ class Stage(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults
     check_gate: StageFunction | None = None
     assert_: StageFunction | None = None
     exit: StageFunction | None = None
-    next: Any = None
-    grant: Callable[..., Any] | None = None
+    next: str | Go | Iterable[str] | StageFunction | None = None
+    grant: _Grant | None = None
     later: Tries = Tries(attempts=3, backoff=Backoff(initial=300, cap=3600))
     ask: bool = False
     detail: Detail = "typed"
