@@ -104,6 +104,19 @@ def test_other_wrong_options_say_what_was_expected(options):
         Stage(**{"id": "a", "act": echo, **options})
 
 
+@pytest.mark.parametrize("name", ["act", "setup", "init", "check_gate", "assert_", "exit", "next", "grant"])
+def test_generator_functions_are_rejected_because_nobody_would_run_them(name):
+    def plain(ctx):
+        yield 1
+
+    async def asynchronous(ctx):
+        yield 1
+
+    for given in (plain, asynchronous):
+        with pytest.raises(InvalidError, match=f"stage a: {name}.*a generator function"):
+            Stage(**{"id": "a", "act": echo, name: given})
+
+
 def test_a_type_may_be_the_completion():
     class Plan(msgspec.Struct):
         files: list[str]
@@ -187,6 +200,15 @@ async def test_N2_5_a_change_outside_of_setup_is_rejected_and_the_corrected_stag
     assert error.value.fault.context["phase"].casefold().startswith(phase[:4].rstrip("_").replace("chec", "check"))
     assert (await start()).context == context
     assert ran == [1], "an Act that is stored is not made again"
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, True), (0, False), (1, 1.0), ([1], [True])])
+async def test_setup_may_write_what_python_calls_equal(before, after):
+    def setup(ctx):
+        ctx["n"] = after
+
+    ended = await StageMachine([Stage("a", echo, setup=setup)]).run(inputs={"n": before})
+    assert repr(ended.context["n"]) == repr(after)
 
 
 async def test_setup_that_fails_has_changed_nothing():
@@ -900,6 +922,35 @@ async def test_a_plain_act_that_was_cancelled_ends_before_it_begins_again():
         may_end.set()
         assert (await again).value == 4
     assert log == ["begin", "end"] * 2
+
+
+async def test_a_cancelled_stage_has_the_ends_of_its_phase_and_turn():
+    runtime, seen = watched(StagePreFired, StagePostFired, SessionTurnStart, SessionTurnEnd)
+
+    async def slow(work):
+        await asyncio.sleep(100)
+
+    machine = StageMachine([Stage("a", slow)], runtime=runtime)
+    running = asyncio.ensure_future(machine.run())
+    await asyncio.sleep(1)
+    machine.cancel("a")
+    with pytest.raises(AbortedError):
+        await running
+    assert isinstance(seen[-1], SessionTurnEnd)
+    assert isinstance(seen[-2], StagePostFired)
+    assert (seen[-1].outcome, seen[-2].outcome, seen[-2].phase) == ("cancelled", "cancelled", "Act")
+
+
+async def test_a_stage_that_waits_for_a_person_has_the_ends_of_its_phase_and_turn():
+    runtime, seen = watched(StagePostFired, SessionTurnEnd)
+
+    async def asks(work):
+        return await work.session.confirm("sure?")
+
+    with pytest.raises(HoldfastError):
+        async with Session.open("s", store=MemoryStore(), runtime=runtime) as session:
+            await StageMachine([Stage("a", asks)], runtime=runtime).run(session)
+    assert [(event.outcome, event.fault.code) for event in seen[-2:]] == [("waiting", "SESS_NO_INTERACTOR")] * 2
 
 
 async def test_a_run_that_is_cancelled_leaves_nothing_running():

@@ -504,7 +504,7 @@ class SessionTurnEnd(_Record, frozen=True, kw_only=True, tag="session-turn-end")
 
     number: int
     outcome: str
-    """`ok`, `skip`, `fail`, `cancelled` …"""
+    """`ok`, `skip`, `fail`, `cancelled`, `waiting` …"""
     stages: tuple[str, ...] = ()
     fault: Fault | None = None
     """Why it failed."""
@@ -526,7 +526,8 @@ class StagePostFired(_Record, frozen=True, kw_only=True, tag="stage-post-fired")
     phase: str
     attempt: int
     outcome: str = ""
-    """What was decided: the verdict of CheckGate, the outcome of Assert, `cap-hit` for an Act that used all its turns."""
+    """What was decided: the verdict of CheckGate, the outcome of Assert, `cap-hit` for an Act that used all its turns. If the phase is
+    entered again when the run goes on: `cancelled`, `waiting` (for a time, or a person) or `fail`."""
     fault: Fault | None = None
     """Why the phase failed; None if it did not."""
 

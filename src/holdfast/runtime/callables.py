@@ -16,6 +16,7 @@ __all__ = [
     "Request",
     "has_one_shot",
     "is_async",
+    "is_generator",
     "name_of",
     "reads_in",
     "reject_generator",
@@ -42,13 +43,18 @@ def is_async(fn: Any) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(type(fn), "__call__", None))  # noqa: B004 - a callable object may have an async `__call__`
 
 
+def is_generator(fn: Any) -> bool:
+    """Whether a call of `fn` gives a generator, and does nothing until somebody reads it."""
+    return inspect.isasyncgenfunction(_bare(fn)) or inspect.isgeneratorfunction(_bare(fn))
+
+
 def reject_generator(fn: Any) -> None:
     """Raise `InvalidError` for a generator function.
 
     The body of a generator runs after the call has returned, so a decorator would see none of its failures. Use
     `.stream`.
     """
-    if inspect.isasyncgenfunction(_bare(fn)) or inspect.isgeneratorfunction(_bare(fn)):
+    if is_generator(fn):
         raise InvalidError.saying(
             f"recover of {name_of(fn)}", "a function; for a generator use recover(…).stream(fn)", "a generator function"
         )

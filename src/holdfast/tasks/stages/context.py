@@ -121,11 +121,12 @@ class StageContext(MutableMapping[str, Any]):
     def changes(self) -> Changes:
         """Return what Setup changed, as plain JSON values. A value that JSON cannot hold raises `InvalidError`."""
         values = {name: codec.plain(value, f"context.{name}") for name, value in self._values.items()}
-        written = {name: value for name, value in values.items() if self._before.get(name, _UNSET) != value}
+        written = {name: value for name, value in values.items() if not self._had(name, value)}
         return Changes(written=written, removed=tuple(sorted(self._before.keys() - values.keys())))
 
-
-_UNSET = object()
+    def _had(self, name: str, value: Any) -> bool:
+        # As JSON: to Python True is 1, and 1 is 1.0.
+        return name in self._before and msgspec.json.encode(self._before[name]) == msgspec.json.encode(value)
 
 
 def _mutation(phase: str) -> HoldfastError:

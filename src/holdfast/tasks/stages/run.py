@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.events import SessionTurnEnd, SessionTurnStart, StagePostFired, StagePreFired
-from holdfast.faults import BudgetError, Fault, HoldfastError, OutcomeUnknownError
+from holdfast.faults import AbortedError, BudgetError, Fault, HoldfastError, OutcomeUnknownError
 from holdfast.sessions.later import is_waiting
 from holdfast.sessions.scopes import Scope
 from holdfast.tasks.stages.act import StageWork, act_contract, perform
@@ -135,7 +135,12 @@ class StageRun:
         is_over = await self._keeper.stored(f"{move.number}/turn") is not None
         if not is_over:
             self._emit(SessionTurnStart(at=self._now, **facts))
-        following, ended = await self._moved(chain, move, "", state)
+        try:
+            following, ended = await self._moved(chain, move, "", state)
+        except (Exception, asyncio.CancelledError) as error:
+            if not is_over:
+                self._emit(SessionTurnEnd(at=self._now, **self._cut(error), **facts))
+            raise
         if not is_over:
             await self._keeper.once(f"{move.number}/turn", _giving(ended.outcome))
             self._emit(SessionTurnEnd(at=self._now, outcome=ended.outcome, fault=ended.fault, **facts))
@@ -259,6 +264,13 @@ class StageRun:
     def _emit(self, event: Any) -> None:
         self._runtime.bus.emit(event)
 
+    def _cut(self, error: BaseException) -> dict[str, Any]:
+        """Return what the events say about a phase or turn that the run goes on with when it is made again."""
+        if isinstance(error, asyncio.CancelledError | AbortedError):
+            return {"outcome": "cancelled"}
+        waits = isinstance(error, HoldfastError) and _waits(error)
+        return {"outcome": "waiting" if waits else "fail", "fault": self._runtime.fault_of(error)}
+
     @property
     def _now(self) -> float:
         return self._runtime.clock.wall()
@@ -273,7 +285,11 @@ class StageRun:
 
         async def made() -> Any:
             self._emit(StagePreFired(at=self._now, **facts))
-            ended = await make()
+            try:
+                ended = await make()
+            except (Exception, asyncio.CancelledError) as error:
+                self._emit(StagePostFired(at=self._now, **self._cut(error), **facts))
+                raise
             outcome = _shown(enter.phase, ended.value)
             self._emit(StagePostFired(at=self._now, outcome=outcome, fault=ended.fault, **facts))
             document = msgspec.to_builtins(ended)

@@ -10,6 +10,7 @@ import msgspec
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies import Backoff, Tries
+from holdfast.runtime.callables import is_generator
 from holdfast.tools.schema import schema_mistake, schema_of
 from holdfast.workflow.stage_plan import Go, Node, Resolution
 
@@ -107,6 +108,10 @@ class Stage(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults
             given = getattr(self, name)
             if given is not None and not callable(given):
                 raise InvalidError.at(f"{where}: {name}", "a function", given)
+        for name in ("act", "next", *_FUNCTIONS):
+            if is_generator(getattr(self, name)):
+                # A call of it would do nothing.
+                raise InvalidError.saying(f"{where}: {name}", "a function that returns", "a generator function")
         for name in ("retry", "later"):
             tries: Any = getattr(self, name)
             if not isinstance(tries, Tries) or tries.attempts is None:
