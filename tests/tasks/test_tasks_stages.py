@@ -574,6 +574,7 @@ async def test_a_machine_that_is_parked_inside_of_another_one_goes_on_with_that_
     clock.advance(100)
     assert [run async for run in run_due(store, inner, runtime=runtime)] == []
     (due,) = [run async for run in run_due(store, inner, outer, runtime=runtime)]
+    assert isinstance(due.outcome, Ok)
     assert (due.program, due.outcome.value.results["release"]) == ("stages outer", "up")
     assert len(ran) == 2
     assert [run async for run in run_due(store, inner, outer, runtime=runtime)] == []
