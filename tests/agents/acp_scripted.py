@@ -167,7 +167,7 @@ class Program:
                     return {"stopReason": given[0], **({"usage": given[1]} if given[1:] else {})}
                 case "fail":
                     raise LookupError(*given)
-            if self.cancelled:
+            if self.cancelled and not (act == "hang" and self.folder.options.get("asks_after_cancel")):
                 return {"stopReason": "cancelled"}
         return {"stopReason": "end_turn"}
 

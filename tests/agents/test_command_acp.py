@@ -328,7 +328,7 @@ def test_a_program_that_asks_much_before_it_reads_any_answer_is_read_meanwhile(s
 
 
 def test_G19_a_program_that_asks_much_and_reads_nothing_is_dead_after_the_idle_limit(scripted: Program):
-    agent = scripted.script([["raw", FLOOD], ["say", "Hel"], ["deaf"]], idle=0.6, policy=NOW.replace(attempts=1))
+    agent = scripted.script([["raw", FLOOD], ["say", "Hel"], ["deaf"]], idle=1.5, policy=NOW.replace(attempts=1))
     fault = failure(agent).fault
     assert (fault.code, fault.context["limit"]) == ("PROVIDER_STREAM_STALLED", "idle")
     assert fault.partial is not None
@@ -444,6 +444,24 @@ def test_a_cancelled_run_cancels_the_turn_before_it_stops_the_program(program: P
 
     finish(main())
     assert program.lines("cancelled") == [ID]
+
+
+def test_a_call_that_a_cancelled_program_asks_about_is_answered_so_that_it_can_end_its_turn(
+    scripted: Program, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("holdfast.agents.command_talk._CANCEL_S", 15)
+    agent = scripted.script([["say", "I work."], ["hang"], ASK], given={"asks_after_cancel": True})
+
+    async def main() -> None:
+        task = asyncio.create_task(agent.run("say hello"))
+        await until(lambda: scripted.prompts)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    finish(main())
+    assert (scripted.lines("cancelled"), scripted.lines("outcomes")) == ([ID], ["cancelled"])
+    assert scripted.lines("effects") == []
 
 
 def test_a_program_that_ignores_the_cancellation_is_stopped(program: Program, monkeypatch: pytest.MonkeyPatch):
@@ -607,6 +625,55 @@ def opened() -> AcpLines:
     assert [one["method"] for one in sent] == ["initialize", "session/new", "session/prompt"]
     lines.outgoing.clear()
     return lines
+
+
+def asked(lines: AcpLines, number: int = 7) -> None:
+    options = [{"optionId": "yes", "kind": "allow_once"}]
+    params = {"sessionId": ID, "toolCall": {"toolCallId": "t-1", "kind": "execute"}, "options": options}
+    lines.read(json.dumps({"id": number, "method": "session/request_permission", "params": params}))
+
+
+def update(what: str, /, session: str = ID, **found: Any) -> str:
+    params = {"sessionId": session, "update": {"sessionUpdate": what, **found}}
+    return json.dumps({"method": "session/update", "params": params})
+
+
+def test_a_question_is_answered_once_also_if_the_turn_was_cancelled_before_or_meanwhile():
+    lines = opened()
+    asked(lines, 7)
+    (open_one,) = lines.asked
+    lines.cancel()
+    lines.answer(open_one, is_given=True)
+    asked(lines, 8)
+    assert lines.asked == []
+    _, *answers = [json.loads(one) for one in lines.outgoing]
+    assert [(one["id"], one["result"]["outcome"]["outcome"]) for one in answers] == [(7, "cancelled"), (8, "cancelled")]
+    assert lines.report.tool_calls == 0
+
+
+def test_words_and_costs_of_another_conversation_are_not_ours_but_its_tool_calls_count_as_work():
+    lines = opened()
+    words = {"content": {"type": "text", "text": "Of another."}}
+    assert lines.read(update("agent_message_chunk", session="other", **words)) == []
+    assert lines.read(update("usage_update", session="other", cost={"amount": 5, "currency": "USD"})) == []
+    lines.read(update("tool_call", session="other", toolCallId="t-9", status="pending"))
+    assert (lines.report.text, lines.report.usd, lines.report.tool_calls) == ("", None, 1)
+
+
+@pytest.mark.parametrize("is_replayed", [False, True])
+def test_what_is_known_about_a_tool_call_is_forgotten_when_it_has_ended(is_replayed: bool):
+    lines = AcpLines() if is_replayed else opened()
+    if is_replayed:
+        lines.begin("say hello", folder="/work", session=ID)
+        lines.read('{"id": 1, "result": {"protocolVersion": 1, "agentCapabilities": {"loadSession": true}}}')
+    for number in range(50):
+        given = {"toolCallId": f"t-{number}", "title": "Read", "rawInput": {"path": "x" * 1_000}}
+        lines.read(update("tool_call", **given))
+        lines.read(update("tool_call_update", toolCallId=f"t-{number}", status="completed"))
+        # A word after the end changes nothing.
+        lines.read(update("tool_call_update", toolCallId=f"t-{number}", status="completed"))
+    assert lines.report.tool_calls == (0 if is_replayed else 50)
+    assert lines._calls == {}
 
 
 # --- options ---

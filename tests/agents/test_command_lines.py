@@ -178,6 +178,8 @@ def test_what_a_fault_keeps_of_a_long_text_is_bounded_with_its_last_words():
     fault = fault_of_lines(
         "plain", [said("plain", "Begin."), said("plain", "x" * 3_000_000), said("plain", "The end.")]
     )
+    assert fault is not None
+    assert fault.partial is not None
     text = fault.partial.payload["text"]
     assert text.startswith("Begin.xxx")
     assert text.endswith("xxxThe end.")

@@ -110,6 +110,7 @@ class Talk:
     async def _read_to_end(self) -> None:
         async for line in self._process.lines():
             self._lines.read(line)
+            self._write()
             if self._lines.report.ended:
                 return
 

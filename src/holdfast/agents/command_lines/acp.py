@@ -87,7 +87,8 @@ class AcpLines(LineReader):
         self._loading = ""
         """The method that goes on with a conversation; empty if the program has none."""
         self._calls: dict[str, dict[str, Any]] = {}
-        """What is known about each tool call, by its id."""
+        """What is known about each tool call that has not ended, by its id."""
+        self._is_cancelled = False
         self._denied = ""
         """The kind of the last call that was denied."""
         self._counted: set[str] = set()
@@ -104,6 +105,9 @@ class AcpLines(LineReader):
 
     def answer(self, asked: Asked, *, is_given: bool, is_lasting: bool = False) -> None:
         """Tell the program whether it may make a tool call. `is_lasting`: the permission may hold for later calls, too."""
+        if asked not in self.asked:
+            # The turn was cancelled meanwhile, which has answered it.
+            return
         self.asked.remove(asked)
         self._denied = "" if is_given else asked.call.name
         kinds = _DENIED if not is_given else _ALWAYS if is_lasting else _ONCE
@@ -125,6 +129,7 @@ class AcpLines(LineReader):
         """Ask the program to end its turn; return whether it has one."""
         if "session/prompt" not in self._sent.values():
             return False
+        self._is_cancelled = True
         self._write({"method": "session/cancel", "params": {"sessionId": self.report.session}})
         # The protocol wants an answer to every open question about a tool call.
         for asked in tuple(self.asked):
@@ -153,7 +158,8 @@ class AcpLines(LineReader):
         method, params = found.get("method"), found.get("params")
         given = params if isinstance(params, dict) else {}
         if method == "session/update":
-            return self._update(given.get("update"))
+            session = given.get("sessionId", self.report.session)
+            return self._update(given.get("update"), is_ours=session == self.report.session or not self.report.session)
         if isinstance(method, str):
             if "id" in found:
                 self._asked(method, found["id"], given)
@@ -174,7 +180,12 @@ class AcpLines(LineReader):
             kind = str(known.get("kind") or "other")
             tool_call = ToolCall(id=str(call.get("toolCallId")), name=kind, arguments=_shown(known))
             choices = tuple(option for option in options if isinstance(option, dict))
-            self.asked.append(Asked(identity, tool_call, choices))
+            question = Asked(identity, tool_call, choices)
+            if self._is_cancelled:
+                # It was on its way when the turn was cancelled.
+                self._close(question)
+            else:
+                self.asked.append(question)
 
     def _answered(self, found: dict[str, Any]) -> None:
         identity = found.get("id")
@@ -250,20 +261,17 @@ class AcpLines(LineReader):
 
     # --- the work in pieces ---
 
-    def _update(self, update: Any) -> list[AgentPart]:
+    def _update(self, update: Any, *, is_ours: bool) -> list[AgentPart]:
         if not isinstance(update, dict):
             return []
         match update.get("sessionUpdate"):
-            case "usage_update":
-                self._cost(update.get("cost"))
-            case "tool_call" | "tool_call_update" if self._is_replayed:
-                self._learn(update)
-            case _ if self._is_replayed:
-                return []
-            case "agent_message_chunk":
-                return self._text(update.get("content"))
             case "tool_call" | "tool_call_update":
+                # Also of another conversation of the program: it is work that was done.
                 return self._call(update)
+            case "usage_update" if is_ours:
+                self._cost(update.get("cost"))
+            case "agent_message_chunk" if is_ours and not self._is_replayed:
+                return self._text(update.get("content"))
         return []
 
     def _text(self, content: Any) -> list[AgentPart]:
@@ -275,6 +283,11 @@ class AcpLines(LineReader):
 
     def _call(self, update: dict[str, Any]) -> list[AgentPart]:
         known, identity = self._learn(update), str(update.get("toolCallId"))
+        has_ended = known.get("status") in _ENDED
+        if has_ended:
+            del self._calls[identity]
+        if self._is_replayed:
+            return []
         name = str(known.get("title") or known.get("kind") or "")
         parts: list[AgentPart] = []
         if identity not in self._begun:
@@ -282,7 +295,7 @@ class AcpLines(LineReader):
             self._count(identity)
             given = known.get("rawInput")
             parts.append(ToolCalled(id=identity, name=name, arguments=given if isinstance(given, dict) else {}))
-        if known.get("status") in _ENDED and identity not in self._returned:
+        if has_ended and identity not in self._returned:
             self._returned.add(identity)
             failed = known.get("status") == "failed"
             parts.append(ToolReturned(id=identity, name=name, content=_content(known), is_error=failed))
