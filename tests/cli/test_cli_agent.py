@@ -280,7 +280,7 @@ def test_a_run_that_fails_says_what_it_is_and_how_to_go_on(world, here):
     ("arguments", "message"),
     [
         (("--agent", "shop"), "expected MODULE:NAME"),
-        (("--agent", "shp:agent"), "no module shp"),
+        (("--agent", "shp:agent"), "there is no shp"),
         (("--agent", "shop:agnt"), "--agent: expected an agent in shop, got 'agnt'; did you mean `agent`?"),
         (("--agent", "shop:number"), "an agent, or a function that returns one"),
         (("--agent", "shop:agent", "--model", "gpt-5"), "no --model beside --agent"),

@@ -171,7 +171,7 @@ def test_repl_evaluates_line_by_line_and_goes_on_after_a_failure(folder):
             "--input document: expected a file that can be read, got missing.txt: No such file or directory",
         ),
         (("run", "missing.sexp"), 3, "missing.sexp: No such file or directory"),
-        (("run", "review.sexp", "--tasks", "nobody:x"), 2, "no module nobody"),
+        (("run", "review.sexp", "--tasks", "nobody:x"), 2, "there is no nobody"),
         (("run", "review.sexp", "--input", "goal"), 2, "NAME=VALUE"),
         (("run", "review.sexp", "--tasks", "workflow_tasks:TASKS"), 2, "TASKS"),
     ],
