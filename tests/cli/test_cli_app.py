@@ -61,6 +61,25 @@ def test_a_wrong_call_exits_2_and_keeps_stdout_clean(arguments):
     assert "Usage: " in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("typed", "suggested"),
+    [("expain", "Did you mean 'explain'?"), ("version", "Did you mean '--version'?"), ("verzijon", "")],
+)
+def test_a_mistyped_command_is_suggested_only_if_it_is_close(typed, suggested):
+    result = holdfast(typed)
+    assert result.exit_code == 2
+    assert result.stderr.rstrip().endswith(f"No such command '{typed}'. {suggested}".rstrip())
+
+
+@pytest.mark.parametrize(
+    "group", ["actors", "agent", "audit", "config", "faults", "policy", "sessions", "tls", "tokens", "workflow"]
+)
+def test_a_group_alone_shows_its_help(group):
+    result = holdfast(group)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == holdfast(group, "--help").stdout
+
+
 def test_alone_it_says_what_to_do_next(tmp_path):
     result = holdfast(env={"XDG_STATE_HOME": str(tmp_path), "HOLDFAST_STORE": ""})
     assert (result.exit_code, result.stderr) == (0, "")

@@ -25,7 +25,14 @@ def test_each_shell_gets_its_script(shell):
 def test_an_unknown_shell_is_named_with_the_known_ones():
     result = holdfast("completion", "tcsh")
     assert result.exit_code == 2
-    assert "bash" in result.stderr
+    assert "'shell': 'tcsh' is not one of 'bash', 'zsh', 'fish', 'powershell'." in result.stderr
+
+
+def test_there_is_one_way_to_switch_completion_on():
+    shown = holdfast("--help").stdout
+    assert "completion  " in shown
+    assert "--install-completion" not in shown
+    assert "--show-completion" not in shown
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,14 @@ def test_an_unknown_code_gets_three_guesses_and_exit_3():
     assert guesses.count(",") == 2
 
 
+@pytest.mark.parametrize("word", ["9999", "8429", "NOPE"])
+def test_a_word_that_is_like_no_code_gets_no_guess(word):
+    result = holdfast("explain", word)
+    assert result.exit_code == 3
+    assert "did you mean" not in result.stderr
+    assert json.loads(holdfast("explain", word, "--json").stdout)["nearest"] == []
+
+
 def test_an_unknown_code_in_json():
     result = holdfast("explain", "PROVIDER_OVERLOAD", "--json")
     document = json.loads(result.stdout)

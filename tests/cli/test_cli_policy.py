@@ -45,10 +45,30 @@ def test_show_has_the_delays_and_the_worst_case(file):
     assert result.exit_code == 0
     shown = [line.split() for line in result.stdout.splitlines()]
     assert ["transient", "18", "2", "0.64-0.96", "s", "2", "min", "1", "s"] in shown
-    assert ["attempts", "start", "for", "2", "min"] in shown
+    assert ["attempts", "at", "most", "2,", "which", "start", "for", "2", "min"] in shown
     assert ["in", "all", "no", "limit"] in shown
     assert "default  Policy(attempts=2)" in result.stdout
     assert "provider:claude  Policy(attempts=2, timeout=5.0)" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "fact", "text"),
+    [
+        ("", "attempts", "start for 2 min"),
+        ("attempts = 1", "attempts", "1: a failed call is not retried"),
+        ("", "circuit", "opens after failures in 12 seconds without a good answer; for 1 s, later up to 15 s"),
+        ("circuit = { failures = 2, open_for = 15 }", "circuit",
+         "opens after 2 failures in a row, or if 50 % of at least 10 calls in 60 s fail; for 15 s"),
+        ("circuit = { failures = 3, counted = 'window', rate = 'none', slow = 5, slow_rate = 0.25 }", "circuit",
+         "opens after 3 failures in 60 s, or if 25 % of at least 10 calls in 60 s take 5 s or longer; for 30 s"),
+        ("circuit = { mode = 'forced-open' }", "circuit", "forced-open: rejects all calls"),
+        ("circuit = 'none'", "circuit", "none"),
+    ],
+)  # fmt: skip
+def test_show_says_in_words_what_a_policy_does(file, settings, fact, text):
+    shown = holdfast("policy", "show", file(f"[policy]\n{settings}\n")).stdout
+    facts = dict(line.split(maxsplit=1) for line in shown.splitlines() if line.startswith("  "))
+    assert facts[fact] == text
 
 
 def test_show_is_the_same_in_json(file):

@@ -5,6 +5,7 @@ Each verb imports its implementation when it runs, so that `--help` and shell co
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from difflib import get_close_matches
@@ -17,7 +18,7 @@ from holdfast.classify.times import parse_rfc3339
 from holdfast.cli.bridge_app import attach, pair, serve, tls, tokens
 from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.output import fail, show_json, show_table
-from holdfast.cli.store_app import Group, audit, complete_codes, sessions
+from holdfast.cli.store_app import CLOSE, Group, audit, complete_codes, sessions
 from holdfast.cli.workflow_app import workflow
 from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity  # noqa: TC001 - typer reads annotations
 
@@ -30,6 +31,8 @@ app = typer.Typer(
     name="holdfast",
     help="Error handling and recovery for AI agents.",
     cls=Group,
+    # `holdfast completion` prints the scripts.
+    add_completion=False,
     # A defect of ours shows a plain traceback. Rich's traceback would fill the screen and show local variables with
     # secrets.
     pretty_exceptions_enable=False,
@@ -44,6 +47,11 @@ def run() -> None:
     """Run the command line. It always raises SystemExit with one of the exit codes."""
     # The streams are prepared before Typer writes anything. With a closed stream Typer would print a traceback.
     prepare_streams()
+    if "_HOLDFAST_COMPLETE" in os.environ:
+        # Typer knows the shells only if it also adds its own options for completion.
+        from typer.completion import completion_init  # type: ignore[attr-defined] # public, but not in an __all__
+
+        completion_init()
     app()
 
 
@@ -553,7 +561,7 @@ def _help_of(context: typer.Context, words: list[str]) -> tuple[str, list[str]]:
         names = group.list_commands(found) if isinstance(group, Group) else []
         command = group.get_command(found, word) if isinstance(group, Group) else None
         if command is None:
-            near = get_close_matches(word, [*names, *([] if found.parent else ["exit-codes"])], n=1)
+            near = get_close_matches(word, [*names, *([] if found.parent else ["exit-codes"])], 1, CLOSE)
             hint = f" Did you mean '{near[0]}'?" if near else ""
             message = f"There is no help on '{' '.join(words)}'.{hint}"
             raise typer.BadParameter(message)

@@ -90,7 +90,8 @@ def entry_facts(entry: Entry) -> list[tuple[str, str]]:
         ("scope", entry.scope.value),
         ("severity", entry.severity.value),
         ("layer", entry.layer.value),
-        ("names", f"{entry.category.value} · {entry.classed} · {entry.task}"),
+        ("category", entry.category.value),
         ("status", f"HTTP {entry.http_status} · close {entry.close_code} · exit {entry.exit_code}"),
         ("aliases", ", ".join(entry.aliases)),
+        ("in other formats", f"{entry.classed} · {entry.task}"),
     ]

@@ -18,6 +18,8 @@ __all__ = ["explain"]
 
 MAX_STDIN = 1_048_576
 _LONGEST_NAME = 100
+_CLOSE = 0.7
+"""How similar a code must be to be suggested: a far guess leads people to the wrong page."""
 _SCHEMA = "holdfast.explain/1"
 
 
@@ -75,12 +77,12 @@ def _list(word: str, entries: list[Entry], *, as_json: bool) -> Exit:
 
 
 def _unknown(word: str, *, as_json: bool) -> Exit:
-    near = nearest(word)
+    near = nearest(word, closeness=_CLOSE)
     if as_json:
         show_json({"schema": _SCHEMA, "error": f"no code {word}", "nearest": near})
     fail(
         f"{word} is not a code, status, provider error or exception that Holdfast knows",
-        f"did you mean {', '.join(near)}?",
+        *([f"did you mean {', '.join(near)}?"] if near else []),
         "all codes: holdfast codes",
     )
     return Exit.NOT_FOUND

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.config import Problem
-    from holdfast.policies import Policy
+    from holdfast.policies import Circuit, Policy
 
 __all__ = ["load_of", "outage_of", "policy_check", "policy_show", "policy_simulate", "with_config"]
 
@@ -140,11 +140,43 @@ def _policy_document(policy: Policy) -> dict[str, Any]:
 def _policy_facts(policy: Policy) -> list[tuple[str, str]]:
     return [
         ("per call", _seconds(policy.timeout)),
-        ("attempts", f"start for {_seconds(policy.window or LONGEST_WAIT_S)}"),
+        ("attempts", _attempts(policy)),
         ("in all", _seconds(policy.deadline)),
         ("Retry-After", f"honoured up to {_seconds(policy.max_retry_after)}, if the next attempt still starts in time"),
-        ("circuit", "none" if policy.circuit is None else repr(policy.circuit)),
+        ("circuit", "none" if policy.circuit is None else _circuit(policy.circuit)),
     ]
+
+
+def _attempts(policy: Policy) -> str:
+    if policy.attempts == 1:
+        return "1: a failed call is not retried"
+    start = f"start for {_seconds(policy.window or LONGEST_WAIT_S)}"
+    return start if policy.attempts is None else f"at most {policy.attempts}, which {start}"
+
+
+_MODES = {
+    "disabled": "disabled: lets all calls through uncounted",
+    "metrics-only": "metrics-only: counts and never opens",
+    "forced-open": "forced-open: rejects all calls",
+}
+
+
+def _circuit(circuit: Circuit) -> str:
+    """Return in words what opens a circuit, and for how long."""
+    if circuit.mode in _MODES:
+        return _MODES[circuit.mode]
+    window, opens = _seconds(circuit.window), []
+    if circuit.failures is not None and circuit.graded:
+        opens.append(f"after failures in {circuit.failures} seconds without a good answer")
+    elif circuit.failures is not None:
+        opens.append(f"after {circuit.failures} failures in {'a row' if circuit.counted == 'consecutive' else window}")
+    share = f"of at least {circuit.volume} calls in {window}"
+    if circuit.rate is not None:
+        opens.append(f"if {circuit.rate:.0%} {share} fail".replace("%", " %"))
+    if circuit.slow_rate is not None:
+        opens.append(f"if {circuit.slow_rate:.0%} {share} take {_seconds(circuit.slow)} or longer".replace("%", " %"))
+    longer = f", later up to {_seconds(circuit.open_cap)}" if circuit.open_growth > 1 else ""
+    return f"opens {', or '.join(opens)}; for {_seconds(circuit.open_for)}{longer}"
 
 
 def _waits(each: Outlook) -> str:

@@ -5,7 +5,9 @@ Each verb imports its implementation when it runs, so that `--help` and shell co
 
 from __future__ import annotations
 
+import sys
 import time
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -21,11 +23,41 @@ if TYPE_CHECKING:
     from holdfast.cli.exits import Exit
     from holdfast.stores import Store
 
-__all__ = ["Group", "audit", "complete_codes", "sessions"]
+__all__ = ["CLOSE", "Group", "audit", "complete_codes", "sessions"]
+
+
+CLOSE = 0.75
+"""How similar a command must be to be suggested: better no suggestion than a far one."""
 
 
 class Group(TyperGroup):
-    """A group of commands. Its help shows each description in full."""
+    """A group of commands. Alone it shows its help, with each description in full."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            # Typer would write the help to stderr and exit with 2. But nothing is wrong: it is what people want to read.
+            sys.stdout.write(f"{ctx.get_help()}\n")
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0]
+        if not (name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name)):
+            options = [option for parameter in self.params for option in parameter.opts]
+            # `version` is no misspelling of a command.
+            near = (
+                [f"--{name}"] if f"--{name}" in options else get_close_matches(name, self.list_commands(ctx), 1, CLOSE)
+            )
+            ctx.fail(f"No such command {name!r}.{''.join(f' Did you mean {each!r}?' for each in near)}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as wrong:
+            # The prefix is that of the validator inside Typer.
+            wrong.message = wrong.message.removeprefix("Value error, ")
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         # Typer cuts the descriptions to one line of at most 80 columns. Here they wrap.

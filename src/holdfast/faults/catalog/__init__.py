@@ -61,8 +61,10 @@ def meaning(name: str) -> Entry:
     return resolve(name) or CATALOG[_BY_PREFIX.get(name.partition("_")[0], "SYS_UNKNOWN")]
 
 
-def nearest(name: str, count: int = 3) -> list[Code]:
+def nearest(name: str, count: int = 3, *, closeness: float = 0.0) -> list[Code]:
     """Return the codes whose names are most similar to `name`, best first; for a mistyped code.
+
+    `closeness`, from 0 to 1, is how similar they must be at least.
 
     >>> nearest("RATE_LIMTED", 1)
     ['CONN_RATE_LIMITED']
@@ -77,4 +79,5 @@ def nearest(name: str, count: int = 3) -> list[Code]:
     best: dict[Code, float] = {}
     for known, entry in _BY_FOLDED_NAME.items():
         best[entry.code] = max(best.get(entry.code, 0.0), likeness(known))
-    return sorted(best, key=lambda code: (-best[code], code))[:count]
+    close = [code for code, likeness in best.items() if likeness >= closeness]
+    return sorted(close, key=lambda code: (-best[code], code))[:count]
