@@ -291,6 +291,34 @@ def test_a_narrow_terminal_keeps_one_line_per_operation_and_the_keys(runtime):
     assert drawn.endswith("…  [r] now  [c] cancel")
 
 
+def test_beside_three_keys_a_narrow_terminal_still_shows_the_whole_countdown(runtime):
+    view = LiveView(runtime, SCREEN)
+    view.has_keys = True
+    runtime.on(view.logged, Retry)
+    calls = script("503, ok")
+
+    @recover("claude", LONG, runtime=runtime)
+    async def answer():
+        return await calls.acall()
+
+    @answer.fallback
+    async def other():
+        return "from the other"
+
+    async def scenario():
+        call = asyncio.ensure_future(answer())
+        while not runtime.commands.waiting():  # noqa: ASYNC110 - that is what is waited for
+            await asyncio.sleep(0)
+        drawn = view.drawn().plain
+        assert view.pressed("r")
+        await call
+        return drawn
+
+    drawn = asyncio.run(scenario())
+    assert len(drawn) <= 60
+    assert re.fullmatch(r"⟳ retry 2/3 in \d+\.\ds  \[r\] now  \[f\] fall back  \[c\] cancel", drawn)
+
+
 def test_a_key_is_for_the_first_line_that_waits_and_does_nothing_otherwise(runtime):
     view = LiveView(runtime, SCREEN)
     runtime.on(view.logged, Retry)

@@ -220,15 +220,16 @@ class LiveView:
         return next((waiting[line.key] for line in lines[:MOST_LINES] if line.key in waiting), None)
 
     def _row(self, line: LiveLine, chosen: Waiting | None) -> Text:
-        """Return one line that fits the screen. The end of the text is cut, never the keys."""
+        """Return one line that fits the screen. The end of the text is cut, never the keys, and the countdown last."""
         keys = _keys_of(chosen) if chosen is not None and chosen.run == line.key else ""
-        text = self._text(line)
-        text.truncate(max(1, self.console.width - len(keys)), overflow="ellipsis")
+        room = max(1, self.console.width - len(keys))
+        text = self._text(line, room)
+        text.truncate(room, overflow="ellipsis")
         return text.append(keys, style="bold")
 
-    def _text(self, line: LiveLine) -> Text:
+    def _text(self, line: LiveLine, room: int | None = None) -> Text:
         now = self.runtime.clock.wall()
-        return Text(one_line(line.shown(now, self._zone)), style=_STYLES.get(line.state, ""))
+        return Text(one_line(line.shown(now, self._zone, room)), style=_STYLES.get(line.state, ""))
 
 
 def _keys_of(wait: Waiting) -> str:

@@ -108,10 +108,17 @@ class LiveLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The state as one character. The text says the same."""
         return _MARKS[self.state]
 
-    def shown(self, now: float, zone: tzinfo | None = None) -> str:
-        """Return the line for a terminal at `now`; times of day are in `zone`, or in the machine's own time zone."""
+    def shown(self, now: float, zone: tzinfo | None = None, width: int | None = None) -> str:
+        """Return the line for a terminal at `now`; times of day are in `zone`, or in the machine's own time zone.
+
+        In fewer columns than its state and its countdown need, the state is written in its short form: `⟳ retry 2/3 in 3.4s`.
+        """
         when = self._when(now, zone)
-        return " · ".join(part for part in (f"{self.mark} {self.text}{when}", self.name, self.code, self.note) if part)
+        state = f"{self.mark} {self.text}{when}"
+        if width is not None and len(state) > width:
+            # People look at the countdown, so it is the last thing to be cut.
+            return f"{self.mark} {self.short}{when}"
+        return " · ".join(part for part in (state, self.name, self.code, self.note) if part)
 
     def logged(self, zone: tzinfo | None = None) -> str:
         """Return the line for a pipe: `12:01:07 retry 2/3 in 3.4s claude PROVIDER_OVERLOADED (529)`."""
