@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, assert_type
 
+from holdfast import Outcome, recover
 from holdfast.clock import Clock, Rng
 from holdfast.events import Event, Failed, Recovered, Retry
 from holdfast.testing import (
@@ -49,6 +50,23 @@ async def a_script_is_called_both_ways() -> None:
     calls = script(["429;retry-after=7", KeyError("x"), {"text": "hi"}], seed=1)
     assert_type(calls("q"), Any)
     assert_type(await calls.acall("q"), Any)
+
+
+def _anything(question: str) -> Any:
+    return question
+
+
+async def a_script_and_a_function_that_returns_any_are_not_async() -> None:
+    calls = script("503, ok:hi")
+    recover("claude").call(calls)
+    recover("claude").call(calls, "q").strip()
+    recover("claude").call(_anything, "q").strip()
+    assert_type(await recover("claude").call(calls.acall, "q"), Any)
+    assert_type(recover("claude").outcome(calls), Any)
+    recover("claude")(_anything)("q").strip()
+    recover(_anything)("q").strip()
+    assert_type(await recover("claude")(calls.acall).outcome("q"), Outcome[Any])
+    recover("claude").call(_anything, 5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 async def a_provider_is_served_both_ways() -> None:

@@ -23,7 +23,7 @@ from holdfast.runtime.stream import StreamOf
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable
-    from typing import ParamSpec
+    from typing import Never, ParamSpec
 
     from holdfast.faults import Outcome
     from holdfast.policies import Effect, Policy
@@ -36,11 +36,19 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
 
+    class _Untyped:
+        """What only `Any` and `NoReturn` can be. A function that returns `Any` must not be taken for an async one."""
+
+        def __init__(self, nothing: Never) -> None: ...
+
+
 __all__ = ["Recovery", "recover"]
 
 T = TypeVar("T")
 
 
+@overload
+def recover(target: Callable[P, _Untyped]) -> Recovered[P, Any]: ...
 @overload
 def recover(target: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...  # type: ignore[overload-overlap] # an async function is a function too: the first that fits counts
 @overload
@@ -139,6 +147,8 @@ class Recovery:
         self._plan = plan
 
     @overload
+    def __call__(self, fn: Callable[P, _Untyped]) -> Recovered[P, Any]: ...
+    @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...  # type: ignore[overload-overlap] # an async function is a function too: the first that fits counts
     @overload
     def __call__(self, fn: Callable[P, T]) -> Recovered[P, T]: ...
@@ -156,6 +166,8 @@ class Recovery:
         """
         return decorate(self._plan, fn)
 
+    @overload
+    def call(self, fn: Callable[P, _Untyped], /, *args: P.args, **kwargs: P.kwargs) -> Any: ...
     @overload
     def call(
         self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
@@ -177,6 +189,8 @@ class Recovery:
             return fn(*args, **kwargs)
         return _later(plan, fn, args, kwargs) if is_async(fn) else drive(Operation(plan), fn, args, kwargs)
 
+    @overload
+    def outcome(self, fn: Callable[P, _Untyped], /, *args: P.args, **kwargs: P.kwargs) -> Any: ...
     @overload
     def outcome(  # type: ignore[overload-overlap] # the first overload that fits counts
         self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
