@@ -319,6 +319,27 @@ async def test_S2_4_attempts_begin_with_setup_wait_between_and_are_counted():
     assert fault.context["cause"] == fault_of(ConnectionError("down")).code
 
 
+async def test_the_wait_before_a_retry_does_not_begin_anew_after_a_restart():
+    store, times, loop = MemoryStore(), [], asyncio.get_running_loop()
+
+    async def act(work):
+        times.append(loop.time())
+        if work.attempt == 1:
+            raise ConnectionError("down")
+
+    wait = Backoff(initial=100, jitter="none", cap=100)
+    clock = VirtualClock()
+    runtime = Runtime(clock=clock)
+    machine = StageMachine([Stage("a", act, retry=Tries(attempts=2, backoff=wait))], runtime=runtime)
+    async with Session.open("s", store=store) as session:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(60):
+                await machine.run(session)
+        clock.advance(60)
+        await machine.run(session)
+    assert times[1] - times[0] == pytest.approx(100)
+
+
 async def test_an_unsafe_act_that_may_have_happened_is_not_tried_again():
     ran = []
 
@@ -1046,6 +1067,26 @@ async def test_N2_8_a_call_without_a_grant_does_not_run_in_a_stage_that_has_a_gr
     assert ended.value == ["TASK_GRANT_INVALID"] * 2
     assert ran == []
     assert "work.propose" in seen[0].message
+
+
+async def test_equal_proposals_at_the_same_time_ask_once():
+    asked = []
+
+    async def grant(proposal):
+        asked.append(proposal.id)
+        await asyncio.sleep(1)
+        return "approve"
+
+    async def act(work):
+        return len(set(await asyncio.gather(*[work.propose("deploy", version="1") for _ in range(3)])))
+
+    assert (await StageMachine([Stage("a", act, grant=grant)], tools=tools([])).run()).value == 1
+    assert len(asked) == 1
+
+
+def test_a_tool_that_the_machine_does_not_have_cannot_be_allowed_to_a_function():
+    with pytest.raises(InvalidError, match="did you mean `deploy`"):
+        StageMachine([Stage("a", echo, allowed_tools=["deplyo"])], tools=tools([]))
 
 
 async def test_N2_8_a_grant_ends_with_its_attempt():

@@ -226,14 +226,18 @@ def is_function(act: Any) -> bool:
     return not (hasattr(act, "run") and hasattr(act, "outcome"))
 
 
-def check_agent(stage: Stage) -> None:
-    """Raise `InvalidError` if a stage has limits that its agent cannot keep."""
-    known = getattr(stage.act, "tool_names", None)
+def check_agent(stage: Stage, tools: Toolbox) -> None:
+    """Raise `InvalidError` if a stage has limits that its agent cannot keep. `tools` are those that functions call."""
+    known = frozenset(tool.name for tool in tools) if is_function(stage.act) else getattr(stage.act, "tool_names", None)
     if known is not None and stage.allowed_tools is not None:
         for name in sorted(stage.allowed_tools - known):
-            expected = f"names of tools of {stage.act!r}"
+            expected = f"names of tools of {'the machine' if is_function(stage.act) else repr(stage.act)}"
             hint = options.suggestion(name, sorted(known)) if known else "it has no tools"
             raise InvalidError.saying(f"stage {stage.id}: allowed_tools", expected, f"{name!r}; {hint}")
+    if hasattr(stage.act, "in_stage"):
+        # It says now what it would say in Act: that a tool has the name of the completion tool.
+        nowhere: list[Fault] = []
+        stage.act.in_stage(_limits(stage, nowhere.append))
     if is_function(stage.act) or hasattr(stage.act, "in_stage"):
         return
     for name in ("allowed_tools", "completion", "grant"):
@@ -305,13 +309,17 @@ def _terms(stage: Stage, work: StageWork) -> StageTerms:
             await grants.use(proposal.token, proposal, by=call.id)
         return decision
 
+    return _limits(stage, work.failures.append, None if stage.grant is None else granted)
+
+
+def _limits(stage: Stage, failed: Callable[[Fault], None], grant: Callable[[Any], Any] | None = None) -> StageTerms:
     return StageTerms(
         allowed_tools=stage.allowed_tools,
         turn_cap=stage.turn_cap,
         completion_tool=stage.completion_tool,
         completion=stage.completion,
-        grant=None if stage.grant is None else granted,
-        failed=work.failures.append,
+        grant=grant,
+        failed=failed,
         detail=stage.detail,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -96,12 +98,13 @@ class StageMachine:
         for stage in given:
             if not isinstance(stage, Stage):
                 raise InvalidError.at("stage_machine.stages", "a Stage", stage)
-            check_agent(stage)
         self.name = name
         self.stages: dict[str, Stage] = {stage.id: stage for stage in given}
         """The stages by id."""
         self._graph = Graph([stage.node() for stage in given])
         self._tools = tools if isinstance(tools, Toolbox) else Toolbox(list(tools), runtime=runtime)
+        for stage in given:
+            check_agent(stage, self._tools)
         self._limit = limit
         self._runtime = runtime
         self._scopes: dict[str, list[Scope]] = {}
@@ -186,16 +189,18 @@ class _Memory(InMemory):
 
     def __init__(self) -> None:
         self._done: dict[str, Any] = {}
+        self._busy: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._unsafe: dict[str, None] = {}
         """The unsafe calls that have begun and not ended."""
 
     async def once(self, name: str, make: Callable[[], Awaitable[Any]], contract: ToolContract | None = None) -> Any:
         """Make it, if it was not made in this run."""
-        if name not in self._done:
-            if contract is not None and contract.effect == "unsafe":
-                self._unsafe[name] = None
-            self._done[name] = await make()
-            self._unsafe.pop(name, None)
+        async with self._busy[name]:
+            if name not in self._done:
+                if contract is not None and contract.effect == "unsafe":
+                    self._unsafe[name] = None
+                self._done[name] = await make()
+                self._unsafe.pop(name, None)
         return self._done[name]
 
     def doubts(self) -> tuple[str, ...]:

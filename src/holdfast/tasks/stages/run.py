@@ -339,14 +339,13 @@ class StageRun:
         return nullcontext() if self._session is None else self._session.part(f"{self._key}/{path}")
 
     async def wait(self, name: str, stage: Stage, retry: int) -> None:
-        """Wait before a retry, once."""
+        """Wait before a retry. What is stored is when the wait ends, so a restart does not begin it anew."""
         delay = stage.retry.backoff.delay(retry, self._runtime.rng)
         if delay:
-
-            async def sleep() -> None:
-                await asyncio.sleep(delay)
-
-            await self._keeper.once(name, sleep)
+            begins = await self._keeper.stored(name) is None
+            until = await self._keeper.once(name, _giving(self._now + delay))
+            # At most the delay: the clock may have been set back.
+            await asyncio.sleep(delay if begins else max(0.0, min(delay, until - self._now)))
 
     async def act(self, stage: Stage, work: StageWork) -> ActEnded:
         """Let Act work."""
