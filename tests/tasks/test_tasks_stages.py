@@ -706,12 +706,14 @@ async def test_N2_7_a_failed_fan_out_fails_in_the_same_way_after_a_restart_and_n
         await asyncio.sleep(1)
         raise ConnectionError("red")
 
-    machine = StageMachine(fan(Stage("a", slow), Stage("b", fails, retry=ONCE)))
+    machine = StageMachine(fan(Stage("a", slow), Stage("b", fails, retry=ONCE), Stage("c", echo)))
     for _ in range(2):
         async with Session.open("s", store=store) as session:
             with pytest.raises(StageError) as error:
                 await machine.run(session)
             assert code_of(error) == "TASK_SIBLING_FAILED"
+            ends = [(each.stage, each.outcome, each.value) for each in error.value.ended.executions]
+            assert ends == [("split", "ok", "split()"), ("c", "ok", "c()"), ("b", "fail", None)]
     assert ran == ["a", "b"]
 
 

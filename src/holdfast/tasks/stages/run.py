@@ -176,9 +176,9 @@ class StageRun:
         name = f"{path}{move.number}"
         stopped = await self._keeper.stored(f"{name}/stopped-by")
         if stopped is not None:
-            return [await self._stopped(name, msgspec.convert(stopped, BranchEnded), (), (), state)]
+            return [await self._stopped(name, msgspec.convert(stopped, BranchEnded), (), set(), state)]
         states = [state.branch() for _ in move.stages]
-        doubts = self._keeper.doubts()
+        before = {*self._keeper.doubts(), *self._ended}
         waiting: list[HoldfastError] = []
         failed: list[BranchEnded] = []
         storing = asyncio.Lock()
@@ -203,7 +203,7 @@ class StageRun:
         try:
             ends = await _all_or_first_failure([work(place) for place in range(len(move.stages))])
         except _SiblingFailed as failure:
-            return [await self._stopped(name, failure.end, failed, doubts, state)]
+            return [await self._stopped(name, failure.end, failed, before, state)]
         if waiting:
             raise min(waiting, key=lambda error: error.fault.context.get("parked_until", float("inf")))
         begun = state.branch()
@@ -212,15 +212,18 @@ class StageRun:
         return ends
 
     async def _stopped(
-        self, name: str, end: BranchEnded, failed: Sequence[BranchEnded], known: Sequence[str], state: RunState
+        self, name: str, end: BranchEnded, failed: Sequence[BranchEnded], before: set[str], state: RunState
     ) -> BranchEnded:
-        """Return how the branch ended that stopped the others, with what became of those. `known` are older doubts."""
-        found = {
-            "in_doubt": [each for each in self._keeper.doubts() if each not in known],
+        """Return how the branch ended that stopped the others, with what became of those. `before` has older doubts and ends."""
+        found: dict[str, Any] = {
+            "ended": {place: msgspec.to_builtins(each) for place, each in self._ended.items() if place not in before},
+            "in_doubt": [each for each in self._keeper.doubts() if each not in before],
             "failed_too": [each.stage for each in failed if each.stage != end.stage and not each.is_final],
         }
         # Stored, because a run that is made again tells the same, also if somebody has found out.
         found = await self._keeper.once(f"{name}/stopped", _giving(found))
+        for place, each in found["ended"].items():
+            self._ended.setdefault(place, msgspec.convert(each, StageEnded))
         # In a session a stage that is in doubt stops the run when it goes on. Without one nobody would know.
         is_final = end.is_final or (bool(found["in_doubt"]) and self._session is None)
         end = msgspec.structs.replace(
