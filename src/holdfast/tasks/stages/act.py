@@ -234,11 +234,13 @@ def check_agent(stage: Stage, tools: Toolbox) -> None:
             expected = f"names of tools of {'the machine' if is_function(stage.act) else repr(stage.act)}"
             hint = options.suggestion(name, sorted(known)) if known else "it has no tools"
             raise InvalidError.saying(f"stage {stage.id}: allowed_tools", expected, f"{name!r}; {hint}")
-    if hasattr(stage.act, "in_stage"):
+    agent: Any = stage.act
+    if hasattr(agent, "in_stage"):
         # It says now what it would say in Act: that a tool has the name of the completion tool.
         nowhere: list[Fault] = []
-        stage.act.in_stage(_limits(stage, nowhere.append))
-    if is_function(stage.act) or hasattr(stage.act, "in_stage"):
+        agent.in_stage(_limits(stage, nowhere.append))
+        return
+    if is_function(agent):
         return
     for name in ("allowed_tools", "completion", "grant"):
         if getattr(stage, name) is not None:
