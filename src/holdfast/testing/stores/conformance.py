@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -82,7 +83,8 @@ class Kit:
 def cases(*, durable: bool = True) -> tuple[Case, ...]:
     """Return the cases for runners other than pytest. `durable=False` leaves out the cases that reopen a store."""
     # pytest rewrites assertions when a module is imported, so register first. Otherwise a failing case shows no values.
-    pytest.register_assert_rewrite(*_MODULES)
+    # For a module that is already imported pytest would only warn that it comes too late.
+    pytest.register_assert_rewrite(*(module for module in _MODULES if module not in sys.modules))
     for module in _MODULES:
         import_module(module)
     return tuple(case for case in _CASES if durable or not case.durable)
