@@ -813,6 +813,17 @@ async def test_siblings_of_a_stage_that_is_put_off_go_on_and_nothing_unsafe_happ
     assert [each.stage for each in ended.executions].count("pay") == 1
 
 
+async def test_an_unsafe_sibling_stays_reported_while_another_one_is_put_off_again():
+    ran = []
+    tries = Tries(attempts=3, backoff=Backoff(initial=0))
+    failing = Stage("b", late_failure, retry=ONCE, resolution="retry-later", later=tries)
+    async with Session.open("s", store=MemoryStore()) as session:
+        with pytest.raises(StageError) as error:
+            await StageMachine(fan(Stage("pay", unsafe_act(ran)), failing)).run(session)
+        assert error.value.fault.context["in_doubt"] == list(session.unknown)
+    assert len(ran) == 1
+
+
 async def test_siblings_that_failed_together_are_both_executed_again():
     clock, store, ran = VirtualClock(), MemoryStore(), []
     runtime = Runtime(clock=clock)

@@ -203,6 +203,8 @@ class StageRun:
         try:
             ends = await _all_or_first_failure([work(place) for place in range(len(move.stages))])
         except _SiblingFailed as failure:
+            # A branch that was cut in an earlier turn is still in doubt.
+            before -= {error.key for error in waiting if isinstance(error, OutcomeUnknownError)}
             return [await self._stopped(name, failure.end, failed, before, state)]
         if waiting:
             raise min(waiting, key=lambda error: error.fault.context.get("parked_until", float("inf")))
