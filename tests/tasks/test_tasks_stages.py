@@ -1247,6 +1247,37 @@ async def test_an_unsafe_call_whose_result_cannot_be_stored_is_not_made_again():
     assert ran == [1]
 
 
+@pytest.mark.parametrize("stored", [True, False])
+async def test_an_unsafe_call_whose_outcome_is_unknown_is_not_made_again_in_another_attempt(stored):
+    ran = []
+
+    @tool(effect="unsafe")
+    async def pay(amount: int) -> str:
+        ran.append(amount)
+        raise TimeoutError("no answer")
+
+    async def act(work):
+        answer = await work.call("pay", amount=7)
+        return {"paid": answer.value}
+
+    machine = StageMachine(
+        [Stage("a", act, assert_=lambda ctx: "ok" if ctx.act.value["paid"] else "retry")], tools=[pay]
+    )
+    if not stored:
+        with pytest.raises(OutcomeUnknownError):
+            await machine.run()
+        assert ran == [7]
+        return
+    async with Session.open("s", store=MemoryStore()) as session:
+        for _ in range(2):
+            with pytest.raises(OutcomeUnknownError):
+                await machine.run(session)
+        assert ran == [7]
+        await session.resolve(session.unknown[0], happened=True, result="receipt 9", by="ann")
+        assert (await machine.run(session)).value == {"paid": "receipt 9"}
+    assert ran == [7]
+
+
 async def test_a_result_of_another_form_fails_the_attempt():
     async def act(work):
         return {"ok": "yes" if work.attempt == 1 else True}

@@ -130,7 +130,8 @@ class StageWork:
             if answer.fault is not None: ...
 
         A tool that the stage does not allow, or whose grant is not valid (TASK_GRANT_INVALID, TASK_GRANT_CONSUMED, TASK_GRANT_EXPIRED), is
-        not called, and the answer says so. If the stage has a `grant` function, every call needs a grant.
+        not called, and the answer says so. If the stage has a `grant` function, every call needs a grant. An unsafe tool that may have
+        happened raises `OutcomeUnknownError`: let it pass, the run goes on when somebody has found out (`holdfast sessions resolve`).
         """
         proposal = self._proposal(tool, arguments)
         # It is known by its arguments, as a step is: neither another order of the calls nor a new one in front makes it another call.
@@ -146,9 +147,13 @@ class StageWork:
     async def _made(self, name: str, tool: str, arguments: dict[str, Any]) -> Answer:
         """Make a call, or return its stored answer."""
         contract = _contract(self._tools[tool], arguments) if tool in self._tools else None
+        is_unsafe = contract is not None and contract.effect == "unsafe"
 
         async def made() -> Any:
             answer = await self._tools.answer(tool, arguments)
+            if answer.fault is not None and answer.fault.maybe_executed and is_unsafe:
+                # The call must not count as made: another attempt would make it again.
+                raise OutcomeUnknownError(answer.fault)
             fault = msgspec.to_builtins(answer.fault)
             document = {"content": answer.content, "fault": fault, "value": _plain(answer.value)}
             # A result may hold a secret, which a store rejects.
@@ -157,7 +162,7 @@ class StageWork:
         try:
             stored = await self._keeper.once(name, made, contract)
         except InvalidError as error:
-            if contract is None or contract.effect != "unsafe":
+            if not is_unsafe:
                 raise
             # The tool has run, and its result cannot be stored. Another attempt would run it again.
             raise OutcomeUnknownError(msgspec.structs.replace(error.fault, maybe_executed=True)) from error
