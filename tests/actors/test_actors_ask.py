@@ -382,7 +382,7 @@ def test_wrong_class_options_and_reserved_names_are_rejected():
 def test_an_instance_made_by_hand_can_be_tested_but_has_no_ref():
     counter = Counter(3)
     assert asyncio.run(counter.add(1)) == 4
-    with pytest.raises(InvalidError, match="Supervisor"):
+    with pytest.raises(InvalidError, match="supervisor"):
         _ = counter.ref
 
 

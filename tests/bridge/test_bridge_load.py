@@ -107,7 +107,7 @@ def slow_reader(tmp_path: Path, megabytes: int) -> None:
                 report(f"slow reader: {megabytes} MB, {grown} kB more memory, p99 {percentile(waits, 0.99):.3f} s")
                 assert grown < 20_000, f"{grown} kB"
                 # Nobody waits for the slow one, which is not cut before a second has passed.
-                assert percentile(waits, 0.5) < 0.5
+                assert percentile(waits, 0.5) < 1
                 async with asyncio.timeout(LIMIT):
                     while bridge.hub.sessions["s"].clients:  # noqa: ASYNC110 - leaving sets no event
                         await asyncio.sleep(0.005)

@@ -29,7 +29,7 @@ def test_the_facts_stand_above_the_page():
         "transient, retryable (schedule: rate_limit)",
         "machine must act",
         "credential",
-        "rate_limit · ProviderTransient/RateLimited · TASK_FAILURE/unexpected_error",
+        "in other formats  ProviderTransient/RateLimited · TASK_FAILURE/unexpected_error",
         "HTTP 429 · close 1013 · exit 4",
     ):
         assert fact in facts

@@ -14,18 +14,22 @@ from holdfast.runtime.callables import is_generator
 from holdfast.tools.schema import schema_mistake, schema_of
 from holdfast.workflow.stage_plan import Go, Node, Resolution
 
+__all__ = ["Detail", "Stage", "StageFunction"]
+
 if TYPE_CHECKING:
     from holdfast.tasks.stages.act import StageWork
     from holdfast.tasks.stages.context import StageContext
     from holdfast.tasks.stages.grants import Proposal
 
-__all__ = ["Detail", "Stage", "StageFunction"]
+    StageFunction: TypeAlias = Callable[[StageContext], Any]
+    """A function of the `StageContext`. It may be async."""
+    _Act: TypeAlias = "Callable[[StageWork], Any] | _Runs"
+    _Grant: TypeAlias = Callable[[Proposal], Any]
+else:
+    # These modules import this one. The annotations of a stage must be readable at run time all the same.
+    StageFunction = _Act = _Grant = Callable[..., Any]
 
-StageFunction: TypeAlias = "Callable[[StageContext], Any]"
-"""A function of the `StageContext`. It may be async."""
 Detail: TypeAlias = Literal["typed", "full"]
-_Act: TypeAlias = "Callable[[StageWork], Any] | _Runs"
-_Grant: TypeAlias = "Callable[[Proposal], Any]"
 _FUNCTIONS = ("setup", "init", "check_gate", "assert_", "exit", "grant")
 
 
