@@ -65,7 +65,7 @@ class HostFiles:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def record(self) -> HostRecord | None:
-        """Return how the process is reached, or None if none has said it."""
+        """Return how the process is reached, or None if it is not known."""
         content = read_private(self.record_path)
         if content is None:
             return None

@@ -156,7 +156,7 @@ class HostLink:
         self._connected = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._child: subprocess.Popen[bytes] | None = None
-        self._is_told = False
+        self._clients_know = False
         """Whether clients know that no process can be started."""
 
     async def open(self) -> None:
@@ -211,7 +211,7 @@ class HostLink:
             self._connected.clear()
             log_warning("the process of the agents has ended; another one is started")
             await self._connect_again()
-            # What the old one wrote last, and what was written since, nobody has told.
+            # No wake-up came for what the old one wrote last, nor for what was written since.
             self._relay.wake()
             for session in tuple(self.wanted):
                 self._spawn_start(session)
@@ -244,7 +244,7 @@ class HostLink:
                 async with asyncio.timeout(limit * 2 / 3):
                     await channel.call("ping")
                 # It has lived for a while. If it ends now, that is news.
-                self._is_told = False
+                self._clients_know = False
             except HoldfastError:
                 # It has ended, or does not know the word. The one is noticed by the reader, the other is a sign of life.
                 continue
@@ -265,8 +265,8 @@ class HostLink:
 
     def _tell(self, fault: Fault) -> None:
         """Tell clients once why the agents are not there."""
-        if not self._is_told:
-            self._is_told = True
+        if not self._clients_know:
+            self._clients_know = True
             self.unavailable(fault)
 
     async def _connect(self) -> None:
@@ -339,7 +339,7 @@ class HostLink:
         # Whoever started a process has to wait for it, or it stays in the table of processes. This one may outlive us.
         threading.Thread(target=child.wait, name="bridge: end of the agents", daemon=True).start()
 
-    # --- what is said ---
+    # --- messages of the process ---
 
     async def _perform(self, op: str, fields: dict[str, Any]) -> None:
         match op:

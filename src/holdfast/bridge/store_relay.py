@@ -1,7 +1,7 @@
 """`StoreRelay`: a store that two processes use, each of which tells the other when it has written.
 
 Invariant: a wake-up is only a hint. Who waits reads the log after it, and also without one every few seconds: the other process may have died
-after it wrote and before it told.
+after it wrote and before it sent one.
 """
 
 from __future__ import annotations

@@ -95,8 +95,8 @@ def _about_sessions(sessions: tuple[Waiting, ...]) -> Iterator[tuple[str, str]]:
     elif sessions:
         counts = Counter(each.why for each in sessions)
         more = " or more" if len(sessions) == _MOST_SESSIONS else ""
-        said = ", ".join(f"{counts[why]} {why}" for why in _WHY if counts[why])
-        yield "holdfast sessions ls", f"{counted(len(sessions), 'session')}{more}: {said}"
+        reasons = ", ".join(f"{counts[why]} {why}" for why in _WHY if counts[why])
+        yield "holdfast sessions ls", f"{counted(len(sessions), 'session')}{more}: {reasons}"
 
 
 def _lines(steps: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -273,8 +273,8 @@ class _Live:
         if isinstance(error, sdk.CLIJSONDecodeError):
             self.stopped = Fault.of("PROVIDER_MALFORMED_RESPONSE", str(error))
         # The SDK's own text of a failed process only refers to stderr.
-        said = "" if isinstance(error, sdk.ProcessError) else str(error)
-        self.finished = self._finished(getattr(error, "exit_code", None) or 1, said)
+        text = "" if isinstance(error, sdk.ProcessError) else str(error)
+        self.finished = self._finished(getattr(error, "exit_code", None) or 1, text)
 
     def silent(self, idle: float) -> None:
         """Note that no message came for too long."""
@@ -282,9 +282,9 @@ class _Live:
         self.stopped = Fault.of("PROVIDER_STREAM_STALLED", message, context={"limit": "idle", "timeout_s": idle})
         self.finished = self._finished(-15, "")
 
-    def _finished(self, exit_code: int, said: str) -> Finished:
+    def _finished(self, exit_code: int, text: str) -> Finished:
         took = asyncio.get_running_loop().time() - self.began
-        return Finished(command=("claude",), exit_code=exit_code, stdout="", stderr=self._stderr or said, took=took)
+        return Finished(command=("claude",), exit_code=exit_code, stdout="", stderr=self._stderr or text, took=took)
 
 
 class _Run:

@@ -229,6 +229,7 @@ def _http_fault(status: int, body: bytes, url: str) -> Fault:
         if isinstance(document, dict) and "code" in document:
             return wire.read(document)
     except (msgspec.DecodeError, InvalidError):
+        # Not the bridge answered, but a proxy with a page of its own. The status remains.
         pass
     context = {"status": status}
     if status == 401:
