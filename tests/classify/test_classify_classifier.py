@@ -84,10 +84,14 @@ def test_the_order_is_cancellation_then_machine_codes_then_prose_then_status_the
         ("network.by_class", "network.by_wrapper"),
     ]:
         assert order.index(earlier) < order.index(later), (earlier, later)
-    assert order[-7:] == (
+    assert order[-11:] == (
         "concepts.by_word_groups",
         "concepts.by_parts_of_words",
         "plain.answered_no",
+        "guesses.none_found",
+        "guesses.stays",
+        "guesses.heals",
+        "guesses.obliged",
         "plain.failed_here",
         "plain.cautious",
         "plain.explained",

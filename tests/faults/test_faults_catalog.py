@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.cli.exits import Exit
-from holdfast.faults import CATALOG, CODES, Category, Kind, Schedule, Scope, Severity, nearest, resolve
+from holdfast.faults import CATALOG, CODES, Category, Fault, Kind, Schedule, Scope, Severity, nearest, resolve
+from holdfast.faults.catalog import suggested_codes
 from holdfast.runtime import page_of
 
 if TYPE_CHECKING:
@@ -283,6 +284,27 @@ def test_nearest_gives_three_different_codes_whatever_was_typed(typed):
     guesses = nearest(typed)
     assert len(set(guesses)) == 3
     assert set(guesses) <= set(CODES)
+
+
+@pytest.mark.parametrize("typed", ["NOPE", "x", "", "hello world"])
+def test_only_codes_that_are_close_are_suggested(typed):
+    assert suggested_codes(typed) == "`holdfast codes` lists all codes"
+    with pytest.raises(ValueError, match=f"there is no code '{typed}'; `holdfast codes` lists all codes"):
+        Fault.of(typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("PROVIDER_OVERLOAD", "PROVIDER_OVERLOADED"),
+        ("RATE_LIMIT", "PROVIDER_RATE_LIMITED"),
+        ("TOOL_TIMOUT", "TOOL_TIMEOUT"),
+        ("overloaded", "PROVIDER_OVERLOADED"),
+        ("BILLING", "PROVIDER_BILLING"),
+    ],
+)
+def test_a_close_code_is_suggested(typed, meant):
+    assert suggested_codes(typed).startswith(f"did you mean {meant}")
 
 
 def test_nearest_gives_as_many_as_asked_for():

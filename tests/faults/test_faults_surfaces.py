@@ -41,6 +41,8 @@ def test_a_person_is_not_promised_a_retry_that_will_not_come():
 def test_S2_11_a_person_is_told_when_it_goes_on():
     fault = Fault.of("PROVIDER_RATE_LIMITED", retry_after=14.0)
     assert fault.for_user().endswith(" It can go on in 14 s.")
+    assert Fault.of("CIRCUIT_OPEN", retry_after=3.96).for_user().endswith(" It can go on in 4 s.")
+    assert Fault.of("CIRCUIT_OPEN", retry_after=0.2).for_user().endswith(" It can go on in 1 s.")
     assert fault.for_user(NOW).endswith(" It can go on at 2026-03-20 14:02:14 UTC.")
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.classify.classifier import (
         CLASSIFIER,
         Classifier,
+        from_class,
         from_exception,
         from_grpc,
         from_http,
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
         from_text,
     )
     from holdfast.classify.evidence import Evidence, Raised, Rule, Source, Verdict
+    from holdfast.classify.readers.exceptions import is_ordinary
     from holdfast.classify.records import Record, from_record, read_record
+    from holdfast.classify.vocabulary import codes_for
     from holdfast.faults import PATIENCE_S
 
 __all__ = [
@@ -37,6 +40,8 @@ __all__ = [
     "Rule",
     "Source",
     "Verdict",
+    "codes_for",
+    "from_class",
     "from_exception",
     "from_grpc",
     "from_http",
@@ -45,6 +50,7 @@ __all__ = [
     "from_record",
     "from_stream",
     "from_text",
+    "is_ordinary",
     "read_record",
 ]
 
@@ -54,6 +60,10 @@ _HOMES = (
     dict.fromkeys(__all__, "holdfast.classify.classifier")
     | dict.fromkeys(("Evidence", "Raised", "Rule", "Source", "Verdict"), "holdfast.classify.evidence")
     | dict.fromkeys(("Record", "from_record", "read_record"), "holdfast.classify.records")
-    | {"PATIENCE_S": "holdfast.faults"}
+    | {
+        "PATIENCE_S": "holdfast.faults",
+        "codes_for": "holdfast.classify.vocabulary",
+        "is_ordinary": "holdfast.classify.readers.exceptions",
+    }
 )
 __getattr__ = loader(__name__, globals(), _HOMES)

@@ -81,7 +81,9 @@ _HTML_CHARS: Final = 8_192
 _HTML_WORDS: Final = 600
 
 
-_REPR = re.compile(r"<[A-Za-z_][\w.]*(?:Error|Exception|Fault|Warning)\b")
+_REPR = re.compile(
+    r"<[A-Za-z_][\w.]*(?:Error|Exception|Fault|Warning|Rendezvous|Call)\b|<[A-Za-z_][\w.]* (?:object|of RPC)\b"
+)
 """An exception that prints itself in angle brackets, such as `<MilvusException: (code=100, …)>`, is no page."""
 
 

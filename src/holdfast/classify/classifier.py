@@ -14,7 +14,7 @@ import msgspec
 from holdfast.classify.evidence import ALWAYS, NOTHING, Evidence, Rule, Source, Verdict
 from holdfast.classify.hints import may_name_a_time, requested_delay
 from holdfast.classify.phrases import BEGINNING, SECRETS, Phrases, find_phrases
-from holdfast.classify.readers.exceptions import cause_of, causes, leaves, read_exception, shape_of
+from holdfast.classify.readers.exceptions import cause_of, causes, leaves, read_class, read_exception, shape_of
 from holdfast.classify.readers.responses import read_grpc, read_http, read_jsonrpc, read_stream
 from holdfast.classify.readers.text import read_process, read_text
 from holdfast.classify.rules import RULES
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CLASSIFIER",
     "Classifier",
+    "from_class",
     "from_evidence",
     "from_exception",
     "from_grpc",
@@ -231,6 +232,18 @@ def from_exception(
     """
     try:
         return _from_exception(error, provider, now, classifier)
+    except Exception as defect:  # noqa: BLE001 - classifying never raises
+        return unreadable(defect)
+
+
+def from_class(error: BaseException, *, classifier: Classifier = CLASSIFIER) -> Fault:
+    """Return the fault that the class of an exception names, whatever its words and its causes say. Never raises.
+
+    >>> from_class(RuntimeError("rate limit exceeded")).code
+    'SYS_UNKNOWN'
+    """
+    try:
+        return classifier.fault(read_class(error))
     except Exception as defect:  # noqa: BLE001 - classifying never raises
         return unreadable(defect)
 
@@ -454,6 +467,9 @@ def _shown(evidence: Evidence) -> str:
     The slow search for secrets runs only if the text may contain one.
     """
     message = evidence.message
+    if evidence.raised is not None and evidence.raised.type == "KeyError" and message.strip():
+        # The whole text of a KeyError is the key.
+        message = f"KeyError: {message}"
     if len(message) > BEGINNING:
         # The text is masked before it is cut. After the cut, half a secret would not be recognised and would be shown.
         return REDACTOR.text(message[: BEGINNING + LONGEST_SECRET])[:BEGINNING].strip()

@@ -171,7 +171,7 @@ _SPENT = late_phrases("""
 """)
 _REACHED = late_phrases("""
     reached | exceeded | exceeds | exhausted | used up | hit | over | consumed | used all | maxed out | full | no more
-    limited | max
+    limited | max | too many
     maximum | stopping | surpassed
 """)
 _OVER = late_phrases("""
@@ -190,7 +190,8 @@ UNACCEPTED = late_phrases("""
     not recognized
     restricted | insufficient | not configured | no longer | validate | re-run | rerun | run | not a member | can't be used
     cannot be used
-    no stored | no active | no valid | not a | is not | isn't | improper | stale | not in
+    no stored | no active | no valid | not a | is not | isn't | improper | stale | not in | under review | on hold
+    pending review | flagged | frozen | closed
 """)
 _NOT_ALLOWED = late_phrases("""
     denied | disabled | blocked | restricted | insufficient | forbidden | lacks | lack | missing | required | not have
@@ -217,14 +218,14 @@ _UNREADABLE = late_phrases("""
     parsing | did not match | does not match | doesn't match | invalid json | not valid json | unparseable | unparsable
     missing key | did not satisfy | does not satisfy
     empty | truncated | incomplete | unexpected format | expected format | failed to decode | could not decode | garbled | blank
-    right format | wrong format | failed validation | no tool call | produced no tool | no action | not follow the format
+    right format | wrong format | format incorrect | incorrect format | bad format | failed validation | no tool call | produced no tool | no action | not follow the format
     cut off | not well formed | no json | failed to deserialize | deserialization | unserializable | missing field
     no content
 """)
 _WRONG = late_phrases("""
     unknown | unrecognized | unrecognised | must be | must not | must have | cannot both | mutually exclusive | not permitted
     not accepted | is not one of | not one of | out of range | positive integer | supported values | not a valid | a valid
-    illegal
+    illegal | expecting
     cannot query | not configured | improperly formed | improperly | bad format | invalid | unsupported | not supported | expected
     allowed types | allowed values | cannot be | should be | too old
     malformed | incompatible | mismatch | outdated | required | cannot be combined | conflicting | conflicts with | duplicate
@@ -257,7 +258,7 @@ _STALLED = late_phrases("""
     stalled | no data received | no response received | did not respond | not respond in time | no output for | no activity
     unresponsive
     hung | time limit | took too long | taking too long | taking longer than | deadline | timed out | timeout
-    no tokens received
+    no tokens received | no tokens for | no data for | no bytes for | no activity for | no output for | no events for
     request expired | task expired | job expired | query expired | operation expired
     did not finish in | did not complete in | did not complete within | time budget | ran out of time | wait time | waited
     not finish within | slow to respond | did not start | did not become ready | not become ready | not ready after
@@ -415,11 +416,16 @@ def meant(evidence: Evidence) -> Code | None:
     if evidence.matches(_OUTPUT) and evidence.matches(_OUTPUT_LIMIT):
         # The output reached its limit. The same request would reach it again.
         return "PROVIDER_CONTEXT_OVERFLOW"
+    if evidence.matches(_NO_TOOL):
+        return "TOOL_NOT_FOUND"
     if evidence.matches(_PARSERS) or (evidence.matches(_OUTPUT) and evidence.matches(_UNREADABLE)):
+        if evidence.matches(_OF_A_REQUEST):
+            return "PROVIDER_BAD_REQUEST"
         return None if evidence.matches(_OF_A_FILE) else "PROVIDER_MALFORMED_RESPONSE"
     if _ran_out(evidence) and (evidence.matches(_TIME_BUDGET) or not evidence.matches(_MONEY | _PLAN | _ABSENT)):
         return "PROVIDER_TIMEOUT"
-    if evidence.matches(_POLICY) and not evidence.matches(_NOT_POLICY):
+    used_up = evidence.matches(_LIMIT) and evidence.matches(_REACHED)
+    if evidence.matches(_POLICY) and not evidence.matches(_NOT_POLICY) and not used_up:
         return "PROVIDER_CONTENT_POLICY"
     return _row(evidence, _ROWS)
 
@@ -427,6 +433,8 @@ def meant(evidence: Evidence) -> Code | None:
 _OUTPUT_LIMIT = late_phrases(
     "max tokens", "max_tokens", "token limit", "length limit", "output limit", "maximum output"
 )
-_OF_A_FILE = late_phrases(
-    "config | configuration | settings | package.json | yaml | toml | manifest | lockfile | request body\n"
+_NO_TOOL = late_phrases("no tool called", "no tool named", "no such tool", "tool does not exist", "no tool with")
+_OF_A_REQUEST = late_phrases(
+    "received request | into the target type | request body | request payload | request with invalid | your request\n"
 )
+_OF_A_FILE = late_phrases("config | configuration | settings | package.json | yaml | toml | manifest | lockfile\n")

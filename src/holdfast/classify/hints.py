@@ -166,7 +166,8 @@ def _from_retry_after(evidence: Evidence) -> float | None:
     headers = evidence.headers
     for name in ("retry-after-ms", "x-ms-retry-after-ms"):
         milliseconds = parse_number(headers[name]) if name in headers else None
-        if milliseconds is not None and milliseconds >= 0:
+        # Azure sends 0 milliseconds beside the real seconds.
+        if milliseconds is not None and (milliseconds > 0 or (milliseconds == 0 and "retry-after" not in headers)):
             return milliseconds / 1000
     value = headers.get("retry-after", "").strip()
     if not value:
@@ -327,8 +328,11 @@ _CLOCK_AFTER_CUE = re.compile(r"[a-z]*\s+(?:at\s+)?(?:(?P<day>[A-Z][a-z]{2,8} \d
 _LENGTH = re.compile(rf"\s*[~≈]?\s*({DURATION})", re.IGNORECASE)
 _HEADER_IN_TEXT = re.compile(r"['\"]?\s*[:=]\s*['\"]?(\d{1,6}(?:\.\d{1,6})?)\b(?!\s*(?:ms|m\b|h\b|min))")
 _DELAY_IN_TEXT = re.compile(rf"['\"]?\s*[:=]\s*['\"]?({DURATION})", re.IGNORECASE)
-_RETRIED = re.compile(r"\bafter \d+ (?:retry|retries|attempts?) in \S+")
-"""How long the program took, as in "failed after 3 retries in 2.1s". It is no delay that a server requests."""
+_RETRIED = re.compile(
+    r"\bafter \d+ (?:retry|retries|attempts?) in \S+|\btrying again in \d+(?:\.\d+)? ?(?:ms|s|secs?|seconds?)\b"
+)
+"""How long the program took or waits by itself: "failed after 3 retries in 2.1s", "trying again in 5 seconds". It is no delay that
+a server requests."""
 _EPOCH = re.compile(r"\|\s*(\d{10}|\d{13})\b")
 # A text may repeat a word hundreds of times. The number of matches is limited, so that it stays fast.
 _MAX_CUES = 6

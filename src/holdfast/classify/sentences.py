@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
-__all__ = ["LATER", "LONGEST", "NOT_STARTED", "NO_ANSWER", "meaning"]
+__all__ = ["LATER", "LONGEST", "NONE_FOUND", "NOT_STARTED", "NO_ANSWER", "UNSET", "meaning"]
 
 LONGEST: Final = 2_000
 """A longer text is a log or a document. It may contain such a sentence for many reasons."""
@@ -20,6 +20,7 @@ LONGEST: Final = 2_000
 _UNREACHED = re.compile(
     r"\b(?:could not|couldn't|cannot|can't|can not|unable to|failed to|failure to|failed|failure|error|errors|problem) (?:while |when )?(?:\w+ ){0,2}?"
     r"(?:connect(?:ing)?|reach(?:ing)?|contact(?:ing)?|communicat(?:e|ing))\b"
+    r"|\berror (?:in|on|reading|while reading) (?:the |an )?(?:\w+ )?stream\b"
     r"|\b(?:connection|connect|request) to \S{1,80} (?:has |was |is )?(?:failed|lost|dropped|broken|interrupted)\b"
     r"|\bconnection (?:\S+ ){0,3}?(?:closed|lost|dropped|broken|interrupted|aborted)\b|\b(?:connection|network) (?:issue|problem|failure)s?\b"
     r"|\bcheck your (?:internet|network)?\s?connection\b|\bno internet\b|\bfailed to fetch\b(?!.{0,200}\b404\b)|\bare you (?:online|connected)\b"
@@ -46,7 +47,7 @@ _HELD = re.compile(
     r"|\b(?:update|change|operation|deployment|upgrade|install|rollout|migration|backup|snapshot|deletion) (?:\w+ ){0,3}?in progress\b"
     r"|\.lock'?: file exists"
     r"|\bwait (?:until|for) (?:\w+ ){1,6}?(?:to )?(?:finish(?:ed)?|complete[sd]?|end|release)\b"
-    r"|\b(?:acquire|obtain|get|take) (?:the |a |an )?(?:\w+ ){0,2}lock\b|\block (?:is |was )?(?:held|timeout|not available)\b"
+    r"|\b(?:acquire|obtain|get|take|waiting (?:for|on)) (?:the |a |an )?(?:\w+ ){0,3}lock\b|\block (?:is |was )?(?:held|timeout|not available)\b"
     r"|\bmax(?:imum)? (?:number of )?(?:clients|connections|sessions) (?:is |was |has been )?(?:reached|exceeded)\b"
     r"|\bstatus ?[=:] ?(?:pending|starting|containercreating)\b"
 )
@@ -56,22 +57,36 @@ _USED_UP = re.compile(
 )
 LATER = re.compile(
     r"\b(?:try|retry) (?:\w+ ){0,3}?(?:again|later|shortly|in a (?:moment|minute|few))\b|\bplease (?:try|retry)\b|\btemporar(?:y|ily)\b"
-    r"|\bdown for (?:\w+ )?maintenance\b|\bcome back (?:later|in)\b"
+    r"|\b(?:finish|stop)[ _]reason\W{1,4}(?:error|failed|unknown)\b|\bdown for (?:\w+ )?maintenance\b|\bcome back (?:later|in)\b"
     r"|\b(?:server|service|backend|registry|api|host|provider) (?:\w+ ){0,2}?(?:is |are |may be |might be )(?:\w+ )?(?:down|offline|unavailable|busy|overloaded)\b"
 )
 NO_ANSWER = re.compile(
     r"\b(?:no|empty|blank|null|malformed|unparsable|unparseable|unusable|incomplete|garbled) (?:or \w+ )?(?:\w+ ){0,2}?"
     r"(?:response|answer|completion|reply|generation|choices|candidates|embeddings?)\b"
     r"|\b(?:response|answer|completion|reply|model output|llm output) (?:\w+ ){0,2}?(?:is |was |were )?(?:empty|blank|malformed|truncated|not valid json|null)\b"
+    r"|\b(?:produced|returned|generated|gave|sent|emitted) (?:an? )?(?:no|empty|invalid|malformed|incomplete|unusable) (?:\w+ ){0,2}?(?:output|response|answer|text|content|tool calls?|function calls?|json|message)\b"
+    r"|\b(?:unknown|unexpected|invalid|missing|malformed|no) (?:finish|stop)[ _]reason\b"
+    r"|\b(?:did not|didn't|failed to|does not|doesn't) (?:use|call|invoke) (?:a|any|an|the)? ?(?:\w+ )?tools?\b"
     r"|\b(?:did not|didn't|failed to) (?:produce|return|generate) (?:a|any|an) (?:\w+ )?(?:response|answer|output|reply|completion|message)\b"
+    r"|\b(?:could not|couldn't|cannot|unable to|failed to) (?:process|handle|convert|deserialize|validate|interpret) (?:\w+ ){0,3}?(?:response|answer|completion)\b"
     r"|\b(?:could not|couldn't|cannot|unable to|failed to) (?:parse|decode|extract|read) (?:\w+ ){0,3}?(?:response|answer|output|json|completion)\b"
 )
 NOT_STARTED = re.compile(r"\bspawn \S+ enoent\b")
 """Node prints a program that is missing in this way. A timeout in such a text is a setting."""
 _DIED = re.compile(
-    r"\b(?:process|worker|server|thread|supervisor|engine|runner|daemon|renderer|browser|kernel)\b.{0,40}?"
+    r"\b(?:process|worker|server|thread|supervisor|engine|runner|daemon|renderer|browser|kernel|actor|task|job|subprocess)\b.{0,40}?"
     r"\b(?:died|crashed|exited (?:before|unexpectedly|prematurely|during)|terminated unexpectedly|is dead|quit unexpectedly)\b"
     r"|\b\w+ exited before startup\b"
+)
+NONE_FOUND = re.compile(
+    r"\bno (?:[\w-]+ ){1,4}?(?:(?:was|were|is|are|has been|have been|could be) )?(?:found|matched|matching|matches|exists?)\b"
+    r"|\b(?:unexpected|unknown|unrecognized|no such|invalid) (?:endpoint|route|path|method)\b|\bcannot (?:get|post|put|delete|patch) /"
+    r"|\bno (?:route|handler) (?:found |matched )?for\b"
+)
+"""Something was looked for and is not there, in whatever words."""
+UNSET = re.compile(
+    r"\bno (?:[\w-]+ ){1,5}?(?:(?:is|are|was|were|has been|have been) )?(?:configured|selected|specified|chosen|set up|defined|registered|enabled)\b"
+    r"|\b(?:requires?|needs?) (?:setting|you to set|configuring|to be (?:set|configured|enabled|installed))\b"
 )
 _MEANINGS: tuple[tuple[Code, re.Pattern[str]], ...] = (
     ("TOOL_COMMAND_NOT_FOUND", NOT_STARTED),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from holdfast.faults import surfaces
-from holdfast.faults.catalog import CATALOG, Entry, meaning, nearest
+from holdfast.faults.catalog import CATALOG, Entry, meaning, suggested_codes
 from holdfast.faults.codes import MAY_HAVE_HAPPENED, AnyCode, Code
 from holdfast.faults.enums import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
 from holdfast.faults.redaction import MASK, REDACTOR, Redactor, shown
@@ -192,7 +192,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         # A mistyped code must fail here, not later when the fault is used.
         entry = CATALOG.get(code)
         if entry is None:
-            message = f"there is no code {code!r}; did you mean {', '.join(nearest(code))}?"
+            message = f"there is no code {code!r}; {suggested_codes(code)}"
             raise ValueError(message)
         facts = dict(context) if context else {}
         return cls(

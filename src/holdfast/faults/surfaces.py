@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults.enums import NextActor, Scope
@@ -58,7 +59,9 @@ def for_user(fault: Fault, now: float | None = None, redactor: Redactor = REDACT
     if fault.maybe_executed and fault.scope in _WITH_EFFECTS:
         text += " It may already have taken effect; please check before doing it again."
     if fault.retry_after:
-        text += f" It can go on {_when(fault.retry_after, now)}."
+        # Rounded up: nobody needs the fraction of a second, and earlier it cannot go on.
+        wait = ceil(fault.retry_after) if isfinite(fault.retry_after) else fault.retry_after
+        text += f" It can go on {_when(wait, now)}."
     return redactor.text(text)
 
 

@@ -17,13 +17,13 @@ from holdfast.classify.evidence import Evidence, Raised, Source
 from holdfast.classify.phrases import codes_in
 from holdfast.classify.readers.responses import gather, lower_headers, read_grpc
 from holdfast.classify.readers.text import read_named, read_process
-from holdfast.faults import REDACTOR, Cause
+from holdfast.faults import REDACTOR, Cause, HoldfastError
 from holdfast.faults.redaction import LONGEST_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Shape", "cause_of", "causes", "leaves", "read_exception", "shape_of"]
+__all__ = ["Shape", "cause_of", "causes", "is_ordinary", "leaves", "read_class", "read_exception", "shape_of"]
 
 # Bounds: a chain may be circular, and a group may hold thousands of leaves.
 _MAX_CHAIN = 12
@@ -40,6 +40,9 @@ _REASONS = {"requests": "reason", "urllib3": "reason", "urllib": "reason", "aioh
 _CODE_IS_STATUS = frozenset({"google", "urllib", "starlette", "werkzeug", "tornado"})
 """Libraries whose `code` attribute is the HTTP status. In other libraries it is deprecated or means something else."""
 _GRPC_ROOTS = frozenset({"grpc", "google"})
+_TYPED = frozenset({*_WRAPPERS, *_GRPC_ROOTS, "json", "msgspec", "pydantic", "pydantic_core", "subprocess", "asyncio", "websockets",
+    "sqlite3", "psycopg", "asyncpg", "sqlalchemy", "pymysql", "aiomysql", "mysql", "pymongo", "redis", "oracledb"})  # fmt: skip
+"""Libraries whose errors tell what failed: their classes are not those that a program raises for reasons of its own."""
 
 Shape: TypeAlias = tuple[Any, ...]
 """All that an exception and its causes consist of, as one hashable value."""
@@ -107,6 +110,34 @@ def _by_text(
         return named
     codes = (*reversed(found.codes), *named.codes)
     return msgspec.structs.replace(named, codes=codes, matched=named.matched | codes_in(codes))
+
+
+def is_ordinary(error: BaseException) -> bool:
+    """Whether only its class name and its words say what failed: a RuntimeError, a ValueError, a class of the program's own.
+
+    An exception with a status, an exit code or a number of the system is not ordinary. Neither is one of our own, one of a
+    library whose errors the rules know, or one that was caused by such an error.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return any(is_ordinary(leaf) for leaf in leaves(error))
+    return all(_is_ordinary(one) for one in causes(error))
+
+
+def _is_ordinary(error: BaseException) -> bool:
+    if not isinstance(error, Exception) or isinstance(error, (HoldfastError, OSError, MemoryError)):
+        return False
+    if isinstance(error, BaseExceptionGroup):
+        return is_ordinary(error)
+    if not _TYPED.isdisjoint(kind.__module__.partition(".")[0] for kind in type(error).__mro__):
+        return False
+    return (
+        _exit_code(error) is None and _grpc_status(error) is None and _status(error, _attr(error, "response")) is None
+    )
+
+
+def read_class(error: BaseException) -> Evidence:
+    """Return the evidence of an exception's class alone, without its words and its causes."""
+    return read_named(_module(error), type(error).__name__, "", names=_names(error))
 
 
 def shape_of(error: BaseException) -> Shape | None:

@@ -16,6 +16,7 @@ from holdfast.classify.rules import (
     codes,
     concepts,
     google,
+    guesses,
     identifiers,
     limits,
     network,
@@ -68,6 +69,8 @@ RULES: tuple[Rule, ...] = (
     *python.LATE,
     *plain.WORDS,
     *concepts.RULES,
+    *plain.BEFORE,
+    *guesses.RULES,
     *plain.LAST,
     *server.LAST,
 )

@@ -57,7 +57,7 @@ def by_parts_of_words(evidence: Evidence) -> Verdict | None:
 _LOGIN = late_phrases("""
     sso | mfa | multi-factor | two-factor | 2fa | oauth | access token | refresh token | auth token | api token | api key
     credential
-    token scope | credentials | passphrase | keychain | keyring | authenticate | authentication | not authorized | bearer
+    token scope | scope | logged out | credentials | passphrase | keychain | keyring | authenticate | authentication | not authorized | bearer
 """)
 
 
@@ -72,7 +72,7 @@ def login_in_stderr(evidence: Evidence) -> Verdict | None:
 
 
 _LINE = late_phrases(
-    "connection | network | communications link | channel | socket | tunnel | websocket | remote host | session\n"
+    "connection | network | remote cache | registry | communications link | channel | socket | tunnel | websocket | remote host | session\n"
 )
 _BROKEN = late_phrases("""
     refused | reset | was lost | is lost | dropped | broken | disconnected | link failure | unreachable | hung up | severed

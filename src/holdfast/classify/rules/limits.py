@@ -235,6 +235,9 @@ def daily(evidence: Evidence) -> Verdict | None:
 @applies_when(_RATE, not_defect=True)
 def rate_in_prose(evidence: Evidence) -> Verdict | None:
     """There are too many requests, tokens or connections in a short time."""
+    if "retries per request" in evidence.text:
+        # A client counts its own retries. What failed each time was something else.
+        return None
     if "disk quota" in evidence.text:
         return Verdict(code="SYS_RESOURCE_EXHAUSTED")
     if "memory quota" in evidence.text:

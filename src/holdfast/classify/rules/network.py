@@ -176,7 +176,10 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         unexpected disconnect | terminating connection | connection failed | connection failure | mongonetworkerror
         protocol banner | failed to reconnect | failed, reason: | closed idle connection | eof detected | other side closed
         websocket connection to | connection has been closed | failed to open a connection | read error: connection
-        network failure | network problem | max retries exceeded
+        network failure | network problem | max retries exceeded | stream has been aborted | ssl_error_syscall | ssl syscall error | connection unexpectedly closed
+        terminated the handshake | server aborted pending | expected http/ | during handshake | fail to fetch
+        fail to connect | connection interrupted | connection was interrupted | connection was lost | connection was aborted
+        retries per request
     """),
     ),
     (
@@ -213,14 +216,14 @@ _TLS = phrases(
     server gave http response to https | malformed http response | look like a tls handshake | wrong version number
     record layer failure | plain http request was sent to https | tls: unrecognized name | remote certificate is invalid
     certificate chain | issuer's authority | untrustedroot
-    certificate is untrusted | certificate is self | host key is known | cannot verify | no peer certificate | bad certificate
+    certificate's altnames | certificate is untrusted | certificate is self | host key is known | cannot verify | no peer certificate | bad certificate
     valid certification path | certificate for this server is invalid | err_cert_authority_invalid | err_cert_date_invalid | err_cert_common_name_invalid
 """,
     "ssl: ",
 )
 _TLS_CUT = phrases("""
     bad record mac | unexpected_eof_while_reading | eof occurred in violation | unexpected eof
-    decryption_failed_or_bad_record_mac | sslzeroreturnerror | handshake eof | before secure tls connection
+    broke off | handshake was interrupted | decryption_failed_or_bad_record_mac | sslzeroreturnerror | handshake eof | before secure tls connection
 """)
 _TLS_SLOW = phrases("handshake timeout", "handshake timed out", "handshake operation timed out")
 
@@ -235,9 +238,10 @@ _WEBSOCKET = phrases("websocket")
 _WEBSOCKET_CLASSES = class_names("ConnectionClosedError ConnectionClosed WebSocketDisconnect")
 # Close codes of RFC 6455. They are phrases because libraries put them into the text only.
 _WS_POLICY = phrases("1008", "policy violation")
+_WS_INVALID = phrases("1007", "1003", "invalid frame payload data")
 _WS_LOGIN = phrases("4001", "4003", "4004", "4401", "4403")
 _WS_TOO_BIG = phrases("1009", "message too big")
-_WS_CLOSED = phrases("1006", "1011", "1012", "1013", "1001", "no close frame", "closed", "abnormal")
+_WS_CLOSED = phrases("1005", "1006", "1011", "1012", "1013", "1001", "no close frame", "closed", "abnormal")
 
 
 @applies_when(local=True)
@@ -304,7 +308,10 @@ def by_words(evidence: Evidence) -> Verdict | None:
     ):
         return None
     code = _unless_other(evidence, evidence.first_match(_WORDS))
-    if code == "CONN_RESET" and evidence.raised is None and turned_away(evidence):
+    if code == "CONN_RESET" and NOT_STARTED.search(evidence.text):
+        # The program never ran, so its connection closed.
+        return None
+    if code == "CONN_RESET" and evidence.raised is None and (evidence.matches(_USAGE) or turned_away(evidence)):
         # The connection was not made, because of who asked for it.
         return None
     if code == "PROVIDER_TIMEOUT" and (evidence.matches(SETTING_OF_TIME | _USAGE) or NOT_STARTED.search(evidence.text)):
@@ -363,13 +370,17 @@ _FETCH_TEXTS = frozenset({
 })  # fmt: skip
 
 
-@applies_when(phrases("terminated", "failed to fetch", "load failed", "network error", "networkerror when attempting"))
+@applies_when(
+    phrases("terminated", "failed to fetch", "load failed", "network error", "networkerror when attempting", "aborted")
+)
 def javascript_fetch(evidence: Evidence) -> Verdict | None:
     """JavaScript's fetch raises a TypeError if the connection is cut. The text is always the same short sentence."""
     # The lines after the first are the stack.
-    if evidence.text.strip().partition("\n")[0].rstrip() not in _FETCH_TEXTS or not (
-        evidence.raised is None or evidence.named("TypeError")
-    ):
+    text = evidence.text.strip().partition("\n")[0].rstrip()
+    if text == "aborted" and evidence.named("AxiosError", "Error", "NodeError"):
+        # Node's `aborted` means that the other side closed the response. Who cancels gets an AbortError.
+        return Verdict(code="PROVIDER_STREAM_CUT")
+    if text not in _FETCH_TEXTS or not (evidence.raised is None or evidence.named("TypeError")):
         return None
     return Verdict(code="PROVIDER_STREAM_CUT" if "terminated" in evidence.text else "CONN_RESET")
 
@@ -420,6 +431,8 @@ def _websocket_close(evidence: Evidence) -> Verdict | None:
         return Verdict(
             code="AUTH_FORBIDDEN" if contains_any(evidence.text, ("auth", "token", "key")) else "PROVIDER_BAD_REQUEST"
         )
+    if evidence.matches(_WS_INVALID):
+        return Verdict(code="PROVIDER_BAD_REQUEST")
     if evidence.matches(_WS_LOGIN):
         # Applications choose these numbers after 401 and 403.
         return Verdict(code="AUTH_FORBIDDEN")

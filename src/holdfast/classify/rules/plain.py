@@ -26,8 +26,10 @@ def by_meaning(evidence: Evidence) -> Verdict | None:
     if raised is not None and evidence.named("TypeError", "AttributeError", "KeyError"):
         return None
     code = meaning(evidence.text)
-    if code == "CONN_RESET" and turned_away(evidence):
+    if code == "CONN_RESET" and (turned_away(evidence) or evidence.matches(_USAGE)):
         code = None
+    elif code == "CONN_RESET" and evidence.matches(_BY_HAND):
+        code = "PROVIDER_BAD_REQUEST"
     elif code == "CONN_RESET" and evidence.matches(_ABSENT):
         # The connection failed because what was asked for does not exist: psql reports a missing database in this way.
         code = "TOOL_FILE_NOT_FOUND"
@@ -42,6 +44,11 @@ def by_meaning(evidence: Evidence) -> Verdict | None:
     return None
 
 
+_USAGE = phrases(
+    "unknown option | unknown argument | unrecognized option | invalid option | unexpected argument | no such option\n"
+)
+_BY_HAND = phrases("you need to close", "you must close", "close all existing", "you need to stop")
+"""A person must do something before the next attempt."""
 _SERVING = phrases("server | service | provider | providers | model | backend | api | engine | database system\n")
 _ANSWERS = frozenset({Source.HTTP, Source.SSE, Source.GRPC, Source.JSONRPC})
 
@@ -77,7 +84,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         unsupported operand type | required positional argument | cannot read property | undefined is not | null pointer
         nil pointer
         nullpointerexception | index out of range | index out of bounds | list index out | not json serializable
-        is not serializable | panicked at
+        is not serializable | panicked at | write after end | after a stream was destroyed | headers after they are sent
+        callback was already called | callback already called
         """),
     ),
     (
@@ -92,13 +100,13 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "PROVIDER_OUT_OF_MEMORY",
         phrases("""
         cuda out of memory | cuda error: out of memory | cudamalloc | insufficient system resources | requires more system memory
-        insufficient vram | not enough vram
+        insufficient vram | not enough vram | out of gpu memory
     """),
     ),
     (
         "TOOL_EXECUTION_FAILED",
         phrases("""
-        no kernel image | compiled with cuda | no nvidia driver | driver version is insufficient | no cuda gpus
+        device-side assert | no kernel image | compiled with cuda | no nvidia driver | driver version is insufficient | no cuda gpus
         shared libraries | missing dependencies to run | library not loaded | is corrupt | is corrupted | are corrupted
     """),
     ),
@@ -125,6 +133,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         failed to parse llm | parse the response | did not match schema | not valid json | invalid json response
         no response generated
         without valid content | stream was invalid | failed to generate valid | returned invalid json | 'choices' is not set
+        incorrect header check | unexpected end of file | invalid block type | incorrect data check
         error: 'choices' | could not parse response | empty completion | returned invalid response | returned an invalid response
         choices=none
     """),
@@ -231,7 +240,8 @@ def absent(evidence: Evidence) -> Verdict | None:
 _FAILED = late_phrases("""
     failed to | unable to | cannot | could not | couldn't | can't | error while | error reading | error writing
     error creating | failed
-    error executing | error parsing | error opening | error loading
+    error executing | error parsing | error opening | error loading | error | fail | fails | failure | exception | crash
+    panic | aborting
 """)
 
 
@@ -281,9 +291,20 @@ def cautious(evidence: Evidence) -> Verdict | None:
     if evidence.matches(LOGIN) and not evidence.matches(LIMIT):
         # Which login is not known. The verdict is about this call, so that it stops no other call with the same key.
         return Verdict(code="AUTH_FORBIDDEN", scope=Scope.REQUEST, weak=True)
+    if evidence.matches(_OF_A_PLAN):
+        return Verdict(code="PROVIDER_ENTITLEMENT_MISSING", scope=Scope.REQUEST, retryable=False, weak=True)
+    if evidence.matches(_OF_A_QUOTA):
+        return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", scope=Scope.REQUEST, retryable=False, weak=True)
     return Verdict(code="SYS_UNKNOWN", retryable=False, weak=True)
 
 
+_OF_A_QUOTA = phrases("quota", "allowance", "tomorrow")
+_OF_A_PLAN = phrases("""
+    upgrade | subscription | credit | billing | payment | free tier | paid plan | purchase | not eligible | ineligible | eligibility
+    free plan
+""")
+
 EARLY = (by_meaning,)
 WORDS = (absent, exited_in_text, by_words)
-LAST = (answered_no, failed_here, cautious, explained)
+BEFORE = (answered_no,)
+LAST = (failed_here, cautious, explained)

@@ -90,7 +90,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         currently holding | failed to lock | could not lock | unable to lock | is updating it | being updated by
         rehashing of slot | tryagain
         resource temporarily unavailable | currently unable to handle the request
-        mount point busy | device offline | hash sum mismatch | file has unexpected size | mirror sync in progress | target is busy | device is busy
+        waiting for file lock | exit handler never called | error with npm itself | mount point busy | device offline | hash sum mismatch | file has unexpected size | mirror sync in progress | target is busy | device is busy
     """),
     ),
     # gRPC's codes stand before the words, because the words after them are any text of the server.
@@ -101,7 +101,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         | phrases("""
         unable to return a response in the time allotted | context deadline exceeded | client.timeout exceeded
         did not complete within | operation timed out | request timed out | network timeout | read timed out | statement timeout
-        lock timeout | exceeded time limit | time limit exceeded | in the allotted time | in time | watch closed before
+        sending signal term to | lock timeout | exceeded time limit | time limit exceeded | in the allotted time | in time | watch closed before
         """),
     ),
     ("CONN_REFUSED", phrases("econnrefused", "connection refused")),
@@ -123,7 +123,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         remote end hung up | closed by remote host | kex_exchange_identification | send disconnect | empty reply from server
         transfer closed with | connection was reset | ssl_error_syscall | not closed cleanly | client connection lost
         all mirrors were tried | fetch some archives | too many connection resets | failed to open tcp connection
-        goaway | transport is closing | connection broken by | must be downloaded again | expected flush | index-pack failed
+        goaway | transport is closing | connection broken by | must be downloaded again | expected flush | index-pack failed | terminated the handshake
         failure when receiving data | recv failure | error in the pull function | error in the push function | will reconnect
         'content-length' header
         unable to load the service index | bad response from
@@ -132,15 +132,19 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
 )
 
 _EOF = re.compile(
-    r"(?:\b(?:get|post|put|head|patch|delete)\b[^\n]{0,200}|\b(?:unexpected|early|read))[: ]+eof\s*$", re.MULTILINE
+    r"(?:\b(?:get|post|put|head|patch|delete|dial\w*|backend|upstream|connect\w*|transport|handshake)\b[^\n]{0,200}|\b(?:unexpected|early|read))[: ]+eof\s*$",
+    re.MULTILINE,
 )
 """Go prints `Get "https://…": EOF` if the server closed the connection without an answer. A shell that lacks a quote
 prints "unexpected EOF while looking for…", so the line must end there."""
 _SIGNALLED = re.compile(
     r"\bsig(?:kill|segv|abrt|bus|ill|term)\b|\bsignal:? (?:4|6|7|9|11|15)\b"
+    r"|\b\d{2,7} killed\b|^killed\s*$"
     r"|\bexit(?:ed)?\W{1,2}(?:with )?(?:status|code)?\W{0,2}(?:134|137|139|143)\b"
 )
 """A program reports that a signal ended the program that it ran."""
+_GONE = re.compile(r"\b404 +not found\b")
+"""What a program wanted to download is not there. The network words around it are advice."""
 _LESS_EXACT = names("""
     CONN_REFUSED CONN_DNS_FAILED CONN_TIMEOUT ACTOR_CLI_NETWORK TOOL_FORBIDDEN TOOL_COMMAND_NOT_FOUND TOOL_FILE_NOT_FOUND
 """)
@@ -151,7 +155,7 @@ _REPORT = phrases("""
     test suites: | test files
     cypresserror | failed to resolve import | can't resolve '. | cannot find name | undefined name | arguments are required
     unrecognized arguments | unexpected argument | unknown option
-    unknown flag | invalid option | unrecognized option | unknown shorthand flag | test results: | failing test
+    lockfile would have been | lockfile is frozen | unknown flag | invalid option | unrecognized option | unknown shorthand flag | test results: | failing test
     illegal option | expected old/new/ref | cannot find symbol | undeclared identifier | is not assignable to | undefined reference to
 """) | codes("cypresserror assertionerror comparisonfailure")
 _FAILED_TESTS = re.compile(
@@ -160,13 +164,13 @@ _FAILED_TESTS = re.compile(
 )
 _SERVER = phrases("""
     service is not ready | server not ready | server is not ready | cluster is not ready | not ready yet | still provisioning
-    insufficient cpu | no nodes available | no nodes are available | nodes are available:
+    could not reserve resource | to fulfill request | to fulfill the request | insufficient cpu | no nodes available | no nodes are available | nodes are available:
     is not responding | not healthy | unhealthy node | no healthy | runtime is down | internal error encountered
-    service is down
+    service is down | outage | inaccessible | congested | degraded | unresponsive | scheduled maintenance
     not master | low on resource | server is down | backend is down
     service unavailable | bad gateway | temporarily unavailable | may be down | internal server error | server error
     server is busy | server busy | service is unavailable | temporarily down | overloaded | server is overloaded
-    while executing your query | went wrong on our | brokers are down | _all_brokers_down | an error on the server | internal error has occurred | internal error occurred
+    while executing your query | went wrong on our | due to maintenance | under maintenance | for maintenance | unavailable: io | brokers are down | _all_brokers_down | an error on the server | internal error has occurred | internal error occurred
 """)
 _BUSY = phrases("text file busy")
 _DEFECTS = class_names("""
@@ -240,6 +244,8 @@ def stderr(evidence: Evidence) -> Verdict | None:
         code = "TOOL_CRASHED"
     if code is None and _EOF.search(evidence.text):
         code = "ACTOR_CLI_NETWORK"
+    if code == "ACTOR_CLI_NETWORK" and _GONE.search(evidence.text):
+        return Verdict(code="TOOL_FILE_NOT_FOUND")
     if code in _LESS_EXACT and evidence.status is not None and evidence.status >= 400:
         # The server answered. Its status is more exact than what the program prints around it.
         return None
@@ -254,6 +260,7 @@ def server_words(evidence: Evidence) -> Verdict | None:
 
 
 _DOWNLOAD = late_phrases("""
+    upload aborted | download aborted | transfer aborted | could not be downloaded | could not download | unknown blob
     failed to download | download failed | failed to fetch | error downloading | failed retrieving | blob upload unknown
     downloads failed
 """)

@@ -7,7 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 from holdfast.classify.concepts import meant
-from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
+from holdfast.classify.names import code_of_name
 from holdfast.classify.phrases import class_names, names, phrases
 from holdfast.faults import Scope
 
@@ -110,128 +111,15 @@ _DEFECTS = class_names("""
     NameError AttributeError IndexError KeyError LookupError ArithmeticError AssertionError NotImplementedError
     ImportError ModuleNotFoundError SyntaxError StopIteration StopAsyncIteration ReferenceError BufferError
     InvalidStateError UndefinedError PicklingError UnpicklingError FrozenInstanceError StreamConsumed StreamClosed
-    RequestNotRead ResponseNotRead ClosedPoolError TimeoutStateError
+    RequestNotRead ResponseNotRead CannotSendRequest ResponseNotReady ClosedPoolError TimeoutStateError
 """)
 # Python raises RuntimeError for many reasons. These texts mean that the calling code is wrong.
 _MISUSE = phrases("""
     event loop is closed | after shutdown | different event loop | different loop | no running event loop
     cannot be called from a running | already running | already closed | can't start new thread | never awaited
     cannot reuse already awaited | client has been closed | session is closed | generator already executing
+    exit cancel scope | different task
 """)
-_NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
-    ("PROVIDER_RATE_LIMITED", ("ratelimit", "toomanyrequests", "throttl")),
-    (
-        "PROVIDER_MALFORMED_RESPONSE",
-        ("malformedresponse", "invalidresponse", "unexpectedresponse", "badresponse", "emptyresponse"),
-    ),
-    ("PROVIDER_QUOTA_EXHAUSTED", ("quotaexceeded", "quotaexhausted")),
-    ("PROVIDER_OVERLOADED", ("overloaded",)),
-    ("SYS_TIMEOUT", ("timeout", "timedout", "deadlineexceeded")),
-    (
-        "CONN_RESET",
-        (
-            "disconnect",
-            "connectionreset",
-            "connectionclosed",
-            "connectionlost",
-            "connectionabort",
-            "connectionerror",
-            "networkerror",
-            "brokenpipe",
-        ),
-    ),
-    ("CONN_REFUSED", ("connectionrefused",)),
-    ("CONN_DNS_FAILED", ("unknownhost", "nameresolution", "dnserror")),
-    ("PROVIDER_RATE_LIMITED", ("retryafter", "floodwait", "slowdown")),
-    ("CONN_RESET", ("opensocket", "socketerror", "sockettimeout")),
-    ("TOOL_CONNECTION_LOST", ("targetclose", "browserclosed", "sessionclosed")),
-    ("PROVIDER_UNAVAILABLE", ("notleader", "notprimary", "notcontroller", "brokernotavailable")),
-    (
-        "AUTH_FAILED",
-        (
-            "authentication",
-            "unauthorized",
-            "invalidcredential",
-            "unauthenticated",
-            "invalidapikey",
-            "autherror",
-            "loginfail",
-            "notauthenticated",
-            "credential",
-            "authfail",
-        ),
-    ),
-    ("AUTH_FORBIDDEN", ("permissiondenied", "accessdenied", "forbidden")),
-    ("PROVIDER_UNAVAILABLE", ("serviceunavailable", "unavailable", "badgateway")),
-    ("PROVIDER_CONTEXT_OVERFLOW", ("contextwindow", "contextlength")),
-    ("PROVIDER_CONTENT_POLICY", ("contentfilter", "contentpolicy")),
-    ("PROVIDER_MODEL_NOT_FOUND", ("nosuchmodel", "modelnotfound")),
-    ("PROVIDER_CONTEXT_OVERFLOW", ("maxtokens", "contextoverflow")),
-    (
-        "PROVIDER_BILLING",
-        ("billing", "paymentrequired", "insufficientfund", "insufficientbalance", "insufficientcredit"),
-    ),
-    ("PROVIDER_ENTITLEMENT_MISSING", ("license", "entitlement", "subscription")),
-    ("AUTH_ACCOUNT_DISABLED", ("accountlocked", "accountsuspended", "accountdisabled", "userlocked")),
-    ("AUTH_REQUIRED", ("captcha", "mfarequired", "loginrequired", "reauth", "verificationrequired", "consentrequired")),
-    ("PROVIDER_CONTENT_POLICY", ("safety", "refusal")),
-    ("CONN_TLS_HANDSHAKE_FAILED", ("certificate", "certerror")),
-    ("PROVIDER_POOL_TIMEOUT", ("poolexhausted", "pooltimeout")),
-    (
-        "PROVIDER_UNAVAILABLE",
-        ("maintenance", "circuitopen", "circuitbreaker", "maxretries", "retriesexceeded", "retryexhausted"),
-    ),
-    (
-        "TOOL_RESOURCE_BUSY",
-        ("leaselost", "transactionaborted", "writeconflict", "optimisticlock", "concurrentmodification"),
-    ),
-    ("PROVIDER_OUTPUT_INVALID", ("toolargument", "responseformat")),
-    ("TOOL_EXECUTION_FAILED", ("checksum", "alreadyexists", "duplicate")),
-    ("TOOL_RESOURCE_BUSY", ("staleelement",)),
-    ("TOOL_NOT_FOUND", ("notfound", "nosuch", "notregistered", "doesnotexist")),
-    ("TASK_LOOP_BOUND", ("maxsteps", "maxiteration", "recursionlimit", "maxturns")),
-    ("PROVIDER_CONTENT_POLICY", ("guardrail", "moderation")),
-    ("PROVIDER_CAPABILITY_MISSING", ("unsupported", "notsupported")),
-    ("PROVIDER_UNAVAILABLE", ("enginedead", "internalservererror", "servererror")),
-    ("PROVIDER_BAD_REQUEST", ("invalidprompt", "invalidargument", "badrequest", "invalidrequest")),
-    (
-        "PROVIDER_OUTPUT_INVALID",
-        (
-            "validationerror",
-            "parseerror",
-            "parsererror",
-            "decodeerror",
-            "outputpars",
-            "noobjectgenerated",
-            "invaliddata",
-            "parsingerror",
-        ),
-    ),
-    (
-        "PROVIDER_MALFORMED_RESPONSE",
-        ("jsonparse", "jsonmapping", "jsonexception", "jsondecode", "emptyresponse", "emptystream"),
-    ),
-    ("TOOL_CRASHED", ("crashed", "diederror", "deaderror", "killed")),
-    # "Blocked" contains "locked".
-    ("AUTH_FORBIDDEN", ("blocked", "banned", "notallowed")),
-    ("TOOL_RESOURCE_BUSY", ("locked", "busy", "deadlock", "notready", "serializationfail")),
-    ("SYS_CANCELLED", ("cancelled", "canceled", "aborterror")),
-    # These stand last: they say least.
-    (
-        "PROVIDER_BAD_REQUEST",
-        (
-            "invalid",
-            "misconfigur",
-            "configurationerror",
-            "configerror",
-            "settingserror",
-            "usageerror",
-            "mismatch",
-            "malformed",
-        ),
-    ),
-)
-"""Words in the names of classes that no table lists. Most libraries use similar names for similar failures."""
 _INNER = re.compile(r"\braised (\w{3,80})>")
 """tenacity's RetryError prints the class of the last failure: `RetryError[<Future … raised RateLimitError>]`."""
 _ERRNOS: dict[int, Code] = {
@@ -267,6 +155,7 @@ _ERRNOS: dict[int, Code] = {
 }
 # On macOS this number is one of the resolver's.
 _RESOLVER = phrases("nodename nor servname", "getaddrinfo", "failed to establish a new connection")
+_SOCKET = phrases("trying to connect", "unix socket")
 _OS_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     ("TOOL_FILE_NOT_FOUND", class_names("FileNotFoundError")),
     ("TOOL_FORBIDDEN", class_names("PermissionError")),
@@ -353,7 +242,9 @@ _CHOICE = phrases("""
     unsupported provider | does not support | is not a supported | please ensure | please make sure | make sure that
     please provide | please specify | must be smaller | must be larger
 """)
-_LOGIN = phrases("oauth | access_token | access token | api key | api_key | credentials\n")
+_LOGIN = phrases(
+    "check your key | your key or | oauth | access_token | access token | api key | api_key | credentials\n"
+)
 # JavaScript reports an address or a header that it cannot send as a TypeError.
 _ADDRESS = phrases("failed to parse url", "invalid url", "invalid header value", "only absolute urls")
 _UNSET = phrases("must set | must provide | must specify | please set | environment variable | not set | must be set\n")
@@ -369,7 +260,9 @@ def defects(evidence: Evidence) -> Verdict | None:
     A missing key of a provider's response is not a defect.
     """
     if evidence.named_in(_DEFECTS):
-        if evidence.named("KeyError") and evidence.text.strip() in _ANSWER_KEYS:
+        if evidence.named("KeyError") and (
+            evidence.text.strip() in _ANSWER_KEYS or "response missing" in evidence.text
+        ):
             return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
         if evidence.named("SyntaxError") and "json" in evidence.text:
             # JavaScript's JSON.parse raises a SyntaxError: the body was cut or is a web page.
@@ -400,6 +293,9 @@ def plain_timeout(evidence: Evidence) -> Verdict | None:
     return Verdict(code="SYS_TIMEOUT") if plain and evidence.status is None else None
 
 
+_NOT_THE_CLASS = phrases("connection lost", "may have disconnected", "environment variable", "max_tokens length limit")
+
+
 @applies_when(local=True)
 def by_class(evidence: Evidence) -> Verdict | None:
     """The class names one failure, in the standard library or in a framework."""
@@ -413,6 +309,9 @@ def by_class(evidence: Evidence) -> Verdict | None:
         return Verdict(code="PROVIDER_OUTPUT_INVALID", retryable=False)
     if evidence.named("JSONDecodeError"):
         return _undecodable(evidence)
+    if evidence.matches(_NOT_THE_CLASS):
+        # A class for everything that a user or a model did wrong. The text names another reason.
+        return None
     for code, classes in _CLASSES:
         if not classes.isdisjoint(raised.names):
             return Verdict(code=code)
@@ -506,6 +405,9 @@ def by_errno(evidence: Evidence) -> Verdict | None:
         return None
     if raised.errno == errno.ENOEXEC and evidence.matches(_RESOLVER):
         return None
+    if raised.errno == errno.ENOENT and evidence.matches(_SOCKET):
+        # The file that is missing is the socket of a server that does not run.
+        return Verdict(code="CONN_REFUSED")
     code = None if raised.errno is None else _ERRNOS.get(raised.errno)
     if code is None:
         code = next((c for c, classes in _OS_CLASSES if not classes.isdisjoint(raised.names)), None)
@@ -551,9 +453,15 @@ def database(evidence: Evidence) -> Verdict | None:
     return None
 
 
+_OBLIGED = phrases("when streaming", "must be set", "is not allowed when", "cannot be used with", "only supported for")
+
+
 @applies_when(local=True)
 def programming(evidence: Evidence) -> Verdict | None:
     """The exception means a defect: the same call would fail in the same way."""
+    if evidence.named("ValueError") and evidence.matches(_OBLIGED) and not evidence.named("UnicodeError"):
+        # A library says what it takes. The code is not wrong, the value is.
+        return Verdict(code="PROVIDER_BAD_REQUEST", weak=True)
     if evidence.named("TypeError", "ValueError"):
         # A ValueError often wraps the real failure.
         return Verdict(code="SYS_PROGRAMMING_ERROR", weak=evidence.named("ValueError"))
@@ -575,14 +483,6 @@ _OF_A_SERVER = frozenset(
     {"SYS_TIMEOUT", "CONN_RESET", "CONN_REFUSED", "PROVIDER_UNAVAILABLE", "TOOL_RESOURCE_BUSY", "AUTH_FAILED"}
 )
 """What the name of a driver's class may say about the server. Every other class is about the statement or the data."""
-
-
-def code_of_name(name: str) -> Code | None:
-    """Return the code for the words in the name of a class, in lower case; None if it has none of them."""
-    for code, words in _NAME_HINTS:
-        if contains_any(name, words):
-            return code
-    return None
 
 
 _NAME_IN_TEXT = re.compile(

@@ -134,6 +134,11 @@ def filtered_stream(evidence: Evidence) -> Verdict | None:
     return None
 
 
+_LINE = phrases(
+    "enotfound", "econnrefused", "econnreset", "etimedout", "eai_again", "getaddrinfo", "no such host", "dial tcp"
+)
+
+
 @applies_when(_FETCH)
 def remote_fetch(evidence: Evidence) -> Verdict | None:
     """The provider could not fetch a URL of the request.
@@ -144,6 +149,9 @@ def remote_fetch(evidence: Evidence) -> Verdict | None:
         # A tool that downloads is not a provider that fetches.
         return None
     if evidence.matches(_NOT_A_FILE) or evidence.status in _ITS_OWN_STATUS or evidence.matches(_SERVER_AWAY):
+        return None
+    if evidence.status is None and evidence.matches(_LINE):
+        # The program that printed it could not reach the server itself.
         return None
     return Verdict(code="PROVIDER_TIMEOUT" if evidence.matches(_IN_TIME) else "PROVIDER_REMOTE_FETCH_FAILED")
 
@@ -204,14 +212,20 @@ def wrong_endpoint(evidence: Evidence) -> Verdict | None:
 
 _REJECTED_PART = phrases("""
     unsupported part | unsupported content | unsupported message content | unsupported image | unsupported media type
+    requires --jinja | mmproj | runtime is not available | requires mlx | requires a newer version | embedding from image
+    is not supported - hint
 """)
 _SERVER_DEFECT = phrases("""
     object is not subscriptable | object has no attribute | unsupported operand type | object is not iterable
     object is not callable | cannot read properties of | is not a function | value is not callable
-    raise_exception | notimplementederror | unable to generate parser | failed to parse input | invalid file magic
+    raise_exception | notimplementederror | unable to generate parser | invalid file magic
     cannot unmarshal | dimension mismatch | wrong dimension | vector dimension | violates unique | violates foreign
     violates not-null | violates check | duplicate key | invalid input syntax | unknown column | no such table | no such column
-    requires --jinja | mmproj
+    invalid input batch | cannot access local variable | referenced before assignment | is not defined | division by zero
+    list index out of range | maximum recursion depth | unexpected keyword argument | positional argument | nonetype
+    nil pointer dereference | nullpointerexception | null reference | undefined method | cannot read property
+    index out of bounds | binary not found | executable not found | command not found | module not found | no module named
+    no such file | library not found | plugin not found | template not found | cannot find module
 """)
 # The server's own statement names something that its database lacks.
 _SCHEMA_LACKS = re.compile(
@@ -229,11 +243,14 @@ def never_heals(evidence: Evidence) -> Verdict | None:
     """A 500 that stays: a part that the server does not know, a type error in its code, a store without room."""
     if evidence.status != 500 or evidence.raised is not None:
         return None
-    if evidence.matches(_MISSING) and not _SCHEMA_LACKS.search(evidence.text):
-        return None
     if evidence.matches(_REJECTED_PART):
         return Verdict(code="PROVIDER_CAPABILITY_MISSING")
+    if not evidence.matches(_SERVER_DEFECT | _STORE_CLOSED) and not _SCHEMA_LACKS.search(evidence.text):
+        return None
     return Verdict(code="PROVIDER_INTERNAL_ERROR", retryable=False)
+
+
+_OLD_SETTING = phrases("deprecated for this model", "deprecated with this model", "deprecated for the model")
 
 
 @applies_when(_GONE | _MISSING | _NOT_FOUND, not_outage=True, not_defect=True)
@@ -243,6 +260,12 @@ def model_missing(evidence: Evidence) -> Verdict | None:
         return None
     if (evidence.status is None or evidence.status >= 500) and evidence.matches(_FOR_NOW):
         return None
+    if "grpc:unavailable" in evidence.codes or "grpc:deadline_exceeded" in evidence.codes:
+        # The model could not be loaded because the process that loads it is away.
+        return None
+    if evidence.matches(_OLD_SETTING):
+        # A parameter is not taken any more. The model is there.
+        return Verdict(code="PROVIDER_BAD_REQUEST")
     if evidence.status in (401, 403) and "model" not in evidence.text:
         # "This website is no longer supported" is about no model, and the status names who may not.
         return None

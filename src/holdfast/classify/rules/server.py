@@ -16,6 +16,7 @@ _FULL = phrases("""
     sufficient capacity | insufficient instance capacity | degraded function cannot be invoked | 负载 | 繁忙 | 过载
 """)
 _BUSY_HERE = phrases("target is busy", "device is busy", "resource is busy", "disk is busy", "port is busy")
+_GUESSED = phrases("may be down or overloaded", "might be down or overloaded", "may be overloaded or down")
 _LOADING = phrases("""
     loading model | is currently loading | model is loading | model is not ready | still loading | warming up
     model not ready | service is not ready | server is not ready | engine is not ready | is being loaded | cold start
@@ -111,6 +112,9 @@ def loading(evidence: Evidence) -> Verdict | None:
 @applies_when(_FULL, not_defect=True)
 def full(evidence: Evidence) -> Verdict | None:
     """The provider is overloaded or at capacity. The status may also be 429 or 400."""
+    if evidence.matches(_GUESSED):
+        # "They may be overloaded" is a guess. The text says elsewhere what happened.
+        return None
     if evidence.exit_code and evidence.matches(_BUSY_HERE):
         return Verdict(code="TOOL_RESOURCE_BUSY")
     return Verdict(code="PROVIDER_OVERLOADED", scope=Scope.MODEL if "model" in evidence.text else None)

@@ -69,7 +69,7 @@ _GRPC: dict[str, Code] = {
     "unknown": "PROVIDER_INTERNAL_ERROR",
 }
 _IN_TEXT = codes(" ".join(f"grpc:{name}" for name in _GRPC))
-_GRPC_CLASSES = class_names("RpcError _InactiveRpcError AioRpcError")
+_GRPC_CLASSES = class_names("RpcError _InactiveRpcError AioRpcError _MultiThreadedRendezvous")
 # 409 is a bad request, unless it reports a lock that another client will release.
 _CONTENDED = phrases(
     "in progress", "try again", "lock", "concurrent", "another request", "has been modified", "contention"

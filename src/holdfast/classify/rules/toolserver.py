@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.classify.concepts import FORBIDS_A_RETRY, meant
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
+from holdfast.classify.guesses import healing
 from holdfast.classify.identifiers import identified
-from holdfast.classify.phrases import class_names, codes, phrases
+from holdfast.classify.phrases import class_names, codes, find_late, phrases
 from holdfast.classify.sentences import LATER, meaning
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_RATE_LIMITED",
         phrases("""
         rate limit | rate-limit | too many requests | throttle | throttled | throttling | secondary rate | per minute
-        per second | ratelimited | http 429 | status code 429 | error 429
+        per second | slow down | ratelimited | http 429 | status code 429 | error 429
     """),
     ),
     ("TOOL_QUOTA_EXHAUSTED", phrases("quota exceeded", "quota has been")),
@@ -93,7 +94,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         service unavailable | temporarily unavailable | bad gateway | overloaded | http 502 | http 503 | internal server error
         browser is already in use | status code 502 | status code 503 | database is locked | resource busy | locked by
-        in use by | ebusy | already pending | not finished loading | loading block index
+        only one sse stream | in use by | ebusy | already pending | not finished loading | loading block index
     """),
     ),
     # This stands before the permissions: a schema says "not permitted" and "not allowed" too.
@@ -190,17 +191,31 @@ def by_number(evidence: Evidence) -> Verdict | None:
         return _of_exception(evidence) if _speaks_rpc(evidence) else None
     # Servers use these numbers for every failure, so the text is more exact.
     if number == 0 or number not in _RPC or number in (-32000, -32001, -32002, -32603):
-        return _by_words(evidence) or Verdict(code=_meant(evidence) or _RPC.get(number, "TOOL_EXECUTION_FAILED"))
+        spoken = evidence.status in _NOT_THE_PROTOCOL or (evidence.status == 400 and evidence.matches(_HEADER))
+        if spoken and evidence.source is Source.JSONRPC:
+            return Verdict(code="PROVIDER_BAD_REQUEST")
+        code = _meant(evidence) if (known := _by_words(evidence)) is None else None
+        by_status = _STATUSES.get(str(evidence.status)) if evidence.status else None
+        return known or Verdict(code=code or by_status or _RPC.get(number, "TOOL_EXECUTION_FAILED"))
+    if evidence.matches(_EARLY):
+        # The call came before the handshake was over, which takes a moment.
+        return Verdict(code="TOOL_RESOURCE_BUSY")
     if number == -32600 and evidence.matches(_OUTSIDE):
         # Servers call everything that they do not do an invalid request.
         return Verdict(code="TOOL_FORBIDDEN")
     return Verdict(code="TOOL_NOT_FOUND" if _NO_TOOL.search(evidence.text) else _RPC[number])
 
 
+_NOT_THE_PROTOCOL = frozenset({405, 406, 411, 415, 426})
+"""The server of a tool speaks HTTP and does not accept how the client speaks it. No tool was asked."""
+_EARLY = phrases("before initialization was complete", "initialization not complete", "still initializing")
 _OUTSIDE = phrases(
     "outside allowed | outside the allowed | not in the allowed | access denied | permission denied | not allowed\n"
 )
-_NO_TOOL = re.compile(r"\btool \S+ not found\b")
+_HEADER = phrases("protocol version", "protocol-version", "accept header", "content-type", "not acceptable")
+_NO_TOOL = re.compile(
+    r"\b(?:tool|prompt|resource) \S+ (?:was )?not found\b|\b(?:unknown|no such) (?:tool|prompt|resource)\b"
+)
 _UNNAMED = Verdict(code="TOOL_EXECUTION_FAILED", weak=True)
 
 
@@ -241,8 +256,12 @@ def _meant(evidence: Evidence) -> Code | None:
     if code is None and (status := _STATUS.search(evidence.text)) is not None:
         return _STATUSES.get(status[1]) or ("TOOL_RESOURCE_BUSY" if status[1] > "499" else None)
     code = code or identified(evidence) or meant(evidence)
+    if code is None and LATER.search(evidence.text) and not evidence.matches(FORBIDS_A_RETRY):
+        return "TOOL_RESOURCE_BUSY"
+    if code is None and "internal error" not in evidence.text:
+        code = healing(evidence.text, evidence.matched, find_late(evidence.text))
     if code is None:
-        return "TOOL_RESOURCE_BUSY" if LATER.search(evidence.text) and not evidence.matches(FORBIDS_A_RETRY) else None
+        return None
     if code == "PROVIDER_UNAVAILABLE" and (evidence.rpc_code or 0) in _OF_A_NODE:
         return code
     return _OF_A_TOOL.get(code, code)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults.codes import Code
 
-__all__ = ["CATALOG", "Entry", "meaning", "nearest", "resolve"]
+__all__ = ["CATALOG", "CLOSE", "Entry", "meaning", "nearest", "resolve", "suggested_codes"]
 
 _ROOMS = (conn, auth, proto, sess, tool, hook, system, provider, task, actor, config)
 
@@ -61,6 +61,10 @@ def meaning(name: str) -> Entry:
     return resolve(name) or CATALOG[_BY_PREFIX.get(name.partition("_")[0], "SYS_UNKNOWN")]
 
 
+CLOSE = 0.7
+"""How similar a code must be to be suggested: a far guess leads people to the wrong page."""
+
+
 def nearest(name: str, count: int = 3, *, closeness: float = 0.0) -> list[Code]:
     """Return the codes whose names are most similar to `name`, best first; for a mistyped code.
 
@@ -74,10 +78,24 @@ def nearest(name: str, count: int = 3, *, closeness: float = 0.0) -> list[Code]:
     folded = name.strip().casefold().replace("-", "_")
 
     def likeness(known: str) -> float:
-        return SequenceMatcher(None, folded, known).ratio()
+        # A whole word of a code is close to it: `BILLING` means PROVIDER_BILLING.
+        least = CLOSE if folded and f"_{folded}_" in f"_{known}_" else 0.0
+        return max(least, SequenceMatcher(None, folded, known).ratio())
 
     best: dict[Code, float] = {}
     for known, entry in _BY_FOLDED_NAME.items():
         best[entry.code] = max(best.get(entry.code, 0.0), likeness(known))
     close = [code for code, likeness in best.items() if likeness >= closeness]
     return sorted(close, key=lambda code: (-best[code], code))[:count]
+
+
+def suggested_codes(name: object) -> str:
+    """Return what to write instead of a code that does not exist: the codes that are close to it, or how to list all codes.
+
+    >>> suggested_codes("PROVIDER_OVERLOAD")
+    'did you mean PROVIDER_OVERLOADED, PROVIDER_MODEL_LOADING, PROVIDER_CONTEXT_OVERFLOW?'
+    >>> suggested_codes("NOPE")
+    '`holdfast codes` lists all codes'
+    """
+    close = nearest(str(name), closeness=CLOSE)
+    return f"did you mean {', '.join(close)}?" if close else "`holdfast codes` lists all codes"
