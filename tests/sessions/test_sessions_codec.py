@@ -78,7 +78,8 @@ def test_a_value_that_is_not_json_is_rejected_by_name() -> None:
     ):
         codec.encode(object(), "step#1")
     with pytest.raises(
-        InvalidError, match="step#1: expected arguments that can be compared after a restart, got object"
+        InvalidError,
+        match="step#1: expected arguments that can be compared after a restart, got object: pass plain values",
     ):
         codec.arguments_hash((object(),), {}, "step#1")
 

@@ -75,7 +75,7 @@ def test_FD4_what_looks_like_a_secret_comes_back_after_a_restart(tmp_path: Path)
 
 
 async def result(session: Session) -> None:
-    await session.step(lambda: f"the key is {CANARY}")
+    await session.keyed("leak").step(lambda: f"the key is {CANARY}")
 
 
 async def message(session: Session) -> None:

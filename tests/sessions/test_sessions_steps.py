@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -421,3 +422,66 @@ def test_a_recovery_around_a_step_does_not_multiply_the_attempts_of_a_recovery_i
     with pytest.raises(ConnectionResetError):
         run(work(), clock=runtime.clock)
     assert len(calls) == 3
+
+
+def test_a_lambda_is_rejected_because_all_lambdas_of_a_function_have_one_name() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            for rejected in (session.step(lambda: 1), session.step(partial(lambda n: n, 1))):
+                with pytest.raises(InvalidError, match=r"a function with a name.*step\(fetch, url\).*got a lambda"):
+                    await rejected
+            assert await session.keyed("one").step(lambda: 1) == 1
+        async with Session.open("s", store=store) as session:
+            assert await session.keyed("one").step(lambda: 2) == 1
+
+    run(main())
+
+
+class Till:
+    """Not a dataclass: nothing says what tells two of them apart."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @tool(effect="unsafe")
+    def pay(self, sum_: int) -> str:
+        DONE.append(self.name)
+        return f"{self.name} paid {sum_}"
+
+
+@dataclass
+class Account(Till):
+    name: str
+
+
+def test_an_unsafe_method_is_known_by_its_object_too_so_nobody_gets_the_receipt_of_another() -> None:
+    DONE.clear()
+
+    async def pay(names: list[str]) -> list[str]:
+        async with Session.open("s", store=store) as session:
+            return [await session.step(Account(name).pay, 5) for name in names]
+
+    store = MemoryStore()
+    assert run(pay(["ada", "bob"])) == ["ada paid 5", "bob paid 5"]
+    assert run(pay(["bob", "ada"])) == ["bob paid 5", "ada paid 5"]
+    # A third payment may be the change of another one: it is drift, and not a payment.
+    with pytest.raises(HoldfastError, match="SESS_STEP_DRIFT"):
+        run(pay(["cy"]))
+    assert DONE == ["ada", "bob"]
+
+
+def test_an_unsafe_method_of_an_object_that_cannot_be_recognised_needs_a_key() -> None:
+    DONE.clear()
+
+    async def main() -> None:
+        async with Session.open("s", store=MemoryStore()) as session:
+            with pytest.raises(
+                InvalidError, match=r"session\.keyed\('pay-ada'\)\.step.*got the method Till\.pay"
+            ) as raised:
+                await session.step(Till("ada").pay, 5)
+            assert raised.value.fault.code == "CONFIG_OPTION_INVALID"
+            assert DONE == []
+            assert await session.keyed("pay-ada").step(Till("ada").pay, 5) == "ada paid 5"
+
+    run(main())

@@ -23,7 +23,7 @@ from holdfast import (
 )
 from holdfast.events import SuppressedError
 from holdfast.faults import Fault, HoldfastError, Ok
-from holdfast.sessions import OUTCOMES, Answer, Question, Session
+from holdfast.sessions import I_DO_NOT_KNOW, IT_DID_NOT_HAPPEN, IT_HAPPENED, OUTCOMES, Answer, Question, Session
 from holdfast.sessions.admin import fork_session
 from holdfast.stores import MemoryStore
 from holdfast.testing import Capture, run
@@ -350,6 +350,14 @@ class Person:
         (("It happened", '"receipt 5"'), "receipt 5", 1),
         (("It did not happen",), "receipt 5", 2),
         (("I do not know",), None, 1),
+        ((IT_HAPPENED, "receipt 5"), "receipt 5", 1),
+        ((IT_HAPPENED, "5"), "5", 1),
+        ((True, '"receipt 5"'), "receipt 5", 1),
+        ((False,), "receipt 5", 2),
+        (("yes", "receipt 5"), "receipt 5", 1),
+        (("No",), "receipt 5", 2),
+        ((IT_DID_NOT_HAPPEN,), "receipt 5", 2),
+        ((I_DO_NOT_KNOW,), None, 1),
     ],
 )
 def test_step_or_ask_asks_a_person_whether_it_happened(answers: Any, returned: str | None, calls: int) -> None:
@@ -376,6 +384,31 @@ def test_step_or_ask_asks_a_person_whether_it_happened(answers: Any, returned: s
     assert bank.calls == calls
     assert person.shown[0].prompt.endswith("pay(5) was started and its end is not known. Did it happen?")
     assert tuple(person.shown[0].choices) == tuple(OUTCOMES)
+
+
+def test_the_result_of_a_step_that_returns_no_text_must_be_json() -> None:
+    @tool(effect="unsafe")
+    async def pay(amount: int) -> dict[str, int]:
+        return await Bank(lose=1, die=True).send(amount)
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: session.step(pay, 5))
+        async with Session.open("s", store=store, interactors=[Person(IT_HAPPENED, "receipt 5")]) as session:
+            with pytest.raises(HoldfastError, match="JSON") as raised:
+                await session.step_or_ask(pay, 5)
+        assert raised.value.fault.code == "SESS_INTERACTION_MISMATCH"
+
+    run(main())
+
+
+def test_yes_is_no_choice_of_another_question() -> None:
+    async def main() -> None:
+        async with Session.open("s", store=MemoryStore(), interactors=[Person(True)]) as session:
+            with pytest.raises(HoldfastError, match="one of staging, production"):
+                await session.select("Where?", ["staging", "production"])
+
+    run(main())
 
 
 def test_a_new_doubt_about_the_same_step_is_a_new_question() -> None:

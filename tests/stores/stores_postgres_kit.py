@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SYNC = b"S\0\0\0\4"
 READY = b"Z\0\0\0\5I"
 COMMIT, BIND = b"COMMIT\0", b"B"
-GROUPS = (b"\0holdfast_group\0", b"\0holdfast_group_audit\0")
+GROUPS = (b"\0holdfast_one\0", b"\0holdfast_group\0", b"\0holdfast_group_audit\0")
 """The statements of group commits. Each is a transaction of its own."""
 SOCKET = ".s.PGSQL.5432"
 _LAST_WORDS = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to unexpected postmaster exit\0\0"

@@ -107,7 +107,7 @@ def test_without_its_driver_the_message_says_what_to_install(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("holdfast.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(HoldfastError, match=r"holdfast\[postgres\]") as caught:
+    with pytest.raises(HoldfastError, match=r"pip install '\.\[postgres\]' in a clone") as caught:
         open_store("postgresql:///db")
     assert caught.value.fault.code == "SYS_DEPENDENCY_MISSING"
 

@@ -269,7 +269,8 @@ async def held(server, schema):
 def test_a_row_that_another_holds_too_long_is_typed(postgres):
     async def scene():
         schema = new_schema()
-        async with PostgresStore(postgres.url, schema=schema, busy=0.05) as store:
+        # Long enough for a connection on a busy machine: the wait for one has the same limit.
+        async with PostgresStore(postgres.url, schema=schema, busy=0.5) as store:
             await store.commit(CREATE)
             async with await psycopg.AsyncConnection.connect(postgres.url) as rival:
                 await rival.execute(f"SELECT 1 FROM {schema}.session FOR UPDATE")

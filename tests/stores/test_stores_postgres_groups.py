@@ -12,8 +12,9 @@ from stores_postgres_kit import new_schema
 
 from holdfast.faults import HoldfastError
 from holdfast.stores import Commit, NewAudit, NewEntry, NewSession, SessionState
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres import PostgresStore, groups
 from holdfast.stores.postgres.groups import Groups
+from holdfast.stores.verification import verify_store
 
 AUDIT = (NewAudit(kind="Turn", correlation="r", payload=b"{}"),)
 
@@ -34,6 +35,21 @@ def sent(monkeypatch):
 
     monkeypatch.setattr(Groups, "_send", counted)
     return sizes
+
+
+@pytest.fixture
+def statements(monkeypatch):
+    """The names of the statements that wrote."""
+    names: list[bytes] = []
+    arguments = groups._arguments
+
+    def noted(slot, batch):
+        name, args = arguments(slot, batch)
+        names.append(name)
+        return name, args
+
+    monkeypatch.setattr(groups, "_arguments", noted)
+    return names
 
 
 @asynccontextmanager
@@ -112,6 +128,69 @@ def test_FD14_a_session_that_somebody_else_wrote_to_is_written_to_all_the_same(p
         assert [one.offset for one in log] == list(range(1, 41))
         for name in "ab":
             assert [one.id for one in log if one.id[0] == name] == [f"{name}{turn}" for turn in range(20)]
+
+
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_FD14_a_commit_alone_and_in_company_stores_the_same(postgres, statements, sessions):
+    """One entry of one session has a statement of its own. It checks and writes what the statement of a group does."""
+
+    async def scene():
+        async with filled(postgres, sessions) as store:
+            receipts = [
+                await asyncio.gather(
+                    *(store.commit(Commit(session=f"s{n}", entries=entry(f"e{turn}"))) for n in range(sessions))
+                )
+                for turn in range(2)
+            ]
+            # An entry and a change of state, then a long entry.
+            await store.commit(Commit(session="s0", entries=entry("é\u2028"), state=SessionState.PAUSED))
+            await store.commit(
+                Commit(session="s0", entries=(NewEntry(type="t", body=b'"' + b"x" * 99_999 + b'"', id="b"),))
+            )
+            (await verify_store(store)).check()
+            return receipts, await store.read("s0"), await store.session("s0")
+
+    receipts, log, record = asyncio.run(scene())
+    assert [[receipt.first for receipt in turn] for turn in receipts] == [[1] * sessions, [2] * sessions]
+    assert [(one.offset, one.id, len(one.body)) for one in log] == [
+        (1, "e0", 2),
+        (2, "e1", 2),
+        (3, "é\u2028", 2),
+        (4, "b", 100_001),
+    ]
+    assert record.state is SessionState.PAUSED
+    assert statements[:2] == [b"holdfast_one" if sessions == 1 else b"holdfast_group"] * 2
+    assert statements[-1] == b"holdfast_one"
+
+
+def test_FD14_a_commit_alone_sees_what_another_process_has_changed(postgres, statements):
+    async def scene():
+        schema = new_schema()
+        async with (
+            filled(postgres, 1, schema=schema, busy=0.2) as one,
+            PostgresStore(postgres.url, schema=schema) as other,
+        ):
+            for turn in range(3):
+                await one.commit(Commit(session="s0", entries=entry(f"a{turn}")))
+                await other.commit(Commit(session="s0", entries=entry(f"b{turn}")))
+            fence = (await other.acquire("s0", "b", 30)).fence
+            with pytest.raises(HoldfastError, match="SESS_LEASE_LOST"):
+                await one.commit(Commit(session="s0", entries=entry("late"), fence=fence - 1))
+            await other.commit(Commit(session="s0", state=SessionState.PAUSED))
+            with pytest.raises(HoldfastError, match="SESS_ILLEGAL_TRANSITION"):
+                await one.commit(Commit(session="s0", entries=entry("not so"), expect=(SessionState.ACTIVE,)))
+            async with await psycopg.AsyncConnection.connect(postgres.url) as rival:
+                await rival.execute(f"SELECT 1 FROM {schema}.session FOR UPDATE")
+                # It does not wait for the row together with the sessions of others, but alone, for `busy` seconds.
+                with pytest.raises(HoldfastError, match="SESS_STORE_UNAVAILABLE"):
+                    await one.commit(Commit(session="s0", entries=entry("locked")))
+            await one.commit(Commit(session="s0", entries=entry("end")))
+            return [entry.id for entry in await one.read("s0")]
+
+    assert asyncio.run(scene()) == ["a0", "b0", "a1", "b1", "a2", "b2", "end"]
+    # Only the change of state has no entry.
+    assert statements.count(b"holdfast_group") == 1
+    assert statements.count(b"holdfast_one") > 8
 
 
 def test_FD14_commits_of_one_session_keep_their_order_whatever_they_hold(postgres):

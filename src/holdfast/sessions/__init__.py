@@ -29,8 +29,12 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
+    from holdfast.sessions.admin import fork_session, resolve_step
     from holdfast.sessions.codec import MaskedValueWarning
+    from holdfast.sessions.history import History, history_of
+    from holdfast.sessions.later import run_due, watch_due
     from holdfast.sessions.manifest import Drift, DriftWarning, Manifest
+    from holdfast.sessions.parked_runs import ParkedError
     from holdfast.sessions.questions import (
         Answer,
         DeviceCode,
@@ -43,28 +47,38 @@ if TYPE_CHECKING:
     )
     from holdfast.sessions.scopes import Scope
     from holdfast.sessions.session import Session
-    from holdfast.sessions.steps import OUTCOMES
+    from holdfast.sessions.steps import I_DO_NOT_KNOW, IT_DID_NOT_HAPPEN, IT_HAPPENED, OUTCOMES
     from holdfast.sessions.stored_types import storable
     from holdfast.sessions.turn import Turn
 
 __all__ = [
+    "IT_DID_NOT_HAPPEN",
+    "IT_HAPPENED",
+    "I_DO_NOT_KNOW",
     "OUTCOMES",
     "Answer",
     "DeviceCode",
     "Drift",
     "DriftWarning",
+    "History",
     "Interactor",
     "Manifest",
     "MaskedValueWarning",
     "Notice",
+    "ParkedError",
     "Question",
     "Scope",
     "Session",
     "TerminalInteractor",
     "Turn",
     "answer",
+    "fork_session",
+    "history_of",
     "pending",
+    "resolve_step",
+    "run_due",
     "storable",
+    "watch_due",
 ]
 
 _HOMES = dict.fromkeys(
@@ -75,11 +89,21 @@ _HOMES = dict.fromkeys(
     "DriftWarning": "holdfast.sessions.manifest",
     "Manifest": "holdfast.sessions.manifest",
     "MaskedValueWarning": "holdfast.sessions.codec",
+    "IT_HAPPENED": "holdfast.sessions.steps",
+    "IT_DID_NOT_HAPPEN": "holdfast.sessions.steps",
+    "I_DO_NOT_KNOW": "holdfast.sessions.steps",
     "OUTCOMES": "holdfast.sessions.steps",
     "Scope": "holdfast.sessions.scopes",
     "Session": "holdfast.sessions.session",
     "Turn": "holdfast.sessions.turn",
     "storable": "holdfast.sessions.stored_types",
+    "run_due": "holdfast.sessions.later",
+    "watch_due": "holdfast.sessions.later",
+    "ParkedError": "holdfast.sessions.parked_runs",
+    "fork_session": "holdfast.sessions.admin",
+    "resolve_step": "holdfast.sessions.admin",
+    "History": "holdfast.sessions.history",
+    "history_of": "holdfast.sessions.history",
 }
 
 __getattr__ = loader(__name__, globals(), _HOMES)

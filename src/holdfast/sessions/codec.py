@@ -42,6 +42,7 @@ import msgspec
 from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.faults.redaction import MASK
+from holdfast.sessions.canonical import is_ambiguous, ordered, sorted_set
 from holdfast.sessions.stored_types import hints, is_secret, kind_of, types_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ __all__ = [
 
 TAG = "$hf"
 _EXACT = frozenset({str, int, bool, type(None)})
+_SCALARS = frozenset({str, int, bool})
 _FACTORIES = {cls.__name__: cls for cls in (list, dict, set, frozenset, tuple, str, int, float, bool)}
 """What a stored `defaultdict` may make."""
 _AWAITED = (abc.Awaitable, abc.Coroutine)
@@ -113,6 +115,9 @@ def encode(value: Any, where: str) -> bytes:
     try:
         # A value that contains itself raises RecursionError.
         stored = msgspec.json.encode(value, enc_hook=_readable)
+        # A set is written as a list. Most values have none.
+        if b"," in stored and not is_plain(value):
+            stored = msgspec.json.encode(ordered(value, msgspec.json.decode(stored)))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidError.saying(where, _JSON, str(error)) from error
     if is_too_deep(stored):
@@ -151,6 +156,11 @@ def encode_result(value: Any, type_: Any, where: str) -> bytes:
     The error must come now, while the developer can still change the program, and not when the session is resumed.
     """
     try:
+        if type(value) in _SCALARS and (type_ is Any or type_ is type(value)):
+            # It is not nested, and comes back the same.
+            scalar = msgspec.json.encode(value)
+            if _MASK not in scalar:
+                return scalar
         natural = _natural(value, type_)
         if natural is not None and not is_masked(natural):
             return _flat(natural)
@@ -268,11 +278,16 @@ def arguments_hash(args: tuple[Any, ...], kwargs: dict[str, Any], where: str) ->
     try:
         try:
             written = msgspec.json.encode(call, enc_hook=_comparable, order="deterministic")
+            # msgspec sorts the items of a set. Those that have no order of their own are lists or objects beside each other.
+            if (b"],[" in written or b"},{" in written) and is_ambiguous(call):
+                in_some_order = msgspec.json.decode(msgspec.json.encode(call, enc_hook=_comparable))
+                written = msgspec.json.encode(ordered(call, in_some_order), order="deterministic")
         except TypeError:
             # msgspec cannot write every key of a dict.
             written = msgspec.json.encode(write_tagged(call, None), order="deterministic")
     except (UnstorableError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        advice = f": {error.advice}" if isinstance(error, UnstorableError) else ""
+        # The advice is written for results. An argument is passed.
+        advice = f": {error.advice.replace('return ', 'pass ')}" if isinstance(error, UnstorableError) else ""
         raise InvalidError.saying(
             where, "arguments that can be compared after a restart", f"{error}{advice}"
         ) from error
@@ -287,8 +302,6 @@ def _natural(value: Any, type_: Any) -> bytes | None:
     """Return a value's plain JSON if it comes back the same; None if it does not."""
     if type_ is Any:
         return msgspec.json.encode(value) if is_plain(value) else None
-    if type(value) is type_ and type_ in (str, int, bool):
-        return msgspec.json.encode(value)
     try:
         stored = msgspec.json.encode(value, enc_hook=_plain)
         back = msgspec.json.decode(stored, type=type_, dec_hook=_typed)
@@ -335,7 +348,7 @@ def _readable(value: Any) -> Any:
     """Return the JSON values of a pydantic model for other readers, as version 1 wrote them: hashes of them are in logs."""
     dump = getattr(type(value), "model_dump", None)
     if dump is not None:
-        return dump(value, mode="json", warnings=False)
+        return ordered(value, dump(value, mode="json", warnings=False))
     raise TypeError(f"{options.an(f'{type(value).__module__}.{type(value).__qualname__}')} cannot be written as JSON")
 
 
@@ -581,20 +594,7 @@ def _read_moment(cls: Any) -> Callable[[Any], Any]:
 
 
 def _sorted(items: Any) -> list[Any]:
-    # Any order does; the same order each time makes equal values equal bytes.
-    return sorted(items, key=_place)
-
-
-def _place(item: Any) -> tuple[str, str]:
-    """Return what an item of a set is sorted by. The text of a set will not do: it differs between two equal sets."""
-    match item:
-        case frozenset():
-            text = repr(sorted(map(_place, item)))
-        case tuple():
-            text = repr([_place(each) for each in item])
-        case _:
-            text = repr(item)
-    return type(item).__name__, text
+    return sorted_set(items, lambda item: write_tagged(item, None))
 
 
 def _pairs(items: Any) -> list[Any]:

@@ -23,7 +23,7 @@ from holdfast.sessions.log import (
     is_doubtful,
     read_entry,
 )
-from holdfast.sessions.steps import IN_DOUBT, identity_of, key_of, suffix
+from holdfast.sessions.steps import IN_DOUBT, KEPT, identity_of, key_of, suffix
 from holdfast.stores.chain import session_chain
 from holdfast.stores.redaction import Mask
 from holdfast.stores.verification import records_of
@@ -261,6 +261,8 @@ class _Reader:
 def _call(entry: StepStarted | StepEnded) -> str:
     identity = identity_of(entry)
     name = entry.fn or identity.fn or entry.step
+    if name == KEPT:
+        name = f"agent: {identity.key.rpartition('/')[2]}"
     # The number of the use tells two calls with the same arguments apart.
     use = entry.step.rpartition("#")[2] if "#" in entry.step and not identity.key else ""
     return _cut(f"{name}{entry.shown}") + (f" (use {use})" if use not in ("", "1") else "")

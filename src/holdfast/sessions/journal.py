@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from holdfast._platform import after_fork
-from holdfast.events import AttemptEnded, AttemptStarted, SessionTurnEnd, SessionTurnStart
+from holdfast.events import AttemptEnded, AttemptStarted, SessionTurnEnd, SessionTurnStart, TaskStateChange
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies import Policy
 from holdfast.policies.target import Target
@@ -46,6 +46,7 @@ from holdfast.sinks.audit_records import audit_of
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
 from holdfast.stores.chain import session_chain
 from holdfast.stores.errors import damaged
+from holdfast.stores.store import submits
 from holdfast.stores.verification import ANCHORS, anchor_of, head_of
 
 if TYPE_CHECKING:
@@ -242,10 +243,7 @@ def _recovering(store: Store, runtime: Runtime | None) -> _Commits:
 def _begins(weakly: weakref.ref[Store]) -> Callable[[Commit], asyncio.Future[Receipt]] | None:
     """Return what begins a commit on a store that has `submit`; None if it has none."""
     store = weakly()
-    kinds = type(store).__mro__
-    # A class that changes `commit` only must get every commit.
-    here = next((kind for kind in kinds if "commit" in vars(kind) or "submit" in vars(kind)), object)
-    if "submit" not in vars(here) or "commit" not in vars(here) or "commit" in getattr(store, "__dict__", ()):
+    if store is None or not submits(store):
         return None
 
     def begin(what: Commit) -> asyncio.Future[Receipt]:
@@ -419,7 +417,7 @@ class Journal:
         self, bodies: tuple[EntryBody, ...], type_: str | None, parts: dict[str, Any]
     ) -> asyncio.Future[Receipt]:
         """Begin a write; return its future. The write goes on if the caller is cancelled: later writes depend on its outcome."""
-        named = tuple([(body, fresh_id()) for body in bodies])
+        named = tuple([(body, _IDS.next()) for body in bodies])
         entries = tuple([new_entry(body, id_, type_) for body, id_ in named])
         waiting = self.recorder.take()
         if waiting.events:
@@ -448,9 +446,13 @@ class Journal:
         self._writing -= 1
         if error is not None:
             self.recorder.put_back(write.waiting)
-        else:
-            self._written(write, begun.result())
-        _pass_on(written, begun)
+            _pass_on(written, begun)
+            return
+        receipt = begun.result()
+        self._written(write, receipt)
+        # The caller may have been cancelled meanwhile.
+        if not written.done():
+            written.set_result(receipt)
 
     def _in_task(self, write: _Write, failure: Exception | None) -> asyncio.Task[Receipt]:
         # The caller's deadline and budget must not stop this write: the result of finished work must be saved.
@@ -601,7 +603,7 @@ class Journal:
 
 MOST_WAITING = 1_000
 """The most records that wait to be written. Later ones are counted, and the count is recorded."""
-_NOT_RECORDED = (AttemptStarted, AttemptEnded, SessionTurnStart, SessionTurnEnd)
+_NOT_RECORDED = (AttemptStarted, AttemptEnded, SessionTurnStart, SessionTurnEnd, TaskStateChange)
 _LATEST_S = 1.0
 """Seconds after which records are written by themselves, if nothing else is written before."""
 
@@ -614,22 +616,6 @@ class _Waiting(NamedTuple):
 
 
 _NOTHING = _Waiting((), 0)
-
-
-class _Inside:
-    """A block whose events belong to a turn or a step."""
-
-    __slots__ = ("_token", "_work")
-
-    def __init__(self, work: Work) -> None:
-        self._work = work
-
-    def __enter__(self) -> None:
-        self._token = WORK.set(self._work)
-
-    def __exit__(self, *_: object) -> None:
-        self._work.over = True
-        WORK.reset(self._token)
 
 
 class Flushes(Protocol):
@@ -678,9 +664,9 @@ class Recorder:
                 # The session is left in another task than it was entered in. `over` ends the scope there too.
                 return
 
-    def inside(self, turn: int, step: str = "", key: str = "") -> _Inside:
+    def inside(self, turn: int, step: str = "", key: str = "") -> Work:
         """Return a block whose events carry this turn and step."""
-        return _Inside(Work(self._session, self, turn=turn, step=step, key=key, around=work_in_force()))
+        return Work(self._session, self, turn=turn, step=step, key=key, around=work_in_force())
 
     def __call__(self, event: Event, work: Work) -> None:
         """Keep an event until the next commit. It may come from any thread."""

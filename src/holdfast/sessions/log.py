@@ -79,7 +79,8 @@ class TurnEnded(EntryBody, frozen=True, tag="turn_ended"):
     reason: str = ""
 
 
-class StepStarted(EntryBody, frozen=True, tag="step_started"):
+# `gc=False`: a step's entries hold texts and bytes, so they are in no cycle. A session keeps them, and may have many thousands.
+class StepStarted(EntryBody, frozen=True, tag="step_started", gc=False):
     """Written before a step that must not simply be repeated."""
 
     turn: int
@@ -101,14 +102,14 @@ class StepStarted(EntryBody, frozen=True, tag="step_started"):
     """The id of this entry: only the memory has it. It tells one doubt about a step from the next, so that each is resolved once."""
 
 
-class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Who found out what became of a step of unknown outcome, and when."""
 
     by: str = ""
     at: float = 0.0
 
 
-class StepEnded(EntryBody, frozen=True, tag="step_ended"):
+class StepEnded(EntryBody, frozen=True, tag="step_ended", gc=False):
     """A step returned or failed."""
 
     turn: int
@@ -375,6 +376,9 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     def apply(self, body: EntryBody, id_: str) -> None:
         """Apply the body of an entry with this id."""
         match body:
+            # Most entries are of steps.
+            case StepEnded() | StepStarted():
+                self._apply_step(body, id_)
             case TurnStarted():
                 self._end_turn()
                 self.turn, self.in_flight, self.own = body.turn, not body.own, body.own
@@ -382,8 +386,6 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
             case TurnEnded(outcome=outcome, reason=reason):
                 self._end_turn(outcome)
                 self.ended = reason or outcome
-            case StepStarted() | StepEnded():
-                self._apply_step(body, id_)
             case QuestionRaised():
                 self._apply_question(body)
             case Answered(id=question):

@@ -428,7 +428,8 @@ class Session:
         them, SESS_STORE_UNAVAILABLE or SESS_LEASE_LOST if the result could not be stored, and `InvalidError` if the result would not
         be the same after a restart. An unsafe step whose result is rejected has happened, so it is in `unknown`.
         """
-        return await (await self._turns.steps()).step(fn, args, kwargs)
+        turns = self._turns
+        return await (turns.begun_steps or await turns.steps()).step(fn, args, kwargs)
 
     def keyed(self, key: str) -> KeyedStep:
         """Give the next step a key of your own, in place of its arguments: it is done once per key.
@@ -486,6 +487,7 @@ class Session:
         After a crash only the items without a stored result are run. Failures of the session itself (SESS_STORE_UNAVAILABLE,
         SESS_LEASE_LOST, SESS_STEP_DRIFT) are raised, not yielded.
         """
+        options.function("session.map", fn, "map(f, items)")
         steps = await self._turns.steps()
         async for outcome in steps.map(fn, items, concurrency):
             yield outcome

@@ -26,6 +26,7 @@ from holdfast.runtime.recover import recover
 from holdfast.runtime.suppress import suppress, suppressed
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, contract_of
 from holdfast.sessions import codec
+from holdfast.sessions.callee import check_name, hash_of, name_of
 from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import audit
 from holdfast.sessions.log import StepEnded, StepsForgotten, StepStarted, is_doubtful
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.steps import Attempts, StepDecision, Use
     from holdfast.stores import NewAudit
 
-__all__ = ["SESSION_FAILURES", "EqualTurnSteps", "FinishedSteps", "StepRunner", "attempts_around", "name_of"]
+__all__ = ["SESSION_FAILURES", "EqualTurnSteps", "FinishedSteps", "StepRunner", "attempts_around"]
 
 T = TypeVar("T")
 
@@ -95,10 +96,7 @@ class _Call(NamedTuple):
     """The declared type of its result."""
     name: str
     """The function's qualified name."""
-
-    @property
-    def effect(self) -> Effect | None:
-        return None if self.contract is None else self.contract.effect
+    effect: Effect | None
 
 
 class _Step(NamedTuple):
@@ -246,6 +244,9 @@ class StepRunner:
         if (left := self._left.get(name)) is not None:
             # An earlier call of this step was cancelled, and its function still runs. Its result is this step's result.
             await asyncio.wait((left,))
+        if call.effect != "unsafe" and name not in self._memory.steps_of(self.turn):
+            # Nearly every step is so: `decide_step` lets it run.
+            return await self._run(_Step(call, self.key(name), self.turn, name), repeats=False)
         decision = await self._decide(call, name) if call.effect == "unsafe" else self._decide_safe(call, name)
         match decision:
             case Return(result):
@@ -341,7 +342,8 @@ class StepRunner:
 
     async def _run(self, step: _Step, *, repeats: bool) -> Any:
         # Before the step runs: after its effect it would be too late.
-        _check_declared(step.call)
+        if step.call.returns is not Any:
+            _check_declared(step.call)
         if needs_start(step.call.effect):
             await self._started(step, repeats=repeats)
         # The step has its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
@@ -635,13 +637,19 @@ async def _called(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def attempts_around() -> Attempts:
     """Return the recoveries around the running code, each with the number of its present attempt."""
-    found: Attempts = {}
     around = AMBIENT.get()
+    if around is None:
+        return _NO_ATTEMPTS
+    found: Attempts = {}
     while around is not None:
         if isinstance(around, Operation) and not around.over:
             found[around.run] = around.attempts
         around = around.around
-    return found
+    return found or _NO_ATTEMPTS
+
+
+_NO_ATTEMPTS: Attempts = {}
+"""What is known of a step that no recovery is around. It is never changed: a session may have many thousands of them."""
 
 
 def _call_of(
@@ -652,16 +660,17 @@ def _call_of(
         contract, name, returns = None, fn.__qualname__, codec.declared_result(fn)
         given = "" if key else codec.arguments_hash(args, kwargs, name)
     else:
+        options.function("session.step", fn, "step(f, …)")
         contract, name, returns = contract_of(fn), name_of(fn), codec.result_type(fn)
-        given = "" if key else _hash_of(fn, args, kwargs, name)
+        given = "" if key else hash_of(fn, args, kwargs, name, contract)
+    if not key:
+        check_name(name)
     identity = Identity("", "", key) if key else known_as(journal, Identity(name, given))
-    return _Call(identity, fn, args, kwargs, contract, returns, name)
+    return _Call(identity, fn, args, kwargs, contract, returns, name, None if contract is None else contract.effect)
 
 
 def _check_declared(call: _Call) -> None:
     """Raise `InvalidError` if the declared result type can never be stored. Each function is checked once."""
-    if call.returns is Any:
-        return
     try:
         if call.fn in _CHECKED:
             return
@@ -698,25 +707,6 @@ async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _hash_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> str:
-    """Return the hash of all arguments of a function, including those that a partial holds."""
-    # The arguments inside a partial affect the result too.
-    while isinstance(fn, partial):
-        fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
-    return codec.arguments_hash(args, kwargs, name)
-
-
-def name_of(fn: Callable[..., Any]) -> str:
-    """Return the function's qualified name.
-
-    The module is left out, because the same module is `__main__` or has its real name, depending on how the program is started.
-    """
-    # Most functions are plain: only a wrapper has one of these attributes.
-    if hasattr(fn, "func") or hasattr(fn, "__wrapped__"):
-        fn = inspect.unwrap(getattr(fn, "func", fn))
-    return str(getattr(fn, "__qualname__", type(fn).__qualname__))
 
 
 def _left_open(runtime: Runtime | None) -> Suppression:

@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IN_DOUBT",
+    "IT_DID_NOT_HAPPEN",
+    "IT_HAPPENED",
+    "I_DO_NOT_KNOW",
+    "KEPT",
     "OUTCOMES",
     "Attempts",
     "Drifted",
@@ -82,6 +86,8 @@ __all__ = [
 _HASH = 16
 """How many digits of the arguments' hash a name has: 64 bits, so that a million steps of one function do not collide."""
 _KEY = "key:"
+KEPT = "_keep.<locals>.keep.<locals>.kept"
+"""The function of the steps in which an agent keeps something about its run. Stored sessions know them by this name, so it stays."""
 IN_DOUBT = "/unknown"
 """Ends the key of the step with the result that an agent's model got for a call of unknown outcome. It follows the key of the call."""
 _PART = "~"
@@ -193,8 +199,7 @@ class Uses:
 
     def take(self, identity: Identity, attempts: Attempts) -> Use:
         """Return the use that a call is: the first one that no other call has taken, recorded ones first."""
-        uses = self._by_identity.get(identity, ())
-        for use in uses:
+        for use in self._by_identity.get(identity, ()):
             if identity.key or use.is_free(attempts):
                 break
         else:
@@ -459,8 +464,14 @@ class Finding(NamedTuple):
         return ended.ok is self.happened and bytes(ended.result) == self.result
 
 
-OUTCOMES = {"It happened": True, "It did not happen": False, "I do not know": None}
-"""The choices of the question whether a step of unknown outcome happened."""
+IT_HAPPENED = "It happened"
+"""A choice of the question whether a step of unknown outcome happened: it is not run again."""
+IT_DID_NOT_HAPPEN = "It did not happen"
+"""A choice of that question: the step is run again."""
+I_DO_NOT_KNOW = "I do not know"
+"""A choice of that question: the outcome stays unknown."""
+OUTCOMES = {IT_HAPPENED: True, IT_DID_NOT_HAPPEN: False, I_DO_NOT_KNOW: None}
+"""The choices of that question, in order, and what they mean."""
 
 
 def questions_about(memory: SessionMemory, key: str) -> list[QuestionRaised]:

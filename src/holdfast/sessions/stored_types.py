@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import InvalidError
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def storable(
 ) -> type[T]: ...
 @overload
 def storable(*, name: str) -> Callable[[type[T]], type[T]]: ...
+@options.suggests
 def storable(
     cls: Any = None,
     /,

@@ -218,14 +218,18 @@ class TurnRunner:
 
     async def steps(self) -> StepRunner:
         """Return what runs a step that is called here: the steps of the turn around it, or the steps outside of turns."""
+        begun = self.begun_steps
+        return begun if begun is not None else await self.in_order(self._begin_outside)
+
+    @property
+    def begun_steps(self) -> StepRunner | None:
+        """The same, without waiting; None if the steps outside of turns were not begun yet."""
         turn = self.current
         if turn is not None:
             # Also if that turn is over: a task that outlived its turn must not write into another turn or the session.
             return turn.steps
         self.resumed = False
-        if self._outside is not None:
-            return self._outside
-        return await self.in_order(self._begin_outside)
+        return self._outside
 
     def running(self) -> set[str]:
         """Return the steps that run now, as in `SessionMemory.unknown`."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from holdfast import options
 from holdfast.extras import needs_extra
 from holdfast.faults import InvalidError
 from holdfast.stores.encryption import EncryptedStore, key_from_env
@@ -42,6 +43,7 @@ _KNOWN = ("durability", "mode")
 _KEY_ENV = re.compile(r"([?&])key_env=([A-Za-z0-9_,]*)(?=&|\Z)")
 
 
+@options.suggests
 def open_store(url: str | Path | None = None, *, clock: Clock | None = None, redactor: Redactor | None = None) -> Store:
     """Return the store at an address, by default at `default_url()`. Open it with `async with`.
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
+from holdfast import options
 from holdfast.extras import needs_extra
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.runtime.secrets import process_redactor
@@ -128,6 +129,7 @@ class EncryptedStore:
     Raises SYS_DEPENDENCY_MISSING without the package cryptography, which the extra `encryption` installs.
     """
 
+    @options.suggests
     def __init__(
         self, inner: Store, key: Key, *, old_keys: Sequence[Key] = (), redactor: Redactor | None = None
     ) -> None:

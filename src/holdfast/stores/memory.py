@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from holdfast import options
 from holdfast.runtime.secrets import process_redactor
 from holdfast.stores import errors
 from holdfast.stores.chain import GENESIS, entry_hash, link, session_chain
@@ -66,8 +67,10 @@ class MemoryStore:
     """Sessions in memory: `async with MemoryStore() as store`. Use it in one event loop at a time.
 
     `clock` gives the times of records. A commit with a secret that `redactor` knows is rejected; in audit records it is masked.
+    A wrong option raises `InvalidError`.
     """
 
+    @options.suggests
     def __init__(self, *, clock: Clock | None = None, redactor: Redactor | None = None) -> None:
         self._wall = time.time if clock is None else clock.wall
         # A wall clock that is set forward must not end a lease. A clock of the user's own, such as a test's, decides alone.

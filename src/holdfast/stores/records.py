@@ -94,7 +94,9 @@ AuditClass: TypeAlias = Literal[
 AUDIT_CLASSES = frozenset(get_args(AuditClass))
 
 
-class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+# `gc=False`: a value is made of texts, numbers, bytes and other values, so it is in no cycle. A collector that has to look at those of
+# every commit takes as long as a tenth of a step.
+class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     pass
 
 

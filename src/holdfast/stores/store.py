@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         StoredClaim,
     )
 
-__all__ = ["PAGE_BYTES", "PAGE_ENTRIES", "Store"]
+__all__ = ["PAGE_BYTES", "PAGE_ENTRIES", "Store", "submits"]
 
 PAGE_ENTRIES = 1_000
 """The most items that one read returns."""
@@ -137,3 +137,11 @@ class Store(Protocol):
         The result is only a hint. Read the log to be sure.
         """
         ...
+
+
+def submits(store: Store) -> bool:
+    """Whether a store has a method `submit`, which begins a commit without a task of its own, and makes the same commits as `commit`."""
+    kinds = type(store).__mro__
+    # A class that changes `commit` only must get every commit.
+    here = next((kind for kind in kinds if "commit" in vars(kind) or "submit" in vars(kind)), object)
+    return {"submit", "commit"} <= vars(here).keys() and "commit" not in getattr(store, "__dict__", ())

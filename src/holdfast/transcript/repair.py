@@ -29,6 +29,7 @@ class Repaired(NamedTuple, Generic[M]):
     """Everything that was changed, added or taken out; empty if the history was valid."""
 
 
+@options.suggests
 def repair(
     history: Sequence[M], form: FormName | None = None, *, outcome: Outcome | OutcomeOf = "interrupted"
 ) -> Repaired[M]:

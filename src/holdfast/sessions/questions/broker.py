@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import options
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
+from holdfast.runtime.ambient import WAITING
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppress, suppressed
@@ -228,7 +229,8 @@ class QuestionBroker:
         until = question.expires_at
         if until is None and expires is not None:
             until = self._now() + expires
-        answered, value = await self._race(question, until)
+        with WAITING.get()():
+            answered, value = await self._race(question, until)
         if answered.outcome == "timeout":
             raise answers.expired(question.id, expires)
         return answered, value

@@ -14,6 +14,7 @@ import msgspec
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError
 from holdfast.sessions.codec import arguments_hash
+from holdfast.sessions.steps import IT_DID_NOT_HAPPEN, IT_HAPPENED, OUTCOMES
 
 if TYPE_CHECKING:
     from holdfast.sessions.log import Answered, QuestionRaised
@@ -42,7 +43,7 @@ Kind: TypeAlias = Literal["Ask", "Approve", "Select", "Confirm", "Auth.DeviceCod
 KINDS = frozenset(get_args(Kind))
 Outcome: TypeAlias = Literal["accepted", "rejected", "timeout", "dismissed"]
 
-_YES_OR_NO = frozenset({"Approve", "Confirm"})
+_SPOKEN = {"yes": True, "no": False}
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,17 +164,25 @@ def checked(question: Question, answer: Answer) -> Answer:
     """Return the answer in its normal form; raise SESS_INTERACTION_MISMATCH if it does not fit the question."""
     if answer.outcome != "accepted":
         return Answer(None, answer.outcome, answer.reason)
-    value = answer.value
+    value = _choice(question, answer.value)
     match question.kind:
         case "Approve" | "Confirm" | "Auth.DeviceCode" if isinstance(value, bool):
             # A plain False is a no, and is stored like `Answer.no()`.
             return answer if value else Answer(None, "rejected", answer.reason)
         case "Ask" | "Auth.Password" if isinstance(value, str):
             return answer
-        case "Select" if value in question.choices:
-            return answer
+        case "Select" if isinstance(value, str) and value in question.choices:
+            return Answer(value, "accepted", answer.reason)
         case _:
             raise mismatch(question.id, _expected(question), _shown(question, value))
+
+
+def _choice(question: Question, value: Any) -> Any:
+    """Return the choice that a yes or a no means, where the choices say whether something happened; else the value itself."""
+    if question.kind != "Select" or question.choices != tuple(OUTCOMES):
+        return value
+    meant = _SPOKEN.get(value.strip().casefold()) if isinstance(value, str) else value
+    return value if not isinstance(meant, bool) else IT_HAPPENED if meant else IT_DID_NOT_HAPPEN
 
 
 def automatic_answer(question: Question) -> Answer:

@@ -18,6 +18,7 @@ from holdfast.sessions.questions.broker import Prompt
 from holdfast.sessions.questions.question import mismatch
 from holdfast.sessions.step_runner import SESSION_FAILURES
 from holdfast.sessions.steps import OUTCOMES
+from holdfast.sessions.stored_types import hints
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -103,7 +104,7 @@ class Remedies:
                 try:
                     return await steps.step(fn, args, kwargs)
                 except Exception as error:
-                    if await self._settle(attempt, error):
+                    if await self._settle(fn, attempt, error):
                         continue
                     remedy = self._remedy(attempt, error)
                     decided = remedy and await self._ask(question, remedy, steps.fault_of(error), args)
@@ -114,7 +115,7 @@ class Remedies:
                 args = _replaced(args, decided, question)
         return await steps.step(fn, args, kwargs)
 
-    async def _settle(self, attempt: str, error: Exception) -> bool:
+    async def _settle(self, fn: Callable[..., Any], attempt: str, error: Exception) -> bool:
         """Ask a person whether a step of unknown outcome happened; return whether the person knows."""
         steps, broker = self._steps, self._broker
         key = error.key if isinstance(error, OutcomeUnknownError) else steps.key(attempt)
@@ -136,12 +137,14 @@ class Remedies:
             return key not in self._session.unknown
         result = None
         if happened:
-            payload = {"prompt": "Its result, as JSON? Leave it empty if it has none", "details": details}
+            is_text = hints(fn).get("return") is str
+            form = "" if is_text else ", as JSON"
+            payload = {"prompt": f"Its result{form}? Leave it empty if it has none", "details": details}
             question = Prompt(f"{what}{number}/result", steps.turn, "Ask", payload)
             _, text = await broker.prompt(steps, question)
             if key not in self._session.unknown:
                 return True
-            result = _json(str(text), question.name) if text else None
+            result = _result(str(text), question.name, is_text=is_text) if text else None
         try:
             await self._session.resolve(key, happened=happened, result=result, by=answered.by)
         except HoldfastError as refused:
@@ -195,6 +198,16 @@ def _replaced(args: tuple[Any, ...], text: str, question: str) -> tuple[Any, ...
     if not isinstance(typed, list) or len(typed) != len(args):
         raise mismatch(question, f"a JSON list of {len(args)} arguments", repr(text))
     return tuple(typed)
+
+
+def _result(text: str, question: str, *, is_text: bool) -> Any:
+    """Return the result that a person typed: JSON, or any text for a step that returns a text."""
+    if not is_text:
+        return _json(text, question)
+    try:
+        return msgspec.json.decode(text, type=str)
+    except msgspec.MsgspecError:
+        return text
 
 
 def _json(text: str, question: str) -> Any:

@@ -11,6 +11,7 @@ import os
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
+from holdfast import options
 from holdfast._platform import need_posix, need_selector_loop
 from holdfast.faults import Fault, HoldfastError
 from holdfast.sessions.questions.question import Answer
@@ -55,6 +56,8 @@ class TerminalInteractor:
     terminal: the path of a terminal; by default the one that the program was started at, even if its input is a pipe.
     around: returns a block that is held while a question is shown, for a program that draws on the same terminal.
 
+    A wrong option raises `InvalidError`.
+
     Raises `HoldfastError` (SESS_NO_INTERACTOR) if there is no terminal: questions are then kept, and `holdfast sessions answer` answers
     them. One interactor serves several sessions, one question at a time.
     """
@@ -62,6 +65,7 @@ class TerminalInteractor:
     name = "terminal"
     """Who answered, in the log and in the audit trail."""
 
+    @options.suggests
     def __init__(
         self, terminal: str = _OWN, *, around: Callable[[], AbstractContextManager[Any]] = nullcontext
     ) -> None:

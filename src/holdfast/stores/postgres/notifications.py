@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ _LONGEST_DELAY_S = 5.0
 _REPEAT_S = 0.1
 _PAUSE_S = 0.01
 """The shortest time between two notifications. Changes in between are sent together, so many commits cost one notification."""
+_LONGEST_PAUSE_S = 0.1
+_SHARE = 10
+"""The pause is so many times as long as sending took, at most `_LONGEST_PAUSE_S`: a busy server or machine has more urgent work."""
 
 
 class Listener:
@@ -96,8 +100,10 @@ class Notifier:
         while True:
             await self._news.wait()
             self._news.clear()
+            began = time.monotonic()
             await self._send()
-            await asyncio.sleep(_PAUSE_S)
+            took = time.monotonic() - began
+            await asyncio.sleep(min(max(_PAUSE_S, took * _SHARE), _LONGEST_PAUSE_S))
 
     async def _send(self) -> None:
         changed, self._changed = list(self._changed), set()

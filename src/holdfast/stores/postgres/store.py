@@ -17,6 +17,7 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool
 
+from holdfast import options
 from holdfast._platform import need_selector_loop
 from holdfast.faults import InvalidError
 from holdfast.runtime.secrets import process_redactor
@@ -63,6 +64,7 @@ class PostgresStore:
     reached, and SESS_MANIFEST_INVALID if the schema is not ours.
     """
 
+    @options.suggests
     def __init__(
         self,
         server: str | AsyncConnectionPool[Any],

@@ -59,6 +59,7 @@ class SqliteStore:
     damaged, or not ours. If somebody deletes or replaces the file while it is open, every commit raises SESS_STORE_UNAVAILABLE.
     """
 
+    @options.suggests
     def __init__(
         self,
         path: str | Path,
