@@ -15,7 +15,8 @@ import pytest
 from holdfast.extras import MissingExtraError, missing_extra, needs_extra
 from holdfast.faults import HoldfastError
 
-PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 HIDE = """
 import sys
@@ -77,9 +78,16 @@ def failure(statement: str, *hidden: str) -> str:
 def test_FU6_one_sentence_says_what_to_install(statement, hidden, what, package, extra):
     assert failure(statement, *hidden) == (
         f"MissingExtraError | SYS_DEPENDENCY_MISSING  {what} needs the {package} package: "
-        f"pip install 'holdfast[{extra}]', or '.[{extra}]' in a clone"
+        f"pip install '.[{extra}]' in a clone"
     )
     assert extra in PROJECT["optional-dependencies"]
+
+
+def test_pages_and_messages_install_from_a_clone_only_since_the_package_is_not_published():
+    source = ROOT / "src"
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *source.rglob("*.md"), *source.rglob("*.py")]
+    named = re.compile(r"pip install [^\n]*holdfast\[")
+    assert [page.name for page in pages if named.search(page.read_text(encoding="utf-8"))] == []
 
 
 def test_a_defect_of_our_own_is_not_blamed_on_an_extra():

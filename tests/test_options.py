@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import importlib
 import inspect
 import math
 import pickle
+import re
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
 import msgspec
 import pytest
+from scripts.docs_site.api import MODULES
 
 import holdfast
 from holdfast import (
@@ -32,7 +37,23 @@ from holdfast import (
     recover,
     tool,
 )
+from holdfast.actors import VirtualRef
+from holdfast.agents import ToolCalls
+from holdfast.bridge import Bridge, RemoteSession
 from holdfast.config import ConfigError, read
+from holdfast.extensions import Extensions
+from holdfast.mcp import RecoveringSession
+from holdfast.policies import Ledger
+from holdfast.providers import RecoveringModel
+from holdfast.sessions import Scope
+from holdfast.sinks import AuditTrail
+from holdfast.stores import MemoryStore
+from holdfast.tasks import ContextIndex
+from holdfast.tasks.stages import StageContext, StageWork
+from holdfast.testing import VirtualClock, VirtualLoop
+from holdfast.testing.postgres import PrivateServer
+from holdfast.tools import Tool
+from holdfast.workflow import Machine
 
 KINDS = (Policy, Circuit, Backoff, Hedge, Quota, Tries)
 
@@ -174,6 +195,89 @@ def test_a_suggestion_never_repeats_a_text_because_it_may_be_a_key() -> None:
     assert "secret" not in str(failed.value)
 
 
+def _public() -> dict[str, Any]:
+    """Every public class and function, by the module and name that users import it from."""
+    found: dict[str, Any] = {}
+    for module in (module for modules in MODULES.values() for module in modules):
+        if module == "holdfast.compat.tenacity":
+            continue  # its errors are tenacity's
+        offered = importlib.import_module(module)
+        for name in offered.__all__:
+            value = getattr(offered, name)
+            if (inspect.isclass(value) or inspect.isfunction(value)) and value not in found.values():
+                found[f"{module}.{name}"] = value
+    return found
+
+
+def _options_of(value: Any) -> list[str]:
+    """The options that can be given by name only; none if a class takes no arguments of its own."""
+    try:
+        parameters = inspect.signature(value).parameters.values()
+    except ValueError:
+        return []
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return []
+    return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+
+
+# Objects that users get and do not make, and records of what happened or came.
+OURS = (BaseException, Enum, holdfast.Ref, holdfast.Session, VirtualRef, Scope, RemoteSession, ToolCalls, Tool, Machine)
+OURS += (RecoveringSession, StageContext, StageWork, ContextIndex, RecoveringModel, AuditTrail, Extensions, Ledger)
+OURS += (VirtualClock, VirtualLoop, PrivateServer)
+CONSTRUCTORS = {
+    name: value
+    for name, value in _public().items()
+    if inspect.isclass(value)
+    and not issubclass(value, OURS)
+    and (not issubclass(value, msgspec.Struct) or issubclass(value, options.Options))
+    and _options_of(value)
+}
+
+
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+def test_FU10_every_public_constructor_suggests_the_right_option(name: str) -> None:
+    right = _options_of(CONSTRUCTORS[name])[-1]
+    with pytest.raises(InvalidError) as failed:
+        CONSTRUCTORS[name](**{f"{right}x": 1})
+    assert f"did you mean `{right}`?" in failed.value.fault.message
+
+
+SWITCHES = (
+    "holdfast.sinks",
+    "holdfast.tools",
+    "holdfast.stores",
+    "holdfast.live",
+    "holdfast.mcp",
+    "holdfast.langchain",
+)
+FUNCTIONS = {
+    name: value
+    for name, value in _public().items()
+    if inspect.isfunction(value)
+    and not inspect.iscoroutinefunction(value)
+    and name.rpartition(".")[0] in SWITCHES
+    and _options_of(value)
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_FU10_functions_that_make_sinks_tools_stores_and_clients_suggest_the_right_option(name: str) -> None:
+    right = _options_of(FUNCTIONS[name])[-1]
+    with pytest.raises(InvalidError) as failed:
+        FUNCTIONS[name](**{f"{right}x": 1})
+    assert f"did you mean `{right}`?" in failed.value.fault.message
+
+
+def test_FU10_an_option_of_the_settings_of_a_bridge_is_suggested_with_the_settings() -> None:
+    with pytest.raises(InvalidError, match=r"did you mean `settings=BridgeSettings\(port=4000\)`\?"):
+        Bridge(port=4000)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+
+
+def test_the_constructors_and_functions_with_options_are_found() -> None:
+    assert len(CONSTRUCTORS) > 40
+    assert len(FUNCTIONS) > 15
+
+
 def _takes_options(name: str) -> bool:
     """Whether a public name is something that is called with options: not an exception, an enum or a record of ours."""
     value = getattr(holdfast, name)
@@ -243,3 +347,37 @@ def test_options_are_still_plain_frozen_structs(kind: Any) -> None:
 )
 def test_FU10_an_article_fits_its_noun(noun, phrase):
     assert options.an(noun) == phrase
+
+
+async def _work(item: Any = None) -> Any:
+    return item
+
+
+async def _first_of(items: Any) -> Any:
+    return [item async for item in items]
+
+
+DOORS: dict[str, Callable[[Any, Session, Supervisor], Any]] = {
+    "step(f, …)": lambda called, session, _: session.step(called),
+    "map(f, items)": lambda called, session, _: _first_of(session.map(called, [1])),
+    "recover(…).call(f, …)": lambda called, _, __: recover("claude").call(called),
+    "stream(f)(…)": lambda called, _, __: recover("claude").stream(called),
+    "tool(effect=…)(f)": lambda called, _, __: tool(effect="unsafe")(called),
+    "start(f, …)": lambda called, _, team: team.start(called),
+    "map(f, items) ": lambda called, _, team: _first_of(team.map(called, [1])),
+}
+
+
+@pytest.mark.parametrize("form", DOORS)
+def test_the_call_of_a_function_where_the_function_belongs_is_named_and_closed(form: str) -> None:
+    called: Any = _work()
+
+    async def main() -> None:
+        async with Session.open("s", store=MemoryStore()) as session, Supervisor("team") as team:
+            await DOORS[form](called, session, team)
+
+    with pytest.raises(
+        InvalidError, match=re.escape(f"pass the function and its arguments: {form.strip()}, got a call of _work")
+    ):
+        asyncio.run(main())
+    assert inspect.getcoroutinestate(called) == inspect.CORO_CLOSED

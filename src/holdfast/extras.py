@@ -3,7 +3,7 @@
 with needs_extra("holdfast.anthropic", "anthropic", "anthropic"):
 from holdfast.integrations.anthropic import recovering
 
-MissingExtraError: SYS_DEPENDENCY_MISSING  holdfast.anthropic needs the anthropic package: pip install 'holdfast[anthropic]', or '.[anthropic]' in a clone
+MissingExtraError: SYS_DEPENDENCY_MISSING  holdfast.anthropic needs the anthropic package: pip install '.[anthropic]' in a clone
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.faults import HoldfastError
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["MissingExtraError", "missing_extra", "needs_extra"]
+__all__ = ["MissingExtraError", "install_command", "missing_extra", "needs_extra"]
 
 
 class MissingExtraError(HoldfastError, ModuleNotFoundError):
@@ -32,10 +32,17 @@ class MissingExtraError(HoldfastError, ModuleNotFoundError):
     code = "SYS_DEPENDENCY_MISSING"
 
 
+def install_command(extra: str, *, upgrade: bool = False) -> str:
+    """Return how to install an extra, as every message says it: `pip install '.[cli]' in a clone`."""
+    # The package is not published: a name such as holdfast[cli] would install somebody else's package, or nothing.
+    # The extra is quoted, because shells such as zsh treat the brackets as a pattern.
+    return f"pip install {'--upgrade ' if upgrade else ''}'.[{extra}]' in a clone"
+
+
 def missing_extra(what: str, package: str, extra: str) -> MissingExtraError:
-    """Return the error to raise where `what` needs `package`, which `holdfast[extra]` installs."""
+    """Return the error to raise where `what` needs `package`, which the extra installs."""
     noun = "packages" if " and " in package else "package"
-    message = f"{what} needs the {package} {noun}: pip install 'holdfast[{extra}]', or '.[{extra}]' in a clone"
+    message = f"{what} needs the {package} {noun}: {install_command(extra)}"
     error = MissingExtraError.because(message, name=what, missing=package, extra=extra)
     error.name = package
     return error

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import wraps
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from holdfast.faults import Fault, InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 __all__ = [
     "Options",
@@ -26,6 +27,7 @@ __all__ = [
     "at_least",
     "count",
     "flag",
+    "function",
     "listed",
     "name",
     "names",
@@ -194,6 +196,7 @@ _PARTS = {
     "hedge": "Hedge",
     "retry": "Tries",
     "reconnect": "Schedule",
+    "settings": "BridgeSettings",
 }
 """The options that hold options themselves, with their classes."""
 
@@ -247,7 +250,7 @@ def _places(option: str, known: Collection[str]) -> list[_Place]:
     while level:
         if found := [(*path, option) for path, names in level if option in names]:
             return found
-        kinds = {kind.__name__: kind.__struct_fields__ for kind in Options.__subclasses__()}
+        kinds = {kind.__name__: kind.__struct_fields__ for kind in _subclasses(Options)}
         level = [
             ((*path, part), kinds[_PARTS[part]])
             for path, names in level
@@ -256,6 +259,12 @@ def _places(option: str, known: Collection[str]) -> list[_Place]:
             if part in _PARTS and part not in path and _PARTS[part] in kinds
         ]
     return []
+
+
+def _subclasses(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _subclasses(below)
 
 
 def _meant(places: list[_Place], value: str, *, toml: bool) -> str:
@@ -304,6 +313,23 @@ def seconds(path: str, value: Any, *, zero: bool = False, optional: bool = False
         return
     if not _is_number(value) or value < 0 or (value == 0 and not zero):
         raise InvalidError.at(path, f"a finite number of seconds {'≥' if zero else '>'} 0{_or_none(optional)}", value)
+
+
+def function(path: str, value: Any, form: str, expected: str = "a function") -> None:
+    """Check a function. A coroutine, which is what the call of an async function gives, is closed: nobody would await it.
+
+    form: how the function and its arguments are passed: `step(f, …)`.
+    """
+    if callable(value):
+        return
+    if isinstance(value, CoroutineType):
+        value.close()
+        raise InvalidError.saying(
+            path,
+            f"{expected}; pass the function and its arguments: {form}",
+            f"a call of {value.__qualname__}: a coroutine",
+        )
+    raise InvalidError.at(path, expected, value)
 
 
 def count(path: str, value: Any, *, least: int = 1, optional: bool = False) -> None:

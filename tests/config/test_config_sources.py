@@ -83,12 +83,14 @@ def test_no_file_is_no_mistake_and_a_named_one_that_is_missing_is(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("raw", "message"), [(b"[policy\n", r"expected TOML, got .*line 1"), (b"x = '\xff'", "expected text in UTF-8")]
+    ("raw", "message"),
+    [(b"[policy\n", r"expected TOML, got a syntax error: .*line 1"), (b"x = '\xff'", "expected text in UTF-8")],
 )
 def test_a_file_that_is_not_toml(tmp_path, raw, message):
     (tmp_path / "holdfast.toml").write_bytes(raw)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as raised:
         load(environ={}, folder=tmp_path)
+    assert str(raised.value).count("holdfast.toml") == 1
 
 
 def test_the_environment_wins_over_the_file(tmp_path):

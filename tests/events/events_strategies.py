@@ -6,7 +6,7 @@ import typing
 
 from hypothesis import strategies as st
 
-from holdfast.events import CircuitState, Event
+from holdfast.events import Event
 from holdfast.faults import CODES, Attempt, Cause, Fault, Partial, Scope
 
 __all__ = ["KINDS", "events"]
@@ -106,7 +106,7 @@ def _events_of(kind: type) -> st.SearchStrategy:
         if field == "fault":
             own[field] = st.none() | _faults if type(None) in typing.get_args(hints[field]) else _faults
         elif field in ("from_", "to"):
-            own[field] = st.sampled_from(CircuitState) if hints[field] is CircuitState else _texts
+            own[field] = _texts if hints[field] is str else st.sampled_from(hints[field])
         elif field == "reason":
             own[field] = st.none() | st.sampled_from(CODES) if hints[field] is not str else _texts
         else:

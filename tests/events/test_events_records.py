@@ -9,6 +9,7 @@ from events_strategies import KINDS
 
 from holdfast.events import (
     VERSION,
+    ActorResumed,
     AgentFallback,
     AttemptEnded,
     AttemptStarted,
@@ -50,6 +51,8 @@ from holdfast.events import (
     TaskHalted,
     TaskOutputRejected,
     TaskStarted,
+    TaskState,
+    TaskStateChange,
     UserNotified,
     decode,
     encode,
@@ -156,6 +159,10 @@ WRITTEN = [
         },
     ),
     (
+        ActorResumed(at=1.0, actor="team/coder", message="Coder.review", fault=OVERLOADED),
+        {"type": "actor-resumed", "actor": "team/coder", "message": "Coder.review", "fault": FAULT},
+    ),
+    (
         ChildRestarting(at=1.0, supervisor="team", child="coder", attempt=2, delay=0.5),
         {"type": "child-restarting", "supervisor": "team", "child": "coder", "attempt": 2, "delay": 0.5},
     ),
@@ -210,6 +217,10 @@ WRITTEN = [
         },
     ),
     (TaskStarted(at=1.0, agent="writer", depth=2), {"type": "task-started", "agent": "writer", "depth": 2}),
+    (
+        TaskStateChange(at=1.0, from_=TaskState.ACTIVE, to=TaskState.BLOCKED),
+        {"type": "task-state-change", "from": "active", "to": "blocked"},
+    ),
     (
         TaskOutputRejected(at=1.0, number=1, max_reasks=2, fault=OVERLOADED),
         {"type": "task-output-rejected", "number": 1, "max_reasks": 2, "fault": FAULT},

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Backoff, InvalidError, Tries
+from holdfast import Backoff, Fault, InvalidError, Policy, Tries
 from holdfast.testing import Midpoint, Scripted, seeded
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)
@@ -171,3 +171,11 @@ def test_R71_tries_count_calls_and_there_is_at_least_one(attempts: Any) -> None:
 def test_R71_tries_need_a_backoff() -> None:
     with pytest.raises(InvalidError, match=r"tries\.backoff"):
         Tries(backoff=5)  # type: ignore[arg-type]
+
+
+def test_steps_of_a_list_are_a_value_like_those_of_a_tuple() -> None:
+    steps: Any = [1.0, 2.0]  # TOML has lists only
+    backoff = Backoff(steps=steps)
+    steps.append(3.0)
+    assert backoff == Backoff(steps=(1.0, 2.0))
+    assert Policy(backoff=backoff).tries(Fault.of("CONN_RESET")).backoff is backoff

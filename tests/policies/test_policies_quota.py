@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.faults import InvalidError
@@ -88,10 +88,12 @@ def test_a_share_that_binary_numbers_miss_by_a_hair_is_whole():
     assert granted(machine, 0.0) == 29
 
 
+EDGE = 1e-6
 STEPS = st.lists(st.tuples(st.sampled_from(["call", "ask", "succeed", "ask"]), st.integers(0, 30)), max_size=120)
 
 
 @given(STEPS, st.sampled_from([0.0, 0.1, 0.25, 1.0]), st.sampled_from([0.0, 1.0, 3.0]))
+@example([("call", 28), ("call", 19), ("ask", 21), ("ask", 30), ("ask", 30)], 1.0, 1.0)
 def test_R35_no_interleaving_exceeds_the_bound(steps, share, floor):
     """At every grant: retries of the last window, less what was given back, ≤ floor + share x calls of that window."""
     machine = QuotaMachine(Quota(share=share, floor=floor, window=10))
@@ -107,8 +109,11 @@ def test_R35_no_interleaving_exceeds_the_bound(steps, share, floor):
                 retries.pop()
         elif machine.withdraw(now):
             retries.append(now)
-            recent = [sum(now - time < 10 for time in times) for times in (retries, calls)]
-            assert recent[0] <= floor + share * recent[1] + 1e-6
+            # Ten tenths are not exactly one: what is at the edge of the window to a rounding error may count as inside or outside.
+            recent = [
+                sum(now - time < edge for time in times) for times, edge in ((retries, 10 - EDGE), (calls, 10 + EDGE))
+            ]
+            assert recent[0] <= floor + share * recent[1] + EDGE
 
 
 @pytest.mark.parametrize(

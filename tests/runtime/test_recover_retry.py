@@ -36,6 +36,7 @@ from holdfast.events import (
 )
 from holdfast.testing import ScriptedHTTPError, script, seeded
 
+HALF_A_MINUTE = Backoff(initial=30, factor=1, jitter=0)
 OFTEN = Circuit(failures=1_000_000, rate=None)
 
 
@@ -98,6 +99,48 @@ def test_R25_an_event_handler_that_raises_is_reported_once_and_changes_nothing(
     assert caplog.text.count("a defect of the reader") == 1
     assert len(world.of(SuppressedError)) == 1
     assert len(world.of(Recovered)) == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "calls", "limit"),
+    [
+        (Policy(attempts=10, backoff=HALF_A_MINUTE), 4, "within patience=120 s; raise it for more attempts"),
+        (
+            Policy(attempts=10, backoff=HALF_A_MINUTE, patience=45),
+            2,
+            "within patience=45 s; raise it for more attempts",
+        ),
+        (
+            Policy(attempts=10, backoff=HALF_A_MINUTE, deadline=61),
+            3,
+            "within deadline=61 s; raise it for more attempts",
+        ),
+    ],
+)
+def test_R11_the_note_names_the_limit_that_left_no_time_for_all_attempts(
+    policy: Policy, calls: int, limit: str
+) -> None:
+    world = World(defaults=True)
+    work = Always(reset)
+    with pytest.raises(ConnectionResetError) as failed:
+        world.recover("a", policy).call(work)
+    assert work.calls == calls
+    assert f"no time is left for another attempt {limit}." in failed.value.__notes__[0]
+
+
+def test_R11_the_note_does_not_blame_the_policy_for_the_limit_of_the_scope_around() -> None:
+    world = World()
+    work = Always(reset)
+
+    def outside() -> Any:
+        return world.recover("inner", Policy(attempts=10, backoff=HALF_A_MINUTE)).call(work)
+
+    with pytest.raises(ConnectionResetError) as failed:
+        world.recover("outer", Policy(timeout=None, deadline=40, attempts=1)).call(outside)
+    assert work.calls == 2
+    notes = "".join(failed.value.__notes__)
+    assert "no time is left for another attempt before the deadline of the scope around it." in notes
+    assert "patience=" not in notes
 
 
 def test_R11_a_wait_that_would_pass_the_deadline_is_not_begun() -> None:

@@ -117,6 +117,7 @@ def test_R75_after_the_first_item_a_typed_error_carries_the_partial() -> None:
     assert error.fault.code == "CONN_RESET"
     assert error.fault.partial.payload == "ab"
     assert error.fault.partial.complete == 2
+    assert [attempt.then for attempt in error.fault.attempts] == ["partial"]
     assert source.opened == 1
     assert len(world.of(Failed)) == 1
     assert world.state("provider:a")._breaker.failures == 1

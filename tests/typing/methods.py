@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, assert_type
 
-from holdfast import Fault, Outcome, recover
+from holdfast import Changed, Fault, Outcome, recover
 
 
 class Agent:
@@ -30,6 +30,21 @@ class Agent:
     def ask_fault_first(fault: Fault, self: Agent, question: str, *, times: int = 1) -> str:
         return self.double(question) * times + fault.code
 
+    @ask.repair("compact")
+    async def ask_shorter(self, fault: Fault, question: str, *, times: int = 1) -> Changed | None:
+        return Changed(question[:10], times=times) if fault.retryable else None
+
+    @ask.repair("compact")
+    @staticmethod
+    def ask_shorter_fault_first(fault: Fault, self: Agent, question: str, *, times: int = 1) -> Changed:
+        return Changed(self, question[:10])
+
+    @ask.notify
+    async def ask_somebody(self, fault: Fault) -> None: ...
+
+    ask.notify(print)
+    ask.cached(ttl=60, key=lambda self, question, *, times=1: question)
+
     @recover
     def count(self, text: str) -> int:
         return len(text)
@@ -37,6 +52,10 @@ class Agent:
     @count.degraded
     def count_less(self, fault: Fault, text: str) -> int:
         return len(fault.code + text)
+
+    @count.repair("compact")
+    def count_shorter(self, fault: Fault, text: str) -> Changed:
+        return Changed(text[: self.count(fault.code)])
 
     @classmethod
     @recover("claude")
@@ -129,6 +148,20 @@ def count_outside(agent: Agent, fault: Fault, text: str) -> int:
 @Agent.count.degraded  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
 def count_without_fault(agent: Agent, text: str) -> int:
     return len(agent.double(text))
+
+
+@Agent.count.repair("compact")
+def count_cut(agent: Agent, fault: Fault, text: str) -> Changed:
+    return Changed(agent, text[1:] + fault.code)
+
+
+@Agent.count.repair("compact")  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+def count_cut_without_fault(agent: Agent, text: str) -> Changed:
+    return Changed(agent, text[1:])
+
+
+@Agent.count.notify  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+def count_tells(agent: Agent, text: str) -> None: ...
 
 
 # A class is callable, so a function that takes a function must not be taken for a class method.

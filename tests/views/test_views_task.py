@@ -336,3 +336,26 @@ def test_S3_10_dispatch(document, handler):
 
 def test_S3_10_a_failure_from_outside_the_task_system_is_general():
     assert dispatch(Fault.of("PROVIDER_RATE_LIMITED")) is Handler.GENERAL
+
+
+def test_S3_4_details_hold_what_there_was_of_context_and_results_and_the_step_that_failed():
+    steps = [{"stepIndex": 0, "content": "a", "notes": {}}]
+    fault = Fault.of(
+        "TASK_CONTEXT_RETRIEVAL_FAILED",
+        context={
+            "partial_context": "the first file",
+            "context_metrics": {"files": 3, "read": 1},
+            "violations": ["too long"],
+            "failed_step": 1,
+        },
+        partial=Partial(payload=steps),
+    )
+    written = task.write(fault)
+    assert written["details"] == {
+        "partial_context": "the first file",
+        "context_metrics": {"files": 3, "read": 1},
+        "violations": ["too long"],
+        "failedStep": 1,
+        "partialResults": steps,
+    }
+    assert task.write(task.read(written)) == written

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from holdfast import options
 from holdfast.config.problems import ConfigError
 from holdfast.config.sources import load
 from holdfast.events import SuppressedError
@@ -27,7 +28,7 @@ class LiveConfig:
     """The settings that a runtime uses. Making one loads them as `load` does, and applies them to the runtime.
 
     Without `runtime`, the default runtime is used. Raises `ConfigError` if the settings have mistakes. No thread watches
-    the file: call `reload`, or have a signal do it.
+    the file: call `reload`, or have a signal do it. A wrong option raises `InvalidError`.
 
         from holdfast.config import LiveConfig
 
@@ -35,6 +36,7 @@ class LiveConfig:
         live.reload_on_signal()         # from now on, `kill -HUP` reloads the settings
     """
 
+    @options.suggests
     def __init__(
         self,
         runtime: Runtime | None = None,

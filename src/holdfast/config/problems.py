@@ -81,7 +81,9 @@ class ConfigError(InvalidError):
             "problems": msgspec.to_builtins(masked),
         }
         count = "" if len(masked) == 1 else f"{len(masked)} mistakes. "
-        message = f"{source}: {count}{'; '.join(map(str, masked))}"
+        # A mistake of the whole file has the file as its path, which the message begins with already.
+        told = [str(each).removeprefix(f"{source}: ") for each in masked]
+        message = f"{source}: {count}{'; '.join(told)}"
         return cls(Fault.of(codes.pop() if len(codes) == 1 else cls.code, message, context=context))
 
     @property

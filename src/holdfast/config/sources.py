@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import msgspec
 
+from holdfast import options
 from holdfast.config.problems import ConfigError, Problem, Problems
 from holdfast.config.settings import NONE, STARTS, Config, options_of, read_into
 from holdfast.faults import REDACTOR
@@ -43,6 +44,7 @@ _SCALARS = (int, float, str, bool)
 _FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
+@options.suggests
 def load(
     path: str | Path | None = None, *, environ: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> Config:
@@ -186,7 +188,8 @@ def read_text(text: str, source: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError.of(source, [Problem(path=source, expected="TOML", received=str(error))]) from error
+        received = f"a syntax error: {error}"
+        raise ConfigError.of(source, [Problem(path=source, expected="TOML", received=received)]) from error
 
 
 def _tables(file: Path, problems: Problems) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from holdfast._lazy import loader
 from holdfast.events.records import (
     KINDS,
     VERSION,
+    ActorResumed,
     AgentFallback,
     AttemptEnded,
     AttemptStarted,
@@ -53,16 +54,20 @@ from holdfast.events.records import (
     TaskHalted,
     TaskOutputRejected,
     TaskStarted,
+    TaskState,
+    TaskStateChange,
     Unknown,
     UserNotified,
 )
 
 if TYPE_CHECKING:
     from holdfast.events.codec import decode, decode_lines, encode, encode_lines, schema, write_document
+    from holdfast.events.lines import LogLines
 
 __all__ = [
     "KINDS",
     "VERSION",
+    "ActorResumed",
     "AgentFallback",
     "AttemptEnded",
     "AttemptStarted",
@@ -82,6 +87,7 @@ __all__ = [
     "Failed",
     "Fallback",
     "GaveUp",
+    "LogLines",
     "MCPReconnectAttempt",
     "MCPServerDisconnected",
     "MCPServerReconnected",
@@ -105,6 +111,8 @@ __all__ = [
     "TaskHalted",
     "TaskOutputRejected",
     "TaskStarted",
+    "TaskState",
+    "TaskStateChange",
     "Unknown",
     "UserNotified",
     "decode",
@@ -117,4 +125,6 @@ __all__ = [
 
 # Every call needs the records. Only code that stores or sends them needs the JSON, which loads all views.
 _CODEC = ("decode", "decode_lines", "encode", "encode_lines", "schema", "write_document")
-__getattr__ = loader(__name__, globals(), dict.fromkeys(_CODEC, "holdfast.events.codec"))
+__getattr__ = loader(
+    __name__, globals(), dict.fromkeys(_CODEC, "holdfast.events.codec") | {"LogLines": "holdfast.events.lines"}
+)

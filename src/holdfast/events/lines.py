@@ -4,7 +4,7 @@
     claude recovered after 3 attempts in 3.2 s (PROVIDER_OVERLOADED ×2)
 
 Invariant: a line holds names, codes, counts and times. It never holds the text of a failure, which may quote a prompt
-or a key.
+or a key. One exception: the line of a child that crashed holds the beginning of the masked text that the program's own code raised.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import options
 from holdfast.events.records import (
+    ActorResumed,
     AgentFallback,
     AttemptEnded,
     AttemptStarted,
@@ -54,6 +55,7 @@ from holdfast.events.records import (
     TaskHalted,
     TaskOutputRejected,
     TaskStarted,
+    TaskStateChange,
     UserNotified,
 )
 from holdfast.events.tracker import Tracker
@@ -80,7 +82,7 @@ class Levels(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     """
 
     recovered: int | None = _INFO
-    """An operation failed at first and then worked."""
+    """An operation failed at first and then worked; an actor goes on after a message that failed."""
     failed: int | None = _WARNING
     """An operation was given up."""
     degraded: int | None = _WARNING
@@ -107,6 +109,8 @@ class Levels(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
 
 
 _CENT = 0.01
+_LONGEST_TEXT = 200
+"""How many characters of the text of a crash are shown."""
 
 
 class _Failures:
@@ -149,6 +153,7 @@ class LogLines:
             SuppressedError: (levels.warned, _suppressed),
             MailboxPressure: (levels.warned, _mailbox),
             MessageDropped: (levels.warned, _dropped),
+            ActorResumed: (levels.recovered, _actor_resumed),
             ChildStarted: (levels.attempt, _child_started),
             ChildExited: (levels.step, _child_exited),
             ChildRestarting: (levels.restarted, _child_restarting),
@@ -165,6 +170,7 @@ class LogLines:
             StagePreFired: (levels.attempt, _phase_entered),
             StagePostFired: (levels.attempt, _phase_left),
             TaskStarted: (levels.attempt, _task_started),
+            TaskStateChange: (levels.attempt, _task_changed),
             TaskOutputRejected: (levels.step, _output_rejected),
             TaskDecomposed: (levels.step, _decomposed),
             SubtaskFailed: (levels.step, _subtask_failed),
@@ -334,17 +340,21 @@ def _dropped(event: MessageDropped) -> str:
     return f"a message to {event.actor} was dropped: {event.message} ({event.reason})"
 
 
+def _actor_resumed(event: ActorResumed) -> str:
+    return f"{event.actor} goes on after a failure in {event.message}{_because_of(event.fault)}"
+
+
 def _child_started(event: ChildStarted) -> str:
     return f"{event.supervisor}/{event.child} started{_again(event.incarnation)}"
 
 
 def _child_exited(event: ChildExited) -> str:
-    return f"{event.supervisor}/{event.child} {event.reason}{_because_of(event.fault)}"
+    return f"{event.supervisor}/{event.child} {event.reason}{_crashed(event.fault)}"
 
 
 def _child_restarting(event: ChildRestarting) -> str:
     when = f" in {event.delay:.1f} s" if event.delay else ""
-    return f"{event.supervisor} restarts {event.child}{when}, attempt {event.attempt}{_because_of(event.fault)}"
+    return f"{event.supervisor} restarts {event.child}{when}, attempt {event.attempt}{_crashed(event.fault)}"
 
 
 def _child_stopped(event: ChildStopped) -> str:
@@ -358,6 +368,10 @@ def _child_leaked(event: ChildLeaked) -> str:
 def _task_started(event: TaskStarted) -> str:
     by = f" by {event.agent}" if event.agent else ""
     return f"{_name(event)} begins{by}{f' at depth {event.depth}' if event.depth else ''}"
+
+
+def _task_changed(event: TaskStateChange) -> str:
+    return f"{_name(event)} is {event.to}, was {event.from_}"
 
 
 def _output_rejected(event: TaskOutputRejected) -> str:
@@ -399,7 +413,7 @@ def _server_reconnected(event: MCPServerReconnected) -> str:
 
 
 def _gave_up(event: GaveUp) -> str:
-    code = _because_of(event.fault)
+    code = _crashed(event.fault)
     restarts = f"{event.restarts} restart{'' if event.restarts == 1 else 's'} in {event.window:g} s"
     if event.child_only:
         return f"{event.supervisor} gave {event.child} up after {restarts}{code}"
@@ -428,6 +442,15 @@ def _because(code: str | None) -> str:
 
 def _because_of(fault: Fault | None) -> str:
     return "" if fault is None else _because(fault.code)
+
+
+def _crashed(fault: Fault | None) -> str:
+    """Return the code, and for a crash of the program's own code also its class and the beginning of its text."""
+    if fault is None or fault.code != "ACTOR_CRASHED" or fault.cause is None:
+        return _because_of(fault)
+    name, text = fault.cause.type.rpartition(".")[2], " ".join(fault.cause.message.split())
+    text = text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+    return f" ({fault.code}, {name}{': ' if text else ''}{text})"
 
 
 def _weighed(why: str) -> str:

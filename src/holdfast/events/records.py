@@ -16,6 +16,7 @@ from holdfast.faults import REDACTOR, AnyCode, Fault, Redactor
 __all__ = [
     "KINDS",
     "VERSION",
+    "ActorResumed",
     "AgentFallback",
     "AttemptEnded",
     "AttemptStarted",
@@ -58,6 +59,8 @@ __all__ = [
     "TaskHalted",
     "TaskOutputRejected",
     "TaskStarted",
+    "TaskState",
+    "TaskStateChange",
     "Unknown",
     "UserNotified",
 ]
@@ -65,6 +68,22 @@ __all__ = [
 # Raise it only if an older reader would misread a record; new optional fields need no new version.
 VERSION = 1
 """The version of the records below. A reader accepts newer ones and ignores fields that it does not know."""
+
+
+class TaskState(StrEnum):
+    """What a task is doing. `holdfast.tasks.NEXT_STATES` lists which state may follow which."""
+
+    CREATED = "created"
+    """It was given to a system, and nothing was done for it yet."""
+    READY = "ready"
+    """It waits for its turn: other parts of the same task are performed."""
+    ACTIVE = "active"
+    """It is performed."""
+    BLOCKED = "blocked"
+    """It waits for something: for a subtask, for its parts, or for the answer of a person."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    """It failed or was cancelled. With another request it may be created again."""
 
 
 class CircuitState(StrEnum):
@@ -343,6 +362,15 @@ class MessageDropped(_Record, frozen=True, kw_only=True, tag="message-dropped"):
     """Why: `stopped`, or `rejected` by a mailbox that was full or closed."""
 
 
+class ActorResumed(_Record, frozen=True, kw_only=True, tag="actor-resumed"):
+    """A message failed, and the actor goes on with its state as it is."""
+
+    actor: str
+    message: str
+    """The method that failed: `Coder.review`."""
+    fault: Fault
+
+
 class ChildStarted(_Record, frozen=True, kw_only=True, tag="child-started"):
     """A supervisor started a child, for the first time or again."""
 
@@ -416,6 +444,13 @@ class TaskStarted(_Record, frozen=True, kw_only=True, tag="task-started"):
     """Which of the system's agents performs it; empty: its default one."""
     depth: int = 0
     """How deep it is nested in other tasks."""
+
+
+class TaskStateChange(_Record, frozen=True, kw_only=True, tag="task-state-change", rename={"from_": "from"}):
+    """A task does something else now: it waits, goes on, or has ended."""
+
+    from_: TaskState
+    to: TaskState
 
 
 class TaskOutputRejected(_Record, frozen=True, kw_only=True, tag="task-output-rejected"):
@@ -566,6 +601,7 @@ Event: TypeAlias = (
     | SuppressedError
     | MailboxPressure
     | MessageDropped
+    | ActorResumed
     | ChildStarted
     | ChildExited
     | ChildRestarting
@@ -582,6 +618,7 @@ Event: TypeAlias = (
     | StagePreFired
     | StagePostFired
     | TaskStarted
+    | TaskStateChange
     | TaskOutputRejected
     | TaskDecomposed
     | SubtaskFailed

@@ -10,6 +10,7 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from holdfast import options as checks
 from holdfast.events import KINDS, CircuitState, Event
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.manager.circuit import CircuitHandle, policy_for
@@ -272,8 +273,7 @@ class ResilienceManager:
 
 
 def _check(operation: Any, options: Any) -> None:
-    if not callable(operation):
-        raise InvalidError.at("execute", "a function", operation)
+    checks.function("execute", operation, "execute(f)")
     if not isinstance(options, ExecutionOptions):
         raise InvalidError.at("execute.options", "ExecutionOptions", options)
 

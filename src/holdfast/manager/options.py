@@ -69,7 +69,7 @@ class CachedAnswers(msgspec.Struct, frozen=True, kw_only=True):
     Part of a `FallbackChain`. The store may be your own: an object with `get` and `put` as `MemoryCache` has them.
 
         from holdfast.manager import CachedAnswers
-        from holdfast.runtime.cache import MemoryCache
+        from holdfast.runtime import MemoryCache
 
         CachedAnswers(store=MemoryCache(), key="weather in Oslo", ttl=600)
     """

@@ -56,7 +56,7 @@ class Alerts(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
 
     Wrong options raise `InvalidError`.
 
-        from holdfast.policies.alerts import Alerts, Threshold
+        from holdfast.policies import Alerts, Threshold
 
         Alerts(error_rate=Threshold(warning=0.01, critical=0.1), webhook="https://ops.example/alerts")
     """

@@ -9,6 +9,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+import msgspec
+
 from holdfast import options
 from holdfast.faults import InvalidError
 
@@ -69,6 +71,9 @@ class Backoff(options.Options, frozen=True, kw_only=True, omit_defaults=True, re
             options.seconds(f"backoff.steps[{index}]", step, zero=True)
             if step > self.cap:
                 raise InvalidError.at(f"backoff.steps[{index}]", f"at most backoff.cap ({self.cap:g})", step)
+        if isinstance(self.steps, list):
+            # A tuple like any other: the value stays frozen, can be a key, and equals the one written with a tuple.
+            msgspec.structs.force_setattr(self, "steps", tuple(self.steps))
         options.flag("backoff.jitter_after_cap", self.jitter_after_cap)
         if not self.steps and self.cap < self.initial:
             raise InvalidError.at("backoff.cap", f"at least backoff.initial ({self.initial:g})", self.cap)

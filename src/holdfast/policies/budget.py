@@ -26,7 +26,7 @@ NANO = 1_000_000_000
 """Money is counted in whole nano-dollars: with floats, ten charges of 0.1 dollars would not add up to 1."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class Limits(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """What may be spent. None: no limit. 0: nothing."""
 
     seconds: float | None = None

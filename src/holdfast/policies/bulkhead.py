@@ -17,7 +17,7 @@ from holdfast import options
 __all__ = ["Bulkhead", "BulkheadMachine", "Entry", "Place", "Waiting"]
 
 
-class Bulkhead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class Bulkhead(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """How many calls to one target may run at the same time, and how many may wait for a place."""
 
     concurrency: int

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -132,6 +132,9 @@ class Reason(StrEnum):
 class Retry(msgspec.Struct, frozen=True):
     """Wait `delay` seconds, then call again."""
 
+    then: ClassVar[str] = "retry"
+    """How the history of the attempts names this decision."""
+
     delay: float
     of: int | None
     """Calls in all that this failure's schedule allows. None: no number limits them, only the deadline does."""
@@ -151,6 +154,8 @@ class Retry(msgspec.Struct, frozen=True):
 class RunRepair(msgspec.Struct, frozen=True):
     """Have the repair number `index` change the request, then call at once."""
 
+    then: ClassVar[str] = "repair"
+
     index: int
 
 
@@ -158,6 +163,11 @@ class GiveUp(msgspec.Struct, frozen=True):
     """Stop, and let the failure through."""
 
     reason: Reason
+
+    @property
+    def then(self) -> str:
+        """How the history of the attempts names this decision: by its reason."""
+        return self.reason
 
 
 Decision: TypeAlias = Retry | RunRepair | GiveUp
@@ -279,7 +289,8 @@ class Decider:
         # Each schedule counts its own failures. So a rate limit after two network errors starts at its first delay, and
         # a network error after a rate limit has all its attempts. The schedule with the most attempts limits the whole
         # operation.
-        failures = self._failures[fault.schedule] = self._failures.get(fault.schedule, 0) + 1
+        schedule = fault.schedule
+        failures = self._failures[schedule] = self._failures.get(schedule, 0) + 1
         attempts = tries.attempts if facts.alone else tries.attempts or BEFORE_FALLBACK
         self._most = None if self._most is None or attempts is None else max(self._most, attempts)
         if attempts is not None and failures >= attempts:

@@ -6,7 +6,7 @@ from inspect import iscoroutine, iscoroutinefunction
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from holdfast.faults import CATALOG, Category, Code, InvalidError
-from holdfast.faults.catalog import nearest
+from holdfast.faults.catalog import suggested_codes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,4 +70,4 @@ def check_when(path: str, when: When | None) -> None:
     words: tuple[object, ...] = when if isinstance(when, tuple) else (when,)
     for word in words:
         if not isinstance(word, str) or (word not in CATALOG and word not in set(Category)):
-            raise InvalidError.at(path, f"a code, a category or a function ({', '.join(nearest(str(word)))}?)", word)
+            raise InvalidError.at(path, f"a code, a category or a function ({suggested_codes(word)})", word)

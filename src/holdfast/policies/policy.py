@@ -6,13 +6,14 @@ Invariant: a policy is checked when it is built. A policy that exists can be car
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 import msgspec
 
 from holdfast import options
 from holdfast.faults import CATALOG, Code, InvalidError, Schedule
-from holdfast.faults.catalog import nearest
+from holdfast.faults.catalog import suggested_codes
 from holdfast.policies.backoff import Backoff, Tries
 from holdfast.policies.circuit import GRADED, PROVIDER, Circuit
 from holdfast.policies.hedge import Hedge
@@ -216,16 +217,25 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         own = self.per_code.get(fault.code)
         if own is not None:
             return own
-        schedule = Schedule.TRANSIENT if overridden and fault.schedule in _RARELY else fault.schedule
-        usual = PROFILES[self.profile].schedules[schedule]
+        schedule = fault.schedule
+        if overridden and schedule in _RARELY:
+            schedule = Schedule.TRANSIENT
         # The usual case returns the profile's own value: this runs for each failure.
         if self.attempts is None and self.backoff is None:
-            return usual
-        attempts = usual.attempts if self.attempts is None else self.attempts
-        if schedule in _ONCE:
-            # An unknown failure may not be transient at all, so a policy with many attempts must not hammer it.
-            attempts = min(attempts or 2, usual.attempts or 2)
-        return Tries(attempts=attempts, backoff=self.backoff or usual.backoff)
+            return PROFILES[self.profile].schedules[schedule]
+        return _tries(self.profile, schedule, self.attempts, self.backoff)
+
+
+# Remembered: it runs for each failure, and a checked value takes as long to build as the rest of a decision.
+@lru_cache(maxsize=256)
+def _tries(profile: ProfileName, schedule: Schedule, attempts: int | None, backoff: Backoff | None) -> Tries:
+    """Return a profile's attempts and delays for a schedule, with the number and the delays that a policy names."""
+    usual = PROFILES[profile].schedules[schedule]
+    most = usual.attempts if attempts is None else attempts
+    if schedule in _ONCE:
+        # An unknown failure may not be transient at all, so a policy with many attempts must not hammer it.
+        most = min(most or 2, usual.attempts or 2)
+    return Tries(attempts=most, backoff=backoff or usual.backoff)
 
 
 def _remade(given: dict[str, Any]) -> Policy:
@@ -245,7 +255,7 @@ def _check_per_code(per_code: Mapping[Code, Tries]) -> None:
         raise InvalidError.at("policy.per_code", "a mapping of codes to Tries", per_code)
     for code, tries in per_code.items():
         if code not in CATALOG:
-            raise InvalidError.at("policy.per_code", f"a code of the catalog ({', '.join(nearest(code))}?)", code)
+            raise InvalidError.at("policy.per_code", f"a code of the catalog ({suggested_codes(code)})", code)
         if not isinstance(tries, Tries):
             raise InvalidError.at(f"policy.per_code[{code}]", "a Tries", tries)
 

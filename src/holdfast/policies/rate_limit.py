@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-import msgspec
-
 from holdfast import options
 from holdfast.faults import InvalidError
 
@@ -20,7 +18,7 @@ _INFINITY = float("inf")
 _SAME = 1e-6
 
 
-class RateLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class RateLimit(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """How many calls to one target may start per second; further calls wait."""
 
     per_second: float

@@ -12,14 +12,14 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import CATALOG, Code, InvalidError
-from holdfast.faults.catalog import nearest
+from holdfast.faults.catalog import suggested_codes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from holdfast.faults import Fault
 
-__all__ = ["USUAL", "Action", "Changed", "DueRepair", "Repair", "Repairs"]
+__all__ = ["USUAL", "Action", "Changed", "Repair", "Repairs"]
 
 Action: TypeAlias = Literal["compact", "shrink", "reask", "refresh", "switch", "decompose", "ask"]
 """The known kinds of repair; each has the codes it usually answers."""
@@ -45,7 +45,8 @@ USUAL: dict[Action, tuple[Code, ...]] = {
 class Changed:
     """The arguments of the next attempt, returned by a repair.
 
-    Arguments that were already sent and failed count as no repair, and the error is raised.
+    Arguments that were already sent and failed count as no repair, and the error is raised. A repair of a method may leave
+    `self` out.
 
         @answer.repair("compact")
         def shorten(fault, question):
@@ -74,7 +75,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidError.at(f"repair {self.name}: codes", "at least one code", "none")
         for code in self.codes:
             if code not in CATALOG:
-                raise InvalidError.at(f"repair {self.name}: codes", f"a code ({', '.join(nearest(str(code)))}?)", code)
+                raise InvalidError.at(f"repair {self.name}: codes", f"a code ({suggested_codes(code)})", code)
 
     @classmethod
     def of(cls, words: tuple[str, ...], name: str, times: int) -> Repair:
@@ -120,21 +121,3 @@ class Repairs:
             except Exception:  # noqa: BLE001, S112 - comparing arrays may raise; then trust the repair that it changed something
                 continue
         return False
-
-
-class DueRepair:
-    """A repair that the driver must perform before the next attempt."""
-
-    __slots__ = ("_error", "fault", "fn", "repair")
-
-    def __init__(self, repair: Repair, fn: Callable[..., Any], fault: Fault, error: Exception) -> None:
-        self.repair = repair
-        self.fn = fn
-        self.fault = fault
-        self._error: Exception | None = error
-
-    def take_error(self) -> Exception:
-        """Return the error of the failed call and forget it: it must not be kept alive by a frame that it passes through."""
-        error, self._error = self._error, None
-        assert error is not None
-        return error

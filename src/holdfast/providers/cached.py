@@ -37,6 +37,7 @@ _KEPT = frozenset({"end", "tools"})
 class CachedModel:
     """A model that keeps its answers for `ttl` seconds. If the cache's store fails, an event reports it and the model is called."""
 
+    @options.suggests
     def __init__(
         self, model: Model, *, ttl: float, store: CacheStore | None = None, runtime: Runtime | None = None
     ) -> None:

@@ -37,7 +37,40 @@ This module imports little, because `fault_of` is also used in programs without 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from holdfast._lazy import loader
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, page_of
 from holdfast.runtime.secrets import process_redactor, redactor_for
 
-__all__ = ["FAULT_ATTRIBUTE", "fault_of", "page_of", "process_redactor", "redactor_for"]
+if TYPE_CHECKING:
+    from holdfast.runtime.cache import MemoryCache
+    from holdfast.runtime.runtime import Runtime, default_runtime, use_runtime
+    from holdfast.runtime.suppress import suppressed
+
+__all__ = [
+    "FAULT_ATTRIBUTE",
+    "MemoryCache",
+    "Runtime",
+    "default_runtime",
+    "fault_of",
+    "page_of",
+    "process_redactor",
+    "redactor_for",
+    "suppressed",
+    "use_runtime",
+]
+
+# The runtime loads the rules and the event loop, which `fault_of` does not need.
+_HOMES = {
+    "MemoryCache": "holdfast.runtime.cache",
+    "Runtime": "holdfast.runtime.runtime",
+    "default_runtime": "holdfast.runtime.runtime",
+    "suppressed": "holdfast.runtime.suppress",
+    "use_runtime": "holdfast.runtime.runtime",
+}
+__getattr__ = loader(__name__, globals(), _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -17,7 +18,7 @@ from holdfast._platform import after_fork
 if TYPE_CHECKING:
     from holdfast.runtime.budget import Budget
 
-__all__ = ["AMBIENT", "Ambient", "Monotonic", "in_force", "new_run", "on_clock"]
+__all__ = ["AMBIENT", "WAITING", "Ambient", "Monotonic", "in_force", "new_run", "on_clock"]
 
 Monotonic: TypeAlias = Callable[[], float]
 """The `monotonic` of a runtime's clock."""
@@ -57,6 +58,8 @@ class Ambient(Protocol):
 
 # Tasks copy their context variables when they start, so a new task is in the scope without any argument.
 AMBIENT: ContextVar[Ambient | None] = ContextVar("holdfast_ambient", default=None)
+WAITING: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVar("holdfast_waiting", default=nullcontext)
+"""Entered while the work inside waits for a person. This is how a task knows that it is blocked."""
 
 
 def in_force(around: Ambient | None) -> Ambient | None:

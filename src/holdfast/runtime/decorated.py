@@ -11,12 +11,14 @@ import inspect
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from holdfast import options
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.repair import Repair
 from holdfast.runtime.callables import is_async, name_of, reject_generator
 from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.due_repair import Repairer
 from holdfast.runtime.errors import reject_again
-from holdfast.runtime.fallback import Chain, check_step, drive_chain, drive_chain_async
+from holdfast.runtime.fallback import Chain, drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import PLAN_ATTRIBUTE
@@ -37,12 +39,24 @@ __all__ = ["AsyncRecovered", "Recovered", "decorate", "outcome_of"]
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
+R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
 if TYPE_CHECKING:
+
+    class _AddsRepair(Generic[P]):
+        @overload
+        def __call__(  # type: ignore[overload-overlap] # the first overload that fits counts
+            self, fn: Callable[Concatenate[Fault, P], R], /
+        ) -> Callable[Concatenate[Fault, P], R]: ...
+        @overload
+        def __call__(
+            self: _AddsRepair[Concatenate[S, Q]], fn: Callable[Concatenate[S, Fault, Q], R], /
+        ) -> Callable[Concatenate[S, Fault, Q], R]: ...
+        def __call__(self, fn: Any) -> Any: ...
 
     class _Steps(Generic[P, T]):
         def cached(
@@ -54,13 +68,16 @@ if TYPE_CHECKING:
         ) -> None:
             """Answer with the last good answer to the same call when every fallback has failed. See `Chain.cached`."""
 
-        def notify(self, fn: Callable[[Fault], object]) -> Callable[[Fault], object]:
+        @overload
+        def notify(self, fn: Callable[[Fault], object], /) -> Callable[[Fault], object]: ...
+        @overload
+        def notify(
+            self: _Steps[Concatenate[S, Q], T], fn: Callable[[S, Fault], object], /
+        ) -> Callable[[S, Fault], object]: ...
+        def notify(self, fn: Any) -> Any:
             """Call `fn` with the fault when every step has failed; the original error is raised afterwards."""
-            ...
 
-        def repair(
-            self, *words: Action | Code, times: int = 1
-        ) -> Callable[[Callable[Concatenate[Fault, P], object]], Callable[Concatenate[Fault, P], object]]:
+        def repair(self, *words: Action | Code, times: int = 1) -> _AddsRepair[P]:
             """Add a function that changes the request before it is sent again; it gets the fault and the arguments."""
             ...
 
@@ -207,8 +224,7 @@ def decorate(plan: Plan, fn: Any) -> Any:
 
 
 def _function(plan: Plan, fn: Any, *, of_method: bool) -> Any:
-    if not callable(fn):
-        raise InvalidError.at("recover(…)", "a function", fn)
+    options.function("recover(…)", fn, "recover(…).call(f, …)")
     reject_generator(fn)
     plan = plan.copy_for(fn)
     warn_of_options(plan, fn)
@@ -222,7 +238,7 @@ def _function(plan: Plan, fn: Any, *, of_method: bool) -> Any:
     wrapper.cached = chain.cached
     wrapper.degraded = chain.degraded
     wrapper.notify = chain.notify
-    wrapper.repair = _repair(plan, fn)
+    wrapper.repair = _repair(plan, fn, of_method=of_method)
     wrapper.steps = chain.names
     wrapper.outcome = outcome_of(plan, chain)
     setattr(wrapper, PLAN_ATTRIBUTE, plan)
@@ -333,23 +349,28 @@ def outcome_of(plan: Plan, chain: Chain) -> Any:
     return _outcome_async(plan, chain, fn) if is_async(fn) else _outcome(plan, chain, fn)
 
 
-def _repair(plan: Plan, fn: Callable[..., Any]) -> Any:
+def _repair(plan: Plan, fn: Callable[..., Any], *, of_method: bool) -> Any:
     def repair(*words: str, times: int = 1) -> Callable[[F], F]:
         """Add a function that changes the request after a failure, before it is sent again.
 
         `words` are kinds of repairs (`compact`, `shrink`, `reask`, `refresh`, `switch`, `decompose`, `ask`) or codes. The
-        function gets the fault and the call's arguments. It returns `Changed(…)` with other arguments, True if it refreshed
-        a credential, or None if it cannot help; then the error is raised. It runs at most `times` times in one call.
-        Unknown words raise `InvalidError`.
+        function gets the fault and the call's arguments; for a method `self`, the fault and the arguments. It returns
+        `Changed(…)` with other arguments, True if it refreshed a credential, or None if it cannot help; then the error is
+        raised. It runs at most `times` times in one call. Unknown words raise `InvalidError`, and so does a function whose
+        parameters do not fit.
 
             @answer.repair("compact")
             def shorten(fault, question):
                 return Changed(question[:1000])
+
+            @ask.repair("compact")  # in the body of a class
+            def ask_shorter(self, fault, question):
+                return Changed(question[:1000])
         """
 
         def add(repairer: F) -> F:
-            check_step("repair", repairer, fn)
-            plan.repairs.append((Repair.of(words, name_of(repairer).rpartition(".")[2], times), repairer))
+            called = Repairer(repairer, fn, of_method=of_method)
+            plan.repairs.append((Repair.of(words, name_of(repairer).rpartition(".")[2], times), called))
             return repairer
 
         return add

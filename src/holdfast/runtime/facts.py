@@ -24,7 +24,7 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
 
     `op` is the `Operation`; `request` are the arguments that the next attempt would be made with.
     """
-    plan = op.plan
+    plan, alone = op.plan, is_alone(op)
     facts = Facts(
         fault=fault,
         now=now,
@@ -36,8 +36,8 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
         is_running=op.left_running,
         nested=op.gave_up_inside(error),
         budget_spent=is_budget_spent(op),
-        alone=is_alone(op),
-        waits_for_circuit=waits_for_circuit(op),
+        alone=alone,
+        waits_for_circuit=waits_for_circuit(op, alone=alone),
         open_until=plan.state.rejects_until if plan.obeys(plan.state) else None,
         reopened_for=op.reopened_for,
         first_to_wait=op.target_wait is not None and op.target_wait.is_first,
@@ -54,14 +54,14 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
     return facts
 
 
-def waits_for_circuit(op: Any) -> bool:
-    """Whether it waits for an open circuit instead of giving up at once (R34)."""
+def waits_for_circuit(op: Any, *, alone: bool | None = None) -> bool:
+    """Whether it waits for an open circuit instead of giving up at once (R34). `alone`: what `is_alone` said just now."""
     wanted: bool | None = op.plan.policy.waits
     if wanted is not None:
         return wanted
     # Where waits are skipped, the circuit is still open after one.
     in_vain = op.target_wait is not None and op.target_wait.in_vain
-    return is_alone(op) and not in_vain and op.plan.runtime.waits
+    return not in_vain and op.plan.runtime.waits and (is_alone(op) if alone is None else alone)
 
 
 def is_alone(op: Any) -> bool:

@@ -25,10 +25,17 @@ from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer
 from holdfast.runtime.budget import is_budget_spent
 from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
-from holdfast.runtime.callables import is_async, name_of, used_up
+from holdfast.runtime.callables import name_of, used_up
 from holdfast.runtime.drivers import drive, leave, limited
 from holdfast.runtime.fault_of import add_note, leave_fault
 from holdfast.runtime.plan import PLAN_ATTRIBUTE
+from holdfast.runtime.step_parameters import (
+    check_parameters,
+    check_step,
+    notification_takes_self,
+    place_of_fault,
+    with_fault,
+)
 from holdfast.runtime.tool import contract_of
 
 if TYPE_CHECKING:
@@ -43,7 +50,6 @@ __all__ = [
     "Consent",
     "Step",
     "When",
-    "check_step",
     "drive_chain",
     "drive_chain_async",
     "meets_condition",
@@ -70,7 +76,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class Chain:
     """The fallbacks of one function, in order: steps, cache, degraded answer, notification."""
 
-    def __init__(self, fn: Callable[..., Any], name: str = "", *, of_method: bool = False) -> None:
+    def __init__(self, fn: Callable[..., Any], name: str = "", *, of_method: bool | None = None) -> None:
         self.configured = False
         """At least one step, cache, degraded answer or notification was added."""
         self.event: type[Fallback | AgentFallback] = Fallback
@@ -84,11 +90,14 @@ class Chain:
         self.fn = fn
         self._fn_name = name or name_of(fn)
         self.steps: tuple[Step, ...] = ()
-        self.of_method = of_method
+        self.of_method = bool(of_method)
         """The function is a method or a class method: its first argument is the object or the class."""
+        self._is_decorated = of_method is not None
+        # Other chains are made for each call, where reading signatures would cost too much.
         self.degraded_answer: Callable[..., Any] | None = None
         self._fault_place = 0
-        self.notification: Callable[[Fault], object] | None = None
+        self.notification: Callable[..., object] | None = None
+        self._notifies_with_self = False
         self._ttl = 0.0
         self._store: CacheStore | None = None
         self._key: Callable[..., str] | None = None
@@ -111,8 +120,8 @@ class Chain:
         that function raises, the fallback is skipped, and the defect is reported once. `offers`
         names its capabilities, which must cover `needs` of `recover`. With `consent="ask"` the runtime's `consent` function
         must agree each time. A fallback with a `@recover` of its own is skipped while its circuit is open. If all fail, the
-        first error is raised. Wrong options raise `InvalidError`, and so does an async fallback for a function that is not
-        async.
+        first error is raised. Wrong options raise `InvalidError`, and so do an async fallback for a function that is not
+        async and a fallback that cannot take the same arguments. A fallback of a method gets `self` first.
 
             @answer.fallback(when="rate_limit")
             async def by_openai(question): ...
@@ -125,6 +134,8 @@ class Chain:
         options.names("fallback.offers", offers, optional=True)
         if not isinstance(name, str):
             raise InvalidError.at("fallback.name", "a name", name)
+        if self._is_decorated:
+            check_parameters("fallback", fn, self.fn)
         step = Step(name=name or name_of(fn).rpartition(".")[2], fn=fn, when=when, offers=offers, consent=consent)
         self.steps = (*self.steps, step)
         self.configured = True
@@ -134,14 +145,23 @@ class Chain:
         """Answer with the last good answer to the same call when every fallback has failed.
 
         The answer must be younger than `ttl` seconds. `key` is a function of the call's arguments that names the call; without
-        it, arguments must be plain JSON values. `store` keeps the answers, by default the memory of this process. Wrong
-        options raise `InvalidError`.
+        it, arguments must be plain JSON values. `store` keeps the answers, by default the memory of this process. The cache
+        of a method needs a `key`, because `self` is an argument too. Wrong options raise `InvalidError`.
 
             answer.cached(ttl=600)
+            ask.cached(ttl=600, key=lambda self, question: question)  # in the body of a class
         """
         options.seconds("cached.ttl", ttl)
         if key is not None and not callable(key):
             raise InvalidError.at("cached.key", "a function of the call's arguments that returns a text", key)
+        if key is not None and self._is_decorated:
+            check_parameters("cached.key", key, self.fn)
+        if key is None and self.of_method:
+            raise InvalidError.saying(
+                f"cached of {self._fn_name}",
+                "key=, a function of the call's arguments, because one of them is the object of the method",
+                "none",
+            )
         if store is not None and not (callable(getattr(store, "get", None)) and callable(getattr(store, "put", None))):
             raise InvalidError.at("cached.store", "a CacheStore, with `get` and `put`", store)
         self._ttl, self._key = ttl, key
@@ -163,28 +183,34 @@ class Chain:
             def ask_less(self, fault, question): ...
         """
         check_step("degraded", fn, self.fn)
-        self._fault_place = place_of_fault(fn, self.fn, of_method=self.of_method)
+        self._fault_place = place_of_fault("degraded", fn, self.fn, of_method=self.of_method)
         self.degraded_answer = fn
         self.configured = True
         return fn
 
     def with_fault(self, fault: Fault, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments of the degraded function."""
-        return (*args[: self._fault_place], fault, *args[self._fault_place :])
+        return with_fault(self._fault_place, fault, args)
 
     def notify(self, fn: Any) -> Any:
         """Set the function that is called with the fault when everything has failed; the first error is raised afterwards.
 
-        If it raises itself, that is reported as a `SuppressedError` event. An async function for a plain one raises
-        `InvalidError`.
+        Beside a method it may take `self`, then the fault. If it raises itself, that is reported as a `SuppressedError`
+        event. An async function for a plain one raises `InvalidError`, and so does a function with other parameters.
 
             @answer.notify
             def page_someone(fault): ...
         """
         check_step("notify", fn, self.fn)
+        if self._is_decorated:
+            self._notifies_with_self = notification_takes_self(fn, self.fn, of_method=self.of_method)
         self.notification = fn
         self.configured = True
         return fn
+
+    def notified(self, fault: Fault, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments of the notification."""
+        return (*args[:1], fault) if self._notifies_with_self else (fault,)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the fallbacks, in the order they are called."""
@@ -210,7 +236,7 @@ class Chain:
             reports.suppressed(op, error, "the cache of a fallback failed")
 
     def _warn_without_key(self, op: Operation) -> None:
-        """Warn once about a cache that can keep nothing. A method's cache is such a case: `self` is an argument too."""
+        """Warn once about a cache that can keep nothing."""
         where = f"cached of {self._fn_name}"
         error = InvalidError.saying(where, "arguments that can be written as JSON, or key=", "others: nothing is kept")
         runtime = op.plan.runtime
@@ -226,71 +252,6 @@ class Chain:
         except Exception as error:  # noqa: BLE001 - the store and the key function are the user's
             reports.suppressed(op, error, "the cache of a fallback failed")
             return Missing
-
-
-def check_step(what: str, step: Any, of: Any) -> None:
-    """Raise `InvalidError` for a step that cannot be called: no function, or an async fallback of a plain function."""
-    if not callable(step):
-        raise InvalidError.at(f"{what} of {name_of(of)}", "a function", step)
-    if is_async(step) and not is_async(of):
-        raise InvalidError.saying(
-            f"{what} of {name_of(of)}", "a plain function, as the function itself is", "an async function"
-        )
-
-
-# --- the parameters of a degraded function ---
-
-
-def place_of_fault(step: Any, of: Any, *, of_method: bool) -> int:
-    """Return where a degraded function takes the fault: 1 after the object of a method, else 0.
-
-    Raises `InvalidError` if it cannot be called with the fault and the arguments of the function.
-    """
-    try:
-        own, theirs = _parameters(step), _parameters(of)
-    except (TypeError, ValueError):  # functions written in C may have no signature
-        return int(of_method)
-    place = int(of_method and not (own and _is_fault(own[0])))
-    if not _fits(own, theirs) or (_is_fault_at(own, 1 - place) and not any(map(_is_fault, theirs))):
-        expected = [parameter.name for parameter in theirs]
-        expected.insert(place, "fault")
-        raise InvalidError.saying(
-            f"degraded of {name_of(of)}",
-            f"a function with the parameters ({', '.join(expected)})",
-            f"{name_of(step)}({', '.join(parameter.name for parameter in own)})",
-        )
-    return place
-
-
-def _parameters(fn: Any) -> list[inspect.Parameter]:
-    return list(inspect.signature(fn).parameters.values())
-
-
-def _is_fault(parameter: inspect.Parameter) -> bool:
-    return parameter.name == "fault" or parameter.annotation in (Fault, "Fault")
-
-
-def _is_fault_at(parameters: list[inspect.Parameter], place: int) -> bool:
-    return len(parameters) > place and _is_fault(parameters[place]) and not _is_fault(parameters[1 - place])
-
-
-def _fits(own: list[inspect.Parameter], theirs: list[inspect.Parameter]) -> bool:
-    """Whether a function can be called with one argument more than the other one gets."""
-    # One call that fits is enough: optional arguments may never be given.
-    required = [parameter for parameter in theirs if parameter.default is parameter.empty]
-    return _accepts(own, required) or _accepts(own, theirs)
-
-
-def _accepts(own: list[inspect.Parameter], given: list[inspect.Parameter]) -> bool:
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in given):
-        return bool(own) and own[0].kind is not inspect.Parameter.KEYWORD_ONLY
-    by_name = [parameter.name for parameter in given if parameter.kind is parameter.KEYWORD_ONLY]
-    by_place = [parameter for parameter in given if parameter.kind < parameter.VAR_POSITIONAL]
-    try:
-        inspect.Signature(own).bind(None, *by_place, **dict.fromkeys(by_name))
-    except TypeError:
-        return False
-    return True
 
 
 # --- the walk down the chain ---
@@ -432,7 +393,7 @@ class _Walk:
         self.op.extend_deadline(LAST_RESORT_S)
         if chain.notification is not None:
             try:
-                yield _Call(chain.notification, (self._exhausted_fault(),), {})
+                yield _Call(chain.notification, chain.notified(self._exhausted_fault(), args), {})
             except Exception as failure:  # noqa: BLE001 - the error to raise is the primary's (R25)
                 reports.suppressed(self.op, failure, "the notification of a failed chain raised")
         return _surface(self._exhausted())

@@ -33,6 +33,7 @@ __all__ = [
     "Rules",
     "add_note",
     "did_not_happen",
+    "fault_by",
     "fault_of",
     "forget_account",
     "gave_up_in",
@@ -136,11 +137,19 @@ def fault_of(
             fault = fault_of(error)
             print(fault.code, fault.retryable, fault.retry_after)
     """
+    return fault_by(
+        classifier or _DefaultRules.rules.classifier,
+        failure,
+        provider,
+        time.time() if now is None else now,
+        process_redactor() if redactor is None else redactor,
+    )
+
+
+def fault_by(classifier: Classifier, failure: Any, provider: str, now: float, redactor: Redactor) -> Fault:
+    """Return the fault of a failure, as `fault_of` does, for callers that have everything it needs. Never raises."""
     try:
-        fault = _fault_of(
-            failure, provider, time.time() if now is None else now, classifier or _DefaultRules.rules.classifier
-        )
-        return fault.masked(process_redactor() if redactor is None else redactor)
+        return _fault_of(failure, provider, now, classifier).masked(redactor)
     except Exception as defect:  # noqa: BLE001 - it must return a fault even for objects whose attributes raise
         return Fault.of("SYS_UNKNOWN", retryable=False, rule=f"fault-of-failed.{type(defect).__name__}")
 

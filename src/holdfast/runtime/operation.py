@@ -33,11 +33,12 @@ from holdfast.policies.decide import (
     RunRepair,
     gives_up_at_once,
 )
-from holdfast.policies.repair import DueRepair, Repairs
+from holdfast.policies.repair import Repairs
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
 from holdfast.runtime.budget import Charges, charge_answer, charge_attempt, take_back_attempt
 from holdfast.runtime.commands import Waiting
+from holdfast.runtime.due_repair import DueRepair
 from holdfast.runtime.facts import facts_of, is_alone, waits_for_circuit
 from holdfast.runtime.fault_of import GAVE_UP_IN, forget_account, gave_up_in, has_account, leave_account, with_outcome
 from holdfast.runtime.limits import HangGuard, extended
@@ -392,8 +393,10 @@ class Operation:
         """It failed after a part was delivered, and the caller chose not to get any part twice: settle and give up."""
         fault, now = self._fault(error), self.plan.monotonic()
         self._settle_failure(fault, now)
-        self._remember(fault, now)
-        self._perform(self._decide(error, fault, now, final=Reason.PARTIAL), error, fault, now)
+        self._count_failure(fault, now)
+        decision = self._decide(error, fault, now, final=Reason.PARTIAL)
+        self._add_attempt(fault, now, decision.then)
+        self._perform(decision, error, fault, now)
 
     def passes(self, error: Exception) -> bool:
         """Whether the exception steers a framework and is no failure."""
@@ -439,12 +442,14 @@ class Operation:
                 self._settle_failure(fault, now)
             elif counted_by(fault, self.plan.scopes) is not None:
                 self.blamed = fault
-            self._remember(fault, now)
+            self._count_failure(fault, now)
         else:
             self.reopened_for = None
             self.eventful = True  # the next attempt must read the clock again
             request = None
         decision = self._decide(error, fault, now, proposal, request=request, rejected=not made)
+        if made:
+            self._add_attempt(fault, now, decision.then)
         return self._perform(decision, error, fault, now, made=made)
 
     def _decide(
@@ -472,15 +477,12 @@ class Operation:
         self, decision: Decision, error: Exception, fault: Fault, now: float, *, made: bool = False
     ) -> float | None:
         if isinstance(decision, GiveUp):
-            self._note(decision.reason, made=made)
             self._give_up(error, fault, decision.reason, now)
             return None
         if isinstance(decision, RunRepair):
-            self._note("repair", made=made)
             self.due_repair = DueRepair(*self.plan.repairs[decision.index], fault, error)
             self.waited = self.waited_before = 0.0
             return 0.0
-        self._note("retry", made=made)
         self._report_wait(fault, decision, now, made=made)
         if made and self.plan.checks_left[0]:
             warn_of_retries_inside(self.plan, error)
@@ -507,11 +509,6 @@ class Operation:
                 self.first_failure = now
         reports.retry(self, fault, decision)
 
-    def _note(self, then: str, *, made: bool) -> None:
-        """Record the decision about the attempt just remembered."""
-        if made:
-            self.history = (*self.history[:-1], msgspec.structs.replace(self.history[-1], then=then))
-
     def take_repair(self) -> DueRepair:
         """Return the repair that is due; the driver performs it now."""
         due, self.due_repair = self.due_repair, None
@@ -537,17 +534,16 @@ class Operation:
         """Whether a nested recovery gave up on the error. It would have read our run id, which is made at the first read."""
         return bool(self._run) and gave_up_in(error, self._run)
 
-    def _remember(self, fault: Fault, now: float) -> None:
+    def _count_failure(self, fault: Fault, now: float) -> None:
         self.failed_at = now
         if self.first_failure is None:
             self.first_failure = now
         self.eventful = True
-        self._add_attempt(fault, now)
         charge_answer(self, None)
         reports.attempt_ended(self, now, fault)
 
-    def _add_attempt(self, fault: Fault, now: float) -> None:
-        self.history = (*self.history, reports.attempt_of(self, fault, now))
+    def _add_attempt(self, fault: Fault, now: float, then: str = "") -> None:
+        self.history = (*self.history, reports.attempt_of(self, fault, now, then))
 
     def _give_up(self, error: Exception, fault: Fault, reason: Reason, now: float) -> None:
         self.over = True
@@ -618,7 +614,11 @@ class Operation:
             error, fault, made = failed_with
             del failed_with
             now = self.plan.monotonic()
-            self._perform(self._decide(error, fault, now, final=Reason.COMMANDED), error, fault, now, made=made)
+            decision = self._decide(error, fault, now, final=Reason.COMMANDED)
+            if made:
+                # A person has changed what was decided after the last attempt.
+                self.history = (*self.history[:-1], msgspec.structs.replace(self.history[-1], then=decision.then))
+            self._perform(decision, error, fault, now)
             try:
                 raise error
             finally:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.policies.repair import Repair
     from holdfast.policies.target import TargetLike
     from holdfast.runtime.ambient import Ambient
+    from holdfast.runtime.due_repair import Repairer
     from holdfast.runtime.overrides import Overrides
     from holdfast.runtime.registry import TargetState
 
@@ -133,7 +134,7 @@ class Plan:
         """What it calls has time limits of its own, as every SDK's client has. Limits that nobody gave end no attempt."""
         self.overrides = overrides
         self.contract = None if effect is None else ToolContract(effect=effect)
-        self.repairs: list[tuple[Repair, Callable[..., Any]]] = []
+        self.repairs: list[tuple[Repair, Repairer]] = []
         """The repairs and the functions that perform them, in the order they were added."""
         self.reported: set[str] = set()
         """The defects of `accept` that were reported. Copies of the plan share it, so each is reported once."""
@@ -438,6 +439,8 @@ class Plan:
         main = self.scopes[0]
         counted = main if self.counts_all else counted_by(fault, self.scopes)
         is_limit = fault.schedule is Schedule.RATE_LIMIT
+        # Other failures that name a time only guess.
+        requested = self._requested_pause(fault) if is_limit else None
         # Where a group shares a limit, its calls are slowed, and no single key or model counts as failing.
         quota = self.quota_state if is_limit and counted is not None else None
         reopened = None
@@ -446,8 +449,8 @@ class Plan:
             counts = state is quota if quota is not None else scope is counted and state is not self.quota_state
             verdict = Verdict.FAILURE if counts else Verdict.IGNORED
             if counts and is_limit:
-                state.limited(held, now, self._requested_pause(fault))
-            changed = state.settle(held, verdict, now, fault.code, self._requested_pause(fault))
+                state.limited(held, now, requested)
+            changed = state.settle(held, verdict, now, fault.code, requested)
             if held.probe and verdict is Verdict.FAILURE:
                 reopened = state.reopened_for(now)
             if changed:
@@ -465,10 +468,8 @@ class Plan:
         self.limited_state.used(tokens, self.limited_as)
 
     def _requested_pause(self, fault: Fault) -> float | None:
-        """Return how long a rate limit lasts, if it names a time. Other failures that name a time only guess."""
-        if fault.schedule is not Schedule.RATE_LIMIT or fault.retry_after is None:
-            return None
-        return min(fault.retry_after, self.policy.max_retry_after)
+        """Return how long a rate limit lasts, if it names a time."""
+        return None if fault.retry_after is None else min(fault.retry_after, self.policy.max_retry_after)
 
 
 class PlanCache:

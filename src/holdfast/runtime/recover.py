@@ -272,6 +272,7 @@ class Recovery:
         return Attempts(Operation(self._for_block()))
 
     def _called(self, fn: Callable[..., Any]) -> Plan:
+        options.function("recover(…).call", fn, "recover(…).call(f, …)")
         reject_generator(fn)
         plan = self._fresh().of(fn)
         if plan.policy.hedge is not None and "hedge" not in plan.reported:

@@ -6,7 +6,7 @@ Invariant: if a repair returns nothing, raises, or would send the same request a
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from holdfast.events import Repaired
 from holdfast.policies.repair import Changed
@@ -15,19 +15,18 @@ from holdfast.runtime import reports
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.policies.repair import DueRepair
+    from holdfast.runtime.callables import Request
+    from holdfast.runtime.due_repair import DueRepair
     from holdfast.runtime.operation import Operation
 
 __all__ = ["repair", "repair_async"]
-
-Request: TypeAlias = "tuple[tuple[Any, ...], Mapping[str, Any]]"
 
 
 async def repair_async(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
     """Return the request to send instead of the one that failed, or raise the error it failed with."""
     due = op.take_repair()
     try:
-        result = due.fn(due.fault, *args, **kwargs)
+        result = due.fn(due.fault, args, kwargs)
         if inspect.isawaitable(result):
             result = await result
     except Exception as broken:  # noqa: BLE001 - the error that matters is the call's (R25)
@@ -44,7 +43,7 @@ def repair(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> R
     """Do the same as `repair_async`, in a thread."""
     due = op.take_repair()
     try:
-        result = due.fn(due.fault, *args, **kwargs)
+        result = due.fn(due.fault, args, kwargs)
     except Exception as broken:  # noqa: BLE001 - the error that matters is the call's (R25)
         _suppress(op, due, broken)
         result = None
@@ -55,8 +54,9 @@ def repair(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> R
 
 
 def _repaired(op: Operation, due: DueRepair, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
-    if isinstance(result, Changed) and _differs(op, result, args, kwargs):
-        args, kwargs = result.args, result.kwargs
+    changed = due.fn.request(result, args) if isinstance(result, Changed) else None
+    if changed is not None and _differs(op, changed, args, kwargs):
+        args, kwargs = changed.args, changed.kwargs
     # A refreshed credential is not among the arguments. So from such a repair, True means: send the same request again.
     elif result is not True or not due.repair.same_request:
         raise op.not_repaired(due)

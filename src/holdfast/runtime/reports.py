@@ -213,17 +213,19 @@ def leaked(op: Operation, what: str) -> None:
     op.plan.runtime.bus.emit(event)
 
 
-def attempt_of(op: Operation, fault: Fault, now: float) -> Attempt:
-    """Return the record of the attempt that has just failed."""
+def attempt_of(op: Operation, fault: Fault, now: float, then: str) -> Attempt:
+    """Return the record of the attempt that has just failed, and of what was decided then."""
+    took = now - op.attempt_started
     return Attempt(
         number=op.attempts,
         code=fault.code,
         message=fault.message,
-        started=op.plan.wall(op.attempt_started),
-        took=now - op.attempt_started,
+        started=_now(op) - took,
+        took=took,
         waited=op.waited,
         cause=fault.cause,
         via=op.via,
+        then=then,
     )
 
 
@@ -281,10 +283,23 @@ def account(op: Operation, fault: Fault, reason: Reason) -> str:
     calls = f"{op.attempts} attempt{'' if op.attempts == 1 else 's'}"
     took = op.plan.monotonic() - op.started
     why = _OUR_WHY.get(fault.code, _WHY[reason]) if reason is Reason.PERMANENT else _WHY[reason]
+    if reason is Reason.DEADLINE:
+        why += _limit_of_time(op)
     return (
         f"holdfast: gave up on {op.plan.name or 'the call'} after {calls} in {took:.1f} s: {why}. "
         f"{fault.code}; next to act: {fault.next_actor}. `holdfast explain {fault.code}`"
     )
+
+
+def _limit_of_time(op: Operation) -> str:
+    """Return which limit left no time for another attempt, so that the reader knows what to raise; empty for a fallback, which has the rest."""
+    plan = op.plan
+    if op.outer_deadline is not None and op.deadline == op.outer_deadline:
+        return " before the deadline of the scope around it"
+    if op.fallbacks_end is not None or plan.patience is None:
+        return ""
+    limit = "patience" if plan.deadline is None else "deadline"
+    return f" within {limit}={plan.patience:g} s; raise it for more attempts"
 
 
 def time_of_day(wall: float) -> str:

@@ -19,6 +19,7 @@ from holdfast._lazy import lazy_module
 from holdfast._platform import after_fork
 from holdfast.events import (
     KINDS,
+    ActorResumed,
     AgentFallback,
     ChildLeaked,
     ChildRestarting,
@@ -43,9 +44,10 @@ from holdfast.faults import InvalidError
 from holdfast.policies.policy import INTERACTIVE
 from holdfast.runtime.bus import Bus, EventStream, Handler, Subscription, log_writer, structlog_writer
 from holdfast.runtime.commands import Commands
-from holdfast.runtime.fault_of import Rules, fault_of, use_rules
+from holdfast.runtime.fault_of import Rules, fault_by, use_rules
 from holdfast.runtime.limits import AbandonedThreads
 from holdfast.runtime.registry import Registry
+from holdfast.runtime.secrets import process_redactor
 
 if TYPE_CHECKING:
     import asyncio
@@ -85,7 +87,7 @@ class _Changes:
 
 _LOGGED = (
     *(Retry, Repaired, Fallback, AgentFallback, Degraded, Recovered, Failed, CircuitStateChange),
-    *(ChildRestarting, ChildLeaked, GaveUp, UserNotified, OperatorAsked),
+    *(ActorResumed, ChildRestarting, ChildLeaked, GaveUp, UserNotified, OperatorAsked),
     *(TaskOutputRejected, TaskDecomposed, SubtaskFailed, TaskHalted),
 )
 """What a runtime logs by itself. None of these happens in a call that works at once, so the log costs such a call nothing."""
@@ -290,7 +292,8 @@ class Runtime:
 
     def fault_of(self, failure: Any, *, provider: str = "") -> Fault:
         """Return the fault of a failure, by this runtime's clock and rules. See `holdfast.fault_of`."""
-        return fault_of(failure, provider=provider, now=self.clock.wall(), classifier=self.rules.classifier)
+        # Not by `fault_of`, which checks the names of its options: every failure of every call comes here.
+        return fault_by(self.rules.classifier, failure, provider, self.clock.wall(), process_redactor())
 
     def sleep(self, seconds: float, until: threading.Lock | None = None) -> None:
         """For recoveries: sleep in a thread, on this runtime's clock.
@@ -372,7 +375,7 @@ def default_runtime() -> Runtime:
     It is made when it is first needed, with the settings of `holdfast.toml` and the environment. Wrong settings raise
     `InvalidError`, so that a program with a mistake in them does not start.
 
-        from holdfast.runtime.runtime import default_runtime
+        from holdfast.runtime import default_runtime
 
         default_runtime().on(print)
     """

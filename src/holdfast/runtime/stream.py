@@ -94,8 +94,7 @@ class StreamOf(Generic[P, T]):
         for name, seconds in (("first", first), ("idle", idle), ("total", total)):
             options.seconds(f"stream.{name}", seconds, optional=True)
         options.one_of("stream.after_first", after_first, get_args(AfterFirst))
-        if not callable(fn):
-            raise InvalidError.at("stream", "a function that gives an iterator, async or not", fn)
+        options.function("stream", fn, "stream(f)(…)", "a function that gives an iterator, async or not")
         _check_resume(resume, after_first)
         self._reads_in = reads_in(fn)
         self._is_limited = (first, idle, total) != (None, None, None)

@@ -55,7 +55,7 @@ class Suppression:
 def suppressed(error: Exception, reason: str, *, runtime: Runtime | None = None) -> Fault:
     """Report a failure that was caught and is ignored on purpose. Return its fault.
 
-    from holdfast.runtime.suppress import suppressed
+    from holdfast.runtime import suppressed
 
     try:
         cache.write(answer)

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import CATALOG, InvalidError
-from holdfast.faults.catalog import nearest
+from holdfast.faults.catalog import suggested_codes
 from holdfast.policies.backoff import Tries
 from holdfast.policies.decide import EFFECTS, Effect
 from holdfast.runtime.ambient import AMBIENT
@@ -131,7 +131,7 @@ def _check_codes(codes: Any) -> None:
         raise InvalidError.at("tool.codes", "a mapping of codes to True or False", codes)
     for code, retried in codes.items():
         if code not in CATALOG:
-            raise InvalidError.at("tool.codes", f"a code of the catalog ({', '.join(nearest(code))}?)", code)
+            raise InvalidError.at("tool.codes", f"a code of the catalog ({suggested_codes(code)})", code)
         options.flag(f"tool.codes[{code}]", retried)
 
 
@@ -208,8 +208,7 @@ def _declaring(contract: ToolContract) -> Callable[[F], F]:
     """Return a decorator that leaves the contract on a function."""
 
     def decorate(fn: F) -> F:
-        if not callable(fn):
-            raise InvalidError.at("tool", "a function", fn)
+        options.function("tool", fn, "tool(effect=…)(f)")
         for option, given in (("verify", contract.verify), ("check", contract.check)):
             if given is not None and is_async(given) and not is_async(fn):
                 raise InvalidError.saying(f"tool.{option}", "a plain function, as the tool is one", "an async function")

@@ -18,9 +18,9 @@ __all__ = ["WORK", "Work", "work_in_force"]
 
 
 class Work:
-    """The durable work that a call belongs to: a session, a turn of it, or a step of that turn."""
+    """The durable work that a call belongs to: a session, a turn of it, or a step of that turn. `with work:` is the block of a step or turn."""
 
-    __slots__ = ("around", "key", "over", "record", "session", "step", "turn")
+    __slots__ = ("_token", "around", "key", "over", "record", "session", "step", "turn")
 
     def __init__(
         self,
@@ -42,6 +42,13 @@ class Work:
         self.around = around
         self.over = False
         """Whether it has ended; tasks that were started in it may go on."""
+
+    def __enter__(self) -> None:
+        self._token = WORK.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        self.over = True
+        WORK.reset(self._token)
 
 
 WORK: ContextVar[Work | None] = ContextVar("holdfast_work", default=None)

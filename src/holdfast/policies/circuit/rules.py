@@ -68,13 +68,14 @@ def counted_by(fault: Fault, scopes: Sequence[Scope]) -> Scope | None:
 
     `scopes` are the scopes of the circuits that the call passed, the main one first.
     """
-    if fault.kind is Kind.CANCELLED or fault.layer is Layer.RECOVERY:
+    entry = fault.entry
+    if entry.kind is Kind.CANCELLED or entry.layer is Layer.RECOVERY:
         # A rejection by our own limiter, circuit or budget says nothing about the service behind it.
         return None
     own = fault.scope if fault.scope in scopes else None
-    if fault.kind is Kind.TRANSIENT:
+    if entry.kind is Kind.TRANSIENT:
         return own or scopes[0]
-    if fault.category is Category.AGENT_CRASH and Scope.AGENT in scopes:
+    if entry.category is Category.AGENT_CRASH and Scope.AGENT in scopes:
         return Scope.AGENT
     if fault.scope is Scope.CREDENTIAL:
         # A denied key stays denied, so its own circuit may open. The provider serves other keys: its circuit must not (R53).

@@ -28,7 +28,7 @@ class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
 
     Wrong options raise `InvalidError`.
 
-        from holdfast.policies.models.prices import LIST_PRICES, Price
+        from holdfast.policies.models import LIST_PRICES, Price
 
         prices = LIST_PRICES.with_prices({"my-model": Price(input=2, output=8)})
     """
