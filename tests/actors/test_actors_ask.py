@@ -10,7 +10,7 @@ from actors_kit import Stage
 
 from holdfast import Budget, Err, Ok, recover
 from holdfast.actors import Actor, AskTimeoutError, Ref, Supervisor
-from holdfast.events import SuppressedError
+from holdfast.events import ActorResumed, SuppressedError
 from holdfast.faults import DeadlineError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.ambient import AMBIENT
 
@@ -107,6 +107,19 @@ def test_what_cannot_be_asked_is_rejected_by_name(method):
     on_stage(main)
 
 
+def test_a_method_that_is_called_on_a_ref_says_how_it_is_asked():
+    async def main(ref):
+        with pytest.raises(
+            AttributeError, match=r"'Ref' object has no attribute 'add'; use await ref\.ask\(Counter\.add, …\)"
+        ):
+            ref.add(5)
+        with pytest.raises(AttributeError, match=r"no attribute 'subtract'$"):
+            ref.subtract(5)
+        assert not hasattr(ref, "__len__")
+
+    on_stage(main)
+
+
 def test_wrong_arguments_are_the_senders_mistake_and_no_crash():
     async def main(ref):
         with pytest.raises(TypeError, match="missing 1 required positional argument"):
@@ -136,6 +149,17 @@ def test_A57_a_failure_that_is_resumed_reaches_the_caller_unchanged_and_the_stat
     assert outcome.fault.retryable
     assert outcome.fault.context["actor"] == "team/one"
     assert count == 6
+
+
+def test_an_actor_that_goes_on_after_a_failure_is_reported():
+    async def main(ref):
+        await ref.outcome(Counter.fail, TimeoutError("slow"))
+        await ref.outcome(Counter.fail, RuntimeError("boom"))
+
+    resumed = on_stage(main)[1].of(ActorResumed)
+    assert [(event.actor, event.message, event.fault.code) for event in resumed] == [
+        ("team/one", "Counter.fail", "SYS_TIMEOUT")
+    ]
 
 
 def test_A57_an_err_that_a_method_returns_is_an_err_and_never_a_crash():

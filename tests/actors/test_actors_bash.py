@@ -11,6 +11,7 @@ import pytest
 from holdfast.actors.bash import BashActor
 from holdfast.actors.messages import Message, MessageSupervisor
 from holdfast.faults import InvalidError
+from holdfast.testing import VirtualClock, run
 
 
 def exec_(payload) -> Message:
@@ -89,10 +90,23 @@ def test_A78_a_program_that_is_missing_fails_at_once_and_for_good():
     assert response["data"]["exitCode"] == 127
 
 
-def test_A79_a_command_that_ignores_sigterm_is_killed(monkeypatch):
-    response = sent("trap '' TERM; while true; do sleep 0.0790; done", timeout=0.2)
-    assert response["error"]["code"] == "TIMEOUT"
+def test_A79_a_command_that_ignores_sigterm_is_killed(tmp_path):
+    deaf, clock = tmp_path / "deaf", VirtualClock()
+
+    def appears() -> None:
+        while not deaf.exists():
+            time.sleep(0.005)
+
+    async def main():
+        command = f"trap '' TERM; touch {deaf}; while true; do sleep 0.0790; done"
+        response = asyncio.create_task(BashActor("bash", timeout=0.2).send(exec_(command)))
+        # The clock stands still until the shell ignores the signal.
+        await asyncio.to_thread(appears)
+        return await response
+
+    assert run(main(), clock=clock)["error"]["code"] == "TIMEOUT"
     assert not alive("sleep 0.0790")
+    assert clock.monotonic() >= 5, "it had the time to end by itself"
 
 
 def test_A82_a_flood_of_output_is_cut_and_the_command_ends():

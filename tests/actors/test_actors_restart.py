@@ -123,6 +123,9 @@ def test_A55_an_escalated_failure_is_the_supervisors_own():
         ({Exception: "resume"}, KeyError("x"), 0),
         (None, TimeoutError("x"), 0),
         (None, KeyError("x"), 1),
+        (None, RuntimeError("boom"), 1),
+        (None, RuntimeError("cannot parse this ticket"), 1),
+        (None, RuntimeError("no such file"), 1),
     ],
 )
 def test_directives_go_by_code_by_kind_or_by_exception(on, error, restarts):
@@ -511,3 +514,48 @@ def test_a_member_that_takes_no_message_is_left_out_and_an_event_says_so():
     taken, reported = supervised(main)
     assert taken == [2, 1]
     assert (reason, "ACTOR_MAILBOX_FULL") in reported
+
+
+class Deaf(Hooked, timeout=None, health=Health(every=1, timeout=1, failures=5)):
+    async def work(self, seconds: float) -> str:
+        """Finish whatever anybody says."""
+        ends = asyncio.get_running_loop().time() + seconds
+        while (left := ends - asyncio.get_running_loop().time()) > 0:
+            try:
+                await asyncio.sleep(left)
+            except asyncio.CancelledError:
+                self.log.append("ignored")
+        return "done"
+
+
+def test_an_actor_that_finishes_its_message_although_it_is_stopped_takes_no_further_one():
+    log: list[str] = []
+    stage = Stage()
+
+    async def main():
+        async with Supervisor("team", runtime=stage.runtime) as team:
+            ref = await team.start(Deaf, log, shutdown=5)
+            working = asyncio.ensure_future(ref.outcome(Deaf.work, 3))
+            behind = asyncio.ensure_future(ref.outcome(Notes.add))
+            await asyncio.sleep(1)
+        return asyncio.get_running_loop().time(), await working, await behind
+
+    took, working, behind = stage.run(main())
+    assert took == pytest.approx(3, abs=0.1)
+    assert working.value == "done"
+    assert (behind.fault.code, behind.fault.maybe_executed) == ("ACTOR_STOPPED", False)
+    assert [line.partition(":")[0] for line in log] == ["made", "started", "ignored", "stopping"]
+
+
+def test_an_instance_that_was_given_up_takes_no_message_of_the_next_one():
+    async def main(team, _):
+        ref = await team.start(Deaf)
+        working = asyncio.ensure_future(ref.outcome(Deaf.work, 40))
+        await asyncio.sleep(30)
+        counts = [await ref.ask(Notes.add)]
+        # The first instance ends its message, long after the second one has begun.
+        await working
+        counts += [await ref.using(timeout=5).ask(Notes.add) for _ in range(3)]
+        return counts, ref.restarts
+
+    assert supervised(main) == ([1, 2, 3, 4], 1)

@@ -15,6 +15,7 @@ from actors_kit import Stage
 from actors_rooms import Room
 
 from holdfast import Ok
+from holdfast.actors import Actor, Ref
 from holdfast.actors.virtual import SaveError, VirtualActor, VirtualActors
 from holdfast.events import SuppressedError
 from holdfast.faults import InvalidError
@@ -402,3 +403,109 @@ def test_long_names_of_classes_stay_different():
         return [rooms.get(kind, "k").key for kind in kinds]
 
     assert on_stage(main) == ["k", "k"]
+
+
+def test_a_method_that_is_called_on_a_virtual_ref_says_how_it_is_asked():
+    ref = VirtualActors(MemoryStore()).get(Room, "lobby")
+    with pytest.raises(AttributeError, match=r"use await ref\.ask\(Room\.join, …\)"):
+        ref.join("ann")
+
+
+class SlowGoodbye(VirtualActor):
+    """The hook of its first instance takes `seconds`, and ignores so many cancellations."""
+
+    seconds = 0.0
+    ignores = 0
+
+    async def stopping(self, exit):  # noqa: A002
+        kind = type(self)
+        ends, kind.seconds = asyncio.get_running_loop().time() + kind.seconds, 0.0
+        while (left := ends - asyncio.get_running_loop().time()) > 0:
+            try:
+                await asyncio.sleep(left)
+            except asyncio.CancelledError:
+                if not kind.ignores:
+                    raise
+                kind.ignores -= 1
+
+    async def work(self, seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ignores", "waits"), [(60.0, 0, 5), (8.0, 9, 6)], ids=["is cancelled", "ends late"]
+)
+def test_an_activation_whose_goodbye_takes_too_long_does_not_disturb_the_next_one(monkeypatch, seconds, ignores, waits):
+    monkeypatch.setattr(SlowGoodbye, "seconds", seconds)
+    monkeypatch.setattr(SlowGoodbye, "ignores", ignores)
+
+    async def main(rooms, *_):
+        slow = rooms.get(SlowGoodbye, "a")
+        await slow.ask(SlowGoodbye.work, 0)
+        while rooms.active:  # noqa: ASYNC110 - it leaves memory when it is idle
+            await asyncio.sleep(0.1)
+        began = asyncio.get_running_loop().time()
+        # The next one works when the first one, which ignores its end, ends at last.
+        return await slow.ask(SlowGoodbye.work, 10) - began
+
+    assert on_stage(main, idle=1.0) == pytest.approx(waits + 10, abs=0.2)
+
+
+class StuckStore(MemoryStore):
+    def __init__(self, **options) -> None:
+        super().__init__(**options)
+        self.released = asyncio.Event()
+
+    async def checkpoint(self, session):
+        await self.released.wait()
+        return await super().checkpoint(session)
+
+
+def test_an_ask_whose_actor_is_not_active_in_time_ends_and_was_not_executed():
+    async def main(rooms, stage, store):
+        began = asyncio.get_running_loop().time()
+        outcome = await rooms.get(Room, "lobby").using(timeout=5).outcome(Room.join, "ann")
+        took = asyncio.get_running_loop().time() - began
+        store.released.set()
+        # The activation went on, for whoever asks next.
+        return outcome.fault.code, outcome.fault.maybe_executed, took, await rooms.get(Room, "lobby").ask(Room.members)
+
+    assert on_stage(main, store=StuckStore()) == ("SYS_TIMEOUT", False, 5, [])
+
+
+def test_the_time_of_an_activation_counts_for_the_ask():
+    async def main(rooms, stage, store):
+        began = asyncio.get_running_loop().time()
+        asyncio.get_running_loop().call_later(3, store.released.set)
+        with pytest.raises(TimeoutError):
+            await rooms.get(SlowGoodbye, "a").using(timeout=5).ask(SlowGoodbye.work, 60)
+        return asyncio.get_running_loop().time() - began
+
+    assert on_stage(main, store=StuckStore()) == 5
+
+
+class Watching(VirtualActor):
+    seen: list[str] = []
+
+    async def begin(self, other: Ref) -> None:
+        self.watch(other)
+
+    async def down(self, other, exit):  # noqa: A002
+        self.seen.append(other.name)
+
+
+def test_an_actor_whose_last_message_was_the_end_of_another_one_leaves_memory_too():
+    async def main(rooms, stage, _store):
+        async with stage.actor(Plain) as other:
+            await rooms.get(Watching, "a").ask(Watching.begin, other)
+        await asyncio.sleep(0.5)
+        assert Watching.seen == ["team/one"]
+        await asyncio.sleep(3)
+        return rooms.active
+
+    assert on_stage(main, idle=1.0) == 0
+
+
+class Plain(Actor):
+    pass

@@ -32,6 +32,54 @@ def test_a_failure_that_nobody_recognises_restarts_although_it_counts_as_transie
     assert directive_for(fault, error) == "restart"
 
 
+class InvalidTicketError(Exception):
+    """A class of the user's own, whose name has a word that rules know."""
+
+
+class UpstreamTimeoutError(Exception):
+    """A class of a library that nobody knows, whose name says that the failure passes."""
+
+
+@pytest.mark.parametrize(
+    "kind", [Exception, RuntimeError, ValueError, TypeError, KeyError, LookupError, InvalidTicketError]
+)
+@pytest.mark.parametrize(
+    "words",
+    ["boom", "cannot parse this ticket", "not found", "permission denied", "rate limit exceeded", "connection reset by peer"],
+)  # fmt: skip
+def test_the_words_of_an_ordinary_exception_choose_no_directive(kind, words):
+    error = kind(words)
+    assert directive_for(fault_of(error), error) == "restart"
+
+
+def test_a_class_whose_name_says_that_the_failure_passes_resumes():
+    error = UpstreamTimeoutError("the ticket is invalid")
+    assert directive_for(fault_of(error), error) == "resume"
+
+
+def test_an_ordinary_exception_follows_its_cause():
+    error = RuntimeError("no ticket")
+    error.__cause__ = ConnectionResetError()
+    assert directive_for(fault_of(error), error) == "resume"
+
+
+def test_the_words_of_a_librarys_error_and_of_a_status_count():
+    known = type("APIError", (Exception,), {"__module__": "openai"})("overloaded_error: Overloaded")
+    answered = type("GatewayError", (Exception,), {"status_code": 503})("Service Unavailable")
+    assert [directive_for(fault_of(error), error) for error in (known, answered)] == ["resume", "resume"]
+
+
+def test_a_group_with_one_ordinary_exception_restarts():
+    error = ExceptionGroup("two", [ConnectionResetError(), RuntimeError("rate limit exceeded")])
+    assert directive_for(fault_of(error), error) == "restart"
+    assert directive_for(fault_of(error.exceptions[0]), ExceptionGroup("one", error.exceptions[:1])) == "resume"
+
+
+def test_a_rule_of_the_users_own_is_followed():
+    fault = Fault.of("PROVIDER_OVERLOADED", rule="ours.the_ticket_desk_is_full")
+    assert directive_for(fault, InvalidTicketError("full")) == "resume"
+
+
 def test_validation_resumes():
     assert directive_for(Fault.of("PROTO_INVALID_MESSAGE")) == "resume"
 

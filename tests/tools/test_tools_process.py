@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -529,7 +530,7 @@ def test_the_time_in_which_limits_are_paused_does_not_count(limit: str):
         async with run(["sleep", "6000"], **{limit: 10}) as process:
             await asyncio.sleep(4)
             with process.limits_paused():
-                await asyncio.sleep(500)
+                await asyncio.sleep(50)
             await asyncio.sleep(4)
             assert process.running
             with process.limits_paused():
@@ -540,7 +541,7 @@ def test_the_time_in_which_limits_are_paused_does_not_count(limit: str):
         return clock.monotonic() - began
 
     # A pause is life, so the silence begins anew after it; the whole is 10 s of the program's own.
-    assert run_virtual(main(), clock=clock) == pytest.approx({"idle": 548, "timeout": 540}[limit], abs=3)
+    assert run_virtual(main(), clock=clock) == pytest.approx({"idle": 98, "timeout": 90}[limit], abs=3)
 
 
 # --- output ---
@@ -775,17 +776,48 @@ _AT_ONCE = "(env -i setsid sleep {length} >/dev/null 2>&1 &) ; exec sleep 30"
 _SLOW_MARK = 0.3
 
 
-@pytest.mark.parametrize("how", ["guarded", "bash"])
-def test_a_daemon_that_escapes_before_we_had_a_turn_is_ended_where_the_program_waits_for_its_mark(monkeypatch, how):
-    length = f"30.{random.randrange(10**9):09}"
+@pytest.fixture
+def _busy(monkeypatch):
+    """A busy machine: a program that was started runs, and we do not."""
     put_on = process_mark.Mark.put_on
 
     def late(self, pid):
-        # A busy machine: the program runs, and we do not.
         time.sleep(_SLOW_MARK)
         put_on(self, pid)
 
     monkeypatch.setattr(process_mark.Mark, "put_on", late)
+
+
+_DAEMON = """
+import os
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.closerange(0, 64)
+    os.execve({sleep!r}, ["sleep", {length!r}], {env})
+os.wait()
+"""
+"""In its first moment: two forks, a session of its own, no pipes, no parent."""
+
+
+@pytest.mark.usefixtures("_busy")
+@pytest.mark.parametrize("env", ["os.environ", "{}"], ids=["our environment", "an empty environment"])
+def test_a_daemon_that_escapes_before_we_had_a_turn_is_ended_with_any_program(env):
+    length = f"30.{random.randrange(10**9):09}"
+    daemon = _DAEMON.format(sleep=shutil.which("sleep"), length=length, env=env)
+    finished = finish(_awaited(run([sys.executable, "-S", "-I", "-c", daemon])))
+    assert len(finished.leftovers) == 1
+    assert not _sleeps(length)
+
+
+@pytest.mark.usefixtures("_busy")
+@pytest.mark.parametrize("how", ["guarded", "bash"])
+def test_a_daemon_that_escapes_before_we_had_a_turn_is_ended_also_without_prlimit_if_the_program_waits(
+    monkeypatch, how
+):
+    length = f"30.{random.randrange(10**9):09}"
+    monkeypatch.setattr(process_mark, "_prlimit", lambda: None)
     script = _AT_ONCE.format(length=length)
 
     async def main():
@@ -797,6 +829,15 @@ def test_a_daemon_that_escapes_before_we_had_a_turn_is_ended_where_the_program_w
     with pytest.raises((ProcessError, OutcomeUnknownError)):
         finish(main())
     assert not _sleeps(length)
+
+
+def test_a_program_whose_interpreter_is_missing_is_named_as_not_found(tmp_path):
+    script = tmp_path / "tool"
+    script.write_text("#!/no/such/interpreter")
+    script.chmod(0o755)
+    error = failed([str(script)])
+    assert error.fault.code == "TOOL_COMMAND_NOT_FOUND"
+    assert "tool" in error.fault.message
 
 
 @pytest.mark.parametrize("argv", [["no-such-program"], ["./no-such-program"], ["/etc/passwd"]])

@@ -5,6 +5,7 @@ cell      what stays of an actor while its instances come and go
 child     `Child`: a factory, its arguments, and how to supervise what it makes
 control_socket  `control`: lets `holdfast actors tree` look at a running process; tree: what it shows
 frames    what an actor's process and its host say to each other
+crash     what is reported of a child that crashed
 group     `Group`: several actors under one name
 health    `Health`: pings that notice an actor that hangs
 host      the seam: a `Host` runs one child, incarnation after incarnation
@@ -27,6 +28,7 @@ from holdfast._lazy import loader
 
 if TYPE_CHECKING:
     from holdfast.actors.actor import Actor
+    from holdfast.actors.bash import BashActor
     from holdfast.actors.cell import AskTimeoutError
     from holdfast.actors.child import Child
     from holdfast.actors.control_socket import control
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.actors.group import Group
     from holdfast.actors.health import Health
     from holdfast.actors.host import Host, Place, Running
+    from holdfast.actors.messages import Message, MessageSupervisor
     from holdfast.actors.pool import Pool
     from holdfast.actors.process import RemoteError
     from holdfast.actors.ref import Ref
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Actor",
     "AskTimeoutError",
+    "BashActor",
     "Child",
     "ChildInfo",
     "ChildNotFoundError",
@@ -59,6 +63,8 @@ __all__ = [
     "Host",
     "IgnoreStart",
     "Killed",
+    "Message",
+    "MessageSupervisor",
     "Normal",
     "Place",
     "Pool",
@@ -84,6 +90,9 @@ _HOMES = (
     | dict.fromkeys(("Host", "Place", "Running"), "holdfast.actors.host")
     | dict.fromkeys(("SaveError", "VirtualActor", "VirtualActors", "VirtualRef"), "holdfast.actors.virtual")
     | {
+        "Message": "holdfast.actors.messages",
+        "MessageSupervisor": "holdfast.actors.messages",
+        "BashActor": "holdfast.actors.bash",
         "Actor": "holdfast.actors.actor",
         "AskTimeoutError": "holdfast.actors.cell",
         "Child": "holdfast.actors.child",

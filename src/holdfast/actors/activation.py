@@ -33,6 +33,9 @@ KEY = "__holdfast_key__"
 _MOST_KEYS = 1000
 """How many idempotency keys an actor remembers, the latest ones."""
 _STOP_S = 5.0
+"""How long it has to end, its hook `stopping` included."""
+_KILL_S = 1.0
+"""How long its end is waited for once it was cancelled again. One that ignores that, too, is left behind; its fence is stale."""
 
 
 class SaveError(HoldfastError):
@@ -207,9 +210,10 @@ class Activation:
             self.run.cancel(Killed())
 
     async def end(self) -> None:
-        """Cancel what it works on, run its hook `stopping`, and give its key back."""
-        if not self.run.exited.done():
-            await self.run.stop(Shutdown("idle"), _STOP_S)
+        """Cancel what it works on, run its hook `stopping`, and give its key back. A hook that takes too long is cancelled."""
+        if not self.run.exited.done() and await self.run.stop(Shutdown("idle"), _STOP_S) is None:
+            self.run.kill()
+            await asyncio.wait({self.run.exited}, timeout=_KILL_S)
         self.cell.end(Shutdown("idle"))
         await self._keeper.give_back(self._name, self._fence)
 

@@ -24,6 +24,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.actors.cell import Cell, handlers_of, stopped_midway
+from holdfast.actors.crash import crash_of, log_traceback
 from holdfast.actors.errors import StartError
 from holdfast.actors.health import Health, HealthMonitor
 from holdfast.actors.mailbox import Letter
@@ -253,7 +254,7 @@ class ActorRun:
         self._requested: Exit | None = None
         """How it ends if it obeys the cancellation that was requested."""
         self._leaving: Exit | None = None
-        """How it ends after the present message, as it decided itself."""
+        """How it ends after the present message: as it decided itself, or as was requested."""
         context = copy_context()
         # The actor outlives the budget in which it is started. Each message brings the budget of its sender.
         context.run(AMBIENT.set, None)
@@ -298,8 +299,9 @@ class ActorRun:
     def cancel(self, reason: Exit) -> None:
         """Cancel the task, which then ends for this reason."""
         if not self.exited.done():
-            # The flag is set first: a task may end as soon as it is cancelled.
-            self._requested = reason
+            # The flags are set first: a task may end as soon as it is cancelled. A method that ignores the cancellation finishes its
+            # message, and no other follows: if it was given up meanwhile, the mailbox belongs to the next instance.
+            self._requested = self._leaving = reason
             self._task.cancel()
 
     def _hung(self, error: HoldfastError) -> None:
@@ -385,8 +387,11 @@ class ActorRun:
             try:
                 if letter.kwargs:
                     call = letter.handler(instance, *letter.args, **letter.kwargs)
+                elif len(args := letter.args) == 1:
+                    # Nearly every message. Unpacking a tuple would make the call half as slow again.
+                    call = letter.handler(instance, args[0])
                 else:
-                    call = letter.handler(instance, *letter.args)
+                    call = letter.handler(instance, *args)
             except TypeError as error:
                 # Wrong arguments are the sender's mistake. Nothing of the method has run, so the actor is unharmed.
                 if not letter.fail(error):
@@ -402,6 +407,9 @@ class ActorRun:
             else:
                 if reply is not None and not reply.done():
                     reply.set_result(value)
+            if reply is None and mailbox.current is letter:
+                # No reply tells that it is done.
+                mailbox.current = None
             if ambient is not None:
                 AMBIENT.set(None)
         return self._leaving
@@ -417,11 +425,13 @@ class ActorRun:
         if then == "resume":
             if not letter.fail(_passed_on(error, fault)):
                 self._report(letter, fault)
+                log_traceback(error, f"{letter.name} of {cell.name}", cell.runtime)
+            cell.resumed(letter, fault)
             return None
         restarts = then == "restart" and self._child.restart != "temporary"
         crash = _crash(cell.name, letter, error, cell.count_restart() if restarts else cell.restarts)
         if not letter.fail(crash):
-            self._report(letter, fault)
+            self._report(letter, crash_of(error, fault, cell.name))
         return Error(error, then)
 
     async def _say_goodbye(self, how: Exit) -> None:
@@ -484,7 +494,10 @@ def _passed_on(error: BaseException, fault: Fault) -> BaseException:
 
 
 def _crash(name: str, letter: Letter, error: BaseException, restarts: int) -> HoldfastError:
-    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    reason = type(error).__name__
+    # The text of a foreign exception may raise, and whoever asked must hear of the crash.
+    with suppress(Exception):
+        reason = f"{reason}: {text}" if (text := str(error)) else reason
     context = {"actor": name, "reason": reason, "message": letter.name, "restart_count": restarts}
     crash = HoldfastError(Fault.of("ACTOR_CRASHED", maybe_executed=True, context=context))
     crash.__cause__ = error

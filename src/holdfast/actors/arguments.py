@@ -1,6 +1,6 @@
-"""Whether the arguments of a message fit the annotations of the method, for actors in processes.
+"""Whether the arguments of a child fit its factory, and those of a message the annotations of the method, for actors in processes.
 
-Only what is certain is checked: builtin types, containers of them, closed lists of values, unions and classes. Every
+Only what is certain is checked: a signature that can be read, and builtin types, containers of them, closed lists of values, unions and classes. Every
 other annotation accepts every value.
 
 Invariant: a value that a type checker accepts is accepted.
@@ -8,13 +8,14 @@ Invariant: a value that a type checker accepts is accepted.
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections import abc
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from holdfast.faults import InvalidError
 
-__all__ = ["check_argument"]
+__all__ = ["check_argument", "check_call"]
 
 _WIDER: dict[type, tuple[type, ...]] = {float: (float, int), complex: (complex, float, int)}
 """What type checkers accept besides a class and those below it."""
@@ -30,6 +31,29 @@ def check_argument(value: Any, annotation: Any, where: str) -> None:
         shown = repr(value)
         shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
         raise InvalidError.saying(where, _name(annotation), f"{type(value).__name__} {shown}")
+
+
+def check_call(where: str, factory: Any, args: tuple[Any, ...]) -> None:
+    """Raise `InvalidError` if a function or class cannot be called with `args`. What has no readable signature is not checked."""
+    try:
+        # A decorator may pass arguments of its own to what it wraps.
+        signature = inspect.signature(factory, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args)
+    except TypeError:
+        name = getattr(getattr(factory, "func", factory), "__name__", type(factory).__name__)
+        # Neither defaults nor arguments are shown: they may hold secrets.
+        shown = ", ".join(_parameter(one) for one in signature.parameters.values())
+        given = f"{len(args)} argument{'' if len(args) == 1 else 's'}" if args else "none"
+        raise InvalidError.saying(where, f"arguments that fit {name}({shown})", given) from None
+
+
+def _parameter(one: inspect.Parameter) -> str:
+    # Keyword-only parameters are shown with a value, as a call would: a child's arguments are given by place.
+    has_value = one.kind is one.KEYWORD_ONLY or one.default is not one.empty
+    return f"{one.replace(annotation=one.empty, default=one.empty)}{'=…' if has_value else ''}"
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -64,6 +64,7 @@ class BashActor(MessageActor):
     Wrong options raise `InvalidError`.
     """
 
+    @options.suggests
     def __init__(
         self,
         id: str,  # noqa: A002 - the word of the specification

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from holdfast.actors.mailbox import Mailbox
-from holdfast.events import MailboxPressure, MessageDropped
+from holdfast.events import ActorResumed, MailboxPressure, MessageDropped
 from holdfast.faults import DeadlineError, Fault, HoldfastError, InvalidError, Scope
 from holdfast.runtime.ambient import in_force
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.supervision import Exit
 
-__all__ = ["AskTimeoutError", "Cell", "handlers_of", "stopped_error", "stopped_midway"]
+__all__ = ["AskTimeoutError", "Cell", "handlers_of", "no_attribute", "stopped_error", "stopped_midway"]
 
 
 _HOOKS = frozenset({"started", "stopping", "crashed", "down", "snapshot", "restore", "children"})
@@ -179,6 +179,11 @@ class Cell:
             at = self.runtime.clock.wall()
             self.runtime.bus.emit(MessageDropped(at=at, actor=self.name, message=letter.name, reason=why))
 
+    def resumed(self, letter: Letter, fault: Fault) -> None:
+        """Report that the actor goes on after a letter that failed: its state is what the failure left."""
+        at = self.runtime.clock.wall()
+        self.runtime.bus.emit(ActorResumed(at=at, actor=self.name, message=letter.name, fault=fault))
+
     def watch(self, notify: Callable[[Exit], None]) -> Callable[[], None]:
         """Call `notify` once when the actor has ended for good, at once if it has already. Return what undoes it."""
         if self.exit is not None:
@@ -193,11 +198,10 @@ class Cell:
 
         return unwatch
 
-    def check_deadlock(self) -> None:
-        """Raise `InvalidError` if the actor asks itself: it would wait for the end of the message that it works on."""
-        if self.task is not None and self.task is asyncio.current_task():
-            expected = "another actor, `await self.method(…)`, or `tell`"
-            raise InvalidError.saying(f"ask of {self.name}", expected, "a question of the actor to itself")
+    def asks_itself(self) -> InvalidError:
+        """Return the error for an actor that asks itself: it would wait for the end of the message that it works on."""
+        expected = "another actor, `await self.method(…)`, or `tell`"
+        return InvalidError.saying(f"ask of {self.name}", expected, "a question of the actor to itself")
 
     # --- the time that senders wait. The letters know their ends, so one timer for each actor is enough, and an answer that comes in
     # time costs nothing. ---
@@ -255,6 +259,14 @@ class Cell:
             at=at, actor=self.name, level=mailbox.pressure, size=mailbox.size, capacity=mailbox.capacity
         )
         self.runtime.bus.emit(record)
+
+
+def no_attribute(ref: object, kind: Any, name: str) -> AttributeError:
+    """Return the error of `ref.add(5)`: a method of an actor is asked and not called."""
+    hint = ""
+    if not name.startswith("_") and any(method.__name__ == name for method in handlers_of(kind)):
+        hint = f"; use await ref.ask({kind.__name__}.{name}, …)"
+    return AttributeError(f"{type(ref).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=ref)
 
 
 def stopped_error(name: str, exit: Exit) -> HoldfastError:  # noqa: A002 - the word of the whole room

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from holdfast import options
-from holdfast.faults import InvalidError
+from holdfast.actors.arguments import check_call
 from holdfast.supervision.directive import check_on
 from holdfast.supervision.spec import ChildSpec
 from holdfast.tools.process import Run, run
@@ -105,11 +105,8 @@ class Child:
             # A program that runs for days may print any amount.
             factory = run(factory, output_cap=None)
         if not (callable(factory) or isinstance(factory, Run) or hasattr(factory, "__holdfast_host__")):
-            raise InvalidError.at(
-                "child.factory",
-                "a coroutine function, an Actor class, a Supervisor or a command, never an instance",
-                factory,
-            )
+            expected = "a coroutine function, an Actor class, a Supervisor or a command, never an instance"
+            options.function("child.factory", factory, "start(f, …)", expected)
         options.flag("child.ready", ready)
         options.seconds("child.start_timeout", start_timeout, optional=True)
         check_on("child.on", on)
@@ -173,6 +170,16 @@ class Child:
             reset_after=self.reset_after,
             supervisor=self.is_supervisor,
         )
+
+    def check_arguments(self) -> None:
+        """Raise `InvalidError` if the factory cannot be called with the arguments; else every start would fail.
+
+        >>> Child(poll).check_arguments()
+        InvalidError: child poll: expected arguments that fit poll(inbox), got none
+        """
+        # A host of its own may call the factory in another way.
+        if self.host is None and callable(self.factory):
+            check_call(f"child {self.name}", self.factory, self.args)
 
     def _usual_shutdown(self) -> float:
         if self.is_supervisor:

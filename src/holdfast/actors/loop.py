@@ -13,11 +13,12 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.actors.crash import fault_of_exit, log_traceback
 from holdfast.actors.errors import ChildStoppedError, GaveUpError, StartError
 from holdfast.actors.host import Place, host_for
 from holdfast.actors.task import abandon
 from holdfast.events import ChildExited, ChildLeaked, ChildRestarting, ChildStarted, ChildStopped, Event, GaveUp
-from holdfast.faults import Fault, InvalidError
+from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.supervision import decision as do
 from holdfast.supervision.exits import Error, Exit, Killed, Shutdown
 from holdfast.supervision.machine import Machine
@@ -256,6 +257,8 @@ class Loop:
         if seat.running is None or seat.incarnation != incarnation:
             return None
         seat.running = None
+        if isinstance(how, Error):
+            log_traceback(how.error, seat.place.path, self.runtime)
         if self._wants(ChildExited):
             self._emit(
                 ChildExited(
@@ -264,7 +267,7 @@ class Loop:
                     child=seat.place.id,
                     incarnation=incarnation,
                     reason=str(how),
-                    fault=self._fault(how),
+                    fault=self._fault(seat.place.id, how),
                 )
             )
         if isinstance(how, Error) and isinstance(how.error, KeyboardInterrupt):
@@ -291,6 +294,9 @@ class Loop:
                 how = await self._start(step)
                 now = self._loop.time()
                 if isinstance(how, Error):
+                    if step.purpose == "recover":
+                        # Nobody waits for this start. Otherwise the caller gets the error.
+                        log_traceback(how.error, self.seats[step.id].place.path, self.runtime)
                     # What was to follow depends on this child, so the machine decides again.
                     steps = deque(self.machine.start_failed(step, how, now, self.runtime.rng))
                     failure = None if step.purpose == "recover" else self._start_error(step.id, how.error)
@@ -446,10 +452,17 @@ class Loop:
 
     async def add(self, id: str, child: Child) -> Host:  # noqa: A002 - the word that supervisors use
         """Start a new child and return its host. Raises `StartError` if it did not start."""
+        # First the seat: where no host can be made, nothing is listed.
+        try:
+            seat = self._seat(id, child)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise self._start_error(id, error) from error
         decided = self.machine.add(child.spec(id))
         if isinstance(decided, str):
             raise StartError.because(actor=f"{self.path}/{id}", reason="a child of this id is listed already")
-        seat = self.seats[id] = self._seat(id, child)
+        self.seats[id] = seat
         await self._perform(decided)
         if self._is_stopping:
             raise self._stopped()
@@ -504,16 +517,8 @@ class Loop:
     def _now_wall(self) -> float:
         return self.runtime.clock.wall()
 
-    def _fault(self, how: Exit) -> Fault | None:
-        match how:
-            case Error(error=error):
-                return self.runtime.fault_of(error)
-            case Killed(error=BaseException() as error):
-                return self.runtime.fault_of(error)
-            case Killed():
-                return Fault.of("ACTOR_CRASHED", context={"reason": str(how)})
-            case _:
-                return None
+    def _fault(self, id: str, how: Exit) -> Fault | None:  # noqa: A002 - the word that supervisors use
+        return fault_of_exit(how, f"{self.path}/{id}", self.runtime)
 
     def _report_restart(self, step: do.Restarting) -> None:
         if not self._wants(ChildRestarting):
@@ -525,7 +530,7 @@ class Loop:
                 child=step.id,
                 attempt=step.attempt,
                 delay=step.delay,
-                fault=self._fault(step.cause),
+                fault=self._fault(step.id, step.cause),
             )
         )
 
@@ -537,7 +542,7 @@ class Loop:
                 child=step.id,
                 restarts=step.restarts,
                 window=self.machine.rules.window,
-                fault=self._fault(step.how),
+                fault=self._fault(step.id, step.how),
                 child_only=step.child_only,
             )
         )
@@ -556,7 +561,7 @@ class Loop:
                 abandon(task, self.runtime)
             self._emit(ChildLeaked(**facts))
         else:
-            self._emit(ChildStopped(**facts, fault=self._fault(how) if isinstance(how, Error) else None))
+            self._emit(ChildStopped(**facts, fault=self._fault(seat.place.id, how) if isinstance(how, Error) else None))
 
 
 def _exhausted_text(path: str, step: do.GiveUp, window: float) -> str:

@@ -202,6 +202,7 @@ class MessageSupervisor:
     Wrong options raise `InvalidError`.
     """
 
+    @options.suggests
     def __init__(
         self,
         *,

@@ -32,8 +32,11 @@ class Pool(Supervisor):
     size: the number of partitions.
     child: options of `Child` for each of them: `child={"restart": "transient"}`.
     max_restarts, window: the restart budget that the partitions share. By default 3 for each partition in 60 s.
+
+    A wrong option raises `InvalidError`.
     """
 
+    @options.suggests
     def __init__(
         self,
         name: str,

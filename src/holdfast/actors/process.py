@@ -285,6 +285,7 @@ class _Run:
             error = _rebuilt(frame, self.pid)
             if frame.then == "resume":
                 letter.fail(error)
+                self._cell.resumed(letter, frame.fault)
                 return True
             self._how = Error(error, frame.then)
             letter.fail(self._crash(letter, f"{frame.kind.partition(':')[2]}: {frame.fault.message}", error))

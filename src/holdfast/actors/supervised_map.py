@@ -41,6 +41,7 @@ async def supervised_map(
     on_timeout: OnTimeout,
 ) -> AsyncIterator[Outcome[T]]:
     """See `Supervisor.map`."""
+    options.function("map", fn, "map(f, items)")
     options.count("map.concurrency", concurrency)
     options.seconds("map.timeout", seconds, optional=True)
     options.one_of("map.on_timeout", on_timeout, get_args(OnTimeout))

@@ -233,6 +233,7 @@ class Supervisor:
 
         That is a `Ref` for an actor class, a `Handle` for a coroutine function, and the supervisor itself for a `Supervisor`. The
         options are those of `Child`. Raises `StartError` if it did not start; then it is not listed. A `Child` may be passed too.
+        Arguments that do not fit the factory raise `InvalidError`.
 
             poller = await team.start(poll, "inbox", restart="transient", backoff=Backoff(initial=1))
         """
@@ -240,6 +241,7 @@ class Supervisor:
             raise InvalidError.saying(f"supervisor {self.name}", "`spawn`, which copies its template", "`start`")
         child = factory.replace(*args, **options) if isinstance(factory, Child) else Child(factory, *args, **options)
         _check_significant(child, self.rules)
+        child.check_arguments()
         return await self._add(child)
 
     async def spawn(self, *args: Any, id: str | None = None) -> Any:  # noqa: A002 - the word that supervisors use
@@ -252,7 +254,9 @@ class Supervisor:
         if not self.rules.is_dynamic:
             raise InvalidError.saying(f"supervisor {self.name}", "the strategy simple_one_for_one", self.rules.strategy)
         template = next(iter(self._children.values()))
-        return await self._add(template.replace(*args, id=id), always_numbered=True)
+        child = template.replace(*args, id=id)
+        child.check_arguments()
+        return await self._add(child, always_numbered=True)
 
     def map(
         self,
@@ -441,6 +445,9 @@ def _named(children: Iterable[Any], rules: Rules) -> dict[str, Child]:
     for given in children:
         child = given if isinstance(given, Child) else Child(given)
         _check_significant(child, rules)
+        if not rules.is_dynamic:
+            # A template gets its last arguments from `spawn`.
+            child.check_arguments()
         if child.id is not None and child.id in named:
             raise InvalidError.saying("supervisor.children", "a different id for each child", f"{child.id!r} twice")
         named[child.id or _free_id(child.name, named)] = child

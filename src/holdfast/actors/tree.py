@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.actors.crash import crash_of
 from holdfast.actors.ref import Ref
 from holdfast.actors.task import Handle
 from holdfast.supervision.exits import Error, Killed
@@ -182,7 +183,7 @@ def _kind(slot: Slot, seat: Seat) -> Kind:
 def _code(how: Exit | None, runtime: Runtime) -> str | None:
     if isinstance(how, Killed):
         return "ACTOR_CRASHED"
-    return runtime.fault_of(how.error).code if isinstance(how, Error) else None
+    return crash_of(how.error, runtime.fault_of(how.error), "").code if isinstance(how, Error) else None
 
 
 def _short(name: str) -> str:

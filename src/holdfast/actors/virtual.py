@@ -26,17 +26,18 @@ import re
 import sys
 from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 import msgspec
 
 from holdfast import options
 from holdfast.actors.activation import KEY, Activation, SaveError, state_type
 from holdfast.actors.actor import Actor
-from holdfast.actors.cell import handlers_of
+from holdfast.actors.cell import AskTimeoutError, handlers_of, no_attribute
 from holdfast.actors.ref import Ref
 from holdfast.events import SuppressedError
-from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok
+from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, Scope
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.lease import keeper_for, take, this_process
@@ -134,6 +135,11 @@ class VirtualRef(Generic[A]):
         self._system, self._kind, self.key = system, kind, key
         self._timeout, self._priority, self._idempotency = timeout, priority, idempotency
 
+    if not TYPE_CHECKING:
+        # Hidden from type checkers, which must reject the names that a ref does not have.
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute(self, self._kind if name[:1] != "_" else None, name)
+
     @property
     def name(self) -> str:
         """The name of the actor: `Room/lobby`."""
@@ -164,15 +170,18 @@ class VirtualRef(Generic[A]):
     async def ask(self, method: Callable[Concatenate[A, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a method of the actor and return its result, once the state that it left is stored.
 
-        Raises as `Ref.ask` does, and `SaveError`; `HoldfastError` with SESS_LEASE_LOST if another process holds the actor.
+        The time of an activation counts for the time limit. Raises as `Ref.ask` does, and `SaveError`; `HoldfastError` with SESS_LEASE_LOST if another process holds the actor.
 
             count = await lobby.ask(Room.join, "ann")
         """
         _check_method(self._kind, method)
         named: Any = kwargs if self._idempotency is None else {**kwargs, KEY: self._idempotency}
+        now = asyncio.get_running_loop().time
+        timeout = self._kind.__holdfast_options__.timeout if self._timeout is None else self._timeout
+        ends = inf if timeout is None else now() + timeout
         for attempt in range(_TRIES):
-            activation = await self._system._active(self._kind, self.key)  # noqa: SLF001 - one system
-            ref: Any = Ref(activation.cell, timeout=self._timeout, priority=self._priority)
+            activation = await self._active_until(ends, method)
+            ref: Any = Ref(activation.cell, timeout=ends - now(), priority=self._priority)
             try:
                 return cast("T", await ref.ask(method, *args, **named))
             except HoldfastError as error:
@@ -180,6 +189,20 @@ class VirtualRef(Generic[A]):
                 if error.fault.code != "ACTOR_STOPPED" or error.fault.maybe_executed or attempt == _TRIES - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
+
+    async def _active_until(self, ends: float, method: Any) -> Activation:
+        """Return the activation. Raises `AskTimeoutError` if there is none by this time of the event loop."""
+        limit = asyncio.timeout_at(None if ends == inf else ends)
+        try:
+            async with limit:
+                return await self._system._active(self._kind, self.key)  # noqa: SLF001 - one system
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            text = f"Actor {self.name} was not active in time: {method.__qualname__}"
+            context = {"actor": self.name}
+            fault = Fault.of("SYS_TIMEOUT", text, scope=Scope.AGENT, maybe_executed=False, context=context)
+            raise AskTimeoutError(fault) from error
 
     async def outcome(
         self, method: Callable[Concatenate[A, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
@@ -235,6 +258,7 @@ class VirtualActors:
     Wrong options raise `InvalidError`.
     """
 
+    @options.suggests
     def __init__(
         self,
         store: Store | str | Path | None = None,
@@ -364,10 +388,15 @@ class VirtualActors:
                 del self._activations[name]
             return
         activation = done.result()
-        activation.run.exited.add_done_callback(lambda _: self._evict(name))
+        activation.run.exited.add_done_callback(lambda _: self._exited(name, done))
         if len(self._activations) > self._most_active:
             self._evict_oldest()
         self._set_timer()
+
+    def _exited(self, name: str, activated: asyncio.Future[Activation]) -> None:
+        # One that ignored its end for a while may have a successor by now, which is not its business.
+        if self._activations.get(name) is activated:
+            self._evict(name)
 
     # --- eviction ---
 

@@ -1,14 +1,16 @@
 """What an actor does after a message failed: resume, restart, stop or escalate.
 
 Invariant: the answer follows from the failure and the map alone. The more exact key wins: a code before an exception class, the
-nearest class before its bases, a class before a kind, and the actor's own map before the default.
+nearest class before its bases, a class before a kind, and the actor's own map before the default. The words of an ordinary
+exception, such as a RuntimeError, never choose.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from holdfast import options
+from holdfast import classify, options
 from holdfast.faults import CODES, InvalidError, Kind
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
 
-__all__ = ["DEFAULT", "Directive", "On", "check_on", "directive_for"]
+__all__ = ["DEFAULT", "Directive", "On", "check_on", "directive_for", "is_plain"]
 
 Directive: TypeAlias = Literal["resume", "restart", "stop", "escalate"]
 """`resume`: keep the state and take the next message. `restart`: a fresh instance. `stop`: end the actor for good.
@@ -51,7 +53,47 @@ def directive_for(fault: Fault, error: BaseException | None = None, on: On | Non
     >>> directive_for(Fault.of("AUTH_FAILED"), on={"AUTH_FAILED": "stop"})
     'stop'
     """
-    return (_find(on, fault, error) if on else None) or _find(DEFAULT, fault, error) or "restart"
+    own = _find(on, fault, error) if on else None
+    if own is not None:
+        return own
+    if error is not None and fault.rule in _our_rules() and classify.is_ordinary(error):
+        # A programmer's own sentence may hold any word that a rule knows, and nothing else says that the state is unharmed.
+        return "resume" if _passes_by_itself(error) else "restart"
+    return _find(DEFAULT, fault, error) or "restart"
+
+
+def is_plain(fault: Fault, error: BaseException) -> bool:
+    """Whether nothing but the words of an ordinary exception could name a code: it is a crash of the program's own code.
+
+    >>> error = RuntimeError("rate limit exceeded")
+    >>> is_plain(fault_of(error), error)
+    True
+    """
+    is_ours = fault.code == "SYS_UNKNOWN" or fault.rule in _our_rules()
+    return is_ours and classify.is_ordinary(error) and not _passes_by_itself(error)
+
+
+@lru_cache(maxsize=1)
+def _our_rules() -> frozenset[str]:
+    """The names of our own rules. A rule of the user may know a class that ours do not, and is followed."""
+    return frozenset(classify.CLASSIFIER.rules)
+
+
+_PASSING: dict[type[BaseException], bool] = {}
+"""What the name of each class says. To read it takes longer than a restart."""
+_MOST_CLASSES = 1_000
+
+
+def _passes_by_itself(error: BaseException) -> bool:
+    """Whether the name of its class says so: `PoolTimeout`, `RateLimited`."""
+    found = _PASSING.get(type(error))
+    if found is None:
+        fault = classify.from_class(error)
+        found = fault.kind is Kind.TRANSIENT and fault.code != "SYS_UNKNOWN"
+        if len(_PASSING) >= _MOST_CLASSES:
+            _PASSING.clear()
+        _PASSING[type(error)] = found
+    return found
 
 
 def _find(on: On, fault: Fault, error: BaseException | None) -> Directive | None:

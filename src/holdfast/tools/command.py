@@ -41,7 +41,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     leftovers: Leftovers = "kill"
     guarded: bool = False
     waits_for_mark: bool = False
-    """The program begins only when it carries its mark, so that nothing that it starts can escape. It costs the start of a shell."""
+    """Where the program is not born with its mark, it waits for it, so that nothing that it starts can escape. It costs the start of a shell."""
 
     @classmethod
     def of(cls, command: Sequence[str | os.PathLike[str]], given: RunOptions) -> Command:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, ToolContract
 from holdfast.tools.confined import Root, file_faults
@@ -37,6 +38,7 @@ _SEARCH_GRACE_S = 1.0
 _WORKER = os.path.join(os.path.dirname(__file__), "search_worker.py")  # noqa: PTH118, PTH120 - without pathlib's parts
 
 
+@options.suggests
 def read_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = None) -> Tool:
     """Return the tool `read_file`: it reads text files below `root`, whole or some of their lines.
 
@@ -82,6 +84,7 @@ def _lines(file: Any, path: str, offset: int, limit: int | None) -> str:
     return b"".join(kept).decode("utf-8", "replace")
 
 
+@options.suggests
 def edit_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = None) -> Tool:
     """Return the tool `edit_file`: it replaces a text in a file below `root`, or creates a file.
 
@@ -187,6 +190,7 @@ def _write(place: Any, content: bytes, mode: int) -> None:
             raise
 
 
+@options.suggests
 def search(root: str | os.PathLike[str] = ".", *, timeout: float | None = None) -> Tool:
     """Return the tool `search`: it finds lines that match a regular expression in the text files below `root`.
 

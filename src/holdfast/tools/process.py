@@ -33,7 +33,7 @@ from holdfast.tools.command import Command
 from holdfast.tools.guard import guarded_owner
 from holdfast.tools.output import Chunk, KeptOutput, LineSplitter
 from holdfast.tools.process_error import Finished, ProcessError, StopReason, failure_of, not_started
-from holdfast.tools.process_mark import MARK, behind_gate, is_startable, new_mark, open_gate
+from holdfast.tools.process_mark import MARK, behind_gate, born_with, is_startable, new_mark, open_gate
 from holdfast.tools.process_tree import ProcessTree
 
 if TYPE_CHECKING:
@@ -145,9 +145,7 @@ class Process:
         self.command = command
         self._began = loop.time()
         self._mark = new_mark(guarded_owner() if command.guarded else None)
-        self._is_gated = (command.guarded or command.waits_for_mark) and is_startable(
-            command.argv, command.cwd, command.env
-        )
+        self._is_gated = False
         self._popen = self._spawn()
         self.pid = self._popen.pid
         self._tree = ProcessTree(self.pid, self._mark)
@@ -188,7 +186,7 @@ class Process:
         stdin = subprocess.PIPE if piped else None if command.stdin == "inherit" else subprocess.DEVNULL
         try:
             return subprocess.Popen(  # noqa: S603 - running programs is the purpose
-                behind_gate(command.argv) if self._is_gated else command.argv,
+                self._argv(),
                 bufsize=0,
                 stdin=stdin,
                 stdout=subprocess.PIPE,
@@ -200,6 +198,16 @@ class Process:
             )
         except OSError as error:
             raise not_started(command.argv, command.cwd, error) from error
+
+    def _argv(self) -> Sequence[str]:
+        """Return what is started, so that the program has its mark before it can start anything itself."""
+        command = self.command
+        if not is_startable(command.argv, command.cwd, command.env):
+            return command.argv
+        if (marked := born_with(self._mark, command.argv)) is not None:
+            return marked
+        self._is_gated = (command.guarded or command.waits_for_mark) and os.access("/bin/sh", os.X_OK)
+        return behind_gate(command.argv) if self._is_gated else command.argv
 
     def _watch(self) -> None:
         """Let the event loop tell when there is output and when the process has ended."""

@@ -4,6 +4,10 @@ It stands in two places. One is a variable of the environment, which a program c
 time for real-time work (RLIMIT_RTTIME), which a child inherits whatever it does: a new session, an empty environment, another parent.
 Usually that limit is unlimited. The mark is a number of microseconds of more than 140,000 years, so it limits nothing.
 
+A program should have its mark before it runs. Python can set a limit between fork and exec only with `preexec_fn`, which is slow in a large
+process and unsafe beside threads. So `prlimit` of util-linux sets it and becomes the program. Where `prlimit` is missing, the mark is
+put on a process that runs already (`put_on`), and a command that must not escape waits at a gate until then.
+
 Invariant: two commands that run on one machine have different marks.
 """
 
@@ -13,6 +17,7 @@ import os
 import shutil
 import signal
 from contextlib import suppress
+from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +38,7 @@ __all__ = [
     "MARK_BITS",
     "Mark",
     "behind_gate",
+    "born_with",
     "is_startable",
     "last_pid",
     "limit_of",
@@ -59,8 +65,7 @@ class Mark(msgspec.Struct, frozen=True):
 
     def put_on(self, pid: int) -> None:
         """Put the number on a process that was just started, and on what it may have started already."""
-        if _limits is None or _limits.getrlimit(_limits.RLIMIT_RTTIME)[1] != _limits.RLIM_INFINITY:
-            # Somebody limits our real-time work in earnest, and the command's with it.
+        if not _can_be_put_on():
             return
         marked: set[int] = set()
         waiting = [pid]
@@ -101,22 +106,37 @@ def new_mark(owner: int | None = None) -> Mark:
     return Mark(f"{outer}/{own}" if outer else own, number)
 
 
+def _can_be_put_on() -> bool:
+    # Elsewhere than on Linux there is no such limit. Or somebody limits our real-time work in earnest, and the command's with it.
+    return _limits is not None and _limits.getrlimit(_limits.RLIMIT_RTTIME)[1] == _limits.RLIM_INFINITY
+
+
+@cache
+def _prlimit() -> str | None:
+    return shutil.which("prlimit")
+
+
+def born_with(mark: Mark, argv: Sequence[str]) -> list[str] | None:
+    """Return a command that puts the mark on itself and becomes this one, with the same process id; None where that cannot be done."""
+    prlimit = _prlimit() if _can_be_put_on() else None
+    return None if prlimit is None else [prlimit, f"--rttime={mark.number}:unlimited", "--", *argv]
+
+
 _GATE = 'kill -STOP $$; exec "$@"'
 """Run by a shell: stop until somebody goes on with it, then become the program, with the same process id."""
 
 
 def is_startable(argv: Sequence[str], cwd: str | None, env: Mapping[str, str]) -> bool:
-    """Whether a program can be started behind a gate. If it is missing, starting it directly tells best why."""
+    """Whether a program can be started by another one. If it is missing, starting it directly tells best why."""
     program = argv[0] if cwd is None or "/" not in argv[0] else os.path.join(cwd, argv[0])  # noqa: PTH118 - as texts
     is_there = shutil.which(program, path=env.get("PATH", os.defpath)) is not None
-    return _limits is not None and is_there and os.access("/bin/sh", os.X_OK)
+    return _limits is not None and is_there
 
 
 def behind_gate(argv: Sequence[str]) -> list[str]:
     """Return a command that waits for `open_gate` before it runs this one.
 
-    A mark is put on a process that runs already. Without a gate, a program that starts a daemon in its first moment, on a machine that
-    is busy, can be faster.
+    Without it, a program that starts a daemon in its first moment, on a machine that is busy, can be faster than `put_on`.
     """
     return ["/bin/sh", "-c", _GATE, "sh", *argv]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Member", "ProcessTree"]
 
 _FULL_SEARCH_S = 10.0
-"""After so many seconds process ids may have begun again at low numbers. Before, a descendant has a higher id than its root."""
+"""After so many seconds process ids may have begun again at low numbers. Before, a descendant's id is between its root's and the last one."""
 _STATE, _PARENT, _GROUP, _SESSION, _STARTED = 0, 1, 2, 3, 19
 """Where these fields stand in `/proc/…/stat`, after the name of the program."""
 
@@ -91,10 +91,14 @@ class ProcessTree:
 
     def _members(self) -> list[Member]:
         root, own = self.root, os.getpid()
-        floor = root if time.monotonic() - self._born < _FULL_SEARCH_S and last_pid() >= root else 0
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - three times as fast
-        seen = [member for pid in pids if pid > floor and pid not in (root, own) and (member := _read(pid))]
-        if not floor and (first := _read(root)):
+        # Read after the list, so that it is not below any id in it.
+        last = last_pid()
+        is_young = time.monotonic() - self._born < _FULL_SEARCH_S and last >= root
+        if is_young:
+            pids = [pid for pid in pids if root < pid <= last]
+        seen = [member for pid in pids if pid not in (root, own) and (member := _read(pid))]
+        if not is_young and (first := _read(root)):
             # A descendant started after the root. The others need not be looked at closely.
             seen = [member for member in seen if member.started >= first.started]
         found = [member for member in seen if root in (member.session, member.group, member.parent)]

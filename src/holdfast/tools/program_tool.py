@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import InvalidError, Kind, Scope
 from holdfast.policies.decide import is_repeatable
 from holdfast.runtime.callables import name_of
@@ -36,6 +37,7 @@ CALL_KEY = "HOLDFAST_CALL_KEY"
 """The environment variable with the idempotency key of the call. It is the same for every attempt."""
 
 
+@options.suggests
 def process_tool(
     name: str,
     command: Sequence[str] | Callable[..., Sequence[str]],

@@ -30,6 +30,7 @@ _OPERATORS = frozenset("|&;<>()$`\n*?")
 """What only a shell understands."""
 
 
+@options.suggests
 def bash(
     root: str | os.PathLike[str] = ".",
     *,

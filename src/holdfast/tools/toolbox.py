@@ -153,6 +153,7 @@ class Toolbox:
     a lambda needs `tool(name=…)`.
     """
 
+    @options.suggests
     def __init__(
         self,
         tools: Iterable[Any],

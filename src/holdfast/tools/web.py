@@ -54,6 +54,7 @@ _EFFECTS: Mapping[str, Effect] = {
 }
 
 
+@options.suggests
 def web_fetch(hosts: Collection[str], *, timeout: float | None = None, cap: int = _CAP) -> Tool:
     """Return the tool `web_fetch`: it gets a page from one of these hosts, as text.
 
@@ -216,6 +217,7 @@ def _without_tags(page: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
+@options.suggests
 def http_tool(
     name: str,
     url: str,
