@@ -188,7 +188,7 @@ def test_without_a_key_the_error_names_the_variable_and_only_when_it_is_used(no_
 @pytest.mark.parametrize(("name", "package"), [("claude-haiku-4-5", "anthropic"), ("gpt-5", "openai")])
 def test_without_the_package_the_error_says_what_to_install(name, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=rf"needs the {package} package: pip install 'holdfast\[{package}\]'"):
+    with pytest.raises(MissingExtraError, match=rf"needs the {package} package: pip install '\.\[{package}\]'"):
         asyncio.run(model_of(name).exchange(QUESTION))
 
 

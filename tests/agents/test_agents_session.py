@@ -21,8 +21,10 @@ from holdfast.agents import Asking, Done, Text, ToolReturned
 from holdfast.events import SuppressedError
 from holdfast.providers import Reply, ToolCall, User
 from holdfast.sessions.admin import overview, resolve_step
+from holdfast.sessions.history import history_of
 from holdfast.sessions.questions.answers import pending as pending_of
 from holdfast.sessions.questions.question import Answer
+from holdfast.sessions.steps import KEPT
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.provider import Turn
 from holdfast.testing.provider.replies import ToolCall as Call
@@ -104,6 +106,17 @@ def test_the_next_run_continues_the_conversation_also_in_another_process():
     world.run(main())
     texts = [[block["text"] for block in message["content"]] for message in world.sent[1]["messages"]]
     assert texts == [["I am Ann."], ["Hello Ann."], ["Who am I?"]]
+
+
+def test_the_steps_of_an_agent_have_readable_names_in_the_history():
+    world, store = World(Turn(tool="pay", arguments={"amount": 5}), "Done."), MemoryStore()
+    start(world, store, world.agent(Machine().tool()))
+    steps = asyncio.run(history_of(store, "s")).outside
+    assert [step.call for step in steps] == ["agent: unseen", "request", "pay(amount=5)", "request"]
+
+
+def test_what_an_agent_keeps_has_the_stored_name_that_older_sessions_know():
+    assert KEPT == "_keep.<locals>.keep.<locals>.kept"
 
 
 def test_G1_a_call_cut_midway_has_the_typed_result_unknown_and_is_not_repeated():

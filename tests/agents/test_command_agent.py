@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -599,7 +600,7 @@ def _is_begun(program: Program):
 
 def _has_id(program: Program) -> bool:
     try:
-        with sqlite3.connect(f"file:{program.folder / 'work.db'}?mode=ro", uri=True) as db:
+        with closing(sqlite3.connect(f"file:{program.folder / 'work.db'}?mode=ro", uri=True)) as db:
             dump = "\n".join(db.iterdump())
     except sqlite3.Error:
         return False

@@ -19,8 +19,9 @@ from holdfast.events import (
     TaskStarted,
 )
 from holdfast.sinks.live import LiveState
+from holdfast.sinks.logging import log_events
 from holdfast.stores import MemoryStore
-from holdfast.tasks import TaskResult, by_section
+from holdfast.tasks import TaskResult, by_items, by_section
 from holdfast.tasks.task import Status
 from holdfast.testing import Capture, VirtualClock
 
@@ -62,6 +63,50 @@ async def test_a_task_without_a_name_is_known_by_a_hash_and_never_by_its_prompt(
     await watched.run(Task("my password is hunter2"), lambda _: "it")
     assert all(event.operation.startswith("task ") for event in watched.events)
     assert "hunter2" not in str(watched.events)
+
+
+async def test_the_parts_of_a_task_without_a_name_are_known_by_its_hash_and_never_by_its_prompt(caplog):
+    caplog.set_level("DEBUG", "holdfast")
+    watched = Watched()
+    log_events(watched.runtime)
+    task = Task("hunter2 {items}", inputs={"items": [*range(8)]}, output=int)
+    once = iter([True])
+
+    def perform(assignment):
+        if assignment.task.inputs == task.inputs:
+            raise HoldfastError(Fault.of("TASK_TURNS_EXHAUSTED"))
+        if next(once, False):
+            raise HoldfastError(Fault.of("TASK_OUTPUT_INVALID"))
+        return 1
+
+    store = MemoryStore()
+    async with Session.open("secret", store=store) as session:
+        result = await watched.run(task, perform, session=session, decomposer=by_items, concurrency=1)
+    assert result.value == 1
+    name = watched.events[0].operation
+    assert {event.operation for event in watched.capture.events if event.operation.startswith("task ")} == {
+        name, f"{name} (part 1)", f"{name} (part 2)", f"{name} (merge)"
+    }  # fmt: skip
+    assert f"Retry: {name} (part 1)" in {event.operation for event in watched.events}
+    audit = await store.audit("session:secret")
+    assert audit
+    for written in (watched.capture.events, caplog.text, audit):
+        assert "hunter2" not in str(written)
+
+
+async def test_the_events_of_a_subtask_that_fails_do_not_hold_its_prompt():
+    watched = Watched()
+
+    def perform(assignment):
+        if assignment.task.prompt == "plan":
+            request = {"type": "atomic", "description": "hunter2", "inputs": {"key": "hunter2"}}
+            return TaskResult(status=Status.CONTINUATION, notes={"subtask_request": request})
+        raise HoldfastError(Fault.of("AUTH_FAILED"))
+
+    result = await watched.run(Task("plan"), perform)
+    assert "hunter2" in result.fault.message
+    assert watched.events[-1].fault.code == "TASK_SUBTASK_FAILED"
+    assert "hunter2" not in str(watched.capture.events)
 
 
 async def test_rejected_output_is_reported_with_the_number_of_the_answer():

@@ -516,6 +516,25 @@ async def test_S2_5_retry_later_is_a_durable_timer_that_others_see():
     assert before == [1]
 
 
+async def test_S2_5_a_due_run_that_another_machine_of_its_name_takes_stops_before_anything_is_done():
+    clock, store, done = VirtualClock(), MemoryStore(), []
+    runtime = Runtime(clock=clock)
+    act, _ = down_until(2)
+    machine = StageMachine([Stage("a", act, **later())], runtime=runtime)
+    other = StageMachine([Stage("b", lambda _: done.append(1))], runtime=runtime)
+    with pytest.raises(ParkedError):
+        async with Session.open("s", store=store, runtime=runtime) as session:
+            await machine.run(session)
+    clock.advance(100)
+    (due,) = [run async for run in run_due(store, other, runtime=runtime)]
+    assert due.outcome.fault.code == "SESS_STEP_DRIFT"
+    assert done == []
+    # It is still there for the machine that it belongs to.
+    clock.advance(600)
+    (due,) = [run async for run in run_due(store, machine, runtime=runtime)]
+    assert due.outcome.value.value == "up"
+
+
 async def test_any_process_that_knows_the_machine_goes_on_when_a_stage_is_due():
     clock, store = VirtualClock(), MemoryStore()
     runtime = Runtime(clock=clock)

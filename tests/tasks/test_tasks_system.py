@@ -8,6 +8,7 @@ import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,7 @@ from holdfast.providers import Offers, Reply
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.stores.memory import MemoryStore
 from holdfast.tasks import (
+    ContextIndex,
     ContextUse,
     Decomposition,
     Status,
@@ -449,7 +451,7 @@ def test_N3_5_what_an_agent_sees_of_its_subtasks(accumulate, expected):
     agent = Parent()
     place = Place()
     task = Task("parent", use=ContextUse(accumulate=accumulate))
-    report = TaskReport(Runtime(), task, 0)
+    report = TaskReport(Runtime(), task, 0, {})
     execution = Execution(task, ("parent", agent), place, session=None, runtime=Runtime(), subtask=None, report=report)
     execution._results = [TaskResult(content="one", notes={"score": 1}), TaskResult(content="two")]
     virtual_run(execution.run())
@@ -577,6 +579,68 @@ def test_lists_are_split_by_items_and_typed_results_are_put_together():
     assert virtual_run(system.run(Task("double {items}", inputs={"items": list(range(10))}, output=list[int]))) == [n * 2 for n in range(10)]  # fmt: skip
 
 
+def numbers(most: int, **options) -> Task:
+    return Task("Add {numbers}", inputs={"numbers": list(range(40))}, output=int, context=most, **options)
+
+
+async def adds(assignment):
+    return sum(assignment.task.inputs["numbers"])
+
+
+@pytest.mark.parametrize("decomposer", [by_items, by_section])
+def test_a_built_in_decomposer_takes_the_merge_of_its_results(decomposer):
+    task = Task("Count {doc} {items}", inputs={"doc": DOC, "items": [1, 2, 3, 4]}, output=int)
+
+    async def perform(assignment):
+        inputs = assignment.task.inputs
+        if inputs == task.inputs:
+            raise HoldfastError(Fault.of("TASK_TURNS_EXHAUSTED"))
+        return len(inputs["items"]) if decomposer is by_items else len(inputs["doc"].split())
+
+    system = TaskSystem(perform, decomposer=decomposer(merge=lambda results: sum(each.value for each in results)))
+    assert run(system, task).value == (4 if decomposer is by_items else len(DOC.split()))
+
+
+def test_a_merge_of_the_wrong_kind_is_rejected_where_it_is_given():
+    with pytest.raises(InvalidError, match=r"by_items\.merge"):
+        by_items(merge="sum")
+
+
+def test_a_function_that_does_not_know_the_merge_task_fails_with_its_name_and_what_to_do():
+    result = run(TaskSystem(adds, decomposer=by_items, change=None), numbers(45, name="salaries"))
+    assert result.fault.code == "SYS_PROGRAMMING_ERROR"
+    assert result.fault.message.startswith("salaries (merge): KeyError: 'numbers'. ")
+    assert "the input `results`" in result.fault.message
+    assert "merge=" in result.fault.message
+
+
+def test_the_fault_of_a_part_says_which_part_and_which_exception():
+    async def perform(assignment):
+        return assignment.task.inputs["typo"]
+
+    result = run(TaskSystem(perform, decomposer=by_items, change=None), numbers(45, name="salaries"))
+    assert result.fault.code == "TASK_CONTEXT_EXHAUSTED"
+    assert "salaries (part 1): KeyError: 'typo'" in result.fault.message
+    alone = run(TaskSystem(perform, change=None), Task("Add", name="salaries"))
+    assert alone.fault.message == "salaries: KeyError: 'typo'"
+
+
+def test_an_item_that_fits_into_no_part_fails_at_once_and_says_so():
+    performed = []
+    task = numbers(30, name="salaries").with_(inputs={"numbers": [1, 2, "a" * 200, 3]})
+    result = run(TaskSystem(performed.append, decomposer=by_items), task)
+    assert result.fault.code == "TASK_CONTEXT_EXHAUSTED"
+    assert "the largest item of `numbers` alone needs" in result.fault.message
+    assert performed == []
+
+
+def test_a_prompt_that_is_too_large_without_its_text_fails_at_once_and_says_so():
+    task = Task("Read this with care, word by word: {doc}", inputs={"doc": DOC}, output=int, context=20)
+    result = run(TaskSystem(adds, decomposer=by_section), task)
+    assert result.fault.code == "TASK_CONTEXT_EXHAUSTED"
+    assert "without `doc` the prompt needs" in result.fault.message
+
+
 def test_N3_8_a_model_that_is_asked_for_the_parts_gets_the_error_and_the_prompt():
     asked = []
 
@@ -604,6 +668,7 @@ def test_A86_one_part_fails_and_its_siblings_are_cancelled_and_awaited_or_end(mo
         if text == DOC:
             raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW"))
         if "alpha" in text:
+            await asyncio.sleep(1)  # the sibling has begun
             raise HoldfastError(Fault.of("AUTH_FAILED"))
         try:
             await asyncio.sleep(10)
@@ -847,3 +912,40 @@ def test_N3_7_whatever_ends_a_task_its_reservations_are_released_and_nothing_is_
     assert spent == model.answered
     assert left == 5 - spent
     assert list(tmp_path.iterdir()) == []
+
+
+# --- what the caller needs to plan the next try ---
+
+
+def _planned(task, perform=lambda _: "x" * 400, **options):
+    return run(TaskSystem(perform, **options), task).notes["error"]
+
+
+def test_S3_11_the_error_has_the_metrics_the_context_the_violation_and_the_partial_output():
+    resource = _planned(Task("go", max_output=5))
+    assert (resource["resource"], resource["metrics"]) == ("output", {"used": 100, "limit": 5})
+    too_long = _planned(Task("go " * 100, context=5))
+    assert (too_long["resource"], too_long["metrics"]["limit"]) == ("context", 5)
+    invalid = _planned(Task("go", output="array", reasks=0), lambda _: '{"a": 1}')["details"]
+    assert (invalid["expectedType"], invalid["actualType"]) == ("array", "object")
+    assert invalid["partialOutput"] == invalid["originalOutput"] == '{"a": 1}'
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "a.txt").write_text("hello")
+        use = ContextUse(inherit="none", fresh=True)
+        context = _planned(Task("zebra quagga", use=use), context=ContextIndex(folder))["details"]
+    assert (context["words"], context["success_score"]) == (["zebra", "quagga"], 0.0)
+
+
+def test_S3_12_a_failure_from_below_keeps_its_own_error_its_request_and_its_depth():
+    def perform(assignment):
+        if assignment.task.prompt == "parent":
+            return continuing({"type": "atomic", "description": "look it up", "inputs": {"n": 1}})
+        raise HoldfastError(Fault.of("TASK_LLM_FAILED", "the model is away", partial=Partial(payload="half")))
+
+    error = _planned(Task("parent"), perform, change=None)
+    assert error["reason"] == "subtask_failure"
+    details = error["details"]
+    assert details["subtaskRequest"]["description"] == "look it up"
+    assert details["subtaskError"]["message"] == "the model is away"
+    assert details["nestingDepth"] == 1
+    assert details["partialOutput"] == "half"

@@ -7,10 +7,12 @@ import random
 
 import pytest
 
-from holdfast import HoldfastError, InvalidError, OutcomeUnknownError, Session, TaskSystem
+from holdfast import HoldfastError, InvalidError, OutcomeUnknownError, Session, Task, TaskSystem
+from holdfast.faults import Fault, Partial
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.tool import tool
 from holdfast.stores import MemoryStore
+from holdfast.tasks import Status, TaskResult
 from holdfast.tasks.workflows import BindingKept, CallEnded, Logged, Workflow, bindings_of, fork_from_binding
 from holdfast.workflow import WorkflowError
 
@@ -437,3 +439,37 @@ async def test_a_budget_of_money_is_in_force_inside_of_its_calls():
         assert await workflow.run(session) == expected
     inner = Workflow("(with-budget ((usd 2)) (with-budget ((tokens 50)) (left 2)))", tasks={"left": left})
     assert await inner.run() == [2.0, 50]
+
+
+# --- calls that fail ---
+
+
+async def _returned(_assignment):
+    return TaskResult(content="half", status=Status.FAILED)
+
+
+async def _raised(_assignment):
+    raise HoldfastError(Fault.of("TASK_LLM_FAILED", partial=Partial(payload="half")))
+
+
+@pytest.mark.parametrize("perform", [_returned, _raised])
+async def test_N3_14_a_task_may_return_its_failure_or_raise_it(perform):
+    source = "(bind x 1)\n(list (call-atomic-task 'plan))"
+    result = await TaskSystem(perform).execute_s_expression(source, tasks={"plan": Task("Make a plan")})
+    error = result.notes["error"]
+    assert (result.status, error["reason"]) == (Status.FAILED, "subtask_failure")
+    assert error["details"]["failing_expression"] == "(call-atomic-task (quote plan))"
+    assert (error["details"]["line"], error["details"]["column"]) == (2, 7)
+    assert error["details"]["subtaskError"]["content"] == "half"
+    assert error["details"]["s_expression_environment"] == {"x": 1}
+
+
+@pytest.mark.parametrize("source", ["(list (broken))", "(map (lambda (n) (broken)) (list 1 2))"])
+async def test_N3_14_an_exception_of_a_function_is_wrapped_with_the_failing_expression_and_stays_its_cause(source):
+    def broken():
+        raise ZeroDivisionError("division by zero")
+
+    with pytest.raises(WorkflowError, match="function broken failed: division by zero") as caught:
+        await Workflow(source, functions=[broken]).run()
+    assert caught.value.expression == "(broken)"
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)

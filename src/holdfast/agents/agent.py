@@ -27,6 +27,7 @@ from holdfast.agents.subagent import tool_of
 from holdfast.faults import Err, HoldfastError, InvalidError, Ok
 from holdfast.providers.messages import ToolSpec
 from holdfast.runtime.runtime import default_runtime
+from holdfast.sessions.steps import KEPT
 from holdfast.tools.toolbox import Toolbox, shown_result
 
 if TYPE_CHECKING:
@@ -361,6 +362,7 @@ def _keep(session: Session, run: str) -> Keep:
             # An earlier message, the prompt for example, may hold a secret, which a store rejects.
             return session.storable(await make())
 
+        kept.__qualname__ = KEPT
         return await session.keyed(f"{run}/{place}").step(kept)
 
     return keep

@@ -48,6 +48,7 @@ class FunctionAgent:
     anything that cannot be called, raises `InvalidError` too.
     """
 
+    @options.suggests
     def __init__(self, name: str, fn: Callable[..., Any]) -> None:
         options.name("agent.name", name)
         if not callable(fn):

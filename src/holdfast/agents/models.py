@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from weakref import WeakKeyDictionary
 
+from holdfast import options
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies.models.prices import LIST_PRICES
@@ -45,6 +46,7 @@ _ALIASES = {
 }
 
 
+@options.suggests
 def model_of(
     given: str | Model | Sequence[str | Model],
     *,

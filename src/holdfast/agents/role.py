@@ -76,6 +76,7 @@ class Role:
     Wrong options raise `InvalidError`, and so does a name that two of the agents share.
     """
 
+    @options.suggests
     def __init__(
         self,
         name: str,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast import options
 from holdfast.agents.kind import check_agent
 from holdfast.agents.role import Role
 from holdfast.config.problems import ConfigError, Problems
@@ -38,6 +39,7 @@ class Roles:
     for each other, raise `ConfigError`, which lists every mistake.
     """
 
+    @options.suggests
     def __init__(
         self,
         agents: Iterable[AnyAgent],

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import msgspec
 
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies.budget import Left
 from holdfast.tasks.task import Task, TaskResult, tokens_in
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Decomposer", "Decomposition", "Merge", "by_items", "by_model", "by_section", "check_parts"]
 
-Merge: TypeAlias = "Literal['concatenate', 'collect'] | Callable[[Sequence[TaskResult]], Any] | Task"
+Merge: TypeAlias = "Literal['concatenate', 'collect'] | Callable[[list[TaskResult]], Any] | Task"
 """How results become one: texts (or lists) put together, a list of all, a function of the results, or a task whose input `results` they are."""
 
 MOST_PARTS = 64
@@ -58,30 +58,88 @@ def _bytes(task: Task) -> int:
     )
 
 
-async def by_section(task: Task, fault: Fault, _left: Left) -> Decomposition | None:
+@overload
+def by_section(task: Task, fault: Fault, left: Left, /) -> Awaitable[Decomposition | None]: ...
+@overload
+def by_section(*, merge: Merge) -> Decomposer: ...
+def by_section(*given: Any, merge: Merge | None = None) -> Any:
     """Split the largest text among the inputs at its headings, else its paragraphs, lines or sentences.
+
+    With `merge` it returns a decomposer whose results are put together in that way. A task whose prompt is too large even without
+    the text fails with TASK_CONTEXT_EXHAUSTED; a `merge` of another kind raises `InvalidError`.
 
     For example:
         tasks = TaskSystem(agent, decomposer=by_section)
+        tasks = TaskSystem(count, decomposer=by_section(merge=lambda results: sum(each.value for each in results)))
     """
+    return _decomposer("by_section", _by_section, given, merge)
+
+
+@overload
+def by_items(task: Task, fault: Fault, left: Left, /) -> Awaitable[Decomposition | None]: ...
+@overload
+def by_items(*, merge: Merge) -> Decomposer: ...
+def by_items(*given: Any, merge: Merge | None = None) -> Any:
+    """Split the longest list among the inputs: `TaskSystem(agent, decomposer=by_items)`.
+
+    With `merge` it returns a decomposer whose results are put together in that way. A task with an item that is too large for any part
+    fails with TASK_CONTEXT_EXHAUSTED; a `merge` of another kind raises `InvalidError`.
+
+    For example:
+        tasks = TaskSystem(add, decomposer=by_items(merge=lambda results: sum(each.value for each in results)))
+    """
+    return _decomposer("by_items", _by_items, given, merge)
+
+
+def _decomposer(
+    name: str, split: Callable[[Task, Fault], list[Task] | None], given: tuple[Any, ...], merge: Merge | None
+) -> Any:
+    """Return what a decomposer returns for `given`; the decomposer itself if nothing is given but how to merge."""
+    if not (merge is None or merge in ("concatenate", "collect") or callable(merge) or isinstance(merge, Task)):
+        expected = "'concatenate', 'collect', a function of the results, or a Task with the input {results}"
+        raise InvalidError.at(f"{name}.merge", expected, merge)
+
+    async def decompose(task: Task, fault: Fault, _left: Left) -> Decomposition | None:
+        parts = split(task, fault)
+        return None if parts is None else Decomposition(parts, _merge_of(task) if merge is None else merge)
+
+    return decompose(*given) if given else decompose
+
+
+def _by_section(task: Task, fault: Fault) -> list[Task] | None:
     texts = {name: value for name, value in task.inputs.items() if isinstance(value, str)}
     if not texts:
         return None
     name = max(texts, key=lambda each: len(texts[each]))
+    _check_room(task, fault, {name: ""}, f"without `{name}` the prompt")
     wanted = _how_many(fault, tokens_in(texts[name]))
     sections = _sections(texts[name], wanted)
-    return None if len(sections) < 2 else Decomposition(_with_input(task, name, sections), _merge_of(task))
+    return None if len(sections) < 2 else _with_input(task, name, sections)
 
 
-async def by_items(task: Task, fault: Fault, _left: Left) -> Decomposition | None:
-    """Split the longest list among the inputs: `TaskSystem(agent, decomposer=by_items)`."""
+def _by_items(task: Task, fault: Fault) -> list[Task] | None:
     lists = {name: value for name, value in task.inputs.items() if isinstance(value, list) and len(value) > 1}
     if not lists:
         return None
     name = max(lists, key=lambda each: len(lists[each]))
     items = lists[name]
-    count = min(len(items), _how_many(fault, task.size))
-    return Decomposition(_with_input(task, name, _groups(items, count)), _merge_of(task))
+    largest = max(items, key=lambda item: len(msgspec.json.encode(item, enc_hook=str)))
+    _check_room(task, fault, {name: [largest]}, f"the largest item of `{name}` alone")
+    return _with_input(task, name, _groups(items, min(len(items), _how_many(fault, task.size))))
+
+
+def _check_room(task: Task, fault: Fault, least: dict[str, Any], what: str) -> None:
+    """Raise TASK_CONTEXT_EXHAUSTED if the smallest part that is possible does not fit either: splitting would only fail later."""
+    used, limit = fault.context.get("used"), fault.context.get("limit")
+    if fault.code != "TASK_CONTEXT_EXHAUSTED" or not isinstance(used, int) or not isinstance(limit, int):
+        return
+    # What is sent beside the prompt, such as the background and the form of the output, is the same for each part.
+    beside = max(0, used - tokens_in(task.text()))
+    needed = beside + tokens_in(task.with_(inputs={**task.inputs, **least}).text())
+    if needed > limit:
+        form = ", the form of its output included" if task.output is not None else ""
+        reason = f"The task cannot be split: {what} needs {needed} of {limit} context tokens{form}. Raise `context`"
+        raise HoldfastError(msgspec.structs.replace(fault, message=reason))
 
 
 def by_model(perform: Callable[[str], Awaitable[str]]) -> Decomposer:
@@ -122,7 +180,7 @@ a JSON list of texts, one prompt for each part."""
 
 def _with_input(task: Task, name: str, values: Iterable[Any]) -> list[Task]:
     return [
-        task.with_(inputs={**task.inputs, name: value}, name=f"{task.title} (part {number})", estimate=None)
+        task.with_(inputs={**task.inputs, name: value}, name=f"{task.label} (part {number})", estimate=None)
         for number, value in enumerate(values, 1)
     ]
 
@@ -137,7 +195,7 @@ def _merge_of(task: Task) -> Merge:
     return Task(
         "These are the results of the parts of a larger task. Merge them into one result of the same form.\n\n{results}",
         output=task.output,
-        name=f"{task.title} (merge)",
+        name=f"{task.label} (merge)",
         agent=task.agent,
         decompose=False,
     )

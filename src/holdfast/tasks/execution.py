@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import DeadlineError, Fault, HoldfastError, Partial
+from holdfast.runtime.ambient import WAITING
 from holdfast.runtime.budget import Budget
 from holdfast.tasks.context_lookup import background_of
 from holdfast.tasks.output_format import OutputFormat, UnreadableError
@@ -114,11 +115,15 @@ class Execution:
         if not is_agent(self._performer):
             # An agent takes its own turns.
             self._budget.take_turn()
-        here = HERE.set(self._place.below(task, background=self._background()))
+        here, waiting = (
+            HERE.set(self._place.below(task, background=self._background())),
+            WAITING.set(self._report.blocked),
+        )
         try:
             performance = await self._in_time(assignment)
         finally:
             HERE.reset(here)
+            WAITING.reset(waiting)
         self._last = result = performance.result
         if result.status is Status.FAILED:
             raise HoldfastError(result.fault or Fault.of("TASK_UNEXPECTED", partial=Partial(payload=result.content)))
@@ -149,7 +154,8 @@ class Execution:
 
     async def _do(self, subtask: Task) -> None:
         place = self._place.below(self._task, background=self._background())
-        self._results.append(await self._subtask(subtask, place, self._session))
+        with self._report.blocked():
+            self._results.append(await self._subtask(subtask, place, self._session))
 
     def _checked(self, result: TaskResult) -> tuple[Fault | None, TaskResult]:
         """Return the result with its value; with a fault if the output does not have the form that it must have."""
@@ -222,6 +228,9 @@ class Execution:
             code = "TASK_LLM_FAILED" if is_agent(self._performer) else "TASK_UNEXPECTED"
             known = self._renamed(fault, code, reason=fault.message)
             fault = msgspec.structs.replace(known, cause=fault.cause, attempts=fault.attempts)
+        elif fault.code == "SYS_PROGRAMMING_ERROR" and not is_agent(self._performer):
+            # The same function performs parts and merges too, so the fault says which of them it was.
+            fault = fault.wrapped(task.label)
         partial = fault.partial
         if partial is not None and is_agent(self._performer) and isinstance(partial.payload, dict):
             # What an agent had is a whole reply. Its text is what the task has.

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Outcome
     from holdfast.sessions.session import Session
     from holdfast.tasks.context_index import ContextIndex
+    from holdfast.tasks.state import OpenTask
 
 __all__ = ["TaskSystem", "simplified"]
 
@@ -61,7 +62,7 @@ def simplified(task: Task, fault: Fault) -> Task | None:
     prompt = f"Retry with a simplified approach: {task.prompt}"
     if had:
         prompt += f"\n\nAn earlier try got this far before it failed:\n{_escaped(had)}"
-    return task.with_(prompt=prompt, name=f"Retry: {task.title}")
+    return task.with_(prompt=prompt, name=f"Retry: {task.label}")
 
 
 class TaskSystem:
@@ -114,6 +115,17 @@ class TaskSystem:
         self._concurrency = concurrency
         self._on_failure = on_failure
         self._given_runtime = runtime
+        self._board: dict[str, OpenTask] = {}
+
+    @property
+    def open_tasks(self) -> tuple[OpenTask, ...]:
+        """The tasks that have not ended, with their states, the oldest first.
+
+        For example:
+            for task in tasks.open_tasks:
+                print("  " * task.depth, task.name, task.state)
+        """
+        return tuple(self._board.values())
 
     async def run(self, task: Task | DirectorLoop | Workflow, *, session: Session | None = None) -> Any:
         """Perform a task, and return its output: a value of `task.output`, or the text. Raises `TaskError`.
@@ -199,10 +211,12 @@ class TaskSystem:
 
     # --- one task, with all that can be made of its failure ---
 
-    async def _execute(self, task: Task, place: Place, session: Session | None) -> TaskResult:
+    async def _execute(
+        self, task: Task, place: Place, session: Session | None, given: TaskReport | None = None
+    ) -> TaskResult:
         """Perform a task. Raises an exception whose fault holds what there is."""
         place.check(task)
-        with TaskReport(self._runtime, task, place.depth) as report:
+        with given or self._report(task, place) as report:
             try:
                 return await self._execution(task, place, session, report).run()
             except Exception as error:
@@ -242,7 +256,7 @@ class TaskSystem:
     async def _subtask(self, task: Task, place: Place, session: Session | None) -> TaskResult:
         """Perform a subtask that its parent asked for; if it fails, once more in other words. Raises TASK_SUBTASK_FAILED."""
         try:
-            return await self._tried_twice(task, place, session)
+            return await self._tried_twice(task, place, session, self._report(task, place))
         except Exception as error:
             fault = self._runtime.fault_of(error)
             if fault.code == "SYS_BUDGET_EXHAUSTED":
@@ -250,16 +264,16 @@ class TaskSystem:
                 raise
             raise self._subtask_failed(task, place, fault) from error
 
-    async def _tried_twice(self, task: Task, place: Place, session: Session | None) -> TaskResult:
+    async def _tried_twice(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> TaskResult:
         try:
-            return await self._execute(task, place, session)
+            return await self._execute(task, place, session, report)
         except Exception as error:
             fault = self._runtime.fault_of(error)
             other = self._change(task, fault) if self._change is not None and _is_worth_another_try(fault) else None
             subtask_failed(self._runtime, task, fault, depth=place.depth, again=other is not None)
             if other is None:
                 raise
-            result = await self._execute(other, place, session)
+            result = await self._execute(other, place, session, report.restarted(other))
             return msgspec.structs.replace(result, notes={**result.notes, "retried_after": view.write(fault)})
 
     @staticmethod
@@ -290,7 +304,8 @@ class TaskSystem:
         # A part has the background of the task, and inherits what the task itself inherited.
         below = place.below(task, background=place.background, is_split=True)
         report.decomposed(len(decomposition.parts), below.splits, fault)
-        outcomes = await self._all(decomposition.parts, below, session)
+        with report.blocked():
+            outcomes = await self._all(decomposition.parts, below, session)
         failed = [each.fault for each in outcomes if each.fault is not None]
         if failed:
             raise HoldfastError(_split_failed(fault, failed[0], outcomes, decomposition.parts, below))
@@ -302,18 +317,23 @@ class TaskSystem:
         ends = asyncio.Event()
 
         async def perform(part: Task) -> TaskResult:
-            async with free:
-                if ends.is_set():
-                    return TaskResult.of_fault(Fault.of("TASK_SIBLING_FAILED"))
-                try:
-                    return await self._tried_twice(part, place, session)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
-                    return TaskResult.of_fault(self._runtime.fault_of(error))
+            report = self._report(part, place)
+            with report.in_line():
+                async with free:
+                    if ends.is_set():
+                        return TaskResult.of_fault(Fault.of("TASK_SIBLING_FAILED"))
+                    try:
+                        return await self._tried_twice(part, place, session, report)
+                    except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
+                        if self._on_failure == "fail-fast":
+                            # Before the place is free: the next part must not begin.
+                            ends.set()
+                        return TaskResult.of_fault(self._runtime.fault_of(error))
 
         async with asyncio.TaskGroup() as group:
             started = [group.create_task(perform(part)) for part in parts]
             if self._on_failure == "fail-fast":
-                _cancel_after_failure(started, ends)
+                _cancel_after_failure(started)
         return [_result_of(each) for each in started]
 
     async def _merged(
@@ -323,7 +343,10 @@ class TaskSystem:
         notes: dict[str, Any] = {"decomposed": {"parts": len(results), "depth": place.splits}}
         if isinstance(merge, Task):
             given = [each.content for each in results]
-            merged = await self._execute(merge.with_(inputs={**merge.inputs, "results": given}), place, session)
+            try:
+                merged = await self._execute(merge.with_(inputs={**merge.inputs, "results": given}), place, session)
+            except HoldfastError as error:
+                raise HoldfastError(self._merge_failed(merge, error.fault)) from error
             return msgspec.structs.replace(merged, notes={**merged.notes, **notes})
         values = [each.content if each.value is None else each.value for each in results]
         if merge == "collect":
@@ -337,11 +360,21 @@ class TaskSystem:
             return TaskResult(content=_json(joined), value=joined, notes=notes)
         return TaskResult(content="\n\n".join(each.content for each in results), notes=notes)
 
+    def _merge_failed(self, merge: Task, fault: Fault) -> Fault:
+        """Return the fault of a merge; where a function with a defect performed it, with what it may not know."""
+        if fault.code != "SYS_PROGRAMMING_ERROR" or is_agent(self._performer_of(merge)[1]):
+            return fault
+        hint = "The parts are merged by a task with the input `results`, and the same function performs it"
+        return msgspec.structs.replace(fault, message=f"{fault.message}. {hint}. Give the decomposer `merge=` instead")
+
     # --- parts of it ---
 
     @property
     def _runtime(self) -> Runtime:
         return self._given_runtime or default_runtime()
+
+    def _report(self, task: Task, place: Place) -> TaskReport:
+        return TaskReport(self._runtime, task, place.depth, self._board)
 
     def _performer_of(self, task: Task) -> tuple[str, Performer]:
         if not task.agent:
@@ -369,7 +402,7 @@ def _split_failed(
     fault: Fault, failed: Fault, outcomes: list[TaskResult], parts: Sequence[Task], place: Place
 ) -> Fault:
     errors = tuple(
-        ItemError.of(part.title, each.fault)
+        ItemError.of(part.label, each.fault)
         for part, each in zip(parts, outcomes, strict=True)
         if each.fault is not None
     )
@@ -380,14 +413,14 @@ def _split_failed(
         "subtask_error": view.write(failed),
     }
     partial = Partial(payload=done, errors=errors, complete=len(done), expected=len(parts))
-    return msgspec.structs.replace(fault, context=context, partial=partial)
+    message = f"{fault.message}. It was split, and a part failed: {failed.message}"
+    return msgspec.structs.replace(fault, message=message, context=context, partial=partial)
 
 
-def _cancel_after_failure(started: list[asyncio.Task[TaskResult]], ends: asyncio.Event) -> None:
+def _cancel_after_failure(started: list[asyncio.Task[TaskResult]]) -> None:
     def ended(task: asyncio.Task[TaskResult]) -> None:
         if not task.cancelled() and task.exception() is None and task.result().fault is None:
             return
-        ends.set()
         for other in started:
             other.cancel()
 

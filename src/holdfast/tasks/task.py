@@ -23,6 +23,9 @@ __all__ = ["ContextUse", "Status", "Task", "TaskError", "TaskResult", "filled", 
 _REQUESTED = frozenset({"inputs", "output", "turns", "seconds", "max_depth", "subtype"})
 """What a request for a subtask may set, beside its description and name."""
 
+_DIGITS = 8
+"""Of the hash in a label."""
+
 Inherit: TypeAlias = Literal["full", "subset", "none"]
 
 
@@ -134,6 +137,11 @@ class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=
     def title(self) -> str:
         """What messages call it."""
         return self.name or self.prompt.strip().splitlines()[0][:80]
+
+    @property
+    def label(self) -> str:
+        """What events, logs and the audit trail call it: its name, or a hash of it. They never hold a prompt."""
+        return self.name or f"task {self.signature[:_DIGITS]}"
 
     @property
     def signature(self) -> str:

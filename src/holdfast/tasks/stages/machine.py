@@ -75,7 +75,8 @@ class StageMachine:
             ended = await machine.run(session, inputs={"ticket": "dark mode"})
 
     stages: in the order in which they follow each other, where `next` does not say otherwise.
-    name: tells the machines of one session apart.
+    name: tells the machines of one session, and of one store, apart. A due run that another machine of the same name goes on with stops with
+        SESS_STEP_DRIFT, and nothing of it is done.
     tools: what functions call with `StageWork.call`. Agents have their own tools.
     limit: how many stages one run may execute.
 

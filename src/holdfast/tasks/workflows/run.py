@@ -69,6 +69,8 @@ class WorkflowRun:
         self._observe = observe
         self._budgets = _Budgets(runtime)
         self._checkpoints: dict[str, int] = {}
+        self._raised: dict[int, Exception] = {}
+        """The exceptions that the program does not handle, by the identities of their faults, which the machine keeps."""
 
     async def finish(self) -> Any:
         """Run to the end and return the value; raise `WorkflowError` if it failed."""
@@ -80,7 +82,7 @@ class WorkflowRun:
         if (bound := machine.unsaved()) is not None:
             await self._bound(machine, bound)
         if machine.failure is not None:
-            raise machine.error()
+            raise machine.error() from self._raised.get(id(machine.failure.fault))
         return machine.value
 
     async def _drive(self, machine: Machine) -> None:
@@ -129,7 +131,9 @@ class WorkflowRun:
         except Exception as error:
             if ends_the_run(error):
                 raise
-            ended = Ended(fault=self._runtime.fault_of(error))
+            fault = self._runtime.fault_of(error)
+            self._raised[id(fault)] = error
+            ended = Ended(fault=fault)
         if ended.fault is not None:
             text = process_redactor().text(ended.fault.message)
             self._tell(CallEnded(ok=False, stored=ended.stored, text=text, **facts))
