@@ -33,9 +33,12 @@ if TYPE_CHECKING:
         UserText,
     )
     from holdfast.bridge.client.session import RemoteSession
+    from holdfast.bridge.error_reports import ErrorReports
     from holdfast.bridge.host_link import AgentProcess
+    from holdfast.bridge.lockout import Lockout, LockoutLimits
     from holdfast.bridge.server import Bridge
     from holdfast.bridge.settings import BridgeSettings
+    from holdfast.bridge.tls import TlsFiles, pin_of_file
     from holdfast.bridge.tokens import Tokens
     from holdfast.bridge.turn import Turn
     from holdfast.sessions.questions.question import Answer
@@ -52,8 +55,11 @@ __all__ = [
     "BridgeSettings",
     "Client",
     "ConnectionStatus",
+    "ErrorReports",
     "Gap",
     "HookEvent",
+    "Lockout",
+    "LockoutLimits",
     "Message",
     "NotStored",
     "Notification",
@@ -70,6 +76,7 @@ __all__ = [
     "Snapshot",
     "State",
     "Text",
+    "TlsFiles",
     "Tokens",
     "ToolCalled",
     "ToolFailed",
@@ -77,9 +84,15 @@ __all__ = [
     "Turn",
     "Unknown",
     "UserText",
+    "pin_of_file",
 ]
 
 _HOMES = {
+    "ErrorReports": "holdfast.bridge.error_reports",
+    "Lockout": "holdfast.bridge.lockout",
+    "LockoutLimits": "holdfast.bridge.lockout",
+    "TlsFiles": "holdfast.bridge.tls",
+    "pin_of_file": "holdfast.bridge.tls",
     "AgentProcess": "holdfast.bridge.host_link",
     "Bridge": "holdfast.bridge.server",
     "BridgeSettings": "holdfast.bridge.settings",

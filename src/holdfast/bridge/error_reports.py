@@ -13,6 +13,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from holdfast import options
 from holdfast.faults import Fault
 from holdfast.sinks.metric import ErrorMetric
 
@@ -37,6 +38,7 @@ class ErrorReports:
     readers: functions of an `ErrorMetric`, such as `count_errors()`. alerts: what `raise_alerts` returns.
     """
 
+    @options.suggests
     def __init__(self, *readers: Callable[[ErrorMetric], object], alerts: AlertSink | None = None) -> None:
         self._readers = (*readers, *(() if alerts is None else (alerts.measured,)))
         self._alerts = alerts

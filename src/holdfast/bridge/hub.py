@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from holdfast.bridge.host_link import HostLink
     from holdfast.bridge.identity import Authenticator, Identity
+    from holdfast.bridge.live_session import Said
     from holdfast.bridge.settings import OnGraceExpiry
     from holdfast.bridge.tls import Rotation
     from holdfast.runtime.runtime import Runtime
@@ -211,13 +212,16 @@ class Hub:
             await found.catch_up()
         return found
 
-    async def take(self, live: LiveSession, content: str, *, client: str, id_: str) -> AckResult:
-        """Store a message of a user once, and let the agent answer it, also if the session was paused."""
+    async def take(self, live: LiveSession, said: Sequence[Said]) -> list[AckResult | Exception]:
+        """Store messages of users, each once, and let the agent answer them, also if the session was paused.
+
+        Returns where each stands, or why it could not be stored.
+        """
         with self.holding(live):
-            result = await live.store_message(content, client=client, id_=id_)
-            if self.sessions.get(live.id) is live:
+            results = await live.store(said)
+            if self.sessions.get(live.id) is live and not all(isinstance(each, Exception) for each in results):
                 self._wake(live)
-        return result
+        return results
 
     async def answered(self, session: str) -> None:
         """Let an agent go on whose question was answered, also if nobody is in its session."""

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -21,24 +21,25 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import Read, entries_of, fresh_id, read_memory
 from holdfast.sessions.log import Message, new_entry
-from holdfast.stores import Claim, Commit, NewEntry, SessionState
+from holdfast.stores import Claim, Commit, Entry, NewEntry, Receipt, SessionState
+from holdfast.stores.store import submits
 from holdfast.wire.messages import Question, SessionStatePayload, Snapshot
 from holdfast.wire.outbox import AckResult
 from holdfast.wire.position import Gap, Position, Reach, resume
 from holdfast.wire.replay import RING_AGE_S, RING_BYTES, Held, Ring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from holdfast.bridge.agent_runner import AgentRunner
     from holdfast.bridge.host_link import HostedRunner
     from holdfast.clock import Clock
     from holdfast.sessions.log import SessionMemory
-    from holdfast.stores import Entry, SessionRecord, Store
+    from holdfast.stores import SessionRecord, Store
     from holdfast.wire.messages import Payload
     from holdfast.wire.position import Resumption
 
-__all__ = ["LiveSession"]
+__all__ = ["LiveSession", "Said"]
 
 _PREFILL = 256
 """The most entries that are read into the ring when a session is opened."""
@@ -61,6 +62,15 @@ class _Sent(msgspec.Struct, frozen=True):
 
     id: str = ""
     client: str = ""
+
+
+class Said(NamedTuple):
+    """A message of a user, before it is stored."""
+
+    content: str
+    client: str
+    """Who sent it. Its id is its own among those of this client."""
+    id: str
 
 
 class LiveSession:
@@ -109,7 +119,15 @@ class LiveSession:
         self._tool_calls: dict[str, str] = {}
         self._stored: deque[tuple[str, str]] = deque(maxlen=_STORED)
         """The last messages of users, by sender and id."""
-        self._news = asyncio.Event()
+        self._news: asyncio.Event | None = None
+        """Set at the next message; None: nobody waits for it."""
+        self._submits = submits(store)
+        self._own_writes = 0
+        """How many messages this process is storing now."""
+        self._is_behind = False
+        """Whether a message of this process came after one that the ring has not."""
+        self._settled = asyncio.Event()
+        """Set when some of them have ended."""
         self._following: asyncio.Task[None] | None = None
         self._reading = asyncio.Lock()
         self._known: Read | None = None
@@ -156,6 +174,8 @@ class LiveSession:
 
     def news(self) -> asyncio.Event:
         """Return what is set at the next message. Take it before reading: what comes between reading and waiting is not missed."""
+        if self._news is None:
+            self._news = asyncio.Event()
         return self._news
 
     async def catch_up(self) -> None:
@@ -164,7 +184,9 @@ class LiveSession:
         async with self._reading:
             while entries := await self._store.read(self.id, after=self._ring.top):
                 for held in await self._frames(entries):
-                    self._ring.append(held, self._clock.monotonic())
+                    # Meanwhile a message of this process may have come with its receipt.
+                    if held.offset > self._ring.top:
+                        self._ring.append(held, self._clock.monotonic())
                 self._tell()
 
     async def read(self, after: int, *, most_bytes: int = 65_536) -> list[Held] | Gap:
@@ -212,13 +234,26 @@ class LiveSession:
     async def _follow(self) -> None:
         while True:
             try:
-                has_more = await self._store.changed(self.id, self._ring.top, _LOOK_S)
-                await (self.catch_up() if has_more else self._look())
+                top = self._ring.top
+                has_more = await self._store.changed(self.id, top, _LOOK_S)
+                if not has_more:
+                    await self._look()
+                    continue
+                await self._settle()
+                if self._is_behind or self._ring.top == top:
+                    self._is_behind = False
+                    await self.catch_up()
             except HoldfastError as error:
                 if error.fault.code == "SESS_NOT_FOUND":
                     return
                 log_warning("the log of %s cannot be read: %s", self.id, error)
                 await asyncio.sleep(_STORE_DOWN_S)
+
+    async def _settle(self) -> None:
+        """Wait while this process writes. What it writes comes with the receipts; reading it again would cost more than writing it."""
+        while self._own_writes and not self._is_behind:
+            self._settled.clear()
+            await self._settled.wait()
 
     async def _look(self) -> None:
         """Find out whether the log began anew. Clients then find their position in another epoch."""
@@ -232,8 +267,9 @@ class LiveSession:
             self._tell()
 
     def _tell(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        news, self._news = self._news, None
+        if news is not None:
+            news.set()
 
     def _gap(self, after: int) -> Gap:
         found = resume(Position(epoch=self.epoch, offset=after), self.reach())
@@ -265,17 +301,18 @@ class LiveSession:
                 self._stored.append((message.client, message.id))
             elif entry.type.startswith("session_") and entry.offset > self._ring.top:
                 self._take_state(entry)
-            found.append(
-                frame_of(
-                    entry,
-                    self.id,
-                    self.epoch,
-                    redactor=self._redactor,
-                    tool_call=lambda question: self._tool_calls.get(question, ""),
-                    at=age_of(entry.at),
-                )
-            )
+            found.append(self._frame(entry, age_of))
         return found
+
+    def _frame(self, entry: Entry, age_of: Callable[[float], float]) -> Held:
+        return frame_of(
+            entry,
+            self.id,
+            self.epoch,
+            redactor=self._redactor,
+            tool_call=lambda question: self._tool_calls.get(question, ""),
+            at=age_of(entry.at),
+        )
 
     def _ages(self) -> Callable[[float], float]:
         """Return what says when an entry was written, by the monotonic clock."""
@@ -311,13 +348,44 @@ class LiveSession:
 
     # --- what clients send, and what the bridge adds ---
 
-    async def store_message(self, content: str, *, client: str, id_: str) -> AckResult:
-        """Store a message of a user once; return where it stands. Raises what the store raises."""
-        body = Message(content=content, role="user", id=id_, client=client)
-        claim = Claim(client=client or "bridge", id=id_, body_hash=sha256(msgspec.json.encode(content)).digest()[:16])
-        commit = Commit(session=self.id, entries=(new_entry(body, new_message_id()),), claim=claim)
-        receipt = await self._store.commit(commit)
-        return AckResult(id=id_, status="duplicate" if receipt.duplicate else "stored", offset=receipt.first)
+    async def store(self, said: Sequence[Said]) -> list[AckResult | Exception]:
+        """Store messages of users, each once and in this order; return where each stands, or why the store does not take it."""
+        self._own_writes += len(said)
+        try:
+            # All of them begin before one is waited for, so that one transaction stores them.
+            begun = [(each, *self._begin(each)) for each in said]
+            ended = [(each, new, await _ended(storing)) for each, new, storing in begun]
+        finally:
+            self._own_writes -= len(said)
+            self._settled.set()
+        self._take([(each, new, receipt) for each, new, receipt in ended if isinstance(receipt, Receipt)])
+        return [receipt if isinstance(receipt, Exception) else _result(each, receipt) for each, _, receipt in ended]
+
+    def _begin(self, said: Said) -> tuple[NewEntry, Awaitable[Receipt] | Exception]:
+        new = new_entry(Message(content=said.content, role="user", id=said.id, client=said.client), new_message_id())
+        digest = sha256(msgspec.json.encode(said.content)).digest()[:16]
+        claim = Claim(client=said.client or "bridge", id=said.id, body_hash=digest)
+        commit = Commit(session=self.id, entries=(new,), claim=claim)
+        store: Any = self._store
+        try:
+            return new, store.submit(commit) if self._submits else asyncio.ensure_future(store.commit(commit))
+        except Exception as error:  # noqa: BLE001 - the other messages are stored, and the sender of this one gets it
+            return new, error
+
+    def _take(self, stored: Iterable[tuple[Said, NewEntry, Receipt]]) -> None:
+        """Give clients what this process has stored. Reading it from the store would cost more than storing it."""
+        age_of, now = self._ages(), self._clock.monotonic()
+        for said, new, receipt in stored:
+            if receipt.duplicate or (receipt.first <= self._ring.top and receipt.epoch == self.epoch):
+                continue
+            if receipt.first != self._ring.top + 1 or receipt.epoch != self.epoch:
+                # Somebody else has written before it, so the store is read after all.
+                self._is_behind = True
+                break
+            self._stored.append((said.client, said.id))
+            entry = Entry(offset=receipt.first, id=new.id, at=receipt.at, type=new.type, body=msgspec.Raw(new.body))
+            self._ring.append(self._frame(entry, age_of), now)
+        self._tell()
 
     async def publish(self, *messages: tuple[str, dict[str, Any]]) -> int:
         """Store messages of the bridge, each a type and a payload; return the last offset."""
@@ -419,3 +487,16 @@ class LiveSession:
         context = {"session_id": self.id, "tool_call_id": tool_call}
         message = f"Session '{self.id}' has no question about tool call '{tool_call}'"
         raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context=context))
+
+
+async def _ended(storing: Awaitable[Receipt] | Exception) -> Receipt | Exception:
+    if isinstance(storing, Exception):
+        return storing
+    try:
+        return await storing
+    except Exception as error:  # noqa: BLE001 - the sender gets it
+        return error
+
+
+def _result(said: Said, receipt: Receipt) -> AckResult:
+    return AckResult(id=said.id, status="duplicate" if receipt.duplicate else "stored", offset=receipt.first)

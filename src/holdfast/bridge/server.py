@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast import options
 from holdfast.bridge.agent_runner import agent_name
 from holdfast.bridge.connection import Connection
 from holdfast.bridge.file_watch import FileWatch
@@ -73,6 +74,7 @@ class Bridge:
     Starting raises CONFIG_INVALID if the settings are not safe: an address that others can reach without TLS, or without tokens.
     """
 
+    @options.suggests
     def __init__(
         self,
         agent: Any = None,

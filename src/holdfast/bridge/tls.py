@@ -67,7 +67,11 @@ def pin_of(certificate: bytes) -> str:
 
 
 def pin_of_file(path: Path) -> str:
-    """Return the pin of the first certificate in a PEM file."""
+    """Return the pin of the first certificate in a PEM file. A client with this pin trusts only its key.
+
+    For example:
+        Client("wss://bridge.example", token=token, pins=[pin_of_file(Path("bridge.pem"))])
+    """
     return pin_of(path.read_bytes())
 
 

@@ -127,9 +127,12 @@ class Tokens:
     given: tokens from the environment or a settings file, by kind. They are kept nowhere, and cannot be revoked here.
     lockout: what slows down whoever guesses.
 
+    A wrong option raises `InvalidError`.
+
         tokens = Tokens(state_folder() / "tokens.json", given={"hook": os.environ["HOOK_TOKEN"]})
     """
 
+    @options.suggests
     def __init__(
         self,
         path: Path | None = None,

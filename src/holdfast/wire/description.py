@@ -131,6 +131,9 @@ def _payloads(template: str) -> dict[str, Any]:
     kinds = list(dict.fromkeys([*FROM_CLIENT.values(), *FROM_SERVER.values()]))
     _, components = msgspec.json.schema_components(kinds, ref_template=template)
     for name, schema in components.items():
+        if "description" in schema:
+            # Python 3.13 removes the indentation of a docstring by itself, and earlier versions keep it.
+            schema["description"] = inspect.cleandoc(schema["description"])
         for field, described in schema.get("properties", {}).items():
             sentence = _sentences().get((name, field))
             if sentence is not None:

@@ -60,7 +60,7 @@ _RECEIVED = 80
 _ENCODER = msgspec.json.Encoder()
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A message. The first four fields are always there.
 
     Only messages of a session's log have an offset. Everything else (errors, acks, presence, heartbeats) never moves a client's position.

@@ -23,7 +23,8 @@ Time: TypeAlias = Annotated[str, Meta(description="A date and time of ISO 8601."
 ConnectionMode: TypeAlias = Literal["local_only", "private_network", "secure_remote", "direct_public", "misconfigured"]
 
 
-class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+# A value that cannot change has no cycles, so the garbage collector need not look at it.
+class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a message contains. Unknown fields are ignored, so that newer clients and servers understand older ones."""
 
 

@@ -31,7 +31,7 @@ class Outgoing(NamedTuple):
     """Wall clock. After it the message is not sent any more: an approval of three hours ago must not be applied."""
 
 
-class AckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What became of one message, as the server's `ack` says it."""
 
     id: str
