@@ -47,7 +47,7 @@ recover("claude").call(script("ok:hi"))
 
 async def main():
     async with Session.open("one", store="sqlite:" + sys.argv[1]) as session:
-        print(await session.step(lambda: 7))
+        print(await session.keyed("seven").step(lambda: 7))
 
 asyncio.run(main())
 for feature in (LiveConfig().reload_on_signal, PrivateServer):

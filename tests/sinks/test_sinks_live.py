@@ -54,6 +54,21 @@ def test_the_countdown_runs_and_ends():
     assert line.shown(NOON + 9, UTC).startswith("⟳ Retrying… (2/3) now · claude")
 
 
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (80, "⟳ Retrying… (2/3) in 3.4s · claude · PROVIDER_OVERLOADED · server asked for 4s"),
+        (60, "⟳ Retrying… (2/3) in 3.4s · claude · PROVIDER_OVERLOADED"),
+        (52, "⟳ retry 2/3 in 3.4s · claude · PROVIDER_OVERLOADED"),
+        (20, "⟳ retry 2/3 in 3.4s"),
+    ],
+)
+def test_on_few_columns_a_line_gets_shorter_before_its_code_is_cut(width, shown):
+    fault = Fault.of("PROVIDER_OVERLOADED", retry_after=4.0)
+    line = LiveState().apply(retry(operation="claude", requested=True, fault=fault))
+    assert line.shown(NOON, UTC, width) == shown
+
+
 def test_a_call_that_waits_for_its_turn_says_so_and_names_no_attempt():
     line = LiveState().apply(retry(operation="claude", fault=Fault.of("SYS_RATE_LIMITED", retry_after=3.4)))
     assert line.shown(NOON, UTC) == "⟳ Waiting for its turn in 3.4s · claude · SYS_RATE_LIMITED"

@@ -12,6 +12,7 @@ from sinks_scenes import CANARY, PROMPT, STEADY
 from holdfast import Circuit, Fault, InvalidError, Partial
 from holdfast.events import (
     KINDS,
+    ActorResumed,
     AgentFallback,
     BudgetWarning,
     ChildExited,
@@ -41,6 +42,8 @@ from holdfast.events import (
     TaskHalted,
     TaskOutputRejected,
     TaskStarted,
+    TaskState,
+    TaskStateChange,
     UserNotified,
 )
 from holdfast.faults import HoldfastError
@@ -235,6 +238,10 @@ FAULT = Fault.of("PROVIDER_OVERLOADED")
         (TaskDecomposed(at=1.0, operation="summary", parts=3, depth=1, fault=FAULT), "summary is split into 3 parts (PROVIDER_OVERLOADED)"),
         (SubtaskFailed(at=1.0, operation="part 2", depth=1, fault=FAULT, again=True), "part 2 at depth 1 failed, tried once more (PROVIDER_OVERLOADED)"),
         (TaskHalted(at=1.0, operation="summary", fault=FAULT, again=True), "summary gets nowhere, another approach is tried (PROVIDER_OVERLOADED)"),
+        (
+            TaskStateChange(at=1.0, operation="summary", from_=TaskState.ACTIVE, to=TaskState.BLOCKED),
+            "summary is blocked, was active",
+        ),
         (TaskFinished(at=1.0, operation="summary", took=2.5), "summary ended well after 2.500 s"),
         (OperatorAsked(at=1.0, operation="workflow review", attempts=3, fault=FAULT), "workflow review failed 3 times, and the operator is asked (PROVIDER_OVERLOADED)"),
         (UserNotified(at=1.0, agent="builder"), "the user was notified: builder failed"),
@@ -252,6 +259,7 @@ FAULT = Fault.of("PROVIDER_OVERLOADED")
         (BudgetWarning(at=1.0, unit="seconds", used=41.52, limit=50), "budget nearly spent: 41.5 s of 50.0 s"),
         (SuppressedError(at=1.0, reason="the cache failed", cause=PROMPT, code="SYS_UNKNOWN"), "a failure was ignored: the cache failed (SYS_UNKNOWN)"),
         (CircuitStateChange(at=1.0, circuit="c", from_=CircuitState.OPEN, to=CircuitState.CLOSED), "circuit c open → closed"),
+        (ActorResumed(at=1.0, actor="team/coder", message="Coder.review", fault=FAULT), "team/coder goes on after a failure in Coder.review (PROVIDER_OVERLOADED)"),
         (ChildStarted(at=1.0, supervisor="team", child="coder", incarnation=1), "team/coder started"),
         (ChildStarted(at=1.0, supervisor="team", child="coder", incarnation=2), "team/coder started again (incarnation 2)"),
         (ChildExited(at=1.0, supervisor="team", child="coder", incarnation=1, reason="raised E", fault=FAULT), "team/coder raised E (PROVIDER_OVERLOADED)"),

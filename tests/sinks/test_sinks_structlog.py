@@ -91,7 +91,7 @@ def test_a_missing_library_is_reported_with_the_command_that_installs_it():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines() == [
-        "SYS_DEPENDENCY_MISSING  log_to_structlog needs the structlog package: pip install 'holdfast[structlog]', or '.[structlog]' in a clone",
-        "SYS_DEPENDENCY_MISSING  trace_recoveries needs the opentelemetry-api package: pip install 'holdfast[otel]', or '.[otel]' in a clone",
-        "SYS_DEPENDENCY_MISSING  count_events needs the prometheus-client package: pip install 'holdfast[prometheus]', or '.[prometheus]' in a clone",
+        "SYS_DEPENDENCY_MISSING  log_to_structlog needs the structlog package: pip install '.[structlog]' in a clone",
+        "SYS_DEPENDENCY_MISSING  trace_recoveries needs the opentelemetry-api package: pip install '.[otel]' in a clone",
+        "SYS_DEPENDENCY_MISSING  count_events needs the prometheus-client package: pip install '.[prometheus]' in a clone",
     ]

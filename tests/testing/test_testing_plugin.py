@@ -38,9 +38,48 @@ OTHER_PLUGINS = ("xdist", "hypothesispytest", "anyio", "langsmith_plugin", "sche
 """What else this environment has. The project has only ours."""
 
 
-def run_in(project, *arguments):
-    off = [part for name in OTHER_PLUGINS for part in ("-p", f"no:{name}")]
+def run_in(project, *arguments, beside=()):
+    off = [part for name in OTHER_PLUGINS if name not in beside for part in ("-p", f"no:{name}")]
     return project.runpytest_subprocess(*off, *arguments)
+
+
+def test_a_coroutine_test_with_the_virtual_clock_is_an_error_and_does_not_wait_in_real_time(project):
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture
+        def anyio_backend():
+            return "asyncio"
+
+        @pytest.mark.anyio
+        async def test_on_the_loop_of_another_plugin(virtual_clock):
+            raise AssertionError("it ran")
+
+        @pytest.mark.anyio
+        async def test_by_another_fixture(virtual_run):
+            raise AssertionError("it ran")
+
+        class TestGrouped:
+            @pytest.mark.anyio
+            async def test_a_method(self, virtual_clock):
+                raise AssertionError("it ran")
+
+        @pytest.mark.anyio
+        async def test_in_real_time(recorded_events):
+            assert not list(recorded_events)
+
+        def test_plain(virtual_clock, virtual_run):
+            async def main():
+                return "done"
+
+            assert virtual_run(main()) == "done"
+        """
+    )
+    result = run_in(project, beside=("anyio",))
+    result.assert_outcomes(passed=2, errors=3)
+    result.stdout.fnmatch_lines(["*`virtual_clock` needs a plain `def` test*", "*virtual_run(main())*"])
+    assert "it ran" not in result.stdout.str()
 
 
 def test_the_fixtures_and_the_marker_work_together(project):

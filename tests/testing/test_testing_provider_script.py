@@ -102,7 +102,7 @@ def test_an_invalid_step_raises_with_place_and_reason(script, message):
         ("to = -1", "script.toml:6: rules[1].to: expected a finite number of seconds > 0 or None, got -1.0"),
         ("from = 9\nto = 9", "script.toml:7: rules[1].to: expected a moment after 9 s"),
         ('models = "claude"', "script.toml:6: rules[1].models: expected array, got str"),
-        ("share = = 2", "script.toml: expected TOML, got Invalid value (at line 6"),
+        ("share = = 2", "script.toml: expected TOML, got a syntax error: Invalid value (at line 6"),
     ],
 )
 def test_a_bad_file_names_line_field_expected_and_got(tmp_path, monkeypatch, line, message):

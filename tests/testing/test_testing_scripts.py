@@ -179,7 +179,12 @@ def test_a_chance_of_0_never_fails_and_one_of_100_always():
         ("503%101", r"script\[0\]", "a status from 400 to 599", "'503%101'"),
         ("429;retry-after", r"script\[0\]", "a header as NAME=VALUE", "'retry-after'"),
         ("429;=7", r"script\[0\]", "a header as NAME=VALUE", "'=7'"),
-        ("code:PROVIDER_OVERLODED", r"script\[0\]", "a code of the catalog, perhaps PROVIDER_OVERLOADED", "'PROVIDER"),
+        (
+            "code:PROVIDER_OVERLODED",
+            r"script\[0\]",
+            r"a code of the catalog \(did you mean PROVIDER_OVERLOADED",
+            "'PROVIDER",
+        ),
         ("code:rate_limit", r"script\[0\]", "a code of the catalog", "'rate_limit'"),
         ([429, "nonsense"], r"script\[1\]", "ok, ok:VALUE", "'nonsense'"),
         ([], "script", "at least one step", "'none'"),

@@ -137,7 +137,7 @@ def recovering(
 
 
 class RecoveringQuery:
-    """What `recovering` returns: call it as `query` is called.
+    """What `recovering` returns: call it as `query` is called. A wrong option raises `InvalidError`.
 
     async for message in ask(prompt="fix the tests", session=session):
         print(message)
@@ -146,6 +146,7 @@ class RecoveringQuery:
     made_of = ("claude-agent-sdk",)
     """What tells it from another agent of the same name in a session."""
 
+    @options.suggests
     def __init__(
         self,
         query: _Query,

@@ -264,6 +264,7 @@ class StoreSession:
     really happened. Raises what the store raises, for example SESS_STORE_UNAVAILABLE.
     """
 
+    @options.suggests
     def __init__(self, session_id: str, store: Store, *, session_settings: SessionSettings | None = None) -> None:
         options.name("session_id", session_id)
         self.session_id = session_id

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import options
 from holdfast.config.sources import load
 from holdfast.events import AttemptEnded, Degraded, Failed, OperatorAsked, SuppressedError
 from holdfast.faults import Fault, InvalidError, Redactor
@@ -39,6 +40,7 @@ _LOG = logging.getLogger("holdfast")
 _LEVELS = {"ok": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
 
 
+@options.suggests
 def raise_alerts(
     runtime: Runtime | None = None,
     alerts: Alerts | None = None,

@@ -60,6 +60,7 @@ _PATIENCE_S = 10.0
 _LOG = logging.getLogger("holdfast")
 
 
+@options.suggests
 def audit_to(
     store: Store,
     runtime: Runtime | None = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.events import (
+    ActorResumed,
     AgentFallback,
     AttemptEnded,
     BudgetWarning,
@@ -83,6 +84,7 @@ CLASSES: Mapping[type[Event], AuditClass] = {
     BudgetWarning: "Budget",
     MailboxPressure: "Actor",
     MessageDropped: "Actor",
+    ActorResumed: "Actor",
     ChildStarted: "Actor",
     ChildExited: "Actor",
     ChildRestarting: "Actor",

@@ -111,14 +111,19 @@ class LiveLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def shown(self, now: float, zone: tzinfo | None = None, width: int | None = None) -> str:
         """Return the line for a terminal at `now`; times of day are in `zone`, or in the machine's own time zone.
 
-        In fewer columns than its state and its countdown need, the state is written in its short form: `⟳ retry 2/3 in 3.4s`.
+        If it does not fit into `width` columns, the note is left out, then the state is written in its short form:
+        `⟳ retry 2/3 in 3.4s · claude · PROVIDER_OVERLOADED`.
         """
         when = self._when(now, zone)
-        state = f"{self.mark} {self.text}{when}"
-        if width is not None and len(state) > width:
+        state, short = f"{self.mark} {self.text}{when}", f"{self.mark} {self.short}{when}"
+        line = _joined(state, self.name, self.code, self.note)
+        if width is None or len(line) <= width:
+            return line
+        if len(state) > width:
             # People look at the countdown, so it is the last thing to be cut.
-            return f"{self.mark} {self.short}{when}"
-        return " · ".join(part for part in (state, self.name, self.code, self.note) if part)
+            return short
+        line = _joined(state, self.name, self.code)
+        return line if len(line) <= width else _joined(short, self.name, self.code)
 
     def logged(self, zone: tzinfo | None = None) -> str:
         """Return the line for a pipe: `12:01:07 retry 2/3 in 3.4s claude PROVIDER_OVERLOADED (529)`."""
@@ -133,6 +138,10 @@ class LiveLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.until - self.at > LONG_WAIT_S:
             return f" at {_time(self.until, zone)}"
         return f" in {self.until - now:.1f}s" if self.until > now else " now"
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(part for part in parts if part)
 
 
 class LiveState:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from holdfast import options
 from holdfast.events import KINDS, AttemptEnded, AttemptStarted
 from holdfast.events.lines import Levels, LogLines
 from holdfast.faults import InvalidError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["log_events"]
 
 
+@options.suggests
 def log_events(
     runtime: Runtime | None = None,
     logger: str | logging.Logger = "holdfast",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from holdfast import options
 from holdfast.events import Failed
 from holdfast.faults import AnyCode, Severity
 from holdfast.sinks.reader import subscribe
@@ -56,6 +57,7 @@ class ErrorMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         )
 
 
+@options.suggests
 def measure_errors(
     *readers: Callable[[ErrorMetric], object], runtime: Runtime | None = None, source: Source = "server"
 ) -> Subscription:

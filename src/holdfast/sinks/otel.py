@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from holdfast import __version__
+from holdfast import __version__, options
 from holdfast.events import (
     AgentFallback,
     AttemptEnded,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["trace_recoveries"]
 
 
+@options.suggests
 def trace_recoveries(
     tracer_provider: otel.TracerProvider | None = None,
     runtime: Runtime | None = None,

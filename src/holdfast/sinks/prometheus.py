@@ -48,6 +48,7 @@ _BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _STATES = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitState.OPEN: 2}
 
 
+@options.suggests
 def count_events(
     registry: prometheus.CollectorRegistry | None = None, runtime: Runtime | None = None, *, most_targets: int = 100
 ) -> Subscription:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from holdfast import options
 from holdfast.events import Failed
 from holdfast.events.tracker import facts_of
 from holdfast.faults import InvalidError, Severity
@@ -38,6 +39,7 @@ _NEEDED = (Reaction.ALERT, Reaction.CIRCUIT, Reaction.TERMINATE)
 """Reactions that must be performed. The log warns if there is no function for such a reaction."""
 
 
+@options.suggests
 def react_to_failures(
     runtime: Runtime | None = None,
     *,

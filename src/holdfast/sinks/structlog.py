@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast import options
 from holdfast.events import KINDS, AttemptEnded, AttemptStarted
 from holdfast.events.lines import Levels, LogLines
 from holdfast.extras import needs_extra
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["log_to_structlog"]
 
 
+@options.suggests
 def log_to_structlog(
     runtime: Runtime | None = None, logger: Any = None, *, levels: Levels | None = None, attempts: bool = False
 ) -> Subscription:

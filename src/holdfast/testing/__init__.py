@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.testing.clock import Midpoint, Scripted, VirtualClock, seeded
     from holdfast.testing.crashtest import CrashTest
     from holdfast.testing.loop import StuckError, VirtualLoop, loop_factory, no_waiting, run
+    from holdfast.testing.plugin import OpenProxy, RunCrashTest, VirtualRun
     from holdfast.testing.provider import FaultProvider, serve_in_thread
     from holdfast.testing.proxy.proxy import FaultProxy
     from holdfast.testing.proxy.toxics import Toxic
@@ -40,6 +41,8 @@ __all__ = [
     "FaultProvider",
     "FaultProxy",
     "Midpoint",
+    "OpenProxy",
+    "RunCrashTest",
     "Script",
     "ScriptEndedError",
     "Scripted",
@@ -48,6 +51,7 @@ __all__ = [
     "Toxic",
     "VirtualClock",
     "VirtualLoop",
+    "VirtualRun",
     "default_runtime",
     "forget_targets",
     "loop_factory",
@@ -66,6 +70,8 @@ _HOMES = {
     "FaultProxy": "holdfast.testing.proxy.proxy",
     "ScriptedHTTPError": "holdfast.testing.scripts",
     "Midpoint": "holdfast.testing.clock",
+    "OpenProxy": "holdfast.testing.plugin",
+    "RunCrashTest": "holdfast.testing.plugin",
     "Script": "holdfast.testing.scripts",
     "ScriptEndedError": "holdfast.testing.scripts",
     "Scripted": "holdfast.testing.clock",
@@ -73,6 +79,7 @@ _HOMES = {
     "Toxic": "holdfast.testing.proxy.toxics",
     "VirtualClock": "holdfast.testing.clock",
     "VirtualLoop": "holdfast.testing.loop",
+    "VirtualRun": "holdfast.testing.plugin",
     "default_runtime": "holdfast.runtime.runtime",
     "forget_targets": "holdfast.runtime.runtime",
     "loop_factory": "holdfast.testing.loop",

@@ -54,6 +54,7 @@ _THREAD_PATIENCE_S = 10.0
 """Test servers start and stop quickly. A server that takes longer is stuck, and the test must fail instead of hanging."""
 
 
+@options.suggests
 def run(
     coroutine: Coroutine[Any, Any, T],
     *,

@@ -9,9 +9,10 @@ that uses neither its names nor Holdfast.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 
@@ -20,31 +21,54 @@ from holdfast import testing
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
-    from typing import Protocol, TypeVar
 
     from holdfast.testing.crashtest import Report
 
-    T = TypeVar("T")
+T = TypeVar("T")
 
-    class VirtualRun(Protocol):
-        """Runs a coroutine in virtual time."""
 
-        def __call__(self, coroutine: Coroutine[Any, Any, T]) -> T: ...
+class VirtualRun(Protocol):
+    """Runs a coroutine in virtual time: the type of the fixture `virtual_run`.
 
-    class OpenProxy(Protocol):
-        """Opens a fault proxy in front of a server."""
+    def test_it(virtual_run: VirtualRun) -> None:
+        assert virtual_run(answer("hi")) == "hello"
+    """
 
-        def __call__(
-            self, upstream: str | tuple[str, int], *toxics: testing.Toxic | str, seed: int = 0
-        ) -> testing.FaultProxy: ...
+    def __call__(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return the result of the coroutine."""
+        ...
 
-    class RunCrashTest(Protocol):
-        """Kills a program at each of its points and returns the report."""
 
-        def __call__(self, command: Sequence[str], **options: Any) -> Report: ...
+class OpenProxy(Protocol):
+    """Opens a fault proxy in front of a server: the type of the fixture `fault_proxy`.
+
+    def test_it(fault_proxy: OpenProxy) -> None:
+        proxy = fault_proxy("127.0.0.1:8080", "latency=0.05")
+    """
+
+    def __call__(
+        self, upstream: str | tuple[str, int], *toxics: testing.Toxic | str, seed: int = 0
+    ) -> testing.FaultProxy:
+        """Return the open proxy. It closes when the test ends."""
+        ...
+
+
+class RunCrashTest(Protocol):
+    """Kills a program at each of its points and returns the report: the type of the fixture `crash_test`.
+
+    def test_it(crash_test: RunCrashTest) -> None:
+        assert not crash_test(["python", "agent.py"]).damage
+    """
+
+    def __call__(self, command: Sequence[str], **options: Any) -> Report:
+        """Return what was found."""
+        ...
 
 
 __all__ = [
+    "OpenProxy",
+    "RunCrashTest",
+    "VirtualRun",
     "crash_test",
     "fault_provider",
     "fault_proxy",
@@ -61,6 +85,10 @@ __all__ = [
 _MARKER = 'faults(script, *, seed=0): the failures that the fixture `faults` or `fault_provider` plays: "429;retry-after=7, 503, ok"'
 
 _ISOLATE = "holdfast_isolate"
+
+_NEEDS_PLAIN_TEST = """the fixture `virtual_clock` needs a plain `def` test: in an `async def` test the loop of another plugin waits in real time. Write:
+    def test_it(virtual_run):
+        virtual_run(main())"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -94,8 +122,13 @@ def holdfast_runtime(request: pytest.FixtureRequest) -> Iterator[holdfast.Runtim
 
 
 @pytest.fixture
-def virtual_clock(holdfast_runtime: holdfast.Runtime) -> testing.VirtualClock:
-    """The clock of the test's runtime. It moves when the test advances it, or when code under `virtual_run` waits."""
+def virtual_clock(request: pytest.FixtureRequest, holdfast_runtime: holdfast.Runtime) -> testing.VirtualClock:
+    """The clock of the test's runtime. It moves when the test advances it, or when code under `virtual_run` waits.
+
+    A coroutine test cannot have it: the plugin that runs such a test has a loop of its own, whose waits take real time.
+    """
+    if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
+        pytest.fail(_NEEDS_PLAIN_TEST, pytrace=False)
     clock = testing.VirtualClock()
     # Set the clock of the runtime that the other fixtures share, so that all of them use the same clock.
     holdfast_runtime.clock = clock

@@ -16,7 +16,9 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
-from holdfast.faults import Fault, HoldfastError, InvalidError, nearest, resolve
+from holdfast import options
+from holdfast.faults import Fault, HoldfastError, InvalidError, resolve
+from holdfast.faults.catalog import suggested_codes
 from holdfast.testing.clock import seeded
 
 if TYPE_CHECKING:
@@ -137,6 +139,7 @@ class Script:
         return self._steps[turn]
 
 
+@options.suggests
 def script(steps: str | Iterable[Any], *, seed: int = 0) -> Script:
     """Return a callable that plays these steps.
 
@@ -193,7 +196,7 @@ def _read_code(path: str, code: str) -> Step:
     entry = resolve(code)
     # `resolve` also knows aliases. A script must use the code itself, because events and messages show the code.
     if entry is None or entry.code != code:
-        raise InvalidError.at(path, f"a code of the catalog, perhaps {' or '.join(nearest(code))}", code)
+        raise InvalidError.at(path, f"a code of the catalog ({suggested_codes(code)})", code)
     # Raise the most specific class of the code, so that `except CircuitOpenError` works as with a real circuit.
     # An integration's class that declares no code of its own inherits one, and must not be taken for it.
     leaves = (error for error in HoldfastError.__subclasses__() if error.__dict__.get("code") == code)

@@ -108,6 +108,7 @@ class RecoveringTransport(Transport):
     a transport that is not sync.
     """
 
+    @options.suggests
     def __init__(
         self,
         transport: Any,
@@ -161,9 +162,10 @@ class AsyncRecoveringTransport(AsyncTransport):
 
         client = httpx.AsyncClient(transport=AsyncRecoveringTransport(httpx.AsyncHTTPTransport()))
 
-    Options, results and errors are those of `RecoveringTransport`.
+    Options, results and errors are those of `RecoveringTransport`. A wrong option raises `InvalidError`.
     """
 
+    @options.suggests
     def __init__(
         self,
         transport: Any,

@@ -14,6 +14,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import get_runtime
 from langgraph.types import RetryPolicy
 
+from holdfast import options
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.retries import warn_of_loops_around
 from holdfast.integrations.recovery_warnings import warn
@@ -82,6 +83,7 @@ def recovering_node(
     effect: Effect | None = None,
     runtime: Runtime | None = None,
 ) -> Callable[[F], F]: ...
+@options.suggests
 def recovering_node(
     node: Any = None,
     *,

@@ -63,6 +63,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
     the run; `"tell"` sends the model a safe description of the failure. Raises `InvalidError` for options that are not valid.
     """
 
+    @options.suggests
     def __init__(
         self,
         *fallbacks: BaseChatModel | str,

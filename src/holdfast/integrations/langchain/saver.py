@@ -26,6 +26,7 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 
+from holdfast import options
 from holdfast.integrations.store_log import StoreLog
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class StoreSaver(BaseCheckpointSaver[str]):
     what the store raises, for example SESS_STORE_UNAVAILABLE.
     """
 
+    @options.suggests
     def __init__(self, store: Store, *, serde: SerializerProtocol | None = None) -> None:
         super().__init__(serde=serde)
         self._log = StoreLog(store, "langgraph")

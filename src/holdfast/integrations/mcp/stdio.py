@@ -39,6 +39,7 @@ class StdioOptions(TypedDict, total=False):
     pass_secrets: Collection[str]
 
 
+@options.suggests
 def stdio(
     command: Sequence[str | os.PathLike[str]], *, grace: float = 2.0, **given: Unpack[StdioOptions]
 ) -> Callable[[], AbstractAsyncContextManager[ClientSession]]:

@@ -29,6 +29,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_ai.models import ModelRequestContext
 from pydantic_core import to_jsonable_python
 
+from holdfast import options
 from holdfast.faults import InvalidError, OutcomeUnknownError
 from holdfast.integrations.pydantic_ai.exceptions import for_the_model
 from holdfast.runtime.tool import ToolContract, contract_of, declare
@@ -99,6 +100,7 @@ class SessionDurability(BaseDurabilityCapability[DepsT]):
         journal_discovery=False,
     )
 
+    @options.suggests
     def __init__(
         self,
         *,

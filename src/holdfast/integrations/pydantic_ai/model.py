@@ -13,6 +13,7 @@ from pydantic_ai.models import fallback
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 
+from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.integrations.calls import Calls, check_after_first
 from holdfast.integrations.pydantic_ai.exceptions import PASSING
@@ -55,6 +56,7 @@ class RecoveringModel(WrapperModel):
     `BudgetError` where no request was made. The constructor raises `InvalidError` for a model that recovers already.
     """
 
+    @options.suggests
     def __init__(
         self,
         wrapped: Model | KnownModelName,

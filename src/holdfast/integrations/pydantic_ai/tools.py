@@ -45,6 +45,7 @@ def recovering_tool(
     failures: Failures = "tell",
     runtime: Runtime | None = None,
 ) -> Callable[[F], F]: ...
+@options.suggests
 def recovering_tool(
     fn: Any = None,
     *,

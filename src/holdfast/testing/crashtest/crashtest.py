@@ -75,6 +75,7 @@ class CrashTest:
     run would send in earnest (unless `live`). It needs Linux or macOS.
     """
 
+    @options.suggests
     def __init__(
         self,
         command: Sequence[str],

@@ -185,7 +185,7 @@ def _read_toml(text: str, source: str) -> Script:
         script = _convert(tomllib.loads(text))
         Playback(script)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidError.saying(source, "TOML", str(error)) from error
+        raise InvalidError.saying(source, "TOML", f"a syntax error: {error}") from error
     except InvalidError as error:
         raise _placed(error, text, source) from error
     return script

@@ -14,6 +14,7 @@ import struct
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.testing.loop import LoopThread
 from holdfast.testing.provider.core import Provider
@@ -59,6 +60,7 @@ class FaultProvider(Provider):
     that it cannot read, and `OSError` if `port` is taken. See `Provider` for `clock`, `limit` and `limits`.
     """
 
+    @options.suggests
     def __init__(
         self,
         script: str | Script = "",

@@ -60,6 +60,7 @@ class FaultProxy:
     Raises `InvalidError` for an address or a toxic that it cannot read, and `OSError` if the `listen` address is taken.
     """
 
+    @options.suggests
     def __init__(
         self,
         upstream: str | tuple[str, int],
