@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -85,6 +86,31 @@ def test_a_pipe_does_not_wait_for_an_agent_that_has_failed() -> None:
         async with serving(fails) as bridge:
             code, out, _ = await attached(bridge.ws_url, "s", "--create", given=b"fix the tests\n")
             assert (code, out) == (0, "")
+
+    run(work)
+
+
+def test_a_pipe_does_not_wait_for_ever_for_the_answer_to_a_question() -> None:
+    done: list[str] = []
+
+    async def asks(turn: Any) -> None:
+        done.append("deployed" if await turn.approve("Deploy?") else "not deployed")
+        has_ended.set()
+
+    has_ended = asyncio.Event()
+
+    async def work() -> None:
+        async with serving(asks) as bridge:
+            code, out, err = await attached(bridge.ws_url, "my-s", "--create", given=b"deploy\n")
+            # "A person must confirm or answer first", with the commands that do.
+            assert (code, out) == (7, "")
+            assert "the agent waits for an answer: Deploy?" in err
+            assert re.search(r"holdfast sessions answer my-s \S+ --yes", err)
+            assert "holdfast attach my-s" in err
+            # The question still waits, and a line of another pipe answers it.
+            code, _, _ = await attached(bridge.ws_url, "my-s", given=b"n too risky\n")
+            await has_ended.wait()
+            assert (code, done) == (0, ["not deployed"])
 
     run(work)
 

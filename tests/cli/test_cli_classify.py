@@ -111,11 +111,22 @@ def test_a_header_may_hold_colons_and_be_repeated():
     assert document["retry_after_s"] == 3.0
 
 
-@pytest.mark.parametrize("arguments", [(), ("--message", "x"), ("--header", "a: b"), ("--provider", "openai")])
+@pytest.mark.parametrize("arguments", [(), ("--header", "a: b"), ("--provider", "openai")])
 def test_nothing_to_classify_is_a_wrong_call(arguments):
     result = holdfast("classify", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("holdfast: nothing to classify\n  help: give --status, ")
+
+
+@pytest.mark.parametrize("arguments", [("connection reset by peer",), ("--message", "connection reset by peer")])
+def test_a_text_alone_is_classified_like_text(arguments):
+    assert holdfast_json("classify", *arguments) == holdfast_json("classify", "--text", "connection reset by peer")
+
+
+def test_a_text_that_is_given_twice_is_a_wrong_call():
+    result = holdfast("classify", "timed out", "--text", "reset")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "TEXT and --text" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [("--status", "many"), ("--exit-code", "1.5"), ("--no-such-flag",)])

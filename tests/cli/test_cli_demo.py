@@ -237,7 +237,7 @@ def test_FU6_without_the_sdks_one_line_says_what_to_install(missing):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "holdfast: SYS_DEPENDENCY_MISSING  holdfast demo needs the anthropic and openai packages: "
-        "pip install 'holdfast[demo]', or '.[demo]' in a clone\n"
+        "pip install '.[demo]' in a clone\n"
         "  help: holdfast explain SYS_DEPENDENCY_MISSING\n"
     )
 

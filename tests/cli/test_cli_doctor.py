@@ -87,7 +87,7 @@ def test_an_sdk_that_is_too_old_is_a_warning_with_the_command_to_upgrade(monkeyp
     monkeypatch.setattr(metadata, "requires", lambda _: ["msgspec>=0.18", "openai>=1.66; extra == 'openai'"])
     found = findings()["openai"]
     assert found["state"] == ("warning" if needed else "ok")
-    assert found["fix"] == ("pip install --upgrade 'holdfast[openai]'" if needed else "")
+    assert found["fix"] == ("pip install --upgrade '.[openai]' in a clone" if needed else "")
 
 
 def test_the_tables_hold_what_json_holds():
@@ -161,7 +161,7 @@ def test_keys_are_shown_by_name_and_never_by_value(monkeypatch):
     assert KEY not in holdfast("doctor", "--json").output
 
 
-def test_a_missing_part_is_no_defect_and_says_how_to_get_it(monkeypatch):
+def test_a_missing_part_is_no_defect_and_nothing_to_do(monkeypatch):
     installed = metadata.version
 
     def without_openai(name: str) -> str:
@@ -172,8 +172,21 @@ def test_a_missing_part_is_no_defect_and_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(metadata, "version", without_openai)
     finding = findings()["openai"]
     assert finding["state"] == "info"
-    assert finding["found"].startswith("not installed; only needed for ")
-    assert finding["fix"] == "pip install 'holdfast[openai]'"
+    assert finding["found"] == "not installed; only needed for OpenAI and xAI with OpenAI's SDK (the extra `openai`)"
+    assert finding["fix"] == ""
+    _, _, fixes = holdfast("doctor").stdout.partition("\n\n")
+    assert not any(line.startswith("openai ") for line in fixes.splitlines())
+
+
+def test_what_is_broken_comes_first_then_the_warnings_in_both_tables(somewhere_quiet, monkeypatch):
+    monkeypatch.setattr(files, "is_affected", lambda _: True)
+    (somewhere_quiet / "holdfast.toml").write_text("[policy\n")
+    found = list(findings(status=1).values())
+    assert [each["state"] for each in found][:3] == ["failed", "warning", "ok"]
+    assert [each["what"] for each in found][:3] == ["holdfast.toml", "sqlite", "holdfast"]
+    assert found[0]["found"].startswith("expected TOML, got a syntax error")
+    tables = holdfast("doctor").stdout.split("\n\n")
+    assert [table.splitlines()[1].split()[0] for table in tables] == ["holdfast.toml", "holdfast.toml"]
 
 
 def test_N2_14_extensions_are_listed_and_those_left_out_with_the_reason(somewhere_quiet, monkeypatch):

@@ -83,6 +83,19 @@ def test_FU9_a_word_with_several_meanings_lists_them(word):
     assert [entry["code"] for entry in document["codes"]] == codes
 
 
+def test_a_sentence_is_classified_and_shows_the_rule_that_matched():
+    result = holdfast("explain", "read ECONNRESET: connection reset by peer")
+    assert result.exit_code == 0
+    assert result.stdout == holdfast("explain", "-", given="read ECONNRESET: connection reset by peer").stdout
+    assert "rule" in result.stdout
+    document = holdfast_json("explain", "read ECONNRESET: connection reset by peer")
+    assert document["fault"]["rule"]
+
+
+def test_a_sentence_that_no_rule_knows_is_unknown():
+    assert holdfast("explain", "the quick brown fox").exit_code == 3
+
+
 def test_json_holds_the_entry_and_the_page():
     document = holdfast_json("explain", "AUTH_FAILED")
     entry = CATALOG["AUTH_FAILED"]

@@ -287,7 +287,7 @@ def test_a_narrow_terminal_keeps_one_line_per_operation_and_the_keys(runtime):
 
     drawn = asyncio.run(scenario())
     assert len(drawn) == 60
-    assert drawn.startswith("⟳ Retrying… (2/3) in ")
+    assert drawn.startswith("⟳ retry 2/3 in ")
     assert drawn.endswith("…  [r] now  [c] cancel")
 
 

@@ -102,3 +102,12 @@ def test_a_number_is_not_parted_from_its_unit(width):
     lines = output.wrapped(text, width).splitlines()
     assert not any(line.strip().startswith(("s ", "ms")) or line.strip() == "s" for line in lines)
     assert " ".join(line.strip() for line in lines) == text
+
+
+def test_a_count_stays_with_what_it_counts(terminal, capsys):
+    terminal(30)
+    output.show_text("openai injected hang ×1, quota ×12")
+    assert capsys.readouterr().out.splitlines() == ["openai injected hang ×1,", "quota ×12"]
+    terminal(23)
+    output.show_text("openai injected hang ×1, quota ×12")
+    assert capsys.readouterr().out.splitlines() == ["openai injected", "hang ×1, quota ×12"]

@@ -140,6 +140,10 @@ def test_a_file_that_is_not_there_exits_3_and_a_wrong_one_2(verb, file):
     missing = holdfast("policy", verb, "nowhere.toml")
     assert (missing.exit_code, missing.stdout) == (3, "")
     assert "cannot read nowhere.toml: No such file" in missing.stderr
+    assert "--target" not in missing.stderr
+    target = holdfast("policy", verb, "tides")
+    assert target.exit_code == 3
+    assert "help: for the policy of a target: holdfast policy show --target tides" in target.stderr
     folder = holdfast("policy", verb, ".")
     assert (folder.exit_code, folder.stdout) == (2, "")
     assert "cannot read .: Is a directory" in folder.stderr

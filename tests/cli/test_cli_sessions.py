@@ -445,3 +445,14 @@ def test_an_encrypted_store_is_exported_and_rekeyed(tmp_path, monkeypatch):
     plain = holdfast("sessions", "rekey", "--store", path)
     assert plain.exit_code == 2, plain.stderr
     assert "an encrypted store" in plain.stderr
+
+
+def test_a_session_that_is_not_in_the_default_store_names_the_store_and_the_option(path, tmp_path, monkeypatch):
+    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    result = holdfast("sessions", "show", "october")
+    assert result.exit_code != 0
+    text = " ".join(result.stderr.split())
+    assert "Session 'october' not found in the default store, sqlite:" in text
+    assert "Name another one with --store ADDRESS" in text
+    assert "default store" not in verb(path, "show", "october").stderr

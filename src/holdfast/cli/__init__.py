@@ -24,7 +24,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command. If the `cli` extra is not installed, print one line and exit with 2."""
-    # The import stands here, because `from holdfast.cli.live import live` in a program must not load the command.
+    # The import stands here, because `from holdfast.live import live` in a program must not load the command.
     from holdfast.extras import MissingExtraError, needs_extra
 
     try:

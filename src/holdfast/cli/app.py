@@ -3,8 +3,6 @@
 Each verb imports its implementation when it runs, so that `--help` and shell completion stay instant.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -20,7 +18,7 @@ from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.output import fail, show_json, show_table
 from holdfast.cli.store_app import CLOSE, Group, audit, complete_codes, sessions
 from holdfast.cli.workflow_app import workflow
-from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity  # noqa: TC001 - typer reads annotations
+from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity
 
 if TYPE_CHECKING:
     from holdfast.policies import Effect
@@ -123,6 +121,9 @@ def codes(
 
 @app.command()
 def classify(
+    failure: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="A log line or a traceback, as with --text.")
+    ] = None,
     status: Annotated[int | None, typer.Option(help="HTTP status.")] = None,
     header: Annotated[list[str] | None, typer.Option(help="'name: value'; may be repeated.")] = None,
     body: Annotated[str, typer.Option(help="The body of the response.")] = "",
@@ -152,6 +153,9 @@ def classify(
     if at is None:
         fail(f"--now: expected an RFC 3339 date and time, got {now!r}", "for example 2026-03-20T14:32:00Z")
         raise typer.Exit(Exit.USAGE)
+    if failure is not None and text is not None:
+        fail("TEXT and --text describe different failures", "give one of them")
+        raise typer.Exit(Exit.USAGE)
     # With --jsonl the records describe the failures. `perform` exits, so the code below does not read the other flags.
     if jsonl is not None:
         perform(lambda: classify_lines(jsonl, now=at, strict=strict))
@@ -167,7 +171,7 @@ def classify(
         jsonrpc=jsonrpc,
         sse=sse,
         grpc=grpc,
-        text=text,
+        text=text if failure is None else failure,
     )
     perform(lambda: classify_one(given, now=at, as_json=as_json))
 

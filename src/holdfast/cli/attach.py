@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -44,8 +45,10 @@ from holdfast.bridge import (
 )
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, one_line, show_line
+from holdfast.cli.session_history import command
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.runtime.secrets import redactor_for
+from holdfast.sessions.questions.question import answer_word
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -118,7 +121,8 @@ class _Attached:
         self._answers = self._answered = 0
         """The offsets of the message that the last turn answers, and of the last one whose turn has ended."""
         self._is_caught_up = asyncio.Event()
-        self._is_answered = asyncio.Event()
+        self._is_settled = asyncio.Event()
+        """Set while nothing more can come for a script: its last message is answered, or a person must answer first."""
         self._sends: set[asyncio.Task[None]] = set()
         self._is_open_line = False
         """Whether the last line on stdout is not ended yet."""
@@ -157,6 +161,16 @@ class _Attached:
                 else "lost: use --outbox FILE to keep such messages"
             )
             narrate(f"not stored by the bridge yet, and {kept}: {each.text}")
+        if self._questions and self._sent > self._answered and not sys.stdin.isatty():
+            question, session = next(iter(self._questions.values())), self._flags.session
+            answer = command(None, "answer", session, question.id, answer_word(question.kind))
+            here = shlex.join(("holdfast", "attach", session, "--url", self._flags.url))
+            fail(
+                f"the agent waits for an answer: {question.prompt}",
+                f"with the bridge's store: {answer}",
+                f"at a terminal: {here}",
+            )
+            return Exit.REFUSED
         return Exit.OK if self._flags.outbox or not client.pending else Exit.EXHAUSTED
 
     # --- what is typed ---
@@ -164,6 +178,9 @@ class _Attached:
     async def _take_part(self, session: RemoteSession) -> None:
         if self._flags.observes:
             await asyncio.Event().wait()
+        if not sys.stdin.isatty():
+            # The first line of a script may answer a question that waits already.
+            await self._is_caught_up.wait()
         async for line in _lines():
             if line.strip() == "/quit":
                 return
@@ -174,11 +191,10 @@ class _Attached:
                 task.add_done_callback(self._sends.discard)
         # At a terminal Ctrl-D leaves at once. A script waits for the answer to what it has sent.
         if not sys.stdin.isatty():
-            await self._is_caught_up.wait()
             await asyncio.gather(*self._sends)
-            self._note_answer()
+            self._note_progress()
             if self._sent:
-                await self._is_answered.wait()
+                await self._is_settled.wait()
 
     async def _typed(self, session: RemoteSession, line: str) -> None:
         word = line.strip()
@@ -188,8 +204,8 @@ class _Attached:
             elif word in _COMMANDS:
                 if not self._waiting:
                     return narrate("nothing waits that could be told what to do")
-                command: Any = _COMMANDS[word]
-                await session.command(self._waiting, command)
+                said: Any = _COMMANDS[word]
+                await session.command(self._waiting, said)
             elif word.startswith("/"):
                 narrate("commands: /stop, /retry, /fallback, /cancel, /quit")
             elif self._questions:
@@ -210,6 +226,7 @@ class _Attached:
             )
         # Somebody else may answer meanwhile; then the next line is not for this question.
         self._questions.pop(question.id, None)
+        self._note_progress()
         await session.answer(question.id, answer)
         return None
 
@@ -233,8 +250,10 @@ class _Attached:
         match message:
             case Question():
                 self._questions[message.id] = message
+                self._note_progress()
             case QuestionClosed(id=id_):
                 self._questions.pop(id_, None)
+                self._note_progress()
             case Recovery(run=run, can=can):
                 self._waiting = run if can else ""
             case State():
@@ -243,17 +262,17 @@ class _Attached:
                 self._answers = details.get("answers", 0)
             case SessionEvent(event="turn_ended"):
                 self._answered = max(self._answered, self._answers)
-                self._note_answer()
+                self._note_progress()
             case _:
                 pass
 
-    def _note_answer(self) -> None:
-        """Notice whether the turn has ended that answers the last message from here; also if it has failed and said nothing."""
-        if self._sent > self._answered:
-            # Another line was sent after this was noticed.
-            self._is_answered.clear()
-        elif self._sent:
-            self._is_answered.set()
+    def _note_progress(self) -> None:
+        """Notice whether the turn has ended that answers the last message from here, also if it failed and said nothing, or a question waits."""
+        if self._sent and (self._sent <= self._answered or self._questions):
+            self._is_settled.set()
+        else:
+            # Another line was sent after this was noticed, or somebody has answered.
+            self._is_settled.clear()
 
     def _show(self, message: Message) -> None:
         match message:

@@ -158,7 +158,8 @@ def _fault(given: Given, now: float) -> Fault | None:
     if given.text is not None:
         return from_text(given.text, provider=provider, now=now)
     if given.status is None and not given.body:
-        return None
+        # A message without its exception is a text like any other.
+        return from_text(given.message, provider=provider, now=now) if given.message else None
     return from_http(given.status, _headers(given.headers), given.body, provider=provider, now=now)
 
 

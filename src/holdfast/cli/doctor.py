@@ -25,6 +25,7 @@ from holdfast.cli.start import KEYS
 from holdfast.config import ConfigError, Problem, load
 from holdfast.config.sources import ignored
 from holdfast.extensions import Extensions
+from holdfast.extras import install_command
 from holdfast.faults import CODES, HoldfastError
 from holdfast.runtime import page_of
 from holdfast.runtime.runtime import Runtime
@@ -41,24 +42,26 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "doctor"]
 
 _OPTIONAL = (
-    # package, what to install, what it is for
-    ("anthropic", "holdfast[anthropic]", "Claude with Anthropic's SDK"),
-    ("openai", "holdfast[openai]", "OpenAI and xAI with OpenAI's SDK"),
-    ("httpx", "holdfast[httpx]", "httpx clients"),
-    ("httpx2", "httpx2", "httpx2 clients"),
-    ("langchain", "holdfast[langchain]", "LangChain and LangGraph"),
-    ("litellm", "holdfast[litellm]", "LiteLLM"),
-    ("claude-agent-sdk", "holdfast[claude-agent]", "the Claude Agent SDK"),
-    ("openai-agents", "holdfast[openai-agents]", "the OpenAI Agents SDK"),
-    ("pydantic-ai-slim", "holdfast[pydantic-ai]", "pydantic-ai"),
-    ("opentelemetry-api", "holdfast[otel]", "OpenTelemetry traces"),
-    ("prometheus-client", "holdfast[prometheus]", "Prometheus metrics"),
-    ("structlog", "holdfast[structlog]", "logs through structlog"),
-    ("psycopg", "holdfast[postgres]", "a store on PostgreSQL"),
-    ("cryptography", "holdfast[encryption]", "an encrypted store"),
+    # package, its extra if it has one, what it is for
+    ("anthropic", "anthropic", "Claude with Anthropic's SDK"),
+    ("openai", "openai", "OpenAI and xAI with OpenAI's SDK"),
+    ("httpx", "httpx", "httpx clients"),
+    ("httpx2", "", "httpx2 clients"),
+    ("langchain", "langchain", "LangChain and LangGraph"),
+    ("litellm", "litellm", "LiteLLM"),
+    ("claude-agent-sdk", "claude-agent", "the Claude Agent SDK"),
+    ("openai-agents", "openai-agents", "the OpenAI Agents SDK"),
+    ("pydantic-ai-slim", "pydantic-ai", "pydantic-ai"),
+    ("opentelemetry-api", "otel", "OpenTelemetry traces"),
+    ("prometheus-client", "prometheus", "Prometheus metrics"),
+    ("structlog", "structlog", "logs through structlog"),
+    ("psycopg", "postgres", "a store on PostgreSQL"),
+    ("cryptography", "encryption", "an encrypted store"),
 )
 _FILE = "holdfast.toml"
 _VARIABLES = "HOLDFAST_*"
+_FIRST = {"failed": 0, "warning": 1}
+"""What a person must look at comes before the rest."""
 _SWITCHES = ("HOLDFAST_ENABLED", "RESILIENCE_ENABLED")
 _BOOLEANS = frozenset({"0", "1", "true", "false", "yes", "no", "on", "off"})
 _OLDEST_SANE_CLOCK = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
@@ -91,6 +94,8 @@ def doctor(*, as_json: bool) -> Exit:
         *_pages(),
         *_extensions(),
     ]
+    # The sort is stable: within a state the order above holds.
+    findings.sort(key=lambda finding: _FIRST.get(finding.state, len(_FIRST)))
     broken = [finding for finding in findings if finding.state == "failed"]
     if as_json:
         show_json({"schema": "holdfast.doctor/1", "healthy": not broken, "findings": msgspec.to_builtins(findings)})
@@ -126,19 +131,23 @@ def _versions() -> Iterator[Finding]:
 
 
 def _optional_parts() -> Iterator[Finding]:
-    for package, install, use in _OPTIONAL:
-        # The name is quoted, because shells such as zsh treat the brackets as a pattern.
-        name = f"'{install}'" if "[" in install else install
+    for package, extra, use in _OPTIONAL:
         try:
             version = metadata.version(package)
         except metadata.PackageNotFoundError:
-            yield Finding(package, "info", f"not installed; only needed for {use}", f"pip install {name}")
+            # Nobody has to install it, so there is nothing to do.
+            by_extra = f" (the extra `{extra}`)" if extra else ""
+            yield Finding(package, "info", f"not installed; only needed for {use}{by_extra}")
             continue
         if needed := needed_version(package, version):
             found = f"{version} is older than {needed}, which Holdfast needs for {use}"
-            yield Finding(package, "warning", found, f"pip install --upgrade {name}")
+            yield Finding(package, "warning", found, _upgrade(package, extra))
         else:
             yield Finding(package, "ok", version)
+
+
+def _upgrade(package: str, extra: str) -> str:
+    return install_command(extra, upgrade=True) if extra else f"pip install --upgrade {package}"
 
 
 def _sdk_retries(environment: dict[str, str]) -> Iterator[Finding]:
@@ -187,7 +196,7 @@ def _settings(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
     except ConfigError as error:
         # Problems are grouped by the place to fix. The on/off switch has its own check below.
         for what in (_FILE, _VARIABLES):
-            problems = [str(problem) for problem in error.problems if _place(problem) == what]
+            problems = [str(problem).removeprefix(f"{what}: ") for problem in error.problems if _place(problem) == what]
             if problems:
                 fix = "fix what is named; `holdfast policy check` shows it as a table"
                 yield Finding(what, "failed", "; ".join(problems), fix)

@@ -12,19 +12,20 @@ from holdfast.cli.codes import entry_document, entry_facts
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_facts, show_json, show_page, show_table, tail
 from holdfast.faults import CATALOG, Entry, Fault, nearest, resolve
+from holdfast.faults.catalog import CLOSE
 from holdfast.runtime import page_of, redactor_for
 
 __all__ = ["explain"]
 
 MAX_STDIN = 1_048_576
 _LONGEST_NAME = 100
-_CLOSE = 0.7
-"""How similar a code must be to be suggested: a far guess leads people to the wrong page."""
+_SENTENCE = 3
+"""From so many words on it is the text of a failure, and not a name such as `HTTP 429`."""
 _SCHEMA = "holdfast.explain/1"
 
 
 def explain(name: str, *, as_json: bool, now: float) -> Exit:
-    """Show the page of a code, of a word that means one code, or of the failure in a file (`-`: on stdin).
+    """Show the page of a code, of a word that means one code, of the failure that a sentence or a file describes (`-`: stdin).
 
     A word that means several codes, such as `429`, gives a list of them.
     """
@@ -38,6 +39,8 @@ def explain(name: str, *, as_json: bool, now: float) -> Exit:
     if (file := _file(name)) is not None:
         with file.open("rb") as log:
             return _explain_text(tail(log, MAX_STDIN), f"in {name}", as_json=as_json, now=now)
+    if len(name.split()) >= _SENTENCE and (fault := _fault_in(name, now)).code != "SYS_UNKNOWN":
+        return _show(fault.entry, fault, as_json=as_json)
     # The word is cut, because somebody may paste a whole log line here.
     word = name[:_LONGEST_NAME] or "''"
     found = [CATALOG[code] for code in codes_for(name)]
@@ -58,8 +61,12 @@ def _explain_text(raw: bytes, where: str, *, as_json: bool, now: float) -> Exit:
     if not text.strip():
         fail(f"nothing {where}", "pipe a traceback or a JSON error in: program 2>&1 | holdfast explain -")
         return Exit.USAGE
-    fault = from_text(text, now=now).masked(redactor_for())
+    fault = _fault_in(text, now)
     return _show(fault.entry, fault, as_json=as_json)
+
+
+def _fault_in(text: str, now: float) -> Fault:
+    return from_text(text, now=now).masked(redactor_for())
 
 
 def _list(word: str, entries: list[Entry], *, as_json: bool) -> Exit:
@@ -77,7 +84,7 @@ def _list(word: str, entries: list[Entry], *, as_json: bool) -> Exit:
 
 
 def _unknown(word: str, *, as_json: bool) -> Exit:
-    near = nearest(word, closeness=_CLOSE)
+    near = nearest(word, closeness=CLOSE)
     if as_json:
         show_json({"schema": _SCHEMA, "error": f"no code {word}", "nearest": near})
     fail(

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from holdfast import options
 from holdfast.cli.output import discard, one_line, wrapped
 from holdfast.runtime.runtime import Runtime, default_runtime
 from holdfast.sinks.live import LiveLine, LiveState, LiveWord, watch_events
@@ -54,6 +55,7 @@ _STYLES = {
 }
 
 
+@options.suggests
 @contextmanager
 def live(
     runtime: Runtime | None = None,

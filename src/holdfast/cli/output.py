@@ -178,11 +178,12 @@ def wrapped(text: str, width: int) -> str:
 
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
-_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|MB|KB|%)\b)")
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|MB|KB|%)\b)| (?=×\d)")
 
 
 def _fill(text: str, width: int, first: str, rest: str) -> str:
-    # Long words stay whole, so that a person can copy a path or a command. A number stays with its unit.
+    # Long words stay whole, so that a person can copy a path or a command. A number stays with its unit, and `×2` with what
+    # it counts.
     lines = textwrap.wrap(
         _BEFORE_UNIT.sub(_NO_BREAK, text),
         width,

@@ -18,7 +18,8 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_table, stdout_width
 from holdfast.config import Config, ConfigError, load, read
 from holdfast.config.sources import read_text
-from holdfast.faults import CATALOG, InvalidError, nearest, resolve
+from holdfast.faults import CATALOG, InvalidError, resolve
+from holdfast.faults.catalog import suggested_codes
 from holdfast.faults.surfaces import spell_seconds
 from holdfast.policies.advice import Advice, advice
 from holdfast.policies.decide import LONGEST_WAIT_S
@@ -67,7 +68,10 @@ def with_config(
         fail(f"cannot read {file}: Is a directory", "give a file with settings, or - for stdin")
         return Exit.USAGE
     except OSError as error:
-        fail(f"cannot read {file}: {error.strerror}")
+        # A name without a dot or a slash is no file of settings.
+        is_name = file is not None and isinstance(error, FileNotFoundError) and not set("./\\") & set(file)
+        hints = [f"for the policy of a target: holdfast policy show --target {file}"] if is_name else []
+        fail(f"cannot read {file}: {error.strerror}", *hints)
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
     except ConfigError as error:
         return (invalid or _fail)(error)
@@ -280,7 +284,7 @@ def outage_of(outage: str, rate: str, duration: float, code: str, kind: str = "o
         raise InvalidError.at("--outage", "FROM:TO in seconds, such as 5:60", outage)
     entry = resolve(code)
     if entry is None:
-        raise InvalidError.at("--code", f"a code of the catalog ({', '.join(nearest(code))}?)", code)
+        raise InvalidError.at("--code", f"a code of the catalog ({suggested_codes(code)})", code)
     return Outage(
         begins=float(span["begins"]),
         ends=float(span["ends"]),

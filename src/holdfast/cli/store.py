@@ -7,7 +7,10 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import msgspec
+
 from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.runtime.secrets import process_redactor
 from holdfast.stores import EncryptedStore, MemoryStore, SqliteStore, default_url, open_store
 
 if TYPE_CHECKING:
@@ -33,7 +36,19 @@ def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]], *, cre
         async with store:
             return await verb(store)
 
-    return asyncio.run(main())
+    try:
+        return asyncio.run(main())
+    except HoldfastError as error:
+        if url is None and error.fault.code == "SESS_NOT_FOUND":
+            raise _looked_in_default(error.fault) from None
+        raise
+
+
+def _looked_in_default(fault: Fault) -> HoldfastError:
+    """Return the error with the store that was looked in: people often keep their sessions in another one."""
+    where = process_redactor().text(default_url())
+    message = f"{fault.message.rstrip('.')} in the default store, {where}. Name another one with --store ADDRESS"
+    return HoldfastError(msgspec.structs.replace(fault, message=message))
 
 
 def existing_store(url: str | None) -> Store:

@@ -3,8 +3,6 @@
 Each verb imports its implementation when it runs, so that `--help` and shell completion stay instant.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from difflib import get_close_matches
@@ -77,7 +75,7 @@ _Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout
 _Jsonl = Annotated[bool, typer.Option("--jsonl", help="One JSON object a line.")]
 
 
-def _perform_on(url: str | None, verb: Callable[[Store], Awaitable[Exit]]) -> NoReturn:
+def _perform_on(url: str | None, verb: "Callable[[Store], Awaitable[Exit]]") -> NoReturn:
     """Run a verb on the store at `url`, or on the default store, and leave with its exit code."""
     from holdfast.cli.store import with_store
 
@@ -134,7 +132,7 @@ def audit_tail(
     from holdfast.cli.audit import filters_of
     from holdfast.cli.store import form_of
 
-    def tail(opened: Store) -> Awaitable[Exit]:
+    def tail(opened: "Store") -> "Awaitable[Exit]":
         filters = filters_of(chain, session, kinds, code, correlation, since, until, now=time.time())
         return verb(opened, filters, lines=lines, follow=follow, form=form_of(as_json, as_jsonl, follow=follow))
 
@@ -160,7 +158,7 @@ def audit_query(
     from holdfast.cli.audit import filters_of
     from holdfast.cli.store import form_of
 
-    def query(opened: Store) -> Awaitable[Exit]:
+    def query(opened: "Store") -> "Awaitable[Exit]":
         filters = filters_of(chain, session, kinds, code, correlation, since, until, now=time.time())
         return verb(opened, filters, limit=limit, form=form_of(as_json, as_jsonl))
 
@@ -202,7 +200,7 @@ def audit_export(
     from holdfast.cli.audit import audit_export as verb
     from holdfast.cli.audit import filters_of
 
-    def export(opened: Store) -> Awaitable[Exit]:
+    def export(opened: "Store") -> "Awaitable[Exit]":
         return verb(opened, filters_of(chain, session, kinds, code, correlation, since, until, now=time.time()))
 
     _perform_on(store, export)
@@ -284,7 +282,7 @@ def sessions_resolve(
     from holdfast.cli.session_repairs import result_of
     from holdfast.cli.session_repairs import sessions_resolve as verb
 
-    def resolve(opened: Store) -> Awaitable[Exit]:
+    def resolve(opened: "Store") -> "Awaitable[Exit]":
         given = result_of(result, happened=happened, not_happened=not_happened)
         return verb(opened, session, key, happened=happened, result=given, by=by, url=store, as_json=as_json)
 
@@ -375,7 +373,7 @@ def sessions_answer(
     from holdfast.cli.sessions import answer_of
     from holdfast.cli.sessions import sessions_answer as verb
 
-    def give(opened: Store) -> Awaitable[Exit]:
+    def give(opened: "Store") -> "Awaitable[Exit]":
         answer = answer_of(value, yes=yes, no=no, dismiss=dismiss, reason=reason)
         return verb(opened, session, question, answer, by=by, as_json=as_json)
 
@@ -453,7 +451,7 @@ def sessions_prune(
     from holdfast.cli.sessions import rules_of
     from holdfast.cli.sessions import sessions_prune as verb
 
-    def drop(opened: Store) -> Awaitable[Exit]:
+    def drop(opened: "Store") -> "Awaitable[Exit]":
         rules = rules_of(closed=closed, failed=failed, idle=idle, entries=entries, claims=claims)
         return verb(opened, rules, yes=yes, as_json=as_json)
 

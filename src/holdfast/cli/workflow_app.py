@@ -3,8 +3,6 @@
 Each verb imports its implementation when it runs, so that `--help` and shell completion stay instant.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -81,6 +81,7 @@ class _Narrator:
         for worker in CAST:
             spare = f", fallback {OPENAI}/{worker.spare}" if worker.spare else ""
             self.line(f"  {worker.name:<9} {worker.provider}/{worker.model}{spare}")
+        self.line('The seconds after "recovered" are those of the whole call: its attempts and its waits.')
         if self._view.has_keys:
             self.line(
                 "Keys act on the line that shows them: r retries now, f falls back, c cancels. Ctrl-C ends the demo."
