@@ -15,7 +15,7 @@ LITELLM := .venv-litellm
 # Half of a small machine is already two workers; more only makes them wait for each other.
 WORKERS ?= auto
 
-.PHONY: run test check docs types bench soak pythons postgres erlang chromium agents format clean help
+.PHONY: run test check lint mypy basedpyright docs types bench soak pythons postgres erlang chromium agents format clean help
 
 run: $(RUN)/.ready  ## the whole in under a minute, each count beside the other side's
 	@$(RUN)/bin/python examples/whole
@@ -23,13 +23,20 @@ run: $(RUN)/.ready  ## the whole in under a minute, each count beside the other 
 test: check postgres erlang chromium agents $(LITELLM)/.ready  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
 
+# Two at a time, the longest first: each of them uses one core.
 check: $(READY)  ## lint, format, types, import rules, the docs site with its links
+	@$(MAKE) --no-print-directory --jobs=2 mypy lint basedpyright docs
+
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/basedpyright
 	$(BIN)/lint-imports
-	@$(BIN)/python -m scripts.docs_site
+
+mypy: $(READY)
+	$(BIN)/mypy
+
+basedpyright: $(READY)
+	$(BIN)/basedpyright
 
 docs: $(READY)  ## the docs site, in build/docs/site; it needs no network
 	@$(BIN)/python -m scripts.docs_site

@@ -55,7 +55,7 @@ PEERS = (
     *("litellm", "openai", "anthropic", "msgspec", "opentelemetry-sdk"),
     *("tenacity", "stamina", "backoff", "pyresilience", "nopanic", "redress", "hyx"),
     *("pybreaker", "aiobreaker", "circuitbreaker"),
-    *("pykka", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres", "dbos"),
+    *("pykka", "ray", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres", "dbos"),
 )
 
 

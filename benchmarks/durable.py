@@ -38,6 +38,8 @@ TARGETS = {
 }
 """What is compared (who, writers, with whom, writers), and what the ratio should be."""
 TARGET_CORE = 0.03
+TARGET_ADDRESS = 1.1
+"""What sessions by address may take of what they take on an open store: as fast, as far as a shared machine can tell."""
 TARGET_RESTART_S = 1.0
 TARGET_IDLE_BYTES = 2_048
 TARGET_GROWTH = 1.5
@@ -250,6 +252,7 @@ def _print_sizes(size: dict[str, Any]) -> None:
 
 def _open_rows(size: dict[str, Any], engine: str, found: dict[str, Any]) -> list[list[str]]:
     waiting, by_address = found["waiting"], found["by_address"]
+    slower = by_address["address"] / by_address["shared"]
     return [
         [
             f"{size['sessions']:,} open sessions that wait, {engine}, share of a core",
@@ -259,7 +262,7 @@ def _open_rows(size: dict[str, Any], engine: str, found: dict[str, Any]) -> list
         [
             f"{BY_ADDRESS} sessions with a step each, {engine}, by address and on an open store, s",
             f"{by_address['address']:.2f}, {by_address['shared']:.2f}",
-            "",
+            f"{slower:.2f}x, {verdict(slower, TARGET_ADDRESS, 'x')}",
         ],
     ]
 

@@ -39,7 +39,8 @@ def ready() -> dict[str, str]:
         if kept["pins"] == want:
             return kept["missing"]
     print(f"building {VENV.name} (first use, about a minute) ...", file=sys.stderr, flush=True)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
+    # Not cleared, and at its real place: it may be a link to an environment that other work trees use at this moment.
+    subprocess.run([sys.executable, "-m", "venv", str(VENV.resolve())], check=True)
     missing = _install()
     stamp.write_text(json.dumps({"pins": want, "missing": missing}))
     return missing

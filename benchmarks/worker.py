@@ -1,6 +1,7 @@
 """One contender in a process of its own: reads a JSON command a line, answers a JSON line.
 
-Invariant: standard output carries answers only, and Python opens no connection. libpq does not go through Python; it gets the socket of a private server.
+Invariant: standard output carries answers only, and Python opens no connection. libpq and Ray's core do not go through Python; they
+get a private server's socket and this machine's own address.
 """
 
 from __future__ import annotations

@@ -22,15 +22,15 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 import holdfast.cli.demo.show as demo
-from holdfast.cli.live import LiveView
 from holdfast.events import Fallback
+from holdfast.live import LiveView
 from holdfast.sinks.live import watch_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.events import Event
-    from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime import Runtime
 
 FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
 WIDTHS = {"demo.svg": 100, "demo-narrow.svg": 60}

@@ -18,9 +18,14 @@ ROOT = Path(__file__).parent.parent
 ROOMS = [
     name
     for name in (
+        "actors",
+        "agents",
+        "bridge",
         "classify",
         "events",
         "faults",
+        "policies",
+        "policies/models",
         "providers",
         "runtime",
         "sessions",
@@ -121,12 +126,17 @@ def test_help_loads_no_verb():
     for verb in (
         "explain",
         "codes",
+        "actors",
+        "agents",
+        "bridge",
         "classify",
         "doctor",
         "audit",
         "sessions",
         "policy",
         "faults",
+        "policies",
+        "policies/models",
         "actors",
         "crashtest",
     ):
@@ -147,7 +157,7 @@ def test_the_surface_is_sorted_complete_and_importable():
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_rooms_surface_is_sorted_and_importable(room):
-    module = importlib.import_module(f"holdfast.{room}")
+    module = importlib.import_module(f"holdfast.{room.replace(chr(47), chr(46))}")
     assert sorted(module.__all__, key=_as_ruff_sorts) == module.__all__
     for name in module.__all__:
         assert hasattr(module, name)

@@ -1,10 +1,12 @@
-"""Actors: what an `ask` costs beside Pykka and a bare queue, a restart, an idle actor, and the activation of a virtual one."""
+"""Actors: what an `ask` costs beside Pykka, Ray and a bare queue, a restart, an idle actor, and the activation of a virtual one."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import tempfile
+from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -33,7 +35,7 @@ class Room(VirtualActor):
 
 
 class Bench:
-    """One contender: `bare`, `pykka` or `holdfast`."""
+    """One contender: `bare`, `pykka`, `ray` or `holdfast`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -42,6 +44,8 @@ class Bench:
         """Return asks a second, by the clock and by processor time, one after the other and many at once."""
         if self._name == "pykka":
             return _pykka(asks)
+        if self._name == "ray":
+            return _ray(asks)
         return asyncio.run(_bare(asks) if self._name == "bare" else _ours(asks))
 
     def restart(self, *, restarts: int) -> dict[str, float]:
@@ -67,12 +71,7 @@ async def _measured(ask: Any, asks: int) -> dict[str, float]:
     for _ in range(asks // AT_ONCE):
         await asyncio.gather(*(ask(n) for n in range(AT_ONCE)))
     many, many_cpu = perf_counter() - began, process_time() - used
-    return {
-        "alone": asks / alone,
-        "alone_us": alone_cpu / asks * 1e6,
-        "at_once": asks / many,
-        "at_once_us": many_cpu / asks * 1e6,
-    }
+    return _figures(asks, alone, alone_cpu, many, many_cpu)
 
 
 async def _bare(asks: int) -> dict[str, float]:
@@ -101,7 +100,7 @@ async def _bare(asks: int) -> dict[str, float]:
 async def _ours(asks: int) -> dict[str, float]:
     async with Supervisor("bench", runtime=Runtime()) as team:
         ref = await team.start(Adder)
-        return await _measured(lambda n: ref.ask(Adder.add, n), asks)
+        return await _measured(partial(ref.ask, Adder.add), asks)
 
 
 def _pykka(asks: int) -> dict[str, float]:
@@ -113,17 +112,46 @@ def _pykka(asks: int) -> dict[str, float]:
 
     ref = Peer.start()
     try:
-        began, used = perf_counter(), process_time()
-        for n in range(asks):
-            ref.ask(n)
-        alone, alone_cpu = perf_counter() - began, process_time() - used
-        began, used = perf_counter(), process_time()
-        for _ in range(asks // AT_ONCE):
-            for future in [ref.ask(n, block=False) for n in range(AT_ONCE)]:
-                future.get()
-        many, many_cpu = perf_counter() - began, process_time() - used
+        return _measured_blocking(
+            ref.ask, lambda n: ref.ask(n, block=False), lambda futures: [one.get() for one in futures], asks
+        )
     finally:
         ref.stop()
+
+
+def _ray(asks: int) -> dict[str, float]:
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+    import ray
+
+    class Peer:
+        def add(self, n: int) -> int:
+            return n + 1
+
+    # Everything on this machine, and ended with this call.
+    ray.init(
+        num_cpus=1, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False, configure_logging=False
+    )
+    try:
+        add = ray.remote(Peer).remote().add.remote
+        return _measured_blocking(lambda n: ray.get(add(n)), add, ray.get, asks)
+    finally:
+        ray.shutdown()
+
+
+def _measured_blocking(ask: Any, send: Any, receive_all: Any, asks: int) -> dict[str, float]:
+    receive_all([send(n) for n in range(AT_ONCE)])
+    began, used = perf_counter(), process_time()
+    for n in range(asks):
+        ask(n)
+    alone, alone_cpu = perf_counter() - began, process_time() - used
+    began, used = perf_counter(), process_time()
+    for _ in range(asks // AT_ONCE):
+        receive_all([send(n) for n in range(AT_ONCE)])
+    many, many_cpu = perf_counter() - began, process_time() - used
+    return _figures(asks, alone, alone_cpu, many, many_cpu)
+
+
+def _figures(asks: int, alone: float, alone_cpu: float, many: float, many_cpu: float) -> dict[str, float]:
     return {
         "alone": asks / alone,
         "alone_us": alone_cpu / asks * 1e6,

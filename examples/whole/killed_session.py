@@ -17,7 +17,7 @@ from pathlib import Path
 from count import Count
 
 from holdfast import Ok, OutcomeUnknownError, Session, tool
-from holdfast.sessions.history import history_of
+from holdfast.sessions import history_of
 from holdfast.stores import SqliteStore
 
 NOTES = [f"note {n}" for n in range(12)]

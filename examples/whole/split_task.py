@@ -12,12 +12,12 @@ from count import Count
 from holdfast import Agent, Fault, HoldfastError, Task, TaskSystem
 from holdfast.events import AttemptStarted, Event
 from holdfast.providers.anthropic import anthropic_model
-from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime import default_runtime
 from holdfast.tasks import Assignment, Decomposition, TaskResult, by_section, simplified
 from holdfast.testing import FaultProvider
 
 if TYPE_CHECKING:
-    from holdfast.policies.budget import Left
+    from holdfast.policies import Left
 
 TOWNS = {"Oslo": 3, "Bergen": 4, "Bodø": 5, "Moss": 6}
 REPORT = "".join(f"# {town}\nOrders closed in {town}: {n}.\n\n" for town, n in TOWNS.items())

@@ -16,7 +16,7 @@ from count import Count
 
 from holdfast import Actor, Err, Ok, Supervisor
 from holdfast.events import ChildExited, Event
-from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime import default_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

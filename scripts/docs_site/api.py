@@ -43,6 +43,7 @@ MODULES = {
         "holdfast.policies.quota",
         "holdfast.policies.rate_limit",
         "holdfast.profiles",
+        "holdfast.policies.models",
         "holdfast.policies.models.prices",
         "holdfast.policies.models.prompt_cache",
         "holdfast.policies.models.usage",
@@ -96,7 +97,7 @@ MODULES = {
         "holdfast.events.lines",
         "holdfast.sinks",
         "holdfast.policies.alerts",
-        "holdfast.cli.live",
+        "holdfast.live",
     ],
     "Testing": [
         "holdfast.testing",
