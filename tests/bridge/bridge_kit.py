@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -107,6 +108,7 @@ class Raw:
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.received: list[dict[str, Any]] = []
+        self._unread = deque[dict[str, Any]]()
 
     async def send(self, type_: str, payload: dict[str, Any] | None = None, *, id_: str = "", **fields: Any) -> str:
         """Send a message; return its id."""
@@ -116,7 +118,10 @@ class Raw:
         return id_
 
     async def next(self) -> dict[str, Any]:
-        """Return the next message."""
+        """Return the next message: one that `ask` passed over, or the next of the socket."""
+        return self._unread.popleft() if self._unread else await self._receive()
+
+    async def _receive(self) -> dict[str, Any]:
         async with asyncio.timeout(LIMIT):
             message: dict[str, Any] = json.loads(await self.socket.recv())
         check_described(message)
@@ -130,12 +135,24 @@ class Raw:
         return message
 
     async def ask(self, type_: str, payload: dict[str, Any] | None = None, *answers: str) -> dict[str, Any]:
-        """Send a message and return its answer: one of these types, or the error about it."""
+        """Send a message and return its answer: one of these types, or the error about it.
+
+        What comes before the answer stays unread: an agent may have said its word before the server acknowledges.
+        """
         id_ = await self.send(type_, payload)
         while True:
-            message = await self.until(*answers, "error", "connection_error")
-            if message.get("re", id_) == id_ or id_ in message["payload"].get("ids", ()):
+            message = await self._receive()
+            is_about = message.get("re", id_) == id_ or id_ in message["payload"].get("ids", ())
+            if is_about and message["type"] in (*answers, "error", "connection_error"):
                 return message
+            self._unread.append(message)
+
+    async def said(self) -> str:
+        """Return the next whole answer of the agent."""
+        text = ""
+        while (message := await self.until("stream_chunk", "stream_end"))["type"] != "stream_end" or not text:
+            text += message["payload"].get("text", "")
+        return text
 
     async def auth(self, token: str = "token", **payload: Any) -> dict[str, Any]:
         """Authenticate; return the answer."""

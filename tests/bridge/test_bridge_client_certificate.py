@@ -34,6 +34,19 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(limited())
 
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class Authority:
     """A certificate authority of one test."""
 
@@ -42,8 +55,11 @@ class Authority:
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Test authority")])
         self.file = folder / "ca.pem"
-        made = self._builder(self.name, self.key).add_extension(
-            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        made = (
+            self._builder(self.name, self.key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_SIGNS, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), critical=False)
         )
         self.file.write_bytes(made.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
@@ -68,7 +84,10 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
         builder = self._builder(subject, key, age, left)
-        made = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        # Python 3.13 and later check this strictly: a certificate names the key of its authority.
+        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        names = x509.SubjectAlternativeName([x509.DNSName(host)])
+        made = builder.add_extension(names, critical=False).add_extension(authority, critical=False)
         signed = made.sign(self.key, hashes.SHA256())
         cert, file = self.folder / f"{signed.serial_number}.pem", self.folder / f"{signed.serial_number}.key"
         cert.write_bytes(signed.public_bytes(serialization.Encoding.PEM))

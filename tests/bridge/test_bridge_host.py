@@ -154,14 +154,6 @@ async def hosted(folder: Path, **settings: Any) -> AsyncIterator[Raw]:
         yield client
 
 
-async def said(client: Raw) -> str:
-    """Return the next whole answer."""
-    text = ""
-    while (message := await client.until("stream_chunk", "stream_end"))["type"] != "stream_end" or not text:
-        text += message["payload"].get("text", "")
-    return text
-
-
 async def sign_in(client: Raw) -> str:
     """Return the question that shows the code: as a message, or in the state that whoever joins gets."""
     while True:
@@ -219,7 +211,7 @@ def test_N0_22_agents_go_on_while_the_server_is_dead_and_the_next_one_finds_them
             await client.auth("t" * 40)
             await client.create("s")
             await client.say("count")
-            assert await said(client) == "one"
+            assert await client.said() == "one"
             await until((folder / "begun").exists)
             pid = host_pid(folder)
             server.send_signal(signal.SIGKILL)
@@ -235,7 +227,7 @@ def test_N0_22_agents_go_on_while_the_server_is_dead_and_the_next_one_finds_them
             await client.auth("t" * 40)
             await client.join("s", history="full")
             await client.say("hello")
-            assert await said(client) == f"{pid}: hello"
+            assert await client.said() == f"{pid}: hello"
             assert texts(client.received) == ["one", "two", "three", f"{pid}: hello"]
             found = offsets(client.received)
             assert found == list(range(1, len(found) + 1))
@@ -264,8 +256,8 @@ def test_N0_22_a_dead_host_is_replaced_and_its_turn_goes_on(folder: Path) -> Non
             pid = host_pid(folder)
             os.kill(pid, signal.SIGKILL)
             (folder / "go").touch()
-            assert await said(client) == "the-tests is done"
-            again = await said(client)
+            assert await client.said() == "the-tests is done"
+            again = await client.said()
             assert again.endswith(": hello")
             assert not again.startswith(str(pid))
             assert (folder / "done").read_text() == "the-tests\n"
@@ -287,7 +279,7 @@ def test_N0_22_a_host_that_hangs_is_ended_and_replaced_and_calls_do_not_wait_for
             os.kill(pid, signal.SIGSTOP)
             (folder / "go").touch()
             assert (await client.ask("stop", {}, "ack"))["payload"]["code"] == "SYS_BRIDGE_ERROR"
-            assert await said(client) == "the-tests is done"
+            assert await client.said() == "the-tests is done"
             (told,) = [each["payload"] for each in client.received if each["type"] == "notification"]
             assert told["notification_type"] == "agent_unavailable"
             assert told["data"]["code"] == "SYS_BRIDGE_ERROR"
@@ -346,7 +338,7 @@ def test_a_server_replaces_a_host_that_it_finds_hanging_and_so_does_the_command_
         async with hosted(folder, hang_timeout=0.5) as client:
             await client.join("s")
             await client.say("hello")
-            assert await said(client) == f"{host_pid(folder)}: hello"
+            assert await client.said() == f"{host_pid(folder)}: hello"
             assert not is_alive(pid)
             pid = host_pid(folder)
         os.kill(pid, signal.SIGSTOP)
@@ -370,7 +362,7 @@ def test_N0_22_a_host_that_ends_again_and_again_is_started_later_and_everybody_h
             first = host_pid(folder)
             os.kill(first, signal.SIGKILL)
             await client.say("hello")
-            assert (await said(client)).endswith(": hello")
+            assert (await client.said()).endswith(": hello")
             while (await client.until("session_event"))["payload"]["event"] != "turn_ended":
                 pass
             second = host_pid(folder)
@@ -381,7 +373,7 @@ def test_N0_22_a_host_that_ends_again_and_again_is_started_later_and_everybody_h
             assert not is_alive(second)
             assert host_pid(folder) == second
             monkeypatch.setattr(budget, Rules(max_restarts=2, window=0.001))
-            assert (await said(client)).endswith(": hello again")
+            assert (await client.said()).endswith(": hello again")
             assert host_pid(folder) not in (first, second)
             assert [each["type"] for each in client.received].count("notification") == 1
 
@@ -412,21 +404,21 @@ def test_stop_commands_passwords_and_codes_reach_the_agents(folder: Path) -> Non
             command = {"run": shown["run"], "command": "retry_now"}
             assert (await client.ask("command", command | {"run": "x"}, "ack"))["payload"]["code"] == "SESS_NOT_FOUND"
             assert (await client.ask("command", command, "ack"))["type"] == "ack"
-            assert await said(client) == "at last"
+            assert await client.said() == "at last"
 
             await client.say("password")
             id_ = (await client.until("question"))["payload"]["question_id"]
             await client.ask("answer", {"question_id": id_, "value": "correct horse"}, "ack")
-            assert await said(client) == "right"
+            assert await client.said() == "right"
 
             await client.say("sign-in")
             await client.ask("answer", {"question_id": await sign_in(client), "value": True}, "ack")
-            assert await said(client) == "in"
+            assert await client.said() == "in"
 
             await client.ask("session_pause", {}, "ack")
             await client.ask("session_resume", {"session_id": "s"}, "session_joined", "ack", "session_ready")
             await client.say("hello")
-            assert (await said(client)).endswith(": hello")
+            assert (await client.said()).endswith(": hello")
             await client.ask("session_end", {"reason": "user_request"}, "ack")
 
     run(work)
@@ -446,14 +438,14 @@ def test_N0_23_the_settings_reach_the_agents_and_a_code_is_shown_again_after_a_r
             await client.say("a")
             await client.say("b")
             (folder / "go").touch()
-            assert await said(client) == "it is done"
-            assert (await said(client)).endswith(": a\n\nb")
+            assert await client.said() == "it is done"
+            assert (await client.said()).endswith(": a\n\nb")
             await client.say("sign-in")
             await sign_in(client)
         async with hosted(folder, coalesce=True) as client:
             await client.join("s")
             await client.ask("answer", {"question_id": await sign_in(client), "value": True}, "ack")
-            assert await said(client) == "in"
+            assert await client.said() == "in"
 
     run(work)
 
@@ -487,7 +479,7 @@ def test_agents_without_a_server_and_without_work_end_by_themselves(folder: Path
             state = await asked.until("session_state")
             id_ = state["payload"]["pending_questions"][0]["question_id"]
             await asked.ask("answer", {"question_id": id_, "value": True}, "ack")
-            assert await said(asked) == "yes"
+            assert await asked.said() == "yes"
 
     run(work)
 
@@ -524,7 +516,7 @@ def test_N0_22_a_host_of_another_version_is_ended_and_replaced(folder: Path) -> 
             assert ended.is_set()
             await client.create("s")
             await client.say("hello")
-            assert await said(client) == f"{host_pid(folder)}: hello"
+            assert await client.said() == f"{host_pid(folder)}: hello"
             assert host_pid(folder) != os.getpid()
 
     run(work)

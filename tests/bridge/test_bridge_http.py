@@ -198,7 +198,7 @@ def test_sessions_are_listed_in_pages_by_state_and_described():
             for number in range(5):
                 await http.make(f"s-{number}", "hello")
             async with Session.open("s-9", store=http.store) as session:
-                await session.step(lambda: 1)
+                await session.keyed("one").step(lambda: 1)
             seen, after = [], ""
             while True:
                 page = (await http.get(f"/sessions?limit=2&after={after}")).json()

@@ -16,11 +16,12 @@ from bridge_kit import LIMIT, Raw, Tokens, limits, offsets, raw, serving
 from websockets.exceptions import ConnectionClosed
 
 from holdfast.bridge.identity import Identity
-from holdfast.bridge.live_session import LiveSession
+from holdfast.bridge.live_session import LiveSession, Said
 from holdfast.bridge.server import Bridge
 from holdfast.runtime.runtime import Runtime
 from holdfast.sessions import Session
 from holdfast.stores import Commit, MemoryStore, NewSession, SqliteStore
+from holdfast.wire.outbox import AckResult
 
 
 def run(work: Callable[[], Awaitable[None]], *, times: int = 4) -> None:
@@ -531,14 +532,12 @@ def test_what_two_processes_store_at_once_is_the_same_log_for_the_clients_of_bot
                 await live.open()
                 stack.push_async_callback(live.close)
             said = [
-                live.store_message(f"{number}: token=abc{number}DEF456", client="c", id_=f"{side}-{number}")
+                live.store([Said(f"{number}: token=abc{number}DEF456", client="c", id=f"{side}-{number}")])
                 for number in range(30)
                 for side, live in enumerate(lives)
             ]
-            acks = await asyncio.gather(*said)
-            await asyncio.gather(
-                *(live.store_message("again", client="c", id_="0-0") for live in lives), return_exceptions=True
-            )
+            acks = [ack for (ack,) in await asyncio.gather(*said) if isinstance(ack, AckResult)]
+            await asyncio.gather(*(live.store([Said("again", client="c", id="0-0")]) for live in lives))
             logs = []
             for live in lives:
                 await live.catch_up()
