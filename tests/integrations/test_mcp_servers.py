@@ -30,7 +30,7 @@ from holdfast.testing import Capture, forget_targets, no_waiting
 from holdfast.tools import ProcessError
 
 # A server without the SDK: it starts in a moment. `die` ends it in the middle of a call, `hide` leaves a process that has left
-# the group and ignores SIGTERM.
+# the group and ignores SIGTERM, `hang` never answers the first call and starts a process that holds its output open.
 SMALL = """
 import json, os, subprocess, sys, time
 def tool(name):
@@ -57,6 +57,12 @@ for line in sys.stdin:
         elif name == "hide":
             child = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
             subprocess.Popen([sys.executable, "-c", child], start_new_session=True)
+        elif name == "hang" and not os.path.exists(query):
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+            with open(query + ".new", "w") as file:
+                file.write(str(os.getpid()))
+            os.rename(query + ".new", query)
+            continue
         elif name == "pid":
             text = str(os.getpid())
         elif name == "fail":
@@ -200,6 +206,25 @@ def test_a_server_that_died_between_two_calls_is_started_again_and_nothing_is_un
     assert first != second
     assert heard.of(MCPServerDisconnected)[0].fault is None
     assert not heard.of(Failed)
+
+
+def test_a_server_that_is_killed_in_the_middle_of_two_calls_ends_both_although_its_output_is_held_open(tmp_path):
+    pid = tmp_path / "pid"
+
+    async def work():
+        async with recovering(small(grace=0.2), name="atlas", effects={"search": "read", "hang": "read"}) as session:
+            read = asyncio.create_task(session.call_tool("hang", {"query": str(pid)}))
+            while not pid.exists():  # noqa: ASYNC110 - a real process starts
+                await asyncio.sleep(0.01)
+            unsafe = asyncio.create_task(session.call_tool("die", {"query": str(pid)}))
+            await asyncio.sleep(0)
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+            return await asyncio.gather(read, unsafe, return_exceptions=True)
+
+    (read, unsafe), heard = run(work())
+    assert read.content[0].text == f"found {pid}"
+    assert isinstance(unsafe, OutcomeUnknownError)
+    assert len(heard.of(MCPServerReconnected)) == 1
 
 
 class Refusing:

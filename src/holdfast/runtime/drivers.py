@@ -16,7 +16,7 @@ from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer_async, fault_in, throw_away, throw_away_async
 from holdfast.runtime.callables import has_one_shot
 from holdfast.runtime.commands import TaskWait, ThreadWait
-from holdfast.runtime.fault_of import did_not_happen
+from holdfast.runtime.fault_of import did_not_happen, pass_outcome
 from holdfast.runtime.hedge import race
 from holdfast.runtime.limiter import CHECK_S
 from holdfast.runtime.limits import Wheels, call_in_thread
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from contextvars import Token
 
+    from holdfast.faults import DeadlineError
     from holdfast.runtime.adapter import Abort
     from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.callables import Request
@@ -271,11 +272,18 @@ async def limited(
         value = await call
     except BaseException as error:
         if limit.ends_with(error):
-            raise errors.timed_out(op) from error
+            raise _late(op, error) from error
         raise
     if limit.end():
         await _reject_late(op, value)
     return value
+
+
+def _late(op: Operation, cancelled: BaseException) -> DeadlineError:
+    """Return what to raise for a call that our limit cancelled."""
+    late = errors.timed_out(op)
+    pass_outcome(cancelled, late)
+    return late
 
 
 async def _reject_late(op: Operation, value: Any) -> NoReturn:
@@ -300,7 +308,7 @@ def _failed_under_limit(op: Operation, limit: Limit, error: BaseException, reque
             # call.
             op.timed_out(errors.lateness(op, op.plan.monotonic()))
         return op.failed(error, None, request)
-    late = errors.timed_out(op)
+    late = _late(op, error)
     try:
         delay = op.failed(late, None, request)
         if delay is None:

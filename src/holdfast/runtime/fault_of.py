@@ -41,6 +41,7 @@ __all__ = [
     "leave_account",
     "leave_fault",
     "page_of",
+    "pass_outcome",
     "use_rules",
     "with_outcome",
 ]
@@ -55,7 +56,7 @@ _JUDGED_BEFORE = "__holdfast_judged_before__"
 """The attribute with the original fault of one of our own exceptions, while an operation's account replaces it."""
 
 _DID_NOT_HAPPEN = "__holdfast_did_not_happen__"
-"""The attribute of an exception after which a tool's `verify` found out that the call did not happen."""
+"""The attribute of an exception after which it is known that the call did not happen: `verify` found out, or it was not sent."""
 
 _MOST_SEARCHED = 1000
 """How many errors around a failure are searched for an earlier give-up: its causes, its contexts and group members."""
@@ -183,9 +184,15 @@ def add_note(error: BaseException, note: str) -> None:
         error.add_note(note)
 
 
-def did_not_happen(error: Exception) -> None:
-    """A tool's `verify` found out that the call that failed with this error did not happen: it may be made again."""
+def did_not_happen(error: BaseException) -> None:
+    """Mark an error, or a cancellation, after which it is known that the call did not happen: it may be made again."""
     error.__dict__[_DID_NOT_HAPPEN] = True
+
+
+def pass_outcome(cancelled: BaseException, late: Exception) -> None:
+    """Mark the error of a call that was too late if its cancellation is marked: it was cancelled before it was sent."""
+    if cancelled.__dict__.pop(_DID_NOT_HAPPEN, False):
+        did_not_happen(late)
 
 
 def with_outcome(fault: Fault, error: Exception) -> Fault:

@@ -20,7 +20,7 @@ from holdfast.classify import from_jsonrpc
 from holdfast.events import MCPReconnectAttempt, MCPServerDisconnected, MCPServerReconnected
 from holdfast.faults import HoldfastError, InvalidError, OutcomeUnknownError, Partial, Schedule
 from holdfast.integrations.calls import Calls
-from holdfast.integrations.mcp.connection import Connection
+from holdfast.integrations.mcp.connection import Connecting, Connection
 from holdfast.policies.decide import EFFECTS
 from holdfast.policies.profiles import HOLDFAST
 from holdfast.policies.target import Target
@@ -177,10 +177,12 @@ class RecoveringSession:
         self._reads = Calls(name, policy, effect="read", runtime=runtime)
         self._tools: dict[str, Calls] = {}
         self._connection: Connection | None = None
-        self._connecting = asyncio.Lock()
+        self._connecting: Connecting | None = None
         self._is_lost = False
         """There was a connection, and the server has gone."""
-        self._left: set[Connection] = set()
+        self._reconnects = 0
+        """How often it was tried to connect again, since the server has gone."""
+        self._left: set[Connection | Connecting] = set()
         """Connections that are being closed. A retry does not wait until a dead server has let go."""
 
     async def __aenter__(self) -> Self:
@@ -189,8 +191,9 @@ class RecoveringSession:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._connection is not None:
-            self._drop(self._connection)
+        for open_one in (self._connecting, self._connection):
+            if open_one is not None:
+                self._drop(open_one)
         self._is_lost = False
         for connection in tuple(self._left):
             await connection.close()
@@ -307,45 +310,51 @@ class RecoveringSession:
 
     async def _connected(self) -> Connection:
         """Return the present connection, or a new one where there is none or it has ended."""
-        # One call connects, and calls that come meanwhile use its connection.
-        async with self._connecting:
-            connection = self._connection
-            if connection is not None and connection.over:
-                self._lose(connection, None)
-            if self._connection is None:
-                self._connection = await (self._reconnected() if self._is_lost else self._opened())
+        connection = self._connection
+        if connection is not None and connection.over:
+            self._lose(connection, None)
+        if self._connection is not None:
             return self._connection
-
-    async def _opened(self) -> Connection:
+        connecting = self._connecting
+        if connecting is None or connecting.over:
+            # Calls that come meanwhile use its connection.
+            run = getattr(AMBIENT.get(), "run", "") or ""
+            connecting = self._connecting = Connecting(self._made(run), self.name)
         try:
-            return await Connection.opened(self._connect)
-        except Exception as error:
-            # Whatever failed, the call itself was not sent.
+            return await connecting.wait()
+        except BaseException as error:
+            # Whatever failed, and whoever cancelled it: the call itself was not sent.
             did_not_happen(error)
+            if isinstance(error, Exception) and self._reconnects:
+                _forbid_retry(error, self._reconnects)
+            elif connecting.over and not connecting.closed:
+                self._drop(connecting)
             raise
 
-    async def _reconnected(self) -> Connection:
+    async def _made(self, run: str) -> Connection:
+        """Make the connection, for all calls that wait. `run` is that of the first one."""
+        self._reconnects = 0
+        connection = await (self._reconnected(run) if self._is_lost else Connection.opened(self._connect))
+        self._is_lost, self._connection = False, connection
+        return connection
+
+    async def _reconnected(self, run: str) -> Connection:
         """Connect again: at once, then after ever longer delays. A failure that cannot pass ends it."""
-        runtime, began, attempt = self._events, time.monotonic(), 0
+        runtime, began = self._events, time.monotonic()
         while True:
-            attempt += 1
+            self._reconnects = attempt = self._reconnects + 1
             delay = _RECONNECT.backoff.delay(attempt, runtime.rng)
-            self._emit(
-                MCPReconnectAttempt, server=self.name, attempt=attempt, max_attempts=_RECONNECTS, delay=round(delay, 3)
-            )
+            attempts = {"attempt": attempt, "max_attempts": _RECONNECTS}
+            self._emit(MCPReconnectAttempt, run, **attempts, delay=round(delay, 3))
             if runtime.waits and delay > 0:
                 await asyncio.sleep(delay)
             try:
-                connection = await self._opened()
+                connection = await Connection.opened(self._connect)
             except Exception as error:
                 if attempt >= _RECONNECTS or _is_final(fault_of(error)):
-                    _forbid_retry(error, attempt)
                     raise
             else:
-                self._is_lost = False
-                self._emit(
-                    MCPServerReconnected, server=self.name, attempts=attempt, after=round(time.monotonic() - began, 3)
-                )
+                self._emit(MCPServerReconnected, run, attempts=attempt, after=round(time.monotonic() - began, 3))
                 return connection
 
     def _lose(self, connection: Connection, fault: Fault | None) -> None:
@@ -353,11 +362,15 @@ class RecoveringSession:
         # Another call on the same connection may have failed and dropped it before.
         if self._connection is connection:
             self._is_lost = True
-            self._emit(MCPServerDisconnected, server=self.name, fault=fault)
+            run = getattr(AMBIENT.get(), "run", "") or ""
+            self._emit(MCPServerDisconnected, run, fault=fault)
             self._drop(connection)
 
-    def _drop(self, connection: Connection) -> None:
-        self._connection = None
+    def _drop(self, connection: Connection | Connecting) -> None:
+        if connection is self._connection:
+            self._connection = None
+        if connection is self._connecting:
+            self._connecting = None
         self._left = {each for each in self._left if not each.closed} | {connection}
         connection.leave()
 
@@ -365,11 +378,9 @@ class RecoveringSession:
     def _events(self) -> Runtime:
         return default_runtime() if self._runtime is None else self._runtime
 
-    def _emit(self, kind: Any, **facts: Any) -> None:
+    def _emit(self, kind: Any, run: str, **facts: Any) -> None:
         runtime = self._events
-        around = AMBIENT.get()
-        run = getattr(around, "run", "") or ""
-        runtime.bus.emit(kind(at=runtime.clock.wall(), run=run, **facts))
+        runtime.bus.emit(kind(at=runtime.clock.wall(), run=run, server=self.name, **facts))
 
 
 def _is_final(fault: Fault) -> bool:
