@@ -209,16 +209,34 @@ class Cell:
     def clip(self, letter: Letter, ambient: Ambient) -> float:
         """Give a letter the scope and the end of the budget around its sender; return when the sender stops waiting."""
         scope = letter.ambient = in_force(ambient)
+        ends = self._end_of(scope)
+        if ends <= self.loop.time():
+            raise self._too_late(letter)
+        if ends < letter.ends:
+            letter.ends, letter.is_clipped = ends, True
+        return letter.ends
+
+    def _end_of(self, scope: Ambient | None) -> float:
+        """Return when the time of a scope is over, on the clock of the event loop."""
         monotonic = self.runtime.clock.monotonic
         cut = None if scope is None else scope.cut_on(monotonic)
-        if cut is not None:
-            # The loop may count time from another start than the budget's clock.
-            ends = self.loop.time() + cut - monotonic()
-            if ends <= self.loop.time():
-                raise self._too_late(letter)
-            if ends < letter.ends:
-                letter.ends, letter.is_clipped = ends, True
-        return letter.ends
+        # The loop may count time from another start than the budget's clock.
+        return inf if cut is None else self.loop.time() + cut - monotonic()
+
+    async def relieved(self, ambient: Ambient | None) -> None:
+        """Wait until the mailbox is relieved. Raises `DeadlineError` if the time of the budget around is over before."""
+        ends = self._end_of(in_force(ambient))
+        limit = asyncio.timeout_at(None if ends == inf else ends)
+        try:
+            async with limit:
+                await self.mailbox.relieved()
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            text = f"The budget's time was over before the mailbox of actor {self.name} was relieved"
+            context = {"actor": self.name, "waiting": self.mailbox.size}
+            fault = Fault.of("SYS_DEADLINE_EXCEEDED", text, scope=Scope.AGENT, maybe_executed=False, context=context)
+            raise DeadlineError(fault) from error
 
     def set_timer(self, ends: float) -> None:
         """Fire at this time, or earlier."""
@@ -230,16 +248,18 @@ class Cell:
     def _fire(self) -> None:
         self._timer, self.due = None, inf
         now = self.loop.time()
-        next_end = inf
+        next_end, late = inf, 0
         for letter in tuple(self.mailbox.letters()):
             if letter.withdrawn:
                 continue
             if letter.ends <= now:
                 letter.fail(self._too_late(letter) if letter.is_clipped else self._timed_out(letter))
+                late += 1
             elif letter.ends < next_end:
                 next_end = letter.ends
         if next_end < inf:
             self.set_timer(next_end)
+        self.mailbox.withdrew(late)
 
     def _timed_out(self, letter: Letter) -> HoldfastError:
         text = f"Actor {self.name} did not answer in time: {letter.name}"

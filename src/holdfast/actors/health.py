@@ -102,14 +102,16 @@ class HealthMonitor:
         # A ping is not rejected with the messages: it finds out whether they still must be.
         rejecting, mailbox.closed = mailbox.closed, None
         try:
-            mailbox.put(letter, URGENT)
+            # Nor by a full mailbox: an actor that has much to do does not hang.
+            mailbox.put(letter, URGENT, is_bounded=False)
         except HoldfastError:
             return False
         finally:
             mailbox.closed = rejecting
         await asyncio.wait({reply}, timeout=self._health.timeout)
         answered = reply.done() and not reply.cancelled() and reply.exception() is None
-        reply.cancel()
+        if reply.cancel():
+            mailbox.withdrew()
         return answered
 
     def _open(self, error: HoldfastError | None) -> None:

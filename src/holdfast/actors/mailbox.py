@@ -4,7 +4,8 @@ A mailbox is bounded. When it is full, the sender gets an error: to grow without
 From 80 % on it signals pressure, so that senders can slow down before that. Urgent messages (priority 10 and above) are
 taken first, then normal ones (5 and above), then the others; each in the order they came.
 
-Invariant: each letter that was accepted is either taken by an actor or rejected, and never both.
+Invariants: each letter that was accepted is either taken by an actor or rejected, and never both. A letter whose sender no longer
+waits never keeps another one out.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class Mailbox:
         "_pressed_at",
         "_relieved",
         "_urgent",
+        "_withdrawn",
         "begun",
         "capacity",
         "closed",
@@ -117,7 +119,9 @@ class Mailbox:
         """The letter that the actor works on, or was handed last."""
         self.begun: Letter | None = None
         """The letter that the actor has begun to work on. From then on nobody knows whether it took effect."""
-        self._relieved: list[asyncio.Future[None]] | None = None
+        self._relieved: dict[asyncio.Future[None], None] | None = None
+        self._withdrawn = 0
+        """How many of the letters that wait may be withdrawn, at most."""
         self.size = 0
         """How many letters wait."""
         self._limit = capacity
@@ -142,6 +146,8 @@ class Mailbox:
                 self.current = letter
                 reader.set_result(letter)
                 return
+        if self.size >= self._limit and self._withdrawn:
+            self._remove_withdrawn()
         size = self.size + 1
         if size > self._limit and is_bounded:
             context = {"actor": self.name, "size": self.size, "restarting": self.is_restarting}
@@ -195,6 +201,22 @@ class Mailbox:
             self.size += 1
             self._outgoing.append(letter)
 
+    def withdrew(self, count: int = 1) -> None:
+        """So many senders no longer wait. Their letters are removed once they are half of all: one search for many of them."""
+        self._withdrawn += count
+        if 2 * self._withdrawn >= self.size:
+            self._remove_withdrawn()
+
+    def _remove_withdrawn(self) -> None:
+        self._withdrawn = size = 0
+        for letters in (self._urgent, self._outgoing, self._incoming, self._low):
+            if letters:
+                letters[:] = [letter for letter in letters if not letter.withdrawn]
+                size += len(letters)
+        self.size = size
+        if size <= self._calm_at:
+            self._calmed()
+
     def letters(self) -> Iterator[Letter]:
         """Return every letter that waits, and the one that is worked on."""
         for letters in ([self.current], self._urgent, reversed(self._outgoing), self._incoming, self._low):
@@ -215,9 +237,13 @@ class Mailbox:
         """Return when the pressure is not high, or not any more; also when the actor has stopped."""
         while self.pressure == "high" and self.closed is None:
             waits = asyncio.get_running_loop().create_future()
-            self._relieved = self._relieved or []
-            self._relieved.append(waits)
-            await waits
+            waiting = self._relieved = self._relieved or {}
+            waiting[waits] = None
+            try:
+                await waits
+            finally:
+                # A sender that stops waiting leaves nothing behind.
+                waiting.pop(waits, None)
 
     def _pressed(self) -> None:
         high = ceil(self.capacity * _HIGH)
@@ -233,7 +259,7 @@ class Mailbox:
         if self.on_pressure is not None:
             self.on_pressure(self)
         waiting, self._relieved = self._relieved, None
-        for waits in waiting or ():
+        for waits in tuple(waiting or ()):
             if not waits.done():
                 waits.set_result(None)
 

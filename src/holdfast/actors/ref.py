@@ -7,7 +7,7 @@ A letter is worked on at most once.
 from __future__ import annotations
 
 import asyncio
-from asyncio import Future, current_task
+from asyncio import CancelledError, Future, current_task
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar
 
 import msgspec
@@ -89,8 +89,15 @@ class Ref(Generic[A_co]):
         return self._cell.health
 
     async def relieved(self) -> None:
-        """Wait until the pressure is not high any more: `await coder.relieved()` before the next message slows a sender down."""
-        await self._cell.mailbox.relieved()
+        """Wait until the pressure is not high any more: `await coder.relieved()` before the next message slows a sender down.
+
+        It also ends with the actor. Raises `DeadlineError` when the time of a `Budget` around is over.
+        """
+        cell = self._cell
+        if asyncio.get_running_loop() is not cell.loop:
+            await _ask_elsewhere(cell.loop, self.relieved())
+        else:
+            await cell.relieved(AMBIENT.get())
 
     def using(self, *, timeout: float | None = None, priority: int | None = None) -> Ref[A_co]:
         """Return a ref to the same actor with other options. Wrong options raise `InvalidError`.
@@ -145,7 +152,12 @@ class Ref(Generic[A_co]):
             mailbox.put(letter, self._priority)
         if ends < cell.due:
             cell.set_timer(ends)
-        return await reply
+        try:
+            return await reply
+        except CancelledError:
+            # Its letter, if it still waits, takes no room any more.
+            mailbox.withdrew()
+            raise
 
     async def outcome(
         self, method: Callable[Concatenate[A_co, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
