@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from holdfast import Code, Err, Fault, HoldfastError, InvalidError, Ok, Outcome, StreamCutError, fault_of
+from holdfast import (
+    Code,
+    Err,
+    Fault,
+    HoldfastError,
+    InvalidError,
+    Ok,
+    Outcome,
+    Runtime,
+    StreamCutError,
+    fault_of,
+)
 from holdfast.classify import CLASSIFIER, Evidence, Verdict, from_http
-from holdfast.events import Event, Retry, decode, encode
+from holdfast.events import Event, Failed, Recovered, Retry, decode, encode
 
 
 def the_fault_of_anything(error: Exception) -> Code:
@@ -60,3 +71,42 @@ def events_are_a_union(event: Event) -> float:
     if isinstance(event, Retry):
         assert_type(event.delay, float)
     return decode(encode(event)).at
+
+
+def on_retry(event: Retry) -> None: ...
+
+
+def on_two(event: Retry | Failed) -> None: ...
+
+
+def on_three(event: Retry | Failed | Recovered) -> None: ...
+
+
+def on_any(event: Event) -> None: ...
+
+
+def a_handler_has_the_type_of_its_kinds(runtime: Runtime, kinds: tuple[type[Event], ...]) -> None:
+    runtime.on(on_retry, Retry)
+    runtime.on(on_two, Retry, Failed)
+    runtime.on(on_two, Retry)
+    runtime.on(on_three, Retry, Failed, Recovered)
+    runtime.on(on_any)
+    runtime.on(on_any, Retry, Failed)
+    runtime.on(on_any, *kinds)
+    runtime.on(lambda event: event.delay, Retry)
+    runtime.on(print, Retry)
+    retries: list[Retry] = []
+    with runtime.on(retries.append, Retry):
+        pass
+    runtime.on(on_retry)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    runtime.on(on_retry, Failed)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+async def events_have_the_type_of_their_kinds(runtime: Runtime) -> None:
+    async for retry in runtime.events(Retry):
+        assert_type(retry, Retry)
+    async for event in runtime.events(Retry, Failed):
+        assert_type(event, Retry | Failed)
+    async with runtime.events() as events:
+        async for any_event in events:
+            assert_type(any_event, Event)

@@ -17,6 +17,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from holdfast import (
     Budget,
+    Category,
     Circuit,
     Err,
     Fault,
@@ -48,6 +49,21 @@ async def answer(q: str) -> str:
 @answer.fallback
 async def by_openai(q: str) -> str:
     return (await gpt.responses.create(model="gpt-5", input=q)).output_text
+
+
+@answer.fallback(when=["unavailable", "network", "CONN_RESET"])
+async def in_an_outage(q: str) -> str:
+    return q
+
+
+@answer.fallback(when=("rate_limit", Category.NETWORK))
+def by_category(q: str) -> str:
+    return q
+
+
+@answer.fallback(when=lambda latest, primary: latest.retryable and primary.retryable)
+def by_condition(q: str) -> str:
+    return q
 
 
 @answer.fallback(when="rate_limit", name="plain")

@@ -315,7 +315,7 @@ class Supervisor:
             workers=len(infos) - supervisors,
         )
 
-    def events(self) -> EventStream:
+    def events(self) -> EventStream[Event]:
         """Return the events of this supervisor and of those below it, from now on.
 
         For example:

@@ -173,7 +173,7 @@ class ResilienceManager:
             raise InvalidError.at("on", f"one of {', '.join(sorted(EVENT_NAMES))}", event)
         return self._runtime.on(handler, kind)
 
-    def events(self) -> EventStream:
+    def events(self) -> EventStream[Event]:
         """Return an iterator over all events from now on: `async for event in manager.events()`."""
         return self._runtime.events()
 

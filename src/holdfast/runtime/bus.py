@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -36,6 +36,8 @@ _MOST_REPORTED = 1_000
 """How many hooks are remembered as reported. The oldest are forgotten, and may be reported again."""
 
 Handler: TypeAlias = "Callable[[Event], object]"
+
+_E = TypeVar("_E", bound=Event)
 
 QUEUE_SIZE = 1000
 """The most events that wait for one async reader. A slower reader loses the oldest events."""
@@ -170,7 +172,7 @@ def _without(handlers: tuple[Handler, ...], gone: Handler) -> tuple[Handler, ...
     return tuple(handler for handler in handlers if handler != gone)
 
 
-class EventStream:
+class EventStream(Generic[_E]):
     """The events of a runtime, for one async reader: `async for event in runtime.events()`.
 
     It never delays the call that reports. Events that are not read in time are dropped, oldest first, and counted. A stream
@@ -178,7 +180,7 @@ class EventStream:
     """
 
     def __init__(self, bus: Bus, kinds: tuple[type[Event], ...], wanted: Callable[[Event], bool] | None = None) -> None:
-        self._events: deque[Event] = deque(maxlen=QUEUE_SIZE)
+        self._events: deque[_E] = deque(maxlen=QUEUE_SIZE)
         self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self._over = False
         self.dropped = 0
@@ -187,7 +189,7 @@ class EventStream:
 
         # The bus holds only this function, and the function holds the stream weakly. So a forgotten stream unsubscribes
         # itself.
-        def put(event: Event) -> None:
+        def put(event: Any) -> None:
             reader = this()
             if reader is None:
                 subscription.cancel()
@@ -199,7 +201,7 @@ class EventStream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> _E:
         # Each wait has its own `asyncio.Event`, because several events may arrive before the reader runs.
         while not self._events and not self._over:
             ready = asyncio.Event()
@@ -223,7 +225,7 @@ class EventStream:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def _put(self, event: Event) -> None:
+    def _put(self, event: _E) -> None:
         if len(self._events) == self._events.maxlen:
             self.dropped += 1
         self._events.append(event)

@@ -19,7 +19,7 @@ from holdfast import options
 from holdfast.events import AgentFallback, Degraded, Fallback
 from holdfast.faults import AbortedError, Fault, InvalidError, Scope
 from holdfast.policies.decide import Ask, Skip, can_fall_back, decide_fallback, leaves_outcome_unknown
-from holdfast.policies.fallback import Consent, When, check_when, meets
+from holdfast.policies.fallback import Consent, When, checked_when, meets
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer
@@ -129,7 +129,7 @@ class Chain:
         if fn is None:
             return lambda later: self.fallback(later, when=when, name=name, offers=offers, consent=consent)
         check_step("fallback", fn, self.fn)
-        check_when(f"fallback {name or name_of(fn)}: when", when)
+        when = checked_when(f"fallback {name or name_of(fn)}: when", when)
         options.one_of("fallback.consent", consent, ("configured", "ask"))
         options.names("fallback.offers", offers, optional=True)
         if not isinstance(name, str):

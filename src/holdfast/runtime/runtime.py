@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weakref import WeakSet
 
 from holdfast import config, options
@@ -59,6 +59,10 @@ if TYPE_CHECKING:
     from holdfast.policies import Policy
     from holdfast.policies.target import Target
     from holdfast.runtime.registry import TargetState
+
+    _A = TypeVar("_A", bound=Event)
+    _B = TypeVar("_B", bound=Event)
+    _C = TypeVar("_C", bound=Event)
 else:
     logging = lazy_module("logging", globals())
 
@@ -264,13 +268,29 @@ class Runtime:
         if due is not None:
             due()
 
-    def on(self, handler: Handler, *kinds: type[Event]) -> Subscription:
+    # One overload for each number of kinds: a type checker joins two classes to their base, not to their union.
+    @overload
+    def on(self, handler: Handler) -> Subscription: ...
+    @overload
+    def on(self, handler: Callable[[_A], object], kind: type[_A], /) -> Subscription: ...
+    @overload
+    def on(self, handler: Callable[[_A | _B], object], kind: type[_A], other: type[_B], /) -> Subscription: ...
+    @overload
+    def on(
+        self, handler: Callable[[_A | _B | _C], object], kind: type[_A], other: type[_B], third: type[_C], /
+    ) -> Subscription: ...
+    @overload
+    def on(self, handler: Callable[[_A], object], kind: type[_A], /, *kinds: type[_A]) -> Subscription: ...
+    def on(self, handler: Callable[[Any], object], *kinds: type[Any]) -> Subscription:
         """Call `handler` with every event, or only with events of these kinds, until the subscription is cancelled.
 
         Handlers run in the thread of the call that reports, so they must be fast. A handler that raises is logged once and
         does not break the call. Anything that is not a function, or not a kind of event, raises `InvalidError`.
 
-            with runtime.on(print, Retry):
+            def on_retry(event: Retry) -> None:
+                print(event.operation, event.fault.code, event.delay)
+
+            with runtime.on(on_retry, Retry):
                 answer("hi")
         """
         if not callable(handler):
@@ -280,7 +300,15 @@ class Runtime:
                 raise InvalidError.at("on", "kinds of events, such as Retry", kind)
         return self.bus.subscribe(handler, kinds or KINDS)
 
-    def events(self, *kinds: type[Event]) -> EventStream:
+    @overload
+    def events(self) -> EventStream[Event]: ...
+    @overload
+    def events(self, kind: type[_A], /) -> EventStream[_A]: ...
+    @overload
+    def events(self, kind: type[_A], other: type[_B], /) -> EventStream[_A | _B]: ...
+    @overload
+    def events(self, *kinds: type[Event]) -> EventStream[Event]: ...
+    def events(self, *kinds: type[Any]) -> EventStream[Any]:
         """Return an async iterator over the events from now on, all or only those of these kinds.
 
         A slow reader loses the oldest events and never delays a call.

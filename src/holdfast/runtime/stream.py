@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get
 from holdfast import options
 from holdfast._lazy import lazy_module
 from holdfast.faults import InvalidError
-from holdfast.policies.fallback import check_when
+from holdfast.policies.fallback import checked_when
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer, close_answer_async
@@ -153,7 +153,7 @@ class StreamOf(Generic[P, T]):
                 "an async and a sync function, but one loop reads both",
             )
         name = name or name_of(other.fn).rpartition(".")[2]
-        check_when(f"stream.fallback {name}: when", when)
+        when = checked_when(f"stream.fallback {name}: when", when)
         self.ways = (*self.ways, Way(name, other, when))
         other._is_fallback = True
         return self
