@@ -7,6 +7,7 @@ memory equals what is stored, or is dropped.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,6 +23,8 @@ from holdfast.stores.records import Commit, NewCheckpoint, SessionState
 from holdfast.supervision import Killed, Shutdown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.actors.virtual import VirtualActor, VirtualActors
     from holdfast.sessions.lease import LeaseKeeper
     from holdfast.stores import Lease, Store
@@ -99,8 +102,13 @@ class Activation:
         )
         self._type: Any = state_type(kind)
         self._stored = _Stored()
+        # The hooks change the state like messages do.
+        self.cell.wrap = self._hook
         self._instance: Any = None
-        self._is_lost = False
+        self._works_on = 0
+        """How many messages and hooks it works on: one, or none."""
+        self._failure: Exception | None = None
+        """Why its state is not stored any more: another process has the actor, or nobody knows what is stored."""
         self.run: Any = None
         """Its `ActorRun`, once the state is loaded."""
         self.used = asyncio.get_running_loop().time()
@@ -109,8 +117,14 @@ class Activation:
     @property
     def busy(self) -> bool:
         """Whether it works on a message, or one waits."""
+        # A message whose sender has left is worked on to its end.
         current = self.cell.mailbox.current
-        return self.cell.mailbox.size > 0 or (current is not None and not current.withdrawn)
+        return self._works_on > 0 or self.cell.mailbox.size > 0 or (current is not None and not current.withdrawn)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether what it does is not stored any more."""
+        return self._failure is not None
 
     @property
     def is_new(self) -> bool:
@@ -125,7 +139,11 @@ class Activation:
         # A failed save must reach the sender as it is. The activation is ending by then.
         child = Child(self._make, on={SaveError: "resume"}, id=self._key[:64])
         self.run = ActorRun(self.cell, child, 1)
-        await self.run.wait_started()
+        try:
+            await self.run.wait_started()
+        except SaveError as error:
+            # What was not stored is the work of the hook `started`. The message that waits has not begun.
+            raise SaveError(msgspec.structs.replace(error.fault, maybe_executed=False)) from error.__cause__
         self.run.exited.add_done_callback(lambda how: self.cell.end(how.result()))
 
     def _make(self) -> VirtualActor:
@@ -146,23 +164,45 @@ class Activation:
     def _handler(self, method: Any) -> Any:
         async def handle(instance: Any, *args: Any, **kwargs: Any) -> Any:
             key = kwargs.pop(KEY, None)
-            self.used = self.cell.loop.time()
             digest = ""
             if key is not None:
                 digest = codec.arguments_hash(args, {**kwargs, "": method.__qualname__}, f"message {key}")
                 if (done := self._stored.done.get(key)) is not None:
                     return self._repeated(method, key, digest, done)
-            try:
+            with self._work():
                 value = await method(instance, *args, **kwargs)
                 await self._save(key, digest, value, method)
-            except BaseException:
-                if not self._is_lost:
-                    self._restore()
-                raise
             return value
 
         handle.__name__, handle.__qualname__ = method.__name__, method.__qualname__
         return handle
+
+    def _hook(self, method: Any) -> Any:
+        """Return what runs for a hook. A state that it has changed is stored; one that was never stored waits for a message."""
+
+        async def handle(instance: Any, *args: Any) -> None:
+            with self._work():
+                before = self._encoded()
+                await method(instance, *args)
+                if not self.is_lost and self._encoded() != before:
+                    await self.save()
+
+        handle.__name__, handle.__qualname__ = method.__name__, method.__qualname__
+        return handle
+
+    @contextmanager
+    def _work(self) -> Iterator[None]:
+        """Work on a message or a hook. If it fails, the state is what is stored."""
+        self._works_on += 1
+        try:
+            yield
+        except BaseException:
+            if not self.is_lost:
+                self._restore()
+            raise
+        finally:
+            self._works_on -= 1
+            self.used = self.cell.loop.time()
 
     def _repeated(self, method: Any, key: str, digest: str, done: tuple[str, msgspec.Raw]) -> Any:
         if done[0] != digest:
@@ -175,11 +215,14 @@ class Activation:
         await self._save(None, "", None, None)
 
     async def _save(self, key: str | None, digest: str, value: Any, method: Any) -> None:
-        where = f"state of {self.cell.name}"
-        state = b"null" if self._type is Any and self._instance.state is None else None
-        if state is None:
-            state = codec.encode_result(self._instance.state, self._type, where)
-        if key is None and state == bytes(self._stored.state):
+        """Store the state if it has changed, and the result of a message with a key.
+
+        An unchanged state is stored too if the lease may be over: the store then says whether another process has the actor.
+        """
+        if self._failure is not None:
+            raise _save_error(self.cell.name, self._failure) from self._failure
+        state = self._encoded()
+        if key is None and state == bytes(self._stored.state) and self._keeper.holds(self._name, self._fence):
             return
         done = dict(self._stored.done)
         if key is not None:
@@ -196,26 +239,38 @@ class Activation:
             )
         except BaseException as error:
             # Nobody knows whether it was stored. The next message reads what the store has.
-            self._is_lost = True
+            self._failure = error if isinstance(error, Exception) else HoldfastError(_cut_off(self.cell.name))
             self.run.leave(Shutdown("its state could not be stored"))
             if not isinstance(error, Exception):
                 raise
             raise _save_error(self.cell.name, error) from error
         self._stored = stored
 
-    def lost(self, _fault: Fault) -> None:
+    def _encoded(self) -> bytes:
+        """Return the state as it is stored."""
+        if self._type is Any and self._instance.state is None:
+            return b"null"
+        return codec.encode_result(self._instance.state, self._type, f"state of {self.cell.name}")
+
+    def lost(self, fault: Fault) -> None:
         """Another process has taken the actor over: what this one does would be rejected."""
-        self._is_lost = True
+        self._failure = HoldfastError(fault)
         if self.run is not None and not self.run.exited.done():
             self.run.cancel(Killed())
 
     async def end(self) -> None:
         """Cancel what it works on, run its hook `stopping`, and give its key back. A hook that takes too long is cancelled."""
-        if not self.run.exited.done() and await self.run.stop(Shutdown("idle"), _STOP_S) is None:
+        how = Killed() if self.is_lost else Shutdown("idle")
+        if not self.run.exited.done() and await self.run.stop(how, _STOP_S) is None:
             self.run.kill()
             await asyncio.wait({self.run.exited}, timeout=_KILL_S)
-        self.cell.end(Shutdown("idle"))
+        self.cell.end(how)
         await self._keeper.give_back(self._name, self._fence)
+
+
+def _cut_off(name: str) -> Fault:
+    text = f"The message to {name} was cancelled while its state was being stored"
+    return Fault.of("SESS_STORE_UNAVAILABLE", text, context={"actor": name})
 
 
 def _save_error(name: str, error: Exception) -> SaveError:

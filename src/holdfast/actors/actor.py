@@ -329,7 +329,7 @@ class ActorRun:
         """Have the hook `down` called, after the messages that came before."""
         if self._task.done():
             return
-        letter = Letter(type(self.instance).down, (other, how), {}, None)
+        letter = Letter(self._hook_of("down"), (other, how), {}, None)
         try:
             # A full mailbox must not hide that somebody ended: there is one such letter for each actor that is watched.
             self.cell.mailbox.put(letter, is_bounded=False)
@@ -341,7 +341,7 @@ class ActorRun:
     async def _live(self) -> None:
         try:
             self.instance = self._child.factory(*self._child.args)
-            await self.instance.started()
+            await self._hook_of("started")(self.instance)
             if not self.started.done():
                 self.started.set_result(None)
             how = await self._work()
@@ -443,7 +443,12 @@ class ActorRun:
                 await self._hook("crashed", self.instance.crashed(how.error), _HOOK_S)
         elif not isinstance(how, Killed) and kind.stopping is not Actor.stopping:
             # How long it may take is the supervisor's business: it cancels and goes on when the time is over.
-            await self._hook("stopping", self.instance.stopping(how), None)
+            await self._hook("stopping", self._hook_of("stopping")(self.instance, how), None)
+
+    def _hook_of(self, name: str) -> Any:
+        hook, wrap = getattr(type(self.instance), name), self.cell.wrap
+        # The hooks of `Actor` do nothing, which nobody needs to wrap.
+        return hook if wrap is None or hook is getattr(Actor, name) else wrap(hook)
 
     async def children(self, rules: dict[str, Any]) -> Supervisor:
         """Return the supervisor of this actor's own children, open."""

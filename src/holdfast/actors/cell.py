@@ -86,6 +86,7 @@ class Cell:
         "task",
         "team",
         "timeout",
+        "wrap",
     )
 
     def __init__(
@@ -124,6 +125,8 @@ class Cell:
         self.task: asyncio.Task[None] | None = None
         """The task that works on the messages, if it is one of this loop."""
         self.health: HealthState = "healthy"
+        self.wrap: Callable[[Any], Any] | None = None
+        """Returns what runs instead of a hook of its instances; None: the hook itself."""
         self._watchers: list[Callable[[Exit], None]] | None = None
 
     def handler_of(self, method: Any) -> Any:

@@ -80,7 +80,8 @@ class VirtualActor(Actor):
                 return len(self.state.members)
 
     After each message that worked, a state that has changed is stored before the answer is given. A message that raises leaves no
-    trace in the state. `__init__` takes no arguments; `self.key` is the key.
+    trace in the state. The hooks `started`, `stopping` and `down` are stored in the same way. `__init__` takes no arguments;
+    `self.key` is the key. A `watch` ends when the actor leaves memory.
     """
 
     state: Any = None
@@ -251,7 +252,7 @@ class VirtualActors:
             await rooms.get(Room, "lobby").ask(Room.join, "ann")
 
     store: a store, or its address; an address is opened with the block.
-    idle: seconds after which an actor without messages leaves memory (300).
+    idle: seconds without work after which an actor leaves memory (300).
     most_active: how many actors are in memory at most (10,000). Beyond that, those that were idle longest leave.
     lease: seconds that a key stays with this process after it has stopped renewing it (30). A process of the same machine that has
         died is noticed at once.
@@ -359,13 +360,24 @@ class VirtualActors:
         lease = await self._take(store, name, kind, key)
         keeper = keeper_for(store, self._ttl, self.runtime.clock)
         activation = Activation(self, store, kind, key, lease=lease, keeper=keeper)
-        keeper.keep(lease, activation.lost, self.runtime)
+        keeper.keep(lease, lambda fault: self._lost(name, activation, fault), self.runtime)
         try:
             await activation.start()
         except BaseException:
             await keeper.give_back(name, lease.fence)
             raise
+        if activation.is_lost:
+            # Another process has taken it over since the state was read.
+            await activation.end()
+            raise _held_elsewhere(kind, key, "")
         return activation
+
+    def _lost(self, name: str, activation: Activation, fault: Fault) -> None:
+        activation.lost(fault)
+        current = self._activations.get(name)
+        if current is not None and _result(current) is activation:
+            # Messages must not wait until a method that ignores its cancellation ends.
+            self._evict(name)
 
     async def _take(self, store: Store, name: str, kind: type[VirtualActor], key: str) -> Lease:
         for _ in range(2):
@@ -373,7 +385,7 @@ class VirtualActors:
                 return await take(store, name, self._ttl, self.runtime)
             except HoldfastError as error:
                 if error.fault.code == "SESS_LEASE_LOST":
-                    raise _held_elsewhere(kind, key, error) from error
+                    raise _held_elsewhere(kind, key, str(error.fault.context.get("owner", ""))) from error
                 if error.fault.code != "SESS_NOT_FOUND":
                     raise
             manifest = Manifest(session_id=name, store_id=store.id)
@@ -467,8 +479,7 @@ def _result(activating: asyncio.Future[Activation]) -> Activation | None:
     return activating.result()
 
 
-def _held_elsewhere(kind: type, key: str, error: HoldfastError) -> HoldfastError:
-    owner = str(error.fault.context.get("owner", ""))
+def _held_elsewhere(kind: type, key: str, owner: str) -> HoldfastError:
     text = (
         f"{kind.__name__}/{key} is active in {_shown_owner(owner)}. Nothing was done: "
         "send the message there, or again when it has left memory (idle, or that process has ended)"

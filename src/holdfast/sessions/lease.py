@@ -165,6 +165,11 @@ class LeaseKeeper:
             self._task = self._stop = None
         return kept
 
+    def holds(self, session: str, fence: int) -> bool:
+        """Whether the lease with this fence is kept, and its time is not over: no other process can have the session."""
+        kept = self._kept.get(session)
+        return kept is not None and kept.lease.fence == fence and self._clock.monotonic() < kept.end
+
     def lease(self, session: str) -> Lease:
         """Return the lease of a session as it was renewed last."""
         return self._kept[session].lease
