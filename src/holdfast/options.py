@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Options",
+    "above_zero",
     "an",
     "at_least",
     "count",
@@ -354,6 +355,14 @@ def at_least(path: str, value: Any, least: float, *, optional: bool = False) -> 
         return
     if not _is_number(value) or value < least:
         raise InvalidError.at(path, f"a finite number ≥ {least:g}{_or_none(optional)}", value)
+
+
+def above_zero(path: str, value: Any, *, optional: bool = False) -> None:
+    """Check a finite number above zero."""
+    if value is None and optional:
+        return
+    if not _is_number(value) or value <= 0:
+        raise InvalidError.at(path, f"a finite number > 0{_or_none(optional)}", value)
 
 
 def one_of(path: str, value: Any, words: Collection[str]) -> None:

@@ -111,10 +111,17 @@ def test_check_lists_every_mistake_and_exits_2(file):
     assert result.exit_code == 2
     assert "policy.attempts" in result.stdout
     assert "policy.timeot" in result.stdout
-    assert "2 mistakes. A program does not start until they are corrected." in result.stderr
+    assert "2 mistakes. The first recovery of a program raises this until they are corrected." in result.stderr
     found = document("check", file(WRONG), status=2)
     assert (found["schema"], found["valid"]) == ("holdfast.policy.check/1", False)
     assert [problem["path"] for problem in found["problems"]] == ["policy.timeot", "policy.attempts"]
+
+
+def test_check_says_the_line_and_counts_one_mistake_as_one(file):
+    result = holdfast("policy", "check", file("enabled = true\n\n[targets.fares]\nper_second = -2\n"))
+    row = next(line for line in result.stdout.splitlines() if "targets.fares.per_second" in line)
+    assert row.split()[0] == "4"
+    assert "1 mistake. The first recovery of a program raises this until it is corrected." in result.stderr
 
 
 def test_check_warns_and_only_strict_makes_it_an_exit_code(file):

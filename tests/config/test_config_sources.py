@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Policy, recover
 from holdfast.config import Config, ConfigError, find_file, load
+from holdfast.config.lines import line_of
 from holdfast.config.sources import variables
 from holdfast.policies.target import Target
 from holdfast.profiles import phase
@@ -72,6 +73,49 @@ def test_FR20_variables_that_are_not_settings_are_a_warning(tmp_path, caplog):
         "HOLDFAST_PORT_80_TCP is not a setting and is ignored",
         "HOLDFAST_SERVICE_HOST is not a setting and is ignored",
     ]
+
+
+def test_every_mistake_has_a_line_of_its_own_and_the_line_of_the_file(tmp_path):
+    file = tmp_path / "holdfast.toml"
+    file.write_text('# mine\n[policy]\natempts = 3\n\n[targets."tool:bash"]\nper_second = -2\n')
+    with pytest.raises(ConfigError) as caught:
+        load(environ={"HOLDFAST_TIMEOUT": "soon"}, folder=tmp_path)
+    assert caught.value.fault.message.splitlines() == [
+        f"{file}: 3 mistakes",
+        """  HOLDFAST_TIMEOUT: expected a number or "none", got 'soon'""",
+        "  line 3: policy.atempts: unknown option `atempts`; did you mean `attempts`?",
+        '  line 6: targets.tool:bash.per_second: expected a finite number > 0 or "none", got -2.0',
+    ]
+    assert [problem.line for problem in caught.value.problems] == [0, 3, 6]
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("base", 1),
+        ("policy.attempts", 4),
+        ("policy.circuit.failures", 5),
+        ("policy.backoff.steps[2]", 8),
+        ("policy.backoff.cap", 7),
+        ("targets.tool:bash.timeout", 11),
+        ("targets.other.timeout", 0),
+        ("policies", 0),
+    ],
+)
+def test_the_line_of_an_option_or_of_its_table(path, line):
+    text = """base = "patient"
+# [policy]
+[policy]
+attempts = 4
+circuit = { failures = 3 }
+
+[policy.backoff]
+steps = [1, 2, 0]
+
+[targets."tool:bash"] # a tool
+timeout = 5
+"""
+    assert line_of(text, path) == line
 
 
 def test_no_file_is_no_mistake_and_a_named_one_that_is_missing_is(tmp_path):
@@ -178,7 +222,7 @@ def test_a_bad_configuration_refuses_to_start(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with use_runtime(None):
         for _ in range(2):
-            with pytest.raises(ConfigError, match=r"holdfast\.toml: policy\.attempts"):
+            with pytest.raises(ConfigError, match=r"holdfast\.toml: line 2: policy\.attempts"):
                 recover("claude")
 
 

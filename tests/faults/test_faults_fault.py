@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import string
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,7 +14,7 @@ from faults_strategies import faults, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.faults import CATALOG, CODES, Attempt, Cause, Fault, NextActor, Partial, Scope
+from holdfast.faults import CATALOG, CODES, Attempt, Cause, Fault, ItemError, NextActor, Partial, Scope
 from holdfast.faults.codes import MAY_HAVE_HAPPENED
 from holdfast.faults.surfaces import fill
 
@@ -40,6 +42,37 @@ def test_FM6_S2_1_after_an_operation_gave_up_the_operator_acts_instead_of_the_ma
     assert "You cannot fix this" in final.for_model()["context"]["advice"]
     # Whoever acts on a failure that no machine retries acts on it after the attempts, too.
     assert Fault.of("AUTH_FAILED").with_attempts(made).next_actor is CATALOG["AUTH_FAILED"].next_actor
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "instead"),
+    [
+        (Attempt(number=1), "fault", "`code`"),
+        (Attempt(number=1), "error", "`cause`"),
+        (Fault.of("AUTH_FAILED"), "status", 'context.get("status")'),
+        (Fault.of("AUTH_FAILED"), "request_id", 'context.get("request_id")'),
+    ],
+)
+def test_a_field_by_another_name_says_the_right_one(value, name, instead):
+    with pytest.raises(AttributeError, match=re.escape(instead)) as caught:
+        getattr(value, name)
+    assert (caught.value.name, caught.value.obj) == (name, value)
+
+
+def test_a_field_that_does_not_exist_is_an_ordinary_attribute_error():
+    fault = Fault.of("AUTH_FAILED")
+    assert not hasattr(fault, "nothing")
+    assert getattr(Attempt(number=1), "nothing", 5) == 5
+    with pytest.raises(AttributeError, match=r"^'Fault' object has no attribute 'nothing'$"):
+        fault.nothing  # noqa: B018 - reading it is what raises
+
+
+@pytest.mark.parametrize("kind", [Fault, Attempt, Partial, ItemError, Cause])
+def test_the_reference_names_every_field(kind):
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "faults.md").read_text(encoding="utf-8")
+    assert [name for name in kind.__struct_fields__ if f"`{name}`" not in page] == []
+    traits = [name for name, member in vars(kind).items() if isinstance(member, property) and name != "is_empty"]
+    assert [name for name in traits if f"`{name}`" not in page] == []
 
 
 def test_of_is_overridden_by_what_this_failure_is():

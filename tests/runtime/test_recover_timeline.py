@@ -34,6 +34,14 @@ def test_a_recovered_call_shows_each_attempt_with_its_wait_and_decision(runtime)
     assert attempts[2].started - attempts[0].started == pytest.approx(6)
 
 
+def test_what_was_decided_prints_as_a_word(runtime):
+    match recover("claude", STEADY, runtime=runtime).outcome(script("503, 401")):
+        case Err(fault=fault):
+            assert repr([one.then for one in fault.attempts]) == "['retry', 'permanent']"
+        case other:
+            pytest.fail(repr(other))
+
+
 def test_the_wait_of_an_attempt_is_the_delay_and_the_wait_for_its_turn(runtime):
     """After a rate limit, calls start one second apart: the third attempt waits for its backoff and then for its turn."""
     outcome = run(

@@ -16,7 +16,7 @@ import msgspec
 from holdfast import options
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_table, stdout_width
-from holdfast.config import Config, ConfigError, load, read
+from holdfast.config import Config, ConfigError, load
 from holdfast.config.sources import read_text
 from holdfast.faults import CATALOG, InvalidError, resolve
 from holdfast.faults.catalog import suggested_codes
@@ -83,8 +83,8 @@ def _config_of(file: str | None) -> Config:
         return load()
     if file == "-":
         # The size is limited, because a wrong pipe must not fill the memory.
-        return read(read_text(sys.stdin.buffer.read(MAX_STDIN).decode("utf-8", "replace"), "stdin"), "stdin")
-    return read(read_text(Path(file).read_text(encoding="utf-8", errors="replace"), file), file)
+        return read_text(sys.stdin.buffer.read(MAX_STDIN).decode("utf-8", "replace"), "stdin")
+    return read_text(Path(file).read_text(encoding="utf-8", errors="replace"), file)
 
 
 def _fail(error: ConfigError) -> Exit:
@@ -233,10 +233,12 @@ def _show_problems(source: str, problems: tuple[Problem, ...], *, as_json: bool)
         listed = msgspec.to_builtins(problems)
         show_json({"schema": _CHECK, "source": source, "valid": False, "problems": listed, "advice": []})
     else:
-        rows = [(each.path, str(each).removeprefix(f"{each.path}: ")) for each in problems]
-        show_table(("path", "what is wrong"), rows)
+        rows = [(str(each.line or ""), each.path, str(each).removeprefix(f"{each.path}: ")) for each in problems]
+        show_table(("line", "path", "what is wrong"), rows)
+        them = "it is" if len(problems) == 1 else "they are"
         narrate(
-            f"{source} is wrong, {counted(len(problems), 'mistake')}. A program does not start until they are corrected."
+            f"{source} is wrong, {counted(len(problems), 'mistake')}. The first recovery of a program raises this until"
+            f" {them} corrected."
         )
     return Exit.USAGE
 

@@ -11,6 +11,7 @@ A recovery without an explicit runtime uses these settings: the default runtime 
 
     problems   every mistake in a configuration, listed at once: path, expected, got
     settings   `Config`, the settings as a value; `read`, which makes one from the tables of a file
+    lines      in which line of the file a mistake is
     sources    the file and the environment: `load`
     schema     the JSON Schema, for editors
     live       the settings of a running program: reload, on a signal if wanted

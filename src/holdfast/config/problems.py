@@ -41,6 +41,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """What is there. Secrets are masked."""
     code: Code = "CONFIG_INVALID"
     """The kind of mistake: `CONFIG_INVALID`, `CONFIG_TIMEOUT_INVALID` or `CONFIG_CODE_UNKNOWN`."""
+    line: int = 0
+    """The line of the file; 0: it is not known, or the value came from a variable."""
     hint: str = ""
     """What to write instead of an unknown name: "did you mean `attempts`?"; otherwise empty."""
 
@@ -80,10 +82,7 @@ class ConfigError(InvalidError):
             "received": first.received,
             "problems": msgspec.to_builtins(masked),
         }
-        count = "" if len(masked) == 1 else f"{len(masked)} mistakes. "
-        # A mistake of the whole file has the file as its path, which the message begins with already.
-        told = [str(each).removeprefix(f"{source}: ") for each in masked]
-        message = f"{source}: {count}{'; '.join(told)}"
+        message = _message(source, masked)
         return cls(Fault.of(codes.pop() if len(codes) == 1 else cls.code, message, context=context))
 
     @property
@@ -91,6 +90,14 @@ class ConfigError(InvalidError):
         """Every mistake, in the order of the file."""
         # They travel as plain data in the fault's context, so that the error can be pickled and audited.
         return msgspec.convert(self.fault.context["problems"], tuple[Problem, ...])
+
+
+def _message(source: str, problems: Collection[Problem]) -> str:
+    # A mistake of the whole file has the file as its path, which the message begins with already.
+    lines = [
+        f"{f'line {each.line}: ' if each.line else ''}{str(each).removeprefix(f'{source}: ')}" for each in problems
+    ]
+    return f"{source}: {lines[0]}" if len(lines) == 1 else "\n  ".join((f"{source}: {len(lines)} mistakes", *lines))
 
 
 class Problems:

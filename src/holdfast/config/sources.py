@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 import msgspec
 
 from holdfast import options
+from holdfast.config.lines import line_of
 from holdfast.config.problems import ConfigError, Problem, Problems
 from holdfast.config.settings import NONE, STARTS, Config, options_of, read_into
 from holdfast.faults import REDACTOR
@@ -72,13 +73,24 @@ def load(
 
         logging.getLogger("holdfast").warning("%s", REDACTOR.text("; ".join(left_out)))
     source = "the environment" if file is None else str(file)
-    tables = {} if file is None else _tables(file, problems)
+    text = "" if file is None else _text(file, problems)
+    tables = _tables(text, source, problems)
     variable_of = _apply_environment(tables, environ, problems)
     config = read_into(tables, source if file is not None or variable_of else "defaults", problems)
     if config is None or problems.found:
-        # A mistake is shown under the name its user wrote: the variable's, if the value came from one.
-        found = [msgspec.structs.replace(each, path=variable_of.get(each.path, each.path)) for each in problems.found]
-        raise ConfigError.of(source, found)
+        raise ConfigError.of(source, [_placed(each, text, variable_of) for each in problems.found])
+    return config
+
+
+def read_text(text: str, source: str) -> Config:
+    """Return the settings in the text of a `holdfast.toml`; `source` names it in errors. The environment does not count.
+
+    Raises `ConfigError`, which lists every mistake with its line.
+    """
+    problems = Problems()
+    config = read_into(_tables(text, source, problems), source, problems)
+    if config is None or problems.found:
+        raise ConfigError.of(source, [_placed(each, text, {}) for each in problems.found])
     return config
 
 
@@ -180,32 +192,38 @@ def _distrust(file: Path) -> str:
     return "everybody may write it" if file.stat().st_mode & stat.S_IWOTH else ""
 
 
-def read_text(text: str, source: str) -> dict[str, Any]:
-    """Return the tables of a TOML text; raise `ConfigError` if it is not TOML."""
+def _placed(problem: Problem, text: str, variable_of: Mapping[str, str]) -> Problem:
+    """Return a mistake with its line, or under the name that its user wrote: the variable's, if it came from one."""
+    if variable := variable_of.get(problem.path):
+        return msgspec.structs.replace(problem, path=variable)
+    return msgspec.structs.replace(problem, line=line_of(text, problem.path))
+
+
+def _text(file: Path, problems: Problems) -> str:
+    if file.exists() and not file.is_file():
+        # Reading a named pipe would block for ever.
+        problems.add_text(str(file), "a file that can be read", "a folder or a pipe")
+        return ""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        problems.add_text(str(file), "a file that can be read", error.strerror or str(error))
+    except UnicodeDecodeError as error:
+        problems.add_text(str(file), "text in UTF-8", str(error))
+    return ""
+
+
+def _tables(text: str, source: str, problems: Problems) -> dict[str, Any]:
+    if not text:
+        return {}
     # The import is slow and most processes have no file, so it stands here.
     import tomllib  # noqa: PLC0415
 
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        received = f"a syntax error: {error}"
-        raise ConfigError.of(source, [Problem(path=source, expected="TOML", received=received)]) from error
-
-
-def _tables(file: Path, problems: Problems) -> dict[str, Any]:
-    if file.exists() and not file.is_file():
-        # Reading a named pipe would block for ever.
-        problems.add_text(str(file), "a file that can be read", "a folder or a pipe")
+        problems.add_text(source, "TOML", f"a syntax error: {error}")
         return {}
-    try:
-        return read_text(file.read_text(encoding="utf-8"), str(file))
-    except OSError as error:
-        problems.add_text(str(file), "a file that can be read", error.strerror or str(error))
-    except UnicodeDecodeError as error:
-        problems.add_text(str(file), "text in UTF-8", str(error))
-    except ConfigError as error:
-        problems.found.extend(error.problems)
-    return {}
 
 
 def _apply_environment(tables: dict[str, Any], environ: Mapping[str, str], problems: Problems) -> dict[str, str]:

@@ -7,7 +7,7 @@ failed (C26, S2-20, S3-6 to S3-9).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -27,6 +27,30 @@ PATIENCE_S = 900.0
 elsewhere."""
 
 _Value = TypeVar("_Value", bound=msgspec.Struct)
+
+_FROM_CONTEXT = ("status", "provider", "model", "request_id")
+_INSTEAD = {
+    "Attempt": {
+        "fault": "`code`, `message` and `cause` say how it failed",
+        "error": "`cause` has the exception as a value",
+        "delay": "`waited` has the seconds before it",
+        "duration": "`took` has its seconds",
+        "cost": "`usd` has its cost",
+    },
+    "Fault": {
+        "error": "`cause` has the exception as a value",
+        **{name: f'use `context.get("{name}")`' for name in _FROM_CONTEXT},
+    },
+}
+"""What people write for a field that has another name."""
+
+
+def _missing(value: msgspec.Struct, name: str) -> NoReturn:
+    kind = type(value).__name__
+    instead = _INSTEAD[kind].get(name)
+    message = f"{kind!r} object has no attribute {name!r}" + (f": {instead}" if instead else "")
+    # With name and object, Python adds the most similar attribute to a traceback.
+    raise AttributeError(message, name=name, obj=value)
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,6 +81,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: AnyCode | None = None
     """The code of its failure; None if it succeeded."""
     message: str = ""
+    """What the failure says."""
     started: float = 0.0
     """Wall clock, seconds since the epoch."""
     took: float = 0.0
@@ -70,9 +95,14 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     usd: float | None = None
     """The cost of the call; None if it is not known."""
     tokens: int | None = None
+    """The tokens of the call; None if they are not known."""
     cause: Cause | None = None
+    """The exception, as a value."""
 
     __repr__ = shown
+
+    if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+        __getattr__ = _missing
 
 
 class ItemError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -166,6 +196,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Every call that was made, in order."""
 
     __repr__ = shown
+
+    if not TYPE_CHECKING:
+        __getattr__ = _missing
 
     @classmethod
     def of(

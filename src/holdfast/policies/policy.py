@@ -158,7 +158,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         options.seconds("policy.patience", self.patience, optional=True)
         options.count("policy.concurrency", self.concurrency, optional=True)
         options.count("policy.waiting", self.waiting, least=0, optional=True)
-        options.at_least("policy.per_second", self.per_second, 0, optional=True)
+        options.above_zero("policy.per_second", self.per_second, optional=True)
         options.count("policy.burst", self.burst)
         options.seconds("policy.max_retry_after", self.max_retry_after, zero=True)
         options.share("policy.spread", self.spread, zero=True)
@@ -175,9 +175,6 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         _check_per_code(self.per_code)
 
     def _check_pairs(self) -> None:
-        # `at_least` allows 0 because it has no strict form; a rate of 0 would block every call forever.
-        if self.per_second == 0:
-            raise InvalidError.at("policy.per_second", "a number of calls > 0 or None", self.per_second)
         if self.burst != 1 and self.per_second is None:
             raise InvalidError.saying("policy.burst", "policy.per_second beside it", "no per_second")
         if self.waiting is not None and self.concurrency is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from holdfast import options
-from holdfast.faults import InvalidError
 
 __all__ = ["RateLimit", "RateLimitMachine"]
 
@@ -27,9 +26,7 @@ class RateLimit(options.Options, frozen=True, kw_only=True, omit_defaults=True, 
     """Starts at the same time after a quiet period."""
 
     def __post_init__(self) -> None:
-        options.at_least("rate_limit.per_second", self.per_second, 0)
-        if self.per_second == 0:
-            raise InvalidError.at("rate_limit.per_second", "a number of calls > 0", self.per_second)
+        options.above_zero("rate_limit.per_second", self.per_second)
         options.count("rate_limit.burst", self.burst)
 
 

@@ -617,7 +617,7 @@ class Operation:
             decision = self._decide(error, fault, now, final=Reason.COMMANDED)
             if made:
                 # A person has changed what was decided after the last attempt.
-                self.history = (*self.history[:-1], msgspec.structs.replace(self.history[-1], then=decision.then))
+                self.history = (*self.history[:-1], msgspec.structs.replace(self.history[-1], then=str(decision.then)))
             self._perform(decision, error, fault, now)
             try:
                 raise error

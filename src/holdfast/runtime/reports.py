@@ -225,7 +225,8 @@ def attempt_of(op: Operation, fault: Fault, now: float, then: str) -> Attempt:
         waited=op.waited,
         cause=fault.cause,
         via=op.via,
-        then=then,
+        # A plain string also for whoever prints it in a tuple: the decision has a member of `Reason`.
+        then=str(then),
     )
 
 

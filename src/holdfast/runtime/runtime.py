@@ -401,7 +401,7 @@ def default_runtime() -> Runtime:
     """Return the runtime of recoveries that were given none.
 
     It is made when it is first needed, with the settings of `holdfast.toml` and the environment. Wrong settings raise
-    `InvalidError`, so that a program with a mistake in them does not start.
+    `ConfigError` here and at every recovery: called in `main()`, it ends a program with such a mistake at its start.
 
         from holdfast.runtime import default_runtime
 
