@@ -312,8 +312,12 @@ class Budget:
 
 def _facts(reached: Reached) -> dict[str, Any]:
     """Return the limit that is spent, as an error's context."""
-    # People read this text, so it shows 4 attempts and not 4.0.
-    return {"unit": reached.unit, "limit": f"{reached.limit:g}", "used": f"{reached.used:g}"}
+    return {"unit": reached.unit, "limit": _number(reached.limit), "used": _number(reached.used)}
+
+
+def _number(amount: float) -> int | float:
+    """Return an amount as people read it in a message: 4 attempts and not 4.0, 0.8 seconds and not 0.8000001."""
+    return int(amount) if amount == int(amount) else float(f"{amount:g}")
 
 
 class Charges:

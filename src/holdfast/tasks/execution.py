@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.faults import DeadlineError, Fault, HoldfastError, Partial
+from holdfast.faults import BudgetError, DeadlineError, Fault, HoldfastError, Partial
 from holdfast.runtime.ambient import WAITING
 from holdfast.runtime.budget import Budget
 from holdfast.tasks.context_lookup import background_of
@@ -147,7 +147,7 @@ class Execution:
         """Raise if a limit is reached. The time, money and tokens of an agent's calls are checked by their recoveries."""
         task = self._task
         if (spent := self._budget.exhausted()) is not None:
-            raise HoldfastError(Fault.of("SYS_BUDGET_EXHAUSTED", context=spent))
+            raise BudgetError.because(**spent)
         used = tokens_in(prompt)
         if task.context is not None and used > task.context:
             raise self._exhausted("TASK_CONTEXT_EXHAUSTED", used, task.context)

@@ -29,6 +29,7 @@ from holdfast.events import (
 from holdfast.faults import Fault
 from holdfast.runtime.ambient import new_run
 from holdfast.tasks.state import OpenTask, changed
+from holdfast.tasks.task import plain_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,8 @@ _OVER = frozenset({TaskState.COMPLETED, TaskState.FAILED})
 
 
 def _shown(fault: Fault) -> Fault:
-    """Return the fault as events hold it: without what it says about the prompts and inputs of other tasks."""
+    """Return the fault as events hold it: plain values, and nothing about the prompts and inputs of other tasks."""
+    fault = plain_fault(fault)
     if _PROMPTS.isdisjoint(fault.context):
         return fault
     context = {name: value for name, value in fault.context.items() if name not in _PROMPTS}

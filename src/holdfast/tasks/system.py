@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from holdfast import options
-from holdfast.faults import Err, Fault, HoldfastError, InvalidError, ItemError, NextActor, Ok, Partial
+from holdfast.faults import Err, Fault, HoldfastError, InvalidError, NextActor, Ok, Partial
 from holdfast.policies.budget import Left
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.runtime import Runtime, default_runtime
-from holdfast.tasks.decomposition import Decomposer, Decomposition, check_parts
+from holdfast.tasks.decomposition import Decomposer, Decomposition, Merge, check_parts
 from holdfast.tasks.director import DirectorLoop, iterate
 from holdfast.tasks.execution import Execution
 from holdfast.tasks.performer import Performer, is_agent
 from holdfast.tasks.place import DEPTH, HERE, Place, check_depth
 from holdfast.tasks.reports import TaskReport, subtask_failed
-from holdfast.tasks.task import Task, TaskError, TaskResult
+from holdfast.tasks.split_failure import SPLITTABLE, is_of_split, merge_failed, not_done, split_failed, values_of
+from holdfast.tasks.task import Task, TaskError, TaskResult, as_json, joined_text, plain
 from holdfast.tasks.workflows.workflow import Workflow
 from holdfast.views import task as view
 from holdfast.views.task import Handler
@@ -47,8 +48,6 @@ Change: TypeAlias = Callable[[Task, Fault], "Task | None"]
 
 MOST_BYTES = 65_536
 """Of partial results; older ones are cut first."""
-_SPLITTABLE = frozenset({"TASK_TURNS_EXHAUSTED", "TASK_CONTEXT_EXHAUSTED", "TASK_OUTPUT_EXHAUSTED"})
-"""Limits of the task itself, and not of what is around it: smaller parts can help."""
 _FINAL = frozenset({"TASK_CYCLE", "TASK_DEPTH_EXCEEDED", "TASK_SUBTASK_FAILED"})
 _CUT = "[older results were cut]"
 
@@ -134,30 +133,38 @@ class TaskSystem:
         """
         if isinstance(task, Workflow):
             return await task.run(session)
-        result = await self.execute_task(task, session=session)
+        result, error = await self._ended(task, session)
         if result.fault is not None:
-            raise TaskError(result.fault)
+            raise TaskError(result.fault) from error
         return result.content if result.value is None else result.value
 
     async def outcome(self, task: Task | DirectorLoop, *, session: Session | None = None) -> Outcome[TaskResult]:
         """Perform a task, and return `Ok` with its `TaskResult`, or `Err`. It raises only cancellations."""
-        result = await self.execute_task(task, session=session)
-        if result.fault is not None:
-            return Err(result.fault, TaskError(result.fault))
-        return Ok(result)
+        result, error = await self._ended(task, session)
+        if result.fault is None:
+            return Ok(result)
+        failed = TaskError(result.fault)
+        failed.__cause__ = error
+        return Err(result.fault, failed)
 
     async def execute_task(
         self, task: Task | DirectorLoop | Mapping[str, Any], *, session: Session | None = None
     ) -> TaskResult:
         """Perform a task, and return its result, a failed one too: `status`, `content`, `notes`. It raises only cancellations."""
+        return (await self._ended(task, session))[0]
+
+    async def _ended(
+        self, task: Task | DirectorLoop | Mapping[str, Any], session: Session | None
+    ) -> tuple[TaskResult, Exception | None]:
+        """Perform a task, and return its result; of a failed one also the exception that ended it."""
         place = HERE.get() or Place(limit=self._max_depth)
         if isinstance(task, DirectorLoop):
-            return await iterate(task, lambda each: self._execute(each, place, session), self._runtime)
+            return await iterate(task, lambda each: self._execute(each, place, session), self._runtime), None
         try:
             given = task if isinstance(task, Task) else Task.from_request(task)
-            return await self._execute(given, place, session)
+            return await self._execute(given, place, session), None
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
-            return TaskResult.of_fault(_bounded(self._runtime.fault_of(error)))
+            return TaskResult.of_fault(_bounded(self._runtime.fault_of(error))), _original(error)
 
     async def execute_s_expression(
         self,
@@ -182,13 +189,13 @@ class TaskSystem:
             value = await workflow.run(session, inputs=inputs)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
             return TaskResult.of_fault(_bounded(self._runtime.fault_of(error)))
-        return TaskResult(content=value if isinstance(value, str) else _json(value), value=value)
+        return TaskResult(content=value if isinstance(value, str) else as_json(value), value=value)
 
     def _callable(self, task: Task) -> Callable[..., Awaitable[Any]]:
         """Return a function that performs the task with its arguments as inputs. The workflow makes each call a step."""
 
         async def perform(**inputs: Any) -> Any:
-            return msgspec.to_builtins(await self.run(task.with_(inputs={**task.inputs, **inputs})), enc_hook=str)
+            return plain(await self.run(task.with_(inputs={**task.inputs, **inputs})))
 
         return perform
 
@@ -206,7 +213,7 @@ class TaskSystem:
             return TaskResult.of_fault(self._runtime.fault_of(failed))
         document = msgspec.to_builtins(found)
         return TaskResult(
-            content=_json(document["matches"]), value=document, notes={"successScore": found.matches[0].relevance}
+            content=as_json(document["matches"]), value=document, notes={"successScore": found.matches[0].relevance}
         )
 
     # --- one task, with all that can be made of its failure ---
@@ -222,12 +229,12 @@ class TaskSystem:
             except Exception as error:
                 fault = self._runtime.fault_of(error)
                 match view.dispatch(fault):
-                    case Handler.RESOURCE if fault.code in _SPLITTABLE:
-                        return await self._split(task, fault, place, session, report=report)
+                    case Handler.RESOURCE if fault.code in SPLITTABLE:
+                        return await self._split(task, error, fault, place, session, report=report)
                     case Handler.GENERAL if fault.code == "TASK_HALTED":
                         return await self._instead(task, fault, place, session, report=report)
                     case _:
-                        raise HoldfastError(fault) from error
+                        raise TaskError(fault) from error
 
     def _execution(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> Execution:
         return Execution(
@@ -290,79 +297,102 @@ class TaskSystem:
     # --- decomposition ---
 
     async def _split(
-        self, task: Task, fault: Fault, place: Place, session: Session | None, *, report: TaskReport
+        self, task: Task, error: Exception, fault: Fault, place: Place, session: Session | None, *, report: TaskReport
     ) -> TaskResult:
-        """Split the task and merge the results of its parts. If that fails, the fault of the task itself is raised, with what there is."""
+        """Split the task, which failed with `error`, and merge the results of its parts. If that fails, raise what ended it."""
         if self._decomposer is None or not task.decompose:
-            raise HoldfastError(fault)
+            raise TaskError(fault) from error
         if place.splits >= place.limit:
-            raise HoldfastError(msgspec.structs.replace(fault, context={**fault.context, "depth": place.splits}))
+            too_deep = msgspec.structs.replace(fault, context={**fault.context, "depth": place.splits})
+            raise TaskError(too_deep) from error
         decomposition = await self._decomposer(task, fault, _left())
         if decomposition is None:
-            raise HoldfastError(fault)
+            raise TaskError(fault) from error
         check_parts(task, decomposition)
         # A part has the background of the task, and inherits what the task itself inherited.
         below = place.below(task, background=place.background, is_split=True)
         report.decomposed(len(decomposition.parts), below.splits, fault)
         with report.blocked():
-            outcomes = await self._all(decomposition.parts, below, session)
-        failed = [each.fault for each in outcomes if each.fault is not None]
-        if failed:
-            raise HoldfastError(_split_failed(fault, failed[0], outcomes, decomposition.parts, below))
-        return await self._merged(decomposition, outcomes, below, session)
+            results = await self._all(decomposition.parts, fault, below, session)
+        return await self._merged(task, decomposition, results, below, session)
 
-    async def _all(self, parts: Sequence[Task], place: Place, session: Session | None) -> list[TaskResult]:
-        """Return the result of each part, in order. After a failure the others are cancelled, or end, as configured."""
+    async def _all(
+        self, parts: Sequence[Task], whole: Fault, place: Place, session: Session | None
+    ) -> list[TaskResult]:
+        """Return the result of each part, in order. After a failure the others are cancelled, or end, as configured, and it is raised."""
         free = asyncio.Semaphore(self._concurrency)
-        ends = asyncio.Event()
+        failures: list[tuple[Task, Exception]] = []
 
         async def perform(part: Task) -> TaskResult:
             report = self._report(part, place)
             with report.in_line():
                 async with free:
-                    if ends.is_set():
-                        return TaskResult.of_fault(Fault.of("TASK_SIBLING_FAILED"))
+                    if failures and self._on_failure == "fail-fast":
+                        return TaskResult.of_fault(not_done(failures[0][0], begun=False))
                     try:
                         return await self._tried_twice(part, place, session, report)
                     except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
-                        if self._on_failure == "fail-fast":
-                            # Before the place is free: the next part must not begin.
-                            ends.set()
+                        failures.append((part, error))
                         return TaskResult.of_fault(self._runtime.fault_of(error))
 
         async with asyncio.TaskGroup() as group:
             started = [group.create_task(perform(part)) for part in parts]
             if self._on_failure == "fail-fast":
                 _cancel_after_failure(started)
-        return [_result_of(each) for each in started]
+        part, error = failures[0] if failures else (None, None)
+        results = [
+            TaskResult.of_fault(not_done(part, begun=True)) if each.cancelled() else each.result() for each in started
+        ]
+        failed = next((each.fault for each in results if each.fault is not None), None)
+        if failed is None:
+            return results
+        ended_by = failed if error is None else self._runtime.fault_of(error)
+        raise TaskError(
+            split_failed(whole, parts, results, ended_by=ended_by, part=part, splits=place.splits)
+        ) from error
 
     async def _merged(
-        self, decomposition: Decomposition, results: list[TaskResult], place: Place, session: Session | None
+        self,
+        task: Task,
+        decomposition: Decomposition,
+        results: list[TaskResult],
+        place: Place,
+        session: Session | None,
     ) -> TaskResult:
-        merge = decomposition.merge
+        """Return the results of the parts as one. Raise what ended the merge, with those results."""
         notes: dict[str, Any] = {"decomposed": {"parts": len(results), "depth": place.splits}}
+        try:
+            merged = await self._merge(decomposition.merge, results, place, session)
+        except Exception as error:
+            fault = self._merge_fault(task, decomposition.merge, self._runtime.fault_of(error))
+            raise TaskError(merge_failed(fault, results)) from error
+        return msgspec.structs.replace(merged, notes={**merged.notes, **notes})
+
+    async def _merge(
+        self, merge: Merge, results: list[TaskResult], place: Place, session: Session | None
+    ) -> TaskResult:
         if isinstance(merge, Task):
             given = [each.content for each in results]
-            try:
-                merged = await self._execute(merge.with_(inputs={**merge.inputs, "results": given}), place, session)
-            except HoldfastError as error:
-                raise HoldfastError(self._merge_failed(merge, error.fault)) from error
-            return msgspec.structs.replace(merged, notes={**merged.notes, **notes})
-        values = [each.content if each.value is None else each.value for each in results]
+            return await self._execute(merge.with_(inputs={**merge.inputs, "results": given}), place, session)
+        values = values_of(results)
         if merge == "collect":
-            return TaskResult(content=_json(values), value=values, notes=notes)
+            return TaskResult(content=as_json(values), value=values)
         if callable(merge):
             value = merge(results)
             value = await value if isinstance(value, Awaitable) else value
-            return TaskResult(content=value if isinstance(value, str) else _json(value), value=value, notes=notes)
+            return TaskResult(content=value if isinstance(value, str) else as_json(value), value=value)
         if all(isinstance(value, list) for value in values):
             joined = [item for value in values for item in value]
-            return TaskResult(content=_json(joined), value=joined, notes=notes)
-        return TaskResult(content="\n\n".join(each.content for each in results), notes=notes)
+            return TaskResult(content=as_json(joined), value=joined)
+        return TaskResult(content=joined_text(each.content for each in results))
 
-    def _merge_failed(self, merge: Task, fault: Fault) -> Fault:
+    def _merge_fault(self, task: Task, merge: Merge, fault: Fault) -> Fault:
         """Return the fault of a merge; where a function with a defect performed it, with what it may not know."""
-        if fault.code != "SYS_PROGRAMMING_ERROR" or is_agent(self._performer_of(merge)[1]):
+        if fault.code != "SYS_PROGRAMMING_ERROR":
+            return fault
+        if not isinstance(merge, Task):
+            return fault.wrapped(f"{task.label} (merge)")
+        if is_agent(self._performer_of(merge)[1]):
             return fault
         hint = "The parts are merged by a task with the input `results`, and the same function performs it"
         return msgspec.structs.replace(fault, message=f"{fault.message}. {hint}. Give the decomposer `merge=` instead")
@@ -388,7 +418,7 @@ class TaskSystem:
 
 def _is_worth_another_try(fault: Fault) -> bool:
     """Return whether other words may help: not against a limit, not where a person must act, not after a subtask's own second try."""
-    if fault.code in _FINAL:
+    if fault.code in _FINAL or is_of_split(fault):
         return False
     return view.dispatch(fault) is not Handler.RESOURCE and fault.next_actor in {NextActor.MACHINE, NextActor.MODEL}
 
@@ -396,25 +426,6 @@ def _is_worth_another_try(fault: Fault) -> bool:
 def _left() -> Left:
     around = in_force(AMBIENT.get())
     return Left() if around is None or around.budget is None else around.budget.left()
-
-
-def _split_failed(
-    fault: Fault, failed: Fault, outcomes: list[TaskResult], parts: Sequence[Task], place: Place
-) -> Fault:
-    errors = tuple(
-        ItemError.of(part.label, each.fault)
-        for part, each in zip(parts, outcomes, strict=True)
-        if each.fault is not None
-    )
-    done = [each.content for each in outcomes if each.fault is None]
-    context = {
-        **fault.context,
-        "depth": max(place.splits, failed.context.get("depth", 0)),
-        "subtask_error": view.write(failed),
-    }
-    partial = Partial(payload=done, errors=errors, complete=len(done), expected=len(parts))
-    message = f"{fault.message}. It was split, and a part failed: {failed.message}"
-    return msgspec.structs.replace(fault, message=message, context=context, partial=partial)
 
 
 def _cancel_after_failure(started: list[asyncio.Task[TaskResult]]) -> None:
@@ -428,35 +439,34 @@ def _cancel_after_failure(started: list[asyncio.Task[TaskResult]]) -> None:
         task.add_done_callback(ended)
 
 
-def _result_of(task: asyncio.Task[TaskResult]) -> TaskResult:
-    return TaskResult.of_fault(Fault.of("TASK_SIBLING_FAILED")) if task.cancelled() else task.result()
+def _original(error: Exception) -> Exception:
+    """Return the exception that a performer, a budget or a limit raised, without those that were made of it here."""
+    while isinstance(error, TaskError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return error
 
 
 def _bounded(fault: Fault) -> Fault:
     """Return the fault with partial results of at most 65,536 bytes. What is older is cut first, with a mark."""
     partial = fault.partial
-    if partial is None or len(_json(partial.payload)) <= MOST_BYTES:
+    if partial is None or len(as_json(partial.payload)) <= MOST_BYTES:
         return fault
     payload: Any = partial.payload
     if isinstance(payload, list):
         kept = list(payload)
-        while len(kept) > 1 and len(_json(kept)) > MOST_BYTES - len(_CUT):
+        while len(kept) > 1 and len(as_json(kept)) > MOST_BYTES - len(_CUT):
             kept.pop(0)
         payload = [_CUT, *kept]
-    if len(_json(payload)) > MOST_BYTES:
-        text = payload if isinstance(payload, str) else _json(payload)
+    if len(as_json(payload)) > MOST_BYTES:
+        text = payload if isinstance(payload, str) else as_json(payload)
         payload = _CUT + text.encode("utf-8", "replace")[-(MOST_BYTES - len(_CUT)) :].decode("utf-8", "ignore")
     return msgspec.structs.replace(fault, partial=msgspec.structs.replace(partial, payload=payload, truncated=True))
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=str).decode()
 
 
 def _text_of(partial: Partial | None) -> str:
     if partial is None or partial.payload is None:
         return ""
-    return partial.payload if isinstance(partial.payload, str) else _json(partial.payload)
+    return partial.payload if isinstance(partial.payload, str) else as_json(partial.payload)
 
 
 def _escaped(text: str) -> str:

@@ -6,7 +6,7 @@ Invariant: a task is a value. It holds no state of its execution, so it can be r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -18,7 +18,19 @@ from holdfast.tasks.xml_form import options_of
 from holdfast.views import task as view
 from holdfast.views.task import Status
 
-__all__ = ["ContextUse", "Status", "Task", "TaskError", "TaskResult", "filled", "tokens_in"]
+__all__ = [
+    "ContextUse",
+    "Status",
+    "Task",
+    "TaskError",
+    "TaskResult",
+    "as_json",
+    "filled",
+    "joined_text",
+    "plain",
+    "plain_fault",
+    "tokens_in",
+]
 
 _REQUESTED = frozenset({"inputs", "output", "turns", "seconds", "max_depth", "subtype"})
 """What a request for a subtask may set, beside its description and name."""
@@ -192,7 +204,7 @@ def filled(prompt: str, values: Mapping[str, Any], missing: Callable[[str], Exce
         if field not in values or form or conversion:
             raise missing(field)
         value = values[field]
-        parts.append(value if isinstance(value, str) else _as_text(value))
+        parts.append(value if isinstance(value, str) else as_json(value))
     return "".join(parts)
 
 
@@ -209,8 +221,38 @@ def _pieces(prompt: str) -> list[tuple[str, str | None, str | None, str | None]]
         raise HoldfastError(Fault.of("TASK_MODEL_INVALID", context={"path": "task.prompt", "reason": reason})) from None
 
 
-def _as_text(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=str).decode()
+def joined_text(texts: Iterable[str]) -> str:
+    """Return the texts of parts as one, with an empty line between them."""
+    return "\n\n".join(texts)
+
+
+def _content_of(had: Any) -> str:
+    """Return what a failed task had as a text. Texts of parts are joined as those of a complete task are."""
+    is_texts = isinstance(had, list) and all(isinstance(each, str) for each in had)
+    return joined_text(had) if is_texts else as_json(had)
+
+
+def plain(value: Any) -> Any:
+    """Return a value of any output type as JSON values."""
+    return msgspec.to_builtins(value, enc_hook=_fields_of)
+
+
+def plain_fault(fault: Fault) -> Fault:
+    """Return the fault with its partial output as JSON values."""
+    if fault.partial is None or isinstance(fault.partial.payload, str | None):
+        return fault
+    partial = msgspec.structs.replace(fault.partial, payload=plain(fault.partial.payload))
+    return msgspec.structs.replace(fault, partial=partial)
+
+
+def _fields_of(value: Any) -> Any:
+    dump = getattr(type(value), "model_dump", None)
+    return str(value) if dump is None else dump(value, mode="json", warnings=False)
+
+
+def as_json(value: Any) -> str:
+    """Return a value of any output type as JSON."""
+    return msgspec.json.encode(value, enc_hook=_fields_of).decode()
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -230,13 +272,13 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     def of_fault(cls, fault: Fault, notes: dict[str, Any] | None = None) -> TaskResult:
         """Return the failed result of a fault."""
         had = None if fault.partial is None or fault.partial.is_empty else fault.partial.payload
-        content = had if isinstance(had, str) else "" if had is None else _as_text(had)
-        found = view.write_result(fault, notes=notes).get("notes", {})
+        content = had if isinstance(had, str) else "" if had is None else _content_of(had)
+        found = view.write_result(plain_fault(fault), notes=notes).get("notes", {})
         return cls(content=content, status=Status.FAILED, notes=found, fault=fault)
 
     def document(self) -> dict[str, Any]:
         """Return it in the form `{content, status, parsedContent?, notes}`."""
         found: dict[str, Any] = {"content": self.content, "status": str(self.status), "notes": self.notes}
         if self.value is not None and not isinstance(self.value, str):
-            found["parsedContent"] = msgspec.to_builtins(self.value, enc_hook=str)
+            found["parsedContent"] = plain(self.value)
         return found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault
 from holdfast.views import task
+from holdfast.views.view import jsonable
 from holdfast.workflow.environment import partial_of
 from holdfast.workflow.errors import UnboundSymbolError, WorkflowError
 from holdfast.workflow.syntax import Position
@@ -127,7 +128,7 @@ class Failure:
             "column": self.position.column,
         }
         if fault.partial is not None and fault.partial.payload is not None:
-            found["partial"] = fault.partial.payload
+            found["partial"] = jsonable(fault.partial.payload)
         if problem.why == "raised" and "value" in problem.facts:
             found["value"] = problem.facts["value"]
         return found
