@@ -136,6 +136,31 @@ def test_leaving_a_map_early_leaves_nothing():
     run(main())
 
 
+def test_the_words_of_a_programs_own_exception_choose_no_code_as_for_an_actor():
+    failures = [
+        RuntimeError("rate limit exceeded, try again in 20 s"),
+        CrashError("permission denied"),
+        ConnectionResetError("gone"),
+        SystemExit(3),
+    ]
+
+    async def fail(error):
+        raise error
+
+    async def main():
+        async with Supervisor("team") as team:
+            return [outcome async for outcome in team.map(fail, failures)]
+
+    plain, own, reset, ended = run(main())
+    assert [one.fault.code for one in (plain, own, reset)] == ["ACTOR_CRASHED", "ACTOR_CRASHED", "CONN_RESET"]
+    assert [plain.error, own.error, reset.error] == failures[:3]
+    assert plain.fault.context["actor"] == "team/fail-1"
+    assert "rate limit exceeded" in plain.fault.context["reason"]
+    assert (plain.fault.retryable, reset.fault.retryable) == (False, True)
+    assert ended.fault.code == "SYS_PROCESS_EXIT"
+    assert ended.error.__cause__ is failures[3]
+
+
 def test_items_that_fail_cost_no_restart():
     async def main():
         async with Supervisor("team", max_restarts=0) as team:

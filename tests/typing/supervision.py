@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from functools import partial
+from typing import Any, assert_type
 
 from holdfast import Actor, Backoff, Child, Outcome, Ref, Supervisor
-from holdfast.actors import Handle, Pool
+from holdfast.actors import Handle, Host, Place, Pool
 from holdfast.supervision import Exit
+from holdfast.tools import Finished, run
 
 
 class Coder(Actor):
@@ -21,8 +23,27 @@ async def poll(inbox: str, every: float) -> int:
     return len(inbox)
 
 
+async def tick(every: float = 1.0, *, loud: bool = False) -> None: ...
+
+
+async def fetch(*urls: str) -> list[str]:
+    return list(urls)
+
+
 async def summarise(document: str) -> str:
     return document
+
+
+class Workers(Supervisor):
+    """A supervisor of one's own."""
+
+
+class Local(Actor):
+    """Its instances take no arguments."""
+
+
+def own_host(child: Child, place: Place) -> Host:
+    raise NotImplementedError
 
 
 async def team() -> None:
@@ -43,9 +64,36 @@ async def team() -> None:
         assert_type(inner, Supervisor)
         async for outcome in team.map(summarise, ["a"], concurrency=2, timeout=5):
             assert_type(outcome, Outcome[str])
+        team.map(summarise, [3])  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     async with Pool("pool", Coder, "haiku", size=4) as pool:
         ref: Ref[Coder] = pool.partition("key")
         assert_type(ref, Ref[Coder])
+
+
+async def every_kind_of_child(team: Supervisor) -> None:
+    assert_type(await team.start(tick), Handle[None])
+    assert_type(await team.start(tick, 2.0), Handle[None])
+    assert_type(await team.start(fetch, "a", "b", id="fetch"), Handle[list[str]])
+    assert_type(await team.start(partial(poll, "inbox"), 1.0), Handle[int])
+    assert_type(await team.start(partial(Coder, "haiku")), Ref[Coder])
+    assert_type(await team.start(Local, restart="temporary"), Ref[Local])
+    assert_type(await team.start(Workers, "workers"), Workers)
+    assert_type(await team.start(Workers("workers")), Workers)
+    assert_type(await team.start(["redis-server"], restart="transient"), Handle[Finished])
+    assert_type(await team.start(run(["redis-server"])), Handle[Finished])
+    assert_type(await team.start(Child(poll, "inbox"), 1.0), Any)
+    assert_type(await team.start("anything", 3, host=own_host), Any)
+
+
+async def wrong_arguments(team: Supervisor) -> None:
+    await team.start(poll, 3, 1.0)  # type: ignore[arg-type, call-arg] # pyright: ignore[reportArgumentType, reportCallIssue]
+    await team.start(poll, "inbox")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue]
+    await team.start(poll, "inbox", 1.0, 3)  # type: ignore[arg-type, call-arg] # pyright: ignore[reportArgumentType, reportCallIssue]
+    await team.start(Coder)  # type: ignore[arg-type, call-arg] # pyright: ignore[reportArgumentType, reportCallIssue]
+    await team.start(Coder, 3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue]
+    await team.start(Local, "haiku")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue]
+    await team.start(poll, "inbox", 1.0, restart="sometimes")  # type: ignore[call-arg, call-overload] # pyright: ignore[reportArgumentType, reportCallIssue]
+    await team.start(poll, "inbox", 1.0, retsart="transient")  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
 
 
 Supervisor("s", strategy="one_for_none")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

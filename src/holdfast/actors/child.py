@@ -41,7 +41,7 @@ _WORKER_SHUTDOWN_S = 5.0
 
 
 class ChildOptions(TypedDict, total=False):
-    """The options of `Child`, and of `Supervisor.start`."""
+    """The options of `Child`, and of `Supervisor.start`, without `host`."""
 
     id: str | None
     restart: Restart
@@ -52,7 +52,6 @@ class ChildOptions(TypedDict, total=False):
     on: On | None
     ready: bool
     start_timeout: float | None
-    host: Callable[[Child, Place], Host] | None
 
 
 class Child:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 from holdfast import options
 from holdfast.actors.child import Child
+from holdfast.actors.crash import crash_of
 from holdfast.actors.errors import ChildNotFoundError, ChildStoppedError
-from holdfast.faults import Err, Fault, Ok
+from holdfast.faults import Err, Fault, HoldfastError, Ok
 from holdfast.supervision.exits import Error, Exit, Normal
 
 if TYPE_CHECKING:
@@ -107,11 +108,21 @@ def _read(how: Exit, supervisor: Supervisor, handle: Handle[T]) -> Outcome[T]:
     match how:
         case Normal(value=value):
             return Ok(value=value)
-        case Error(error=error) if isinstance(error, Exception):
-            return Err(fault=supervisor._loop.runtime.fault_of(error), error=error)  # noqa: SLF001 - as above
+        case Error(error=error):
+            # The same fault as in the event of this child: the words of a program's own exception choose no code.
+            runtime = supervisor._loop.runtime  # noqa: SLF001 - as above
+            fault = crash_of(error, runtime.fault_of(error), handle.path)
+            return Err(fault=fault, error=error if isinstance(error, Exception) else _wrapped(fault, error))
         case _:
             stopped = ChildStoppedError.because(actor=handle.path, reason=str(how))
             return Err(fault=stopped.fault, error=stopped)
+
+
+def _wrapped(fault: Fault, error: BaseException) -> HoldfastError:
+    """Return an error that can be raised anywhere: a SystemExit would end the program."""
+    wrapped = HoldfastError(fault)
+    wrapped.__cause__ = error
+    return wrapped
 
 
 async def _stop(supervisor: Supervisor, handle: Handle[Any]) -> None:

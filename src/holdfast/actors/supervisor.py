@@ -26,11 +26,11 @@ from holdfast.supervision.machine import ChildState
 from holdfast.supervision.spec import Restart
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from types import TracebackType
 
     from holdfast.actors.actor import Actor
-    from holdfast.actors.host import Place
+    from holdfast.actors.host import Host, Place
     from holdfast.actors.ref import Ref
     from holdfast.actors.supervised_map import OnTimeout
     from holdfast.actors.task import Handle
@@ -40,10 +40,14 @@ if TYPE_CHECKING:
     from holdfast.supervision.decision import Decision
     from holdfast.supervision.intensity import AutoShutdown, BudgetScope, OnExhausted, Strategy
     from holdfast.supervision.machine import Machine, Refusal
+    from holdfast.tools.process import Run
+    from holdfast.tools.process_error import Finished
 
 __all__ = ["ChildInfo", "Counts", "Supervisor"]
 
 A = TypeVar("A", bound="Actor")
+I = TypeVar("I")  # noqa: E741 - an item
+S = TypeVar("S", bound="Supervisor")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -218,16 +222,28 @@ class Supervisor:
 
     # Children
 
+    # The first three take the arguments that the function or class takes, and no others. A class that is a child is called like a
+    # function: its parameters are those of its constructor.
     @overload
     async def start(
-        self, factory: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts, **options: Unpack[ChildOptions]
+        self, factory: Callable[[*Ts], Awaitable[T]], *args: *Ts, **options: Unpack[ChildOptions]
     ) -> Handle[T]: ...
     @overload
-    async def start(self, factory: type[A], *args: Any, **options: Unpack[ChildOptions]) -> Ref[A]: ...
+    async def start(self, factory: Callable[[*Ts], A], *args: *Ts, **options: Unpack[ChildOptions]) -> Ref[A]: ...
     @overload
-    async def start(self, factory: Supervisor, **options: Unpack[ChildOptions]) -> Supervisor: ...
+    async def start(self, factory: Callable[[*Ts], S], *args: *Ts, **options: Unpack[ChildOptions]) -> S: ...
     @overload
-    async def start(self, factory: Any, *args: Any, **options: Unpack[ChildOptions]) -> Any: ...
+    async def start(self, factory: S, **options: Unpack[ChildOptions]) -> S: ...
+    @overload
+    async def start(
+        self, factory: Run | list[str] | tuple[str, ...], **options: Unpack[ChildOptions]
+    ) -> Handle[Finished]: ...
+    @overload
+    async def start(self, factory: Child, *args: Any, **options: Unpack[ChildOptions]) -> Any: ...
+    @overload
+    async def start(
+        self, factory: Any, *args: Any, host: Callable[[Child, Place], Host] | None, **options: Unpack[ChildOptions]
+    ) -> Any: ...
     async def start(self, factory: Any, *args: Any, **options: Any) -> Any:  # type: ignore[misc] # mypy does not match `*args: *Ts` with Any
         """Start a child after the others, and return what it is reached by once it has started.
 
@@ -260,8 +276,8 @@ class Supervisor:
 
     def map(
         self,
-        fn: Callable[[Any], Awaitable[T]],
-        items: Iterable[Any],
+        fn: Callable[[I], Awaitable[T]],
+        items: Iterable[I],
         *,
         concurrency: int = 16,
         timeout: float | None = None,
