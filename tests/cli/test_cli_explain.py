@@ -115,12 +115,62 @@ def test_an_unknown_code_gets_three_guesses_and_exit_3():
     assert result.exit_code == 3
     assert result.stdout == ""
     first, guesses, *_ = result.stderr.splitlines()
-    assert first == "holdfast: PROVIDER_OVERLOAD is not a code, status, provider error or exception that Holdfast knows"
+    assert (
+        first == "holdfast: `PROVIDER_OVERLOAD` is not a code, status, provider error or exception that Holdfast knows"
+    )
     assert guesses.startswith("  help: did you mean PROVIDER_OVERLOADED, ")
     assert guesses.count(",") == 2
 
 
-@pytest.mark.parametrize("word", ["9999", "8429", "NOPE"])
+@pytest.mark.parametrize(("typed", "meant"), [("4299", "429"), ("5003", "503"), ("8429", "429")])
+def test_a_mistyped_number_gets_the_status_that_it_looks_like(typed, meant):
+    result = holdfast("explain", typed)
+    assert result.exit_code == 3
+    [guess] = [line for line in result.stderr.splitlines() if "did you mean" in line]
+    assert meant in guess
+
+
+@pytest.mark.parametrize("text", ["the frobnicator is not blue", "NOPE"])
+def test_an_unknown_text_is_quoted_and_the_way_to_paste_a_whole_error_is_named(text):
+    result = holdfast("explain", text)
+    assert f"`{text}` is not a code" in result.stderr
+    assert "holdfast explain -" in result.stderr
+
+
+def test_an_exception_that_wraps_another_says_where_the_failure_is():
+    result = holdfast("explain", "tenacity.RetryError")
+    assert result.exit_code == 3
+    assert "last_attempt.exception()" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("pasted", "code"),
+    [
+        (
+            "messages.3: tool_use ids were found without tool_result blocks immediately after: toolu_01A",
+            "HISTORY_INVALID",
+        ),
+        ("messages.3:  ids were found without  blocks immediately after: toolu_01A", "HISTORY_INVALID"),
+        ("GRAPH_RECURSION_LIMIT", "TASK_LOOP_BOUND"),
+        ("INVALID_CHAT_HISTORY", "HISTORY_INVALID"),
+    ],
+)
+def test_a_message_whose_backticks_the_shell_took_and_a_code_of_langgraph_are_known(pasted, code):
+    result = holdfast("explain", pasted)
+    assert result.exit_code == 0
+    assert code in result.stdout.splitlines()[0]
+
+
+def test_the_headline_of_an_sdk_error_has_its_message_once_and_ends_with_a_word():
+    message = "messages.3: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_01A. Each block needs one."
+    pasted = f"anthropic.BadRequestError: Error code: 400 - {{'type': 'error', 'error': {{'message': '{message}'}}}}"
+    headline = holdfast("explain", "-", given=pasted).stdout.splitlines()[0]
+    assert headline == f"PROVIDER_HISTORY_INVALID  {message}"
+    long = holdfast("explain", "-", given=f"openai.RateLimitError: slow down {'please ' * 80}").stdout.splitlines()[0]
+    assert long.endswith(" please…")
+
+
+@pytest.mark.parametrize("word", ["9999", "NOPE"])
 def test_a_word_that_is_like_no_code_gets_no_guess(word):
     result = holdfast("explain", word)
     assert result.exit_code == 3

@@ -31,6 +31,21 @@ def test_S2_11_a_person_reads_the_catalogs_sentences(code):
     assert fault.for_user() == CATALOG[code].user
 
 
+@pytest.mark.parametrize(
+    ("context", "words"),
+    [
+        ({}, "The service is unavailable"),
+        ({"provider": "hotel-search"}, "The service is unavailable"),
+        ({"provider": "warehouse", "model": "claude-opus-4"}, "The AI service is unavailable"),
+        ({"provider": "anthropic@127.0.0.1:8080"}, "The AI service is unavailable"),
+        ({"provider": "Claude"}, "The AI service is unavailable"),
+        ({"provider": None}, "The service is unavailable"),
+    ],
+)
+def test_only_a_target_that_is_known_to_be_a_model_is_an_ai_service(context, words):
+    assert Fault.of("PROVIDER_UNAVAILABLE", context=context).for_user().startswith(words)
+
+
 def test_a_person_is_not_promised_a_retry_that_will_not_come():
     parked = Fault.of("PROVIDER_RATE_LIMITED", retryable=False, retry_after=7_200.0)
     assert "Waiting" not in parked.for_user()

@@ -67,7 +67,7 @@ def test_FU5_a_fallback_is_a_warning(talking, logged):
 def test_FU5_a_circuit_that_opens_is_a_warning(talking, logged):
     policy = STEADY.replace(attempts=1, circuit=Circuit(failures=1, open_for=5))
     talking.play("529", policy=policy)
-    assert ("WARNING", "circuit provider:claude closed → open (PROVIDER_OVERLOADED)") in logged()
+    assert ("WARNING", "circuit claude closed → open (PROVIDER_OVERLOADED)") in logged()
 
 
 def test_a_call_that_waits_for_a_circuit_says_so_and_how_it_ended(talking, logged):

@@ -117,9 +117,9 @@ def test_circuits_warn_when_they_open_and_inform_when_they_close(stage, logged):
     stage.play("ok", policy=policy)
     circuits = [(level, line) for level, line in logged() if line.startswith("circuit")]
     assert circuits == [
-        ("WARNING", "circuit provider:claude closed → open (PROVIDER_OVERLOADED)"),
-        ("INFO", "circuit provider:claude open → half-open"),
-        ("INFO", "circuit provider:claude half-open → closed"),
+        ("WARNING", "circuit claude closed → open (PROVIDER_OVERLOADED)"),
+        ("INFO", "circuit claude open → half-open"),
+        ("INFO", "circuit claude half-open → closed"),
     ]
 
 

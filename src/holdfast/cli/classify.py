@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -190,9 +191,18 @@ def fault_document(fault: Fault, record_id: str | int | None = None) -> dict[str
     }
 
 
+_HEADLINE = 200
+# SDKs print the whole response after the message, which repeats it.
+_REPEATED = re.compile(r"\s+Error code: \d{3} - \{")
+
+
 def fault_headline(fault: Fault) -> str:
-    """Return the code and the message on one line."""
-    return f"{fault.code}  {' '.join(fault.message.split())[:200]}"
+    """Return the code and the message on one line, cut between words."""
+    text = " ".join(_REPEATED.split(fault.message, maxsplit=1)[0].split())
+    if len(text) > _HEADLINE:
+        # A word that is longer than a line, such as an encoded body, is cut where it is.
+        text = re.sub(r"\s\S{0,40}$", "", text[:_HEADLINE]) + "…"
+    return f"{fault.code}  {text}"
 
 
 def fault_facts(fault: Fault) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 
 from holdfast.classify import from_text
@@ -22,6 +23,12 @@ _LONGEST_NAME = 100
 _SENTENCE = 3
 """From so many words on it is the text of a failure, and not a name such as `HTTP 429`."""
 _SCHEMA = "holdfast.explain/1"
+_WRAPPERS = {
+    "RetryError": "the attempts are used up; the failure is inside: `error.last_attempt.exception()` of tenacity, else `__cause__`",
+    "ExceptionGroup": "several failures at once; explain those in its `exceptions`",
+}
+"""Exceptions that say nothing about the failure that they contain."""
+_NUMBER_LIKE = 0.7
 
 
 def explain(name: str, *, as_json: bool, now: float) -> Exit:
@@ -83,16 +90,29 @@ def _list(word: str, entries: list[Entry], *, as_json: bool) -> Exit:
     return Exit.OK
 
 
+_PASTE = "a whole error or traceback, pasted and ended with Ctrl-D: holdfast explain -"
+
+
 def _unknown(word: str, *, as_json: bool) -> Exit:
-    near = nearest(word, closeness=CLOSE)
+    near = _numbers_like(word) if word.isdecimal() else nearest(word, closeness=CLOSE)
     if as_json:
         show_json({"schema": _SCHEMA, "error": f"no code {word}", "nearest": near})
+    if (inside := _WRAPPERS.get(word.rpartition(".")[2])) is not None:
+        fail(f"`{word}` has no code of its own: {inside}", _PASTE)
+        return Exit.NOT_FOUND
     fail(
-        f"{word} is not a code, status, provider error or exception that Holdfast knows",
+        f"`{word}` is not a code, status, provider error or exception that Holdfast knows",
         *([f"did you mean {', '.join(near)}?"] if near else []),
+        _PASTE,
         "all codes: holdfast codes",
     )
     return Exit.NOT_FOUND
+
+
+def _numbers_like(number: str) -> list[str]:
+    """Return the HTTP statuses that look like a mistyped one."""
+    known = sorted({str(entry.http_status) for entry in CATALOG.values()})
+    return get_close_matches(number, known, 2, cutoff=_NUMBER_LIKE)
 
 
 def _show(entry: Entry, fault: Fault | None, *, as_json: bool) -> Exit:

@@ -303,7 +303,7 @@ def _resumed(event: StreamResumed) -> str:
 
 
 def _circuit(event: CircuitStateChange) -> str:
-    return f"circuit {event.circuit} {event.from_} → {event.to}{_because(event.reason)}"
+    return f"circuit {event.circuit.removeprefix('provider:')} {event.from_} → {event.to}{_because(event.reason)}"
 
 
 def _budget(event: BudgetWarning) -> str:

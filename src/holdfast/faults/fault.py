@@ -316,8 +316,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
         With `now` (wall clock) a delay is shown as a time of day, otherwise as a duration.
 
-        >>> Fault.of("PROVIDER_OVERLOADED").for_user()
+        >>> Fault.of("PROVIDER_OVERLOADED", context={"provider": "anthropic"}).for_user()
         'The AI service is overloaded right now. Trying again.'
+        >>> Fault.of("PROVIDER_OVERLOADED", context={"provider": "hotel-search"}).for_user()
+        'The service is overloaded right now. Trying again.'
         """
         return surfaces.for_user(self, now, redactor)
 

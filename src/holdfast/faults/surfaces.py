@@ -37,6 +37,12 @@ _PROMISES = (
 )
 _WITH_EFFECTS = frozenset({Scope.TOOL, Scope.AGENT, Scope.SESSION})
 """Scopes with effects that a person can check. If a model answers twice, nothing is harmed."""
+_MODELS = re.compile(
+    r"anthropic|claude|openai|gpt|gemini|vertex|bedrock|mistral|cohere|groq|xai|grok|deepseek|qwen|llama|vllm|openrouter"
+    r"|perplexity|fireworks|together|hugging|litellm|llm",
+    re.IGNORECASE,
+)
+"""Names of targets that are models. Any other name may be a shop or a database, which nobody calls an AI service."""
 _STACK = "Traceback (most recent call last)"
 _MODEL_FACTS = frozenset({
     "actual", "column", "exit_code", "expected", "field", "limit", "line", "location", "path", "symbol", "timeout_s", "tool", "used",
@@ -51,6 +57,8 @@ _MODEL_TEXTS = frozenset(
 def for_user(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> str:
     """Return one or two sentences for the person in front of the agent."""
     text = fault.entry.user
+    if _is_of_model(fault) and "AI service" not in text:
+        text = text.replace("service", "AI service", 1)
     if not fault.retryable:
         # The catalog's sentence promises a retry, because the code is usually retried. This failure is not, so the
         # promise is removed.
@@ -63,6 +71,12 @@ def for_user(fault: Fault, now: float | None = None, redactor: Redactor = REDACT
         wait = ceil(fault.retry_after) if isfinite(fault.retry_after) else fault.retry_after
         text += f" It can go on {_when(wait, now)}."
     return redactor.text(text)
+
+
+def _is_of_model(fault: Fault) -> bool:
+    if not fault.code.startswith("PROVIDER_"):
+        return False
+    return "model" in fault.context or bool(_MODELS.search(str(fault.context.get("provider", ""))[:100]))
 
 
 def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> dict[str, Any]:

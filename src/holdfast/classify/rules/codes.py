@@ -95,12 +95,20 @@ _CODES: tuple[tuple[Code, str], ...] = (
         serveroverloaded server_overloaded provider_overloaded modelservingbusy
     """,
     ),
-    ("PROVIDER_HISTORY_INVALID", "invalid_message invalid_thinking_signature invalid_encrypted_content"),
+    (
+        "PROVIDER_HISTORY_INVALID",
+        """
+        invalid_message invalid_thinking_signature invalid_encrypted_content invalid_chat_history invalid_tool_results
+    """,
+    ),
+    # LangGraph puts its codes at the end of the message, in the address of a page.
+    ("TASK_LOOP_BOUND", "graph_recursion_limit"),
     ("PROVIDER_TOOL_SCHEMA_INVALID", "invalid_function_parameters invalid_json_schema invalid_tool_schema"),
     (
         "PROVIDER_OUTPUT_INVALID",
         """
         tool_use_failed json_validate_failed output_parse_failed malformed_function_call malformed_tool_call
+        output_parsing_failure
     """,
     ),
 )

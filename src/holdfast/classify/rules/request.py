@@ -55,7 +55,7 @@ _NOT_FOUND = codes("not_found_error")
 # "model is temporarily unavailable" with a 5xx is an outage, not a missing model.
 _FOR_NOW = phrases("temporarily", "temporary", "provider is currently unavailable", "provider is unavailable")
 _HISTORY = phrases("""
-    tool_use' ids were found without | tool_result' block | unexpected 'tool_use_id'
+    ids were found without | tool_result' block | unexpected 'tool_use_id'
     must be followed by tool messages | tool_call_ids did not have | no tool output found | no tool call found
     insufficient tool messages | roles must alternate | should alternate with | must alternate
     without its required following item | without its required | thought signature | thought_signature
