@@ -327,6 +327,8 @@ _DATE_AFTER_CUE = re.compile(
 _CLOCK_AFTER_CUE = re.compile(r"[a-z]*\s+(?:at\s+)?(?:(?P<day>[A-Z][a-z]{2,8} \d{1,2}),?\s+(?:at\s+)?)?(?P<time>\d{1,2}(?::\d{2})?\s*(?:[ap]m)?)\s*\((?P<zone>[A-Za-z_]+(?:/[A-Za-z_+-]+)*)\)", re.IGNORECASE)  # fmt: skip
 _LENGTH = re.compile(rf"\s*[~≈]?\s*({DURATION})", re.IGNORECASE)
 _HEADER_IN_TEXT = re.compile(r"['\"]?\s*[:=]\s*['\"]?(\d{1,6}(?:\.\d{1,6})?)\b(?!\s*(?:ms|m\b|h\b|min))")
+_BARE_SECONDS = re.compile(r"\s+(\d{1,6})\s*(?:[)\]}\"',]|\.?$)", re.MULTILINE)
+"""Telegram's "retry after 40": the words of the header, so it counts seconds like the header."""
 _DELAY_IN_TEXT = re.compile(rf"['\"]?\s*[:=]\s*['\"]?({DURATION})", re.IGNORECASE)
 _RETRIED = re.compile(
     r"\bafter \d+ (?:retry|retries|attempts?) in \S+|\btrying again in \d+(?:\.\d+)? ?(?:ms|s|secs?|seconds?)\b"
@@ -339,15 +341,16 @@ _MAX_CUES = 6
 
 
 def _from_text(evidence: Evidence) -> float | None:
-    """Read prose. Units are required: a bare number in a message can mean anything."""
+    """Read prose. Units are required, except after "retry after": elsewhere a bare number can mean anything."""
     text = _RETRIED.sub(" ", evidence.text)
     match = (
         _after_cue(text, ("retry-after", "retry_after"), _HEADER_IN_TEXT)
         or _after_cue(text, ("retrydelay", "retry_delay"), _DELAY_IN_TEXT)
         or _after_cue(text, _WAIT_CUES, _WAIT_AFTER_CUE)
+        or _after_cue(text, ("retry after",), _BARE_SECONDS)
     )
     if match is not None:
-        return parse_number(match[1]) if match.re is _HEADER_IN_TEXT else parse_duration(match[1])
+        return parse_number(match[1]) if match.re in (_HEADER_IN_TEXT, _BARE_SECONDS) else parse_duration(match[1])
     match = _after_cue(text, _DATE_CUES, _DATE_AFTER_CUE)
     if match is not None:
         zone = match[3].upper().replace("UTC", "Z").replace("GMT", "Z")

@@ -215,7 +215,7 @@ _TLS = phrases(
     failed to verify certificate | certificate verification failed | before secure tls connection | pkix path building failed
     server gave http response to https | malformed http response | look like a tls handshake | wrong version number
     record layer failure | plain http request was sent to https | tls: unrecognized name | remote certificate is invalid
-    certificate chain | issuer's authority | untrustedroot
+    certificate chain | issuer's authority | untrustedroot | alert certificate required | alert bad certificate | alert unknown ca
     certificate's altnames | certificate is untrusted | certificate is self | host key is known | cannot verify | no peer certificate | bad certificate
     valid certification path | certificate for this server is invalid | err_cert_authority_invalid | err_cert_date_invalid | err_cert_common_name_invalid
 """,

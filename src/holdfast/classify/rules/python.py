@@ -293,7 +293,9 @@ def plain_timeout(evidence: Evidence) -> Verdict | None:
     return Verdict(code="SYS_TIMEOUT") if plain and evidence.status is None else None
 
 
-_NOT_THE_CLASS = phrases("connection lost", "may have disconnected", "environment variable", "max_tokens length limit")
+_NOT_THE_CLASS = phrases("""
+    connection lost | may have disconnected | environment variable | max_tokens length limit | content filter | content_filter
+""")
 
 
 @applies_when(local=True)

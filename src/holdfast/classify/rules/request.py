@@ -93,7 +93,7 @@ _CAPABILITY = phrases("""
     not yet available | must be verified | not compatible | is incompatible | not enabled for
     no endpoints found that support | not_supported | cannot be used with | not allowed with this model
     isn't available | does not exist for this model | not multimodal | is not a multimodal | not implemented
-    does not work with
+    does not work with | only supports | only support
 """)
 _FETCH = phrases("""
     while downloading | failed to download | unable to download | cannot fetch content | could not fetch
@@ -213,7 +213,7 @@ def wrong_endpoint(evidence: Evidence) -> Verdict | None:
 _REJECTED_PART = phrases("""
     unsupported part | unsupported content | unsupported message content | unsupported image | unsupported media type
     requires --jinja | mmproj | runtime is not available | requires mlx | requires a newer version | embedding from image
-    is not supported - hint
+    is not supported - hint | prompt template | chat template
 """)
 _SERVER_DEFECT = phrases("""
     object is not subscriptable | object has no attribute | unsupported operand type | object is not iterable
