@@ -22,6 +22,10 @@ HERE = Path(__file__).parent / "met"
         ("open_sixth_aside.jsonl", 128, True),
         ("open_seventh.jsonl", 128, False),
         ("open_seventh_aside.jsonl", 128, True),
+        ("open_tenth.jsonl", 128, False),
+        ("blind_tenth.jsonl", 128, True),
+        ("open_eleventh.jsonl", 128, False),
+        ("blind_eleventh.jsonl", 128, True),
     ],
 )
 def test_the_hash_of_the_id_decides_what_is_put_aside(name: str, bound: int, below: bool):

@@ -51,6 +51,7 @@ _CODES: tuple[tuple[Code, str], ...] = (
         tokens_limit_reached requesttoolarge image_file_too_large content_too_large
     """,
     ),
+    ("PROVIDER_OUT_OF_MEMORY", "insufficient_memory out_of_memory"),
     (
         "PROVIDER_MODEL_NOT_FOUND",
         """

@@ -198,6 +198,14 @@ def missing_capability(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_CAPABILITY_MISSING") if rejected and evidence.raised is None else None
 
 
+@applies_when(
+    phrases("chat_template is not set", "chat template functions", "no chat template", "not have a chat template")
+)
+def chat_template(_: Evidence) -> Verdict | None:
+    """A base model cannot hold a conversation, in any wrapper."""
+    return Verdict(code="PROVIDER_CAPABILITY_MISSING")
+
+
 _NOT_THE_ENDPOINT = phrases("""
     invalid content type | unexpected content type | unexpected content-type | invalid content-type | expected text/event-stream
 """)
@@ -213,7 +221,8 @@ def wrong_endpoint(evidence: Evidence) -> Verdict | None:
 _REJECTED_PART = phrases("""
     unsupported part | unsupported content | unsupported message content | unsupported image | unsupported media type
     requires --jinja | mmproj | runtime is not available | requires mlx | requires a newer version | embedding from image
-    is not supported - hint | prompt template | chat template
+    is not supported - hint | prompt template | chat template | cannot use | can't use
+    cannot be combined | cannot be used
 """)
 _SERVER_DEFECT = phrases("""
     object is not subscriptable | object has no attribute | unsupported operand type | object is not iterable
@@ -225,7 +234,7 @@ _SERVER_DEFECT = phrases("""
     list index out of range | maximum recursion depth | unexpected keyword argument | positional argument | nonetype
     nil pointer dereference | nullpointerexception | null reference | undefined method | cannot read property
     index out of bounds | binary not found | executable not found | command not found | module not found | no module named
-    no such file | library not found | plugin not found | template not found | cannot find module
+    no such file | is not installed | not installed | please install | is not configured | library not found | plugin not found | template not found | cannot find module
 """)
 # The server's own statement names something that its database lacks.
 _SCHEMA_LACKS = re.compile(
@@ -284,4 +293,4 @@ def _only_names_it(evidence: Evidence) -> bool:
 # EARLY runs before the rules for overflow and rate limits, because its sentences may contain "too many" and "limit".
 EARLY = (remote_fetch, history, output_check, content_policy, filtered_stream)
 MODELS = (model_missing,)
-LATE = (wrong_endpoint, missing_tools, streaming, tool_schema, missing_capability, never_heals)
+LATE = (wrong_endpoint, chat_template, missing_tools, streaming, tool_schema, missing_capability, never_heals)

@@ -98,7 +98,11 @@ def out_of_memory(evidence: Evidence) -> Verdict | None:
     served = (
         evidence.exit_code is None
         and evidence.rpc_code is None
-        and (evidence.status is not None or (evidence.raised is None and evidence.matches(_GPU)))
+        and (
+            evidence.status is not None
+            or evidence.source is Source.SSE
+            or (evidence.raised is None and evidence.matches(_GPU))
+        )
     )
     return Verdict(code="PROVIDER_OUT_OF_MEMORY") if served else None
 

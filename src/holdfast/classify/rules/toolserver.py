@@ -66,6 +66,8 @@ _NOT_STARTED = phrases("""
     executable file not found | executable doesn't exist
 """)
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
+    # The request that failed may have been for the limits themselves.
+    ("CONN_RESET", phrases("error sending request for url")),
     (
         "TOOL_QUOTA_EXHAUSTED",
         phrases("""
