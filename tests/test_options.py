@@ -381,3 +381,14 @@ def test_the_call_of_a_function_where_the_function_belongs_is_named_and_closed(f
     ):
         asyncio.run(main())
     assert inspect.getcoroutinestate(called) == inspect.CORO_CLOSED
+
+
+def test_an_async_function_stays_one_and_names_the_option_that_was_meant() -> None:
+    @options.suggests
+    async def serve(port: int, *, name: str = "") -> str:
+        return f"{name}:{port}"
+
+    assert inspect.iscoroutinefunction(serve)
+    assert asyncio.run(serve(1, name="a")) == "a:1"
+    with pytest.raises(InvalidError, match=r"unknown option `nmae` .*did you mean `name`"):
+        asyncio.run(serve(1, nmae="a"))  # type: ignore[call-arg]

@@ -76,6 +76,9 @@ class Options(msgspec.Struct, metaclass=_OptionsMeta, frozen=True, kw_only=True)
         return type(self)(**{**msgspec.structs.asdict(self), **changes})
 
 
+_CO_COROUTINE = 0x80
+"""`inspect.CO_COROUTINE`, without its slow import."""
+
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
@@ -95,7 +98,13 @@ def suggests(function: F) -> F:
         owner = function.__qualname__.removesuffix(".__init__")
         raise unknown_of(owner, strange[0], given[strange[0]], known)
 
-    return checked  # type: ignore[return-value] # it takes what the function takes
+    @wraps(function)
+    async def checked_async(*args: Any, **given: Any) -> Any:
+        return await checked(*args, **given)
+
+    # An async function stays one for whoever looks: frameworks decide by it whether to await.
+    is_async = bool(function.__code__.co_flags & _CO_COROUTINE)
+    return checked_async if is_async else checked  # type: ignore[return-value] # it takes what the function takes
 
 
 def _options_of(function: Callable[..., Any]) -> tuple[str, ...]:

@@ -162,7 +162,7 @@ def test_in_a_pipe_it_is_shown_line_by_line(result):
         r"^\d\d:\d\d:\d\d retry 2 in \d\.\ds anthropic/claude-opus PROVIDER_RATE_LIMITED \(429\)$",
         r"^\d\d:\d\d:\d\d recovered after 2 attempts, \d\.\ds openai/gpt-4.1$",
         r"^\d\d:\d\d:\d\d stream restarts anthropic/claude-sonnet$",
-        r"^  reviewer keeps the first \d+ events of the answer$",
+        r"^  reviewer keeps the first \d+ events of the answer \(counted as degraded\)$",
         r"^\d\d:\d\d:\d\d retry 2 in \d\.\ds anthropic/\S+ PROVIDER_TIMEOUT$",
         r"^\d\d:\d\d:\d\d retry 2/3 in \d\.\ds anthropic/\S+ PROVIDER_UNAVAILABLE \(503\)$",
         r"^  writer gets the SDK's own AuthenticationError; next to act: operator$",

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tenacity_calls import Calls, block, broken
 
-from holdfast import OutcomeUnknownError, fault_of, recover, tool
+from holdfast import InvalidError, OutcomeUnknownError, fault_of, recover, tool
 from holdfast.compat import tenacity
 from holdfast.compat.tenacity import (
     AsyncRetrying,
@@ -27,6 +27,7 @@ from holdfast.compat.tenacity import (
     stop_after_delay,
     stop_before_delay,
     wait_chain,
+    wait_exponential,
     wait_fixed,
 )
 from holdfast.events import Cancelled, Failed, Retry, RetryDenied
@@ -262,3 +263,14 @@ def test_tenacity_itself_is_never_imported():
     program = "import sys, holdfast.compat.tenacity; print('tenacity' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("kind", [Retrying, AsyncRetrying, retry])
+def test_options_by_position_say_that_they_have_names(kind):
+    with pytest.raises(InvalidError, match=r"by name, such as stop=…, got \w+ by position"):
+        kind(stop_after_attempt(3))
+
+
+def test_strategies_take_their_arguments_by_position():
+    retrying = Retrying(stop=stop_after_attempt(3), wait=wait_exponential(1, 10))
+    assert (retrying.stop.max_attempt_number, retrying.wait.max) == (3, 10)

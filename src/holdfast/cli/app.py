@@ -534,7 +534,10 @@ def completion(
     shell: Annotated[Literal["bash", "zsh", "fish", "powershell"], typer.Argument(help="The shell.")],
     as_json: _Json = False,
 ) -> None:
-    """Print the script that completes commands, options, codes and sessions in a shell."""
+    """Print the script that completes commands, options, codes and sessions in a shell.
+
+    To switch it on in bash, write into ~/.bashrc: eval "$(holdfast completion bash)". For other shells, --json has the line as `use`.
+    """
     from holdfast.cli.completion import completion as verb
 
     perform(lambda: verb(shell, as_json=as_json))

@@ -62,7 +62,7 @@ async def _make_call(work: _Work, worker: Worker, tally: Tally) -> None:
         except StreamCutError as cut:
             call.degraded = True
             pieces = 0 if cut.partial is None else cut.partial.complete
-            work.say(f"{worker.name} keeps the first {pieces} events of the answer")
+            work.say(f"{worker.name} keeps the first {pieces} events of the answer (counted as degraded)")
         except (AnthropicError, OpenAIError, HoldfastError) as error:
             call.given_up = True
             fault = fault_of(error)

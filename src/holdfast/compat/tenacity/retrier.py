@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Never, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 from holdfast.compat.tenacity import nap
 from holdfast.compat.tenacity.after import after_nothing
 from holdfast.compat.tenacity.attempts import AttemptManager, Attempts, run, run_async
 from holdfast.compat.tenacity.before import Hook, before_nothing
-from holdfast.compat.tenacity.retry import Condition, retry_if_exception_type
+from holdfast.compat.tenacity.retry import Condition, retry_base, retry_if_exception_type
 from holdfast.compat.tenacity.state import RetryCallState, RetryError, RetryObject, Statistics
-from holdfast.compat.tenacity.stop import Stop, stop_never
-from holdfast.compat.tenacity.wait import Wait, wait_none
+from holdfast.compat.tenacity.stop import Stop, stop_base, stop_never
+from holdfast.compat.tenacity.wait import Wait, wait_base, wait_none
 from holdfast.faults import InvalidError
 from holdfast.policies import Policy
 from holdfast.runtime.callables import is_async, reject_generator
@@ -66,7 +66,11 @@ _NO_LIMITS = Policy(timeout=None, deadline=None, patience=None, circuit=None)
 class BaseRetrying(RetryObject):
     """The base of `Retrying` and `AsyncRetrying`, with the settings of a retry. Do not use it directly."""
 
-    def __init__(self, **options: Unpack[Options]) -> None:
+    def __init__(self, *given: Never, **options: Unpack[Options]) -> None:
+        if given:
+            raise InvalidError.saying(
+                type(self).__name__, "arguments by name, such as stop=…", f"{_kind(given[0])} by position"
+            )
         # Only type checkers check a TypedDict. A typo must also raise at run time.
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
@@ -368,9 +372,16 @@ def retry(fn: Any = None, /, **options: Unpack[Options]) -> Any:
 def _wrapped(fn: Any, options: Options) -> Any:
     if not callable(fn):
         raise InvalidError.at("retry", "a function, and arguments by name", fn)
+    # A strategy can be called too. As the function, it would be repeated in place of what is decorated.
+    if isinstance(fn, (stop_base, wait_base, retry_base)):
+        raise InvalidError.saying("retry", "arguments by name, such as stop=…", f"{_kind(fn)} by position")
     # Only a task can await an async `sleep`. So with an async `sleep`, the wrapper of a plain function is async, too.
     awaits = is_async(fn) or is_async(options.get("sleep"))
     return (AsyncRetrying if awaits else Retrying)(**options).wraps(fn)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
 
 
 def _result(attempts: Attempts) -> Any:

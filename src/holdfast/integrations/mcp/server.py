@@ -21,6 +21,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
+from holdfast import options
 from holdfast._version import __version__
 from holdfast.faults import InvalidError, Partial
 from holdfast.integrations.mcp.wire import line_of, message_of
@@ -39,6 +40,7 @@ _READ_BYTES = 65_536
 _INVALID_PARAMS = -32602
 
 
+@options.suggests
 async def serve(
     toolbox: Toolbox, *, name: str = "holdfast", version: str = __version__, instructions: str | None = None
 ) -> None:
