@@ -58,6 +58,11 @@ DEFAULT_TIMEOUT = 60.0
 limit that nobody named does not end an answer of a client that has time limits of its own."""
 
 
+DEFAULT_PATIENCE = 120.0
+"""The patience of a policy that names none, known by identity like the limit above. It ends early where something else could
+answer; a patience that somebody named does not."""
+
+
 class PolicyOptions(TypedDict, total=False):
     """The options of `Policy`, for `Policy.replace`."""
 
@@ -81,7 +86,7 @@ class PolicyOptions(TypedDict, total=False):
     wait_for_circuit: bool | None
     priority: Priority
     quota_group: str | None
-    has_fallback: bool
+    has_fallback: bool | None
 
 
 class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -111,9 +116,9 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     deadline: float | None = None
     """Seconds for everything: attempts, the delays between them, and an answer that is still coming. A fallback then has at
     least `timeout` more. None: no answer is cut, and `patience` limits the rest."""
-    patience: float | None = 120.0
-    """Seconds in which further attempts start, where there is no deadline. An answer that is coming may take longer. None: an
-    hour of waiting."""
+    patience: float | None = DEFAULT_PATIENCE
+    """Seconds in which further attempts start, where there is no deadline. An answer that is coming may take longer. If you name
+    them, they are used up before a fallback answers. None: an hour of waiting."""
     circuit: Circuit | None = DEFAULT_CIRCUIT
     """When to stop calling a target that is down. None: no circuit."""
     concurrency: int | None = None
@@ -147,9 +152,11 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     quota_group: str | None = None
     """A name for a rate limit that several keys, models or deployments share, such as an organisation's. The calls of all
     policies with the same name start at one pace. None: each key and model has a limit of its own."""
-    has_fallback: bool = False
-    """Something outside of Holdfast answers when a call has failed for good: a router, another library's fallback, an `except`
-    of yours. Such a call fails soon: after three attempts, and at once where a circuit is open."""
+    has_fallback: bool | None = None
+    """True: something outside of Holdfast answers when a call has failed for good: a router, another library's fallback, an
+    `except` of yours. Such a call fails soon: after three attempts, and at once where a circuit is open. False: the call is as
+    patient as if nothing else could answer. None: it fails soon if a fallback or a kept answer could answer now, unless
+    `patience` is named."""
 
     def __post_init__(self) -> None:
         options.count("policy.attempts", self.attempts, optional=True)
@@ -166,7 +173,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         options.one_of("policy.counts", self.counts, get_args(Counts))
         options.one_of("policy.priority", self.priority, PRIORITIES)
         options.name("policy.quota_group", self.quota_group, optional=True)
-        options.flag("policy.has_fallback", self.has_fallback)
+        options.flag("policy.has_fallback", self.has_fallback, optional=True)
         options.flag("policy.wait_for_circuit", self.wait_for_circuit, optional=True)
         for name, kind in _PARTS.items():
             if not isinstance(getattr(self, name), kind | None):
@@ -188,7 +195,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     def __reduce__(self) -> tuple[Any, ...]:
         # A circuit or a limit that nobody named is known by its identity, and a copy of it would count as named.
         given = msgspec.structs.asdict(self)
-        unnamed = {"circuit": DEFAULT_CIRCUIT, "timeout": DEFAULT_TIMEOUT}
+        unnamed = {"circuit": DEFAULT_CIRCUIT, "timeout": DEFAULT_TIMEOUT, "patience": DEFAULT_PATIENCE}
         return _remade, ({name: value for name, value in given.items() if value is not unnamed.get(name, _remade)},)
 
     def replace(self, **changes: Unpack[PolicyOptions]) -> Policy:
@@ -200,6 +207,11 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         """Whether calls wait for an open circuit; None: where nothing else would answer."""
         # Somebody who wants one attempt does not want to wait for a chance to make it.
         return False if self.wait_for_circuit is None and self.attempts == 1 else self.wait_for_circuit
+
+    @property
+    def names_patience(self) -> bool:
+        """Whether somebody chose for how many seconds attempts start."""
+        return self.patience is not None and self.patience is not DEFAULT_PATIENCE
 
     @property
     def window(self) -> float | None:

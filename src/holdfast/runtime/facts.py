@@ -6,17 +6,28 @@ Invariant: gathering changes nothing. The decision itself may: it takes a retry 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.faults import Fault
 from holdfast.policies.decide import Facts
 from holdfast.runtime.budget import is_budget_spent
 from holdfast.runtime.callables import used_up
 
 if TYPE_CHECKING:
-    from holdfast.faults import Fault
     from holdfast.runtime.callables import Request
 
-__all__ = ["facts_of", "is_alone", "waits_for_circuit"]
+__all__ = ["Untried", "facts_of", "is_alone", "waits_for_circuit"]
+
+_REJECTED = Fault.of("CIRCUIT_OPEN")
+"""What the condition of a fallback is checked with before a call is made: the call is rejected, or there is nothing to answer."""
+
+
+class Untried(Protocol):
+    """The fallbacks of an operation that were not tried yet."""
+
+    def could_answer(self, op: Any, fault: Fault) -> bool:
+        """Whether one of them could answer this failure of the `Operation` now."""
+        ...
 
 
 def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Request | None) -> Facts:
@@ -24,7 +35,7 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
 
     `op` is the `Operation`; `request` are the arguments that the next attempt would be made with.
     """
-    plan, alone = op.plan, is_alone(op)
+    plan, alone = op.plan, is_alone(op, fault)
     facts = Facts(
         fault=fault,
         now=now,
@@ -55,7 +66,7 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
 
 
 def waits_for_circuit(op: Any, *, alone: bool | None = None) -> bool:
-    """Whether it waits for an open circuit instead of giving up at once (R34). `alone`: what `is_alone` said just now."""
+    """Whether it waits for an open circuit instead of giving up at once (R34). `alone`: what `is_alone` returned just now."""
     wanted: bool | None = op.plan.policy.waits
     if wanted is not None:
         return wanted
@@ -64,10 +75,13 @@ def waits_for_circuit(op: Any, *, alone: bool | None = None) -> bool:
     return not in_vain and op.plan.runtime.waits and (is_alone(op) if alone is None else alone)
 
 
-def is_alone(op: Any) -> bool:
-    """Whether nothing would answer in its place: no fallbacks here or around, or this is the last of them."""
+def is_alone(op: Any, fault: Fault = _REJECTED) -> bool:
+    """Whether nothing here or around would answer this failure in its place, or its patience was named and must be used up."""
     while op is not None:
-        if not op.over and (op.plan.has_fallback or (op.has_fallbacks and not op.last_resort)):
-            return False
+        if not op.over:
+            if op.plan.is_patient:
+                return True
+            if op.plan.has_fallback or op.could_fall_back(fault):
+                return False
         op = op.outer
     return True

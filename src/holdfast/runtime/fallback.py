@@ -216,10 +216,6 @@ class Chain:
         """Return the names of the fallbacks, in the order they are called."""
         return tuple(step.name for step in self.steps)
 
-    def ends_with(self, step: Step) -> bool:
-        """Whether nothing after this step could answer."""
-        return step is self.steps[-1] and self.degraded_answer is None and self._store is None
-
     # The cache.
 
     def keep(self, op: Operation, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -244,14 +240,24 @@ class Chain:
 
     def recall(self, op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the answer kept for this very call, or `Missing`."""
-        if self._store is None:
-            return Missing
         try:
-            key = key_of(self._key, self._fn_name, args, kwargs)
-            return Missing if key is None else self._store.get(key, op.plan.monotonic())
+            return self._kept(op, args, kwargs)
         except Exception as error:  # noqa: BLE001 - the store and the key function are the user's
             reports.suppressed(op, error, "the cache of a fallback failed")
             return Missing
+
+    def has_kept(self, op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether `recall` would return an answer now."""
+        try:
+            return self._kept(op, args, kwargs) is not Missing
+        except Exception:  # noqa: BLE001 - `recall` reports it, once for each call
+            return False
+
+    def _kept(self, op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if self._store is None:
+            return Missing
+        key = key_of(self._key, self._fn_name, args, kwargs)
+        return Missing if key is None else self._store.get(key, op.plan.monotonic())
 
 
 # --- the walk down the chain ---
@@ -265,6 +271,44 @@ def meets_condition(op: Operation, name: str, when: When | None, latest: Fault, 
         runtime = op.plan.runtime
         runtime.bus.hook_raised(when, f"the condition of fallback {name}", error, at=runtime.clock.wall(), run=op.run)
         return False
+
+
+def _decide_step(op: Operation, step: Step, latest: Fault, primary: Fault, *, used_up: bool) -> Take | Ask | Skip:
+    return decide_fallback(
+        condition_met=meets_condition(op, step.name, step.when, latest, primary),
+        needs=op.plan.needs,
+        offers=step.offers,
+        circuit_open=_is_open(step.fn),
+        consent=step.consent,
+        budget_spent=is_budget_spent(op),
+        arguments_used_up=used_up,
+        time_over=op.is_fallback_time_over(),
+    )
+
+
+class _Untried:
+    """What is left of a chain for one call: the steps that were not tried yet, and the kept answer.
+
+    A degraded answer does not count. It is no better than an error, so nobody gives up sooner because of it.
+    """
+
+    __slots__ = ("_args", "_chain", "_kwargs", "_primary", "_steps")
+
+    def __init__(self, chain: Chain, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self._chain, self._args, self._kwargs = chain, args, kwargs
+        self._steps = chain.steps
+        self._primary: Fault | None = None
+
+    def tried(self, step: Step, primary: Fault) -> None:
+        """Leave out this step, which is called now, and those before it. `primary` is the failure of the call itself."""
+        self._steps, self._primary = self._steps[self._steps.index(step) + 1 :], primary
+
+    def could_answer(self, op: Operation, fault: Fault) -> bool:
+        primary = self._primary or fault
+        # Arguments that can be read only once need no check: the call is not repeated with them either.
+        decisions = (_decide_step(op, step, fault, primary, used_up=False) for step in self._steps)
+        could = any(not isinstance(decision, Skip) for decision in decisions)
+        return could or self._chain.has_kept(op, self._args, self._kwargs)
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -304,8 +348,9 @@ def _surface(error: Exception) -> _Stopped:
 class _Walk:
     """One walk down the chain: what failed so far, and what comes next."""
 
-    def __init__(self, op: Operation, chain: Chain, error: Exception) -> None:
+    def __init__(self, op: Operation, chain: Chain, untried: _Untried, error: Exception) -> None:
         self.op = op
+        self.untried = untried
         self.chain = chain
         self.error: Exception | None = error
         self.primary = self.latest = op.plan.runtime.fault_of(error)
@@ -320,7 +365,7 @@ class _Walk:
         for step in self.chain.steps:
             # The caller's abort signal is checked before the step is reported, so that no fallback begins after an abort.
             self.op.check_abort()
-            decision = self._decide(step, used_up(args, kwargs))
+            decision = _decide_step(self.op, step, self.latest, self.primary, used_up=used_up(args, kwargs))
             if isinstance(decision, Ask) and not (yield from self._consent(step)):
                 decision = Skip("consent was not given")
             if isinstance(decision, Skip):
@@ -330,7 +375,8 @@ class _Walk:
             reports.fell_back(
                 self.op, chain.primary_name, step.name, self.latest, kind=chain.event, failed=self.latest_name
             )
-            self.op.begin_step(step.name, last=self.chain.ends_with(step))
+            self.untried.tried(step, self.primary)
+            self.op.begin_step(step.name)
             try:
                 value = yield _Call(step.fn, args, kwargs)
             except Exception as failure:  # noqa: BLE001 - the next step may answer, and else it surfaces
@@ -340,19 +386,6 @@ class _Walk:
                 self.op.step_answered(value)
                 return value
         return (yield from self._last_resorts(args, kwargs))
-
-    def _decide(self, step: Step, arguments_used_up: bool) -> Take | Ask | Skip:  # noqa: FBT001 - private
-        op = self.op
-        return decide_fallback(
-            condition_met=meets_condition(op, step.name, step.when, self.latest, self.primary),
-            needs=op.plan.needs,
-            offers=step.offers,
-            circuit_open=_is_open(step.fn),
-            consent=step.consent,
-            budget_spent=is_budget_spent(op),
-            arguments_used_up=arguments_used_up,
-            time_over=op.is_fallback_time_over(),
-        )
 
     def _consent(self, step: Step) -> Generator[_Call, Any, bool]:
         """Return whether the user consents. Without a `consent` function, or if it raises, the answer is no (R25)."""
@@ -499,7 +532,8 @@ async def drive_chain_async(
     op: Operation, chain: Chain, call: Awaitable[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
     """Await the call; when it has failed for good, walk down the chain."""
-    op.expect_fallbacks()
+    untried = _Untried(chain, args, kwargs)
+    op.expect_fallbacks(untried)
     try:
         value = await call
     except AbortedError:
@@ -508,14 +542,15 @@ async def drive_chain_async(
     except Exception as error:
         if op.passes(error):
             raise
-        return await _walk_async(op, _Walk(op, chain, error).run(args, kwargs))
+        return await _walk_async(op, _Walk(op, chain, untried, error).run(args, kwargs))
     chain.keep(op, value, args, kwargs)
     return value
 
 
 def drive_chain(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Make the call; when it has failed for good, walk down the chain."""
-    op.expect_fallbacks()
+    untried = _Untried(chain, args, kwargs)
+    op.expect_fallbacks(untried)
     try:
         value = drive(op, fn, args, kwargs)
     except AbortedError:
@@ -523,7 +558,7 @@ def drive_chain(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwa
     except Exception as error:
         if op.passes(error):
             raise
-        return _walk(op, _Walk(op, chain, error).run(args, kwargs))
+        return _walk(op, _Walk(op, chain, untried, error).run(args, kwargs))
     if hasattr(value, "__await__"):
         return drive_chain_async(op, chain, value, args, kwargs)
     chain.keep(op, value, args, kwargs)

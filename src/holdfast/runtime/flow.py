@@ -30,7 +30,7 @@ import msgspec
 
 from holdfast.events import StreamResumed
 from holdfast.faults import AbortedError, Fault, HoldfastError, Partial, StreamCutError
-from holdfast.policies.decide import AfterFirst, Reason, Take, can_fall_back, decide_fallback, may_resume
+from holdfast.policies.decide import AfterFirst, Ask, Reason, Skip, Take, can_fall_back, decide_fallback, may_resume
 from holdfast.policies.fallback import When
 from holdfast.policies.models.tool_calls import OpenCall
 from holdfast.runtime import errors, reports
@@ -275,6 +275,28 @@ class Way(msgspec.Struct, frozen=True):
     when: When | None
 
 
+def _decide_way(op: Operation, way: Way, latest: Fault, primary: Fault, *, used_up: bool) -> Take | Ask | Skip:
+    return decide_fallback(
+        condition_met=meets_condition(op, way.name, way.when, latest, primary),
+        circuit_open=way.of.plan.fresh().rejects(),
+        budget_spent=is_budget_spent(op),
+        arguments_used_up=used_up,
+        time_over=op.is_fallback_time_over(),
+    )
+
+
+class _UntriedWays:
+    """The sources of a stream that were not tried yet. It does not refer to the flow, whose operation refers to it."""
+
+    def __init__(self, ways: tuple[Way, ...], primary: Fault | None = None) -> None:
+        self._ways = ways
+        self._primary = primary
+
+    def could_answer(self, op: Operation, fault: Fault) -> bool:
+        primary = self._primary or fault
+        return any(isinstance(_decide_way(op, way, fault, primary, used_up=False), Take) for way in self._ways)
+
+
 class Flow:
     """The state of one stream."""
 
@@ -320,7 +342,7 @@ class Flow:
         """Begin the operation."""
         self._use(self.of)
         if self._ways:
-            self.op.expect_fallbacks()
+            self.op.expect_fallbacks(_UntriedWays(self._ways))
 
     def _use(self, of: StreamPlan) -> None:
         """Begin with the first source, or with a fallback. Each has its own limits and its own way to go on."""
@@ -580,20 +602,14 @@ class Flow:
         primary = latest if self._primary is None else self.op.plan.runtime.fault_of(self._primary)
         while self._ways and can_fall_back(latest):
             way, self._ways = self._ways[0], self._ways[1:]
-            decision = decide_fallback(
-                condition_met=meets_condition(self.op, way.name, way.when, latest, primary),
-                circuit_open=way.of.plan.fresh().rejects(),
-                budget_spent=is_budget_spent(self.op),
-                arguments_used_up=self._request is not None and used_up(*self._request),
-                time_over=self.op.is_fallback_time_over(),
-            )
-            if isinstance(decision, Take):
+            is_used_up = self._request is not None and used_up(*self._request)
+            if isinstance(_decide_way(self.op, way, latest, primary, used_up=is_used_up), Take):
                 assert isinstance(error, Exception)
                 self._primary = self._primary or error
                 reports.fell_back(self.op, "primary", way.name, latest)
                 before = self.op
                 self._use(way.of)
-                self.op.take_over(before, way.name, last=not self._ways)
+                self.op.take_over(before, way.name, _UntriedWays(self._ways, primary))
                 return 0.0
         reports.failed(self.op, primary)
         surfacing, self._primary = self._primary, None

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.ambient import Ambient, Monotonic
     from holdfast.runtime.budget import Budget
     from holdfast.runtime.callables import Request
+    from holdfast.runtime.facts import Untried
     from holdfast.runtime.plan import Plan, ScopedPermit
     from holdfast.runtime.registry import TargetState
 
@@ -99,8 +100,8 @@ class Operation:
     """A cached or degraded answer was returned."""
     has_fallbacks = False
     """Something else answers, or reports the failure, when it has failed for good."""
-    last_resort = False
-    """It has come to the last of its fallbacks."""
+    untried: Untried | None = None
+    """Those of its fallbacks that were not tried yet; None: it has none."""
     due_repair: DueRepair | None = None
     outer_deadline: float | None = None
     """Until when the scope around lets attempts start."""
@@ -638,9 +639,14 @@ class Operation:
 
     # --- fallbacks ---
 
-    def expect_fallbacks(self) -> None:
+    def expect_fallbacks(self, untried: Untried) -> None:
         """Something else answers, or reports the failure, when this operation has failed for good."""
+        self.untried = untried
         self.has_fallbacks = self.eventful = True
+
+    def could_fall_back(self, fault: Fault) -> bool:
+        """Whether one of its fallbacks could answer this failure now."""
+        return self.untried is not None and self.untried.could_answer(self, fault)
 
     def rule_out_fallback(self) -> None:
         """No fallback can be commanded during the wait that begins now."""
@@ -685,11 +691,10 @@ class Operation:
             ends = self.plan.monotonic() + self.plan.patience
             self.deadline = ends if self.outer_deadline is None else min(ends, self.outer_deadline)
 
-    def begin_step(self, name: str, *, last: bool) -> None:
+    def begin_step(self, name: str) -> None:
         """The next fallback is called."""
         self.extend_deadline()
         self.via = name
-        self.last_resort = last
         self.attempts += 1
         self.waited = 0.0
         charge_attempt(self)
@@ -718,15 +723,13 @@ class Operation:
         self.via = via
         self.degraded = True
 
-    def take_over(self, before: Operation, via: str, *, last: bool) -> None:
+    def take_over(self, before: Operation, via: str, untried: Untried) -> None:
         """Go on where another operation has failed; both share one run in the events."""
         # Readers must see one operation that fell back, not a failed one and a new one.
         self._run = before.run
         self.first_failure = before.started if before.first_failure is None else before.first_failure
-        self.eventful = True
-        self.has_fallbacks = True
+        self.expect_fallbacks(untried)
         self.via = via
-        self.last_resort = last
         if before.deadline is not None:
             then = before.plan.monotonic
             ends = self.fallbacks_end = on_clock(before._bound_fallbacks(then()), then, self.plan.monotonic)

@@ -158,7 +158,10 @@ class Plan:
         self.off = not runtime.enabled
         self.monotonic = runtime.clock.monotonic
         policy = self.policy = self._with_contract(self._chosen_policy(runtime))
-        self.has_fallback = policy.has_fallback or self._has_fallback
+        wanted = policy.has_fallback
+        self.is_patient = wanted is False or (wanted is None and policy.names_patience)
+        """Its time for retries is used up, whatever else could answer."""
+        self.has_fallback = wanted or self._has_fallback
         """Something outside of Holdfast answers when a call has failed for good."""
         self.limited_as = "" if policy.quota_group is not None else self._given_limited_as or self.target.model
         """What the other side limits, beside the key: the model."""
@@ -344,7 +347,7 @@ class Plan:
             retry_quota=None,
             hedge=None,
             quota_group=None,
-            has_fallback=False,
+            has_fallback=None,
         )
         other = Plan(None, policy, runtime=self._given_runtime)
         other.name = self.name
