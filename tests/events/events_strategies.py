@@ -57,6 +57,7 @@ _fields: dict[str, st.SearchStrategy] = {
     "requested": st.booleans(),
     "exhausted": st.booleans(),
     "circuit": _texts,
+    "within": _texts,
     "via": _texts,
     "unit": _texts,
     "items": st.integers(0, 9),

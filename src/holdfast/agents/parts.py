@@ -58,9 +58,13 @@ class Retrying(_Part, frozen=True, kw_only=True, tag="retrying"):
     """A request or a tool call failed and is made again. `line` is what the live line shows."""
 
     line: str
+    """It counts the attempt that follows: "Retrying… (2/3)" comes with `attempt=1`."""
     attempt: int
+    """The attempt that failed, counted from 1."""
     delay: float
+    """Seconds until the next attempt."""
     fault: Fault
+    """Why the attempt failed."""
     restarts_text: bool = False
     """The pieces of text since the last tool result are void: the answer begins anew."""
 

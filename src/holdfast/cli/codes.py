@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_json, show_table
-from holdfast.faults import CATALOG
+from holdfast.faults import CATALOG, NextActor
 from holdfast.faults.surfaces import fill
 
 if TYPE_CHECKING:
@@ -79,6 +79,12 @@ def entry_document(entry: Entry) -> dict[str, Any]:
     }
 
 
+def next_to_act(actor: NextActor) -> str:
+    """Return who must act after a failure, in words."""
+    # The log names the operator after an operation has given up, so the page must say when that is.
+    return "machine must act; the operator once it has given up" if actor is NextActor.MACHINE else f"{actor} must act"
+
+
 def entry_facts(entry: Entry) -> list[tuple[str, str]]:
     """Return the facts that `explain` shows above the page."""
     return [
@@ -86,7 +92,7 @@ def entry_facts(entry: Entry) -> list[tuple[str, str]]:
             "kind",
             f"{entry.kind.value}, {'retryable' if entry.retryable else 'not retried'} (schedule: {entry.schedule.value})",
         ),
-        ("next", f"{entry.next_actor.value} must act"),
+        ("next", next_to_act(entry.next_actor)),
         ("scope", entry.scope.value),
         ("severity", entry.severity.value),
         ("layer", entry.layer.value),

@@ -23,6 +23,7 @@ from holdfast.events.records import (
     Retry,
     Unknown,
 )
+from holdfast.events.tracker import unwritable
 from holdfast.faults import REDACTOR, InvalidError
 from holdfast.views import category
 
@@ -46,7 +47,7 @@ class _Header(msgspec.Struct):
 
 
 # Built once: creating a coder costs more than encoding one event.
-_ENCODER = msgspec.json.Encoder()
+_ENCODER = msgspec.json.Encoder(enc_hook=unwritable)
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _HEADER = msgspec.json.Decoder(_Header)
 _MS = 1000

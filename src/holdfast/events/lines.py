@@ -85,6 +85,8 @@ class Levels(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     """An operation failed at first and then worked; an actor goes on after a message that failed."""
     failed: int | None = _WARNING
     """An operation was given up."""
+    failed_inside: int | None = _DEBUG
+    """An operation was given up inside another one, which retries, falls back, or reports the failure itself."""
     degraded: int | None = _WARNING
     """A lesser answer was given."""
     circuit_opened: int | None = _WARNING
@@ -107,6 +109,17 @@ class Levels(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
             if level is not None and (not isinstance(level, int) or isinstance(level, bool) or level < 0):
                 raise InvalidError.at(f"levels.{field}", "a level of `logging` such as logging.INFO, or None", level)
 
+
+_ENDED_BY = {
+    "budget": "the budget is spent",
+    "quota": "retries have used their share of the traffic",
+    "retry-after": "the other side requests a longer wait than the policy accepts",
+}
+"""What ended an operation although its failure may pass: a limit of ours, which the code does not show."""
+
+_NAMED_BY_CLASS = frozenset({"SYS_UNKNOWN", "SYS_PROGRAMMING_ERROR"})
+"""Codes that stand for any exception: the class says more."""
+_SHOWN_SPREAD_S = 0.05
 
 _CENT = 0.01
 _LONGEST_TEXT = 200
@@ -184,14 +197,15 @@ class LogLines:
         # One kind of event, two levels: only an opened circuit needs attention.
         if isinstance(event, CircuitStateChange) and event.to is CircuitState.OPEN:
             level = self.levels.circuit_opened
+        # The operation around it retries, falls back, or reports the failure itself: nobody has to act yet.
+        if isinstance(event, Failed) and event.within:
+            level = self.levels.failed_inside
         return level, line(event)
 
     def _retry(self, event: Retry) -> str:
         self._remember(event, event.fault.code)
-        # People search their provider's documentation by the status, not by our code.
-        status = event.fault.context.get("status")
-        code = f"{event.fault.code}, {status}" if isinstance(status, int) else event.fault.code
-        hint = ", as the server requested" if event.requested else ""
+        code = _code(event.fault)
+        hint = _requested(event)
         of = "" if event.max_attempts is None else f" of {event.max_attempts}"
         left = f", {event.left:.0f} s left" if event.max_attempts is None and event.left is not None else ""
         if event.fault.code in WAITS_FOR:
@@ -209,7 +223,7 @@ class LogLines:
     def _fallback(self, event: Fallback | AgentFallback) -> str:
         if event.fault is not None:
             self._remember(event, event.fault.code)
-        because = f"{_because_of(event.fault)}{_weighed(event.why)}"
+        because = f"{'' if event.fault is None else _because(_code(event.fault))}{_weighed(event.why)}"
         who = getattr(event, "failed", "") or event.from_
         return f"{_name(event)} falls back from {who} to {event.to}{because}"
 
@@ -227,15 +241,19 @@ class LogLines:
         since = fault.attempts[0].started if fault.attempts else None if failures is None else failures.since
         # The wall clock may be set back between the two readings.
         took = "" if since is None else f" in {max(0.0, event.at - since):.1f} s"
+        because = f": {_ENDED_BY[event.reason]}" if event.reason in _ENDED_BY else ""
+        # The caller has the part that arrived and an error that says so. No operator has to act.
+        who = "the caller, who has the part that arrived" if event.reason == "partial" else fault.next_actor
         return (
-            f"{_name(event)} failed after {_calls(event.attempts)}{took} ({fault.code}); "
-            f"next to act: {fault.next_actor}; holdfast explain {fault.code}"
+            f"{_name(event)} failed after {_calls(event.attempts)}{took} ({_code(fault)}){because}{_fallbacks(fault)}; "
+            f"next to act: {who}; holdfast explain {fault.code}"
         )
 
     def _degraded(self, event: Degraded) -> str:
         self._failures.take(event.run)
         # The reason is the failure's own text, which is not for logs.
-        return f"{_name(event)} gave a lesser answer: {event.via}{_because_of(event.fault)}"
+        because = "" if event.fault is None else _because(_code(event.fault))
+        return f"{_name(event)} gave a lesser answer: {event.via}{because}{_fallbacks(event.fault)}"
 
     def _cancelled(self, event: Cancelled) -> str:
         self._failures.take(event.run)
@@ -434,6 +452,33 @@ def _via(via: str) -> str:
 
 def _calls(attempts: int) -> str:
     return f"{attempts} attempt{'' if attempts == 1 else 's'}"
+
+
+def _code(fault: Fault) -> str:
+    """Return the code with the HTTP status: people search their provider's documentation by the status, not by our code."""
+    status = fault.context.get("status")
+    if isinstance(status, int):
+        return f"{fault.code}, {status}"
+    if fault.code in _NAMED_BY_CLASS and fault.cause is not None:
+        return f"{fault.code}, {fault.cause.type.rpartition('.')[2]}"
+    return fault.code
+
+
+def _requested(event: Retry) -> str:
+    """Return who chose the delay, if it is not our own backoff."""
+    if not event.requested:
+        return ""
+    requested = event.fault.retry_after
+    if requested is None or event.delay - requested < _SHOWN_SPREAD_S:
+        return ", as the server requested"
+    return f": {requested:.1f} s as the server requested, {event.delay - requested:.1f} s spread"
+
+
+def _fallbacks(fault: Fault | None) -> str:
+    """Return how the fallbacks ended that were called and failed too."""
+    steps = () if fault is None else fault.context.get("fallbacks", ())
+    failed = [f"{step['step']} failed too ({step['code']})" for step in steps if "code" in step]
+    return "".join(f"; {text}" for text in failed)
 
 
 def _because(code: str | None) -> str:

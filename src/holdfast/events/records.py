@@ -219,6 +219,10 @@ class Failed(_Record, frozen=True, kw_only=True, tag="failed"):
     exhausted: bool
     """All attempts were used; False if the failure allowed no other attempt."""
     attempts: int = 1
+    reason: str = ""
+    """Why no further attempt was made: `attempts`, `permanent`, `deadline`, `budget`, `circuit` …; empty if it is not known."""
+    within: str = ""
+    """The run of the operation that it is part of, which goes on: it retries, falls back or reports the failure. Empty: there is none."""
 
 
 # Separate from Failed: counting a cancellation as a failure would raise false alarms.

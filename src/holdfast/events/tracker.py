@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from holdfast.faults import Fault
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.events.records import Event
     from holdfast.faults import Redactor
 
-__all__ = ["MOST_UNDER_WAY", "Tracker", "facts_of", "tag_of"]
+__all__ = ["MOST_UNDER_WAY", "Tracker", "facts_of", "tag_of", "unwritable"]
 
 MOST_UNDER_WAY = 10_000
 """The most open operations that are remembered. A program that has more of them leaks them."""
@@ -26,13 +28,19 @@ T = TypeVar("T")
 
 def facts_of(event: Event, redactor: Redactor) -> dict[str, Any]:
     """Return the fields of the event's JSON, under the same names, with secrets masked."""
-    facts: dict[str, Any] = msgspec.to_builtins(event)
-    fault = facts.get("fault")
-    if fault is not None:
+    fault = getattr(event, "fault", None)
+    if isinstance(fault, Fault) and fault.partial is not None:
         # A partial result is content: what a model wrote must not reach logs or audit trails.
-        fault.pop("partial", None)
+        fault = msgspec.structs.replace(fault, partial=None)
+        event = msgspec.structs.replace(event, fault=fault)
+    facts: dict[str, Any] = msgspec.to_builtins(event, enc_hook=unwritable)
     masked: dict[str, Any] = redactor.value(facts)
     return masked
+
+
+def unwritable(value: object) -> str:
+    """Return what stands in JSON for an object that has no form there, such as an event of an SDK: its class."""
+    return f"<{type(value).__qualname__}>"
 
 
 def tag_of(event: Event) -> str:

@@ -297,6 +297,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             # The run is parked: it goes on by itself when the limit has ended.
             return NextActor.MACHINE
         actor = self.entry.next_actor
+        if actor is NextActor.MODEL and self._is_outside_tools:
+            # No model has called anything here, and none will read the failure.
+            actor = NextActor.MACHINE if self.entry.retryable else NextActor.DEVELOPER
         # An operation leaves its attempts on the fault when it gives up, and marks the fault as not retryable (S2-1).
         given_up = bool(self.attempts) and not self.retryable
         return NextActor.OPERATOR if given_up and actor is NextActor.MACHINE else actor
@@ -304,7 +307,21 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def schedule(self) -> Schedule:
         """The name of the code's default retry schedule; a policy holds its numbers. `Schedule.NONE` means no retry."""
-        return self.entry.schedule
+        schedule = self.entry.schedule
+        # A model decides whether to call its tool again. Outside of tools nobody does: what passes by itself is retried.
+        return Schedule.TRANSIENT if schedule is Schedule.TOOL and self._is_outside_tools else schedule
+
+    @property
+    def _is_outside_tools(self) -> bool:
+        """Whether its code is one of tools, and the call that failed was no call of a tool, as `outside_tools` says."""
+        return self.scope is Scope.REQUEST and self.entry.scope is Scope.TOOL
+
+    def outside_tools(self) -> Fault:
+        """Return the fault for a call that is known to be no call of a tool: a locked database, a file that is missing.
+
+        The code stays. The scope becomes `request`, the machine retries what passes by itself, and a developer acts on the rest.
+        """
+        return _replace(self, scope=Scope.REQUEST) if self.scope is Scope.TOOL else self
 
     @property
     def category(self) -> Category:

@@ -17,13 +17,17 @@ from holdfast import options
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Account", "Ledger", "Left", "Limits", "Reached", "Spend", "Unit"]
+    from holdfast.faults import Fault
+
+__all__ = ["Account", "Ledger", "Left", "Limits", "Reached", "Spend", "Unit", "costs_nothing"]
 
 Counted: TypeAlias = Literal["usd", "tokens", "turns", "attempts"]
 Unit: TypeAlias = Literal["seconds", "usd", "tokens", "turns", "attempts"]
 
 NANO = 1_000_000_000
 """Money is counted in whole nano-dollars: with floats, ten charges of 0.1 dollars would not add up to 1."""
+
+_FIRST_ERROR_STATUS = 400
 
 
 class Limits(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -110,7 +114,7 @@ class Ledger:
         unknown: int = 0,
         recovery: bool = False,
     ) -> None:
-        """Charge what was used to this budget and every outer one. Failed and hedged attempts are charged like others.
+        """Charge what was used to this budget and every outer one.
 
         An attempt is charged when it starts; `settled` is the number of started attempts whose usage this is.
         `unknown` is the number of attempts whose usage is not known. If `usd` or `tokens` is None, it is estimated.
@@ -377,6 +381,14 @@ class Usual:
             return self.fixed
         # Rounded up, so that a small usage never becomes an estimate of zero.
         return -(-self._total // self._attempts) if self._attempts else None
+
+
+def costs_nothing(fault: Fault) -> bool:
+    """Whether an attempt with this failure used nothing: it never reached the service, or was rejected with an error status."""
+    if fault.maybe_executed:
+        return False
+    status = fault.context.get("status")
+    return fault.code.startswith("CONN_") or (isinstance(status, int) and status >= _FIRST_ERROR_STATUS)
 
 
 def _estimate(accounts: tuple[Account, ...], unit: Counted) -> int | None:

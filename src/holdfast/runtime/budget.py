@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import options
 from holdfast.events import BudgetWarning
 from holdfast.faults import BudgetError, InvalidError
-from holdfast.policies.budget import Ledger, Left, Limits, Spend
+from holdfast.policies.budget import Ledger, Left, Limits, Spend, costs_nothing
 from holdfast.policies.models.prices import LIST_PRICES, Prices
 from holdfast.policies.models.usage import cost_of, model_of, usage_of
 from holdfast.runtime.ambient import AMBIENT, in_force, on_clock
@@ -23,16 +23,26 @@ if TYPE_CHECKING:
     from contextvars import Token
     from typing import Self
 
+    from holdfast.faults import Fault
     from holdfast.policies.budget import Reached
     from holdfast.runtime.ambient import Ambient, Monotonic
 
-__all__ = ["Budget", "Charges", "charge_answer", "charge_attempt", "is_budget_spent", "take_back_attempt"]
+__all__ = [
+    "Budget",
+    "Charges",
+    "charge_answer",
+    "charge_attempt",
+    "charge_failure",
+    "is_budget_spent",
+    "take_back_attempt",
+]
 
 
 class Budget:
     """What everything inside a `with` block may spend together, in seconds, money, tokens, turns and attempts.
 
-    Every attempt made inside is charged, failed ones too. When a limit is spent, calls raise `BudgetError` and no retry is
+    Every attempt made inside is charged. One that failed is charged by an estimate if the service may have worked on it, and only
+    as an attempt if it was rejected. When a limit is spent, calls raise `BudgetError` and no retry is
     made. Budgets nest: a charge counts in every outer budget too. A task that outlives the block is free of the seconds; it is
     still charged, and the other limits hold for it. Wrong options raise `InvalidError`.
 
@@ -361,6 +371,11 @@ class Charges:
         if outer is not None and reports_usage:
             outer.remember(answer)
 
+    def end_failed(self, fault: Fault, *, again: bool) -> None:
+        """Charge an attempt that failed and reports no usage. What the service rejected was not worked on and costs nothing."""
+        if self._answers_inside is None and not self._of_tool and not costs_nothing(fault):
+            self._budget.attempt_ended(None, again=again)
+
     def end_copy(self) -> None:
         """Charge a hedged copy of a call. Nobody knows what it used."""
         if not self._of_tool:
@@ -387,8 +402,14 @@ def take_back_attempt(op: Any) -> None:
         op.charges.take_back(again=_is_recovery(op))
 
 
+def charge_failure(op: Any, fault: Fault) -> None:
+    """Charge the present attempt, which failed."""
+    if op.charges is not None:
+        op.charges.end_failed(fault, again=_is_recovery(op))
+
+
 def charge_answer(op: Any, answer: object) -> None:
-    """Charge what the present attempt used, as its answer reports it; None: it failed."""
+    """Charge what the present attempt used, as its answer reports it; None: nobody knows."""
     if op.charges is None:
         return
     # A framework wraps the provider's answer in an object of its own, which the price table does not know.

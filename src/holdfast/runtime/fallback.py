@@ -474,7 +474,7 @@ class _Walk:
                 run=op.run,
                 operation=op.plan.name,
                 reason=self.primary.message,
-                fault=self.primary,
+                fault=self._primary_with_steps(),
                 via=via,
             )
             runtime.bus.emit(event)
@@ -485,11 +485,7 @@ class _Walk:
 
     def _exhausted(self) -> Exception:
         """Return the primary's error. Its fault lists how every step ended."""
-        fault = msgspec.structs.replace(
-            self.primary,
-            attempts=self.op.history or self.primary.attempts,
-            context={**self.primary.context, "fallbacks": self.failed} if self.failed else self.primary.context,
-        )
+        fault = self._primary_with_steps()
         # The error's traceback refers to this walk. If the walk kept the error, the cycle would keep both alive.
         error = self._primary_error()
         self.error = None
@@ -499,6 +495,14 @@ class _Walk:
             add_note(error, f"holdfast: fallback {record['step']}: {how}")
         reports.failed(self.op, fault)
         return error
+
+    def _primary_with_steps(self) -> Fault:
+        """Return the fault of the call itself, with how every step ended."""
+        return msgspec.structs.replace(
+            self.primary,
+            attempts=self.op.history or self.primary.attempts,
+            context={**self.primary.context, "fallbacks": self.failed} if self.failed else self.primary.context,
+        )
 
     def _exhausted_fault(self) -> Fault:
         """Return the fault for the notification that nothing is left to try."""

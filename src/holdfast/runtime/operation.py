@@ -36,7 +36,7 @@ from holdfast.policies.decide import (
 from holdfast.policies.repair import Repairs
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
-from holdfast.runtime.budget import Charges, charge_answer, charge_attempt, take_back_attempt
+from holdfast.runtime.budget import Charges, charge_answer, charge_attempt, charge_failure, take_back_attempt
 from holdfast.runtime.commands import Waiting
 from holdfast.runtime.due_repair import DueRepair
 from holdfast.runtime.facts import facts_of, is_alone, waits_for_circuit
@@ -173,8 +173,9 @@ class Operation:
             around = around.around
         return around
 
-    def _outer_run(self) -> str:
-        """Return the run of the operation around it; empty if there is none."""
+    @property
+    def outer_run(self) -> str:
+        """The run of the operation around it; empty if there is none."""
         # Not that of the scope around: the scope of a session's step is no operation, and has the step's key there.
         outer = None if self.around is None else self.outer
         return "" if outer is None else outer.run
@@ -416,7 +417,7 @@ class Operation:
         self.over = True
         self.reason = Reason.CIRCUIT
         if self.around is not None:
-            error.__dict__[GAVE_UP_IN] = self._outer_run()
+            error.__dict__[GAVE_UP_IN] = self.outer_run
         if not self.has_fallbacks:
             reports.failed(self, error.fault)
             if self.around is None and self.adapter is None and self.abort is None and self.plan.breaks:
@@ -529,7 +530,17 @@ class Operation:
         if has_account(error) and not self.gave_up_inside(error):
             # Another operation raised this very object before; its verdict and history are not ours.
             forget_account(error)
-        return with_outcome(self.plan.runtime.fault_of(error, provider=self.plan.provider), error)
+        fault = with_outcome(self.plan.runtime.fault_of(error, provider=self.plan.provider), error)
+        # The words of a bare exception do not say whether a tool was called. The target does.
+        return fault if isinstance(error, HoldfastError) or self._is_of_tool else fault.outside_tools()
+
+    @property
+    def _is_of_tool(self) -> bool:
+        """Whether it calls a tool, or is part of a tool's call."""
+        op: Operation | None = self
+        while op is not None and not op.plan.is_tool:
+            op = op.outer
+        return op is not None
 
     def gave_up_inside(self, error: Exception) -> bool:
         """Whether a nested recovery gave up on the error. It would have read our run id, which is made at the first read."""
@@ -540,7 +551,7 @@ class Operation:
         if self.first_failure is None:
             self.first_failure = now
         self.eventful = True
-        charge_answer(self, None)
+        charge_failure(self, fault)
         reports.attempt_ended(self, now, fault)
 
     def _add_attempt(self, fault: Fault, now: float, then: str = "") -> None:
@@ -557,7 +568,7 @@ class Operation:
             fault = msgspec.structs.replace(fault, retryable=False, attempts=self.history)
         surfacing = errors.outcome_unknown(self, fault) if reason is Reason.UNSAFE else error
         fault = surfacing.fault if isinstance(surfacing, OutcomeUnknownError) else fault
-        leave_account(surfacing, fault, reports.account(self, fault, reason), self._outer_run())
+        leave_account(surfacing, fault, reports.account(self, fault, reason), self.outer_run)
         reports.denied(self, fault, reason)
         if not self.has_fallbacks:
             reports.failed(self, fault)
@@ -713,7 +724,7 @@ class Operation:
     def step_failed(self, fault: Fault, *, remember: bool) -> None:
         """The fallback just called failed; a defect in its code is not remembered as an attempt."""
         now = self.plan.monotonic()
-        charge_answer(self, None)
+        charge_failure(self, fault)
         reports.attempt_ended(self, now, fault)
         if remember:
             self._add_attempt(fault, now)

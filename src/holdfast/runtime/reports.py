@@ -187,6 +187,8 @@ def failed(op: Operation, fault: Fault) -> None:
                 fault=fault,
                 exhausted=exhausted,
                 attempts=op.attempts,
+                reason="" if op.reason is None else op.reason.value,
+                within=op.outer_run,
             )
         )
 
@@ -231,7 +233,9 @@ def attempt_of(op: Operation, fault: Fault, now: float, then: str) -> Attempt:
 
 
 def timeline(op: Operation, value: object) -> tuple[Attempt, ...]:
-    """Return every attempt; the good one comes last, with the usage its answer reports."""
+    """Return every attempt; the good one comes last, with the usage its answer reports. A lesser answer is no attempt."""
+    if op.degraded:
+        return op.history
     usage = usage_of(value)
     # At list prices: an outcome also shows its cost where no budget with other prices is around.
     last = Attempt(
