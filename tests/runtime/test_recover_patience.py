@@ -53,8 +53,8 @@ def sorry(fault: Any, row: int = 1) -> str:
 # --- a degraded answer and a notification ---
 
 
-@pytest.mark.parametrize("policy", [None, PATIENT.replace(patience=1800), BATCH, Policy(deadline=1800)])
-def test_a_degraded_answer_does_not_shorten_the_patience(policy: Policy | None) -> None:
+@pytest.mark.parametrize("policy", [PATIENT.replace(patience=1800), BATCH, Policy(deadline=1800), Policy(circuit=None)])
+def test_a_degraded_answer_does_not_shorten_the_patience(policy: Policy) -> None:
     plain = Call(policy)
     plain.fails()
     call = Call(policy)
@@ -66,14 +66,26 @@ def test_a_degraded_answer_does_not_shorten_the_patience(policy: Policy | None) 
 
 
 def test_a_notification_does_not_shorten_the_patience() -> None:
-    call = Call()
+    call = Call(Policy(circuit=None))
     call.fn.notify(lambda fault: None)
     call.fails()
     assert not call.gave_up_soon
 
 
-def test_a_degraded_answer_waits_for_an_open_circuit_like_the_error_it_replaces() -> None:
+def test_a_degraded_answer_comes_when_the_circuit_opens_and_at_once_while_it_is_open() -> None:
     call = Call()
+    call.fn.degraded(sorry)
+    assert call() == "sorry"
+    assert call.work.calls > 5
+    assert SOON < call.world.now < 120
+    began, calls = call.world.now, call.work.calls
+    assert call() == "sorry"
+    assert (call.world.now, call.work.calls) == (began, calls)
+
+
+@pytest.mark.parametrize("policy", [Policy(patience=60), Policy(deadline=60), Policy(has_fallback=False)])
+def test_a_degraded_answer_waits_for_an_open_circuit_where_somebody_named_the_time(policy: Policy) -> None:
+    call = Call(policy)
     call.fn.degraded(sorry)
     call.world.state("provider:warehouse").force_open(0.0)
     assert call() == "sorry"

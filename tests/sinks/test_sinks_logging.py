@@ -70,7 +70,7 @@ def test_an_operation_that_was_given_up_is_one_warning(stage, logged):
     stage.play("503, 529, 529")
     ((level, line),) = logged()
     assert level == "WARNING"
-    assert line.startswith("claude failed after 3 attempts in 3.0 s (PROVIDER_OVERLOADED); next to act: ")
+    assert line.startswith("claude failed after 3 attempts in 3.0 s (PROVIDER_OVERLOADED, 529); next to act: ")
     assert line.endswith("holdfast explain PROVIDER_OVERLOADED")
 
 

@@ -25,6 +25,11 @@ _REJECTED = Fault.of("CIRCUIT_OPEN")
 class Untried(Protocol):
     """The fallbacks of an operation that were not tried yet."""
 
+    @property
+    def has_last_resort(self) -> bool:
+        """Whether a degraded answer or a notification comes when nothing else has answered."""
+        ...
+
     def could_answer(self, op: Any, fault: Fault) -> bool:
         """Whether one of them could answer this failure of the `Operation` now."""
         ...
@@ -72,7 +77,21 @@ def waits_for_circuit(op: Any, *, alone: bool | None = None) -> bool:
         return wanted
     # Where waits are skipped, the circuit is still open after one.
     in_vain = op.target_wait is not None and op.target_wait.in_vain
-    return not in_vain and op.plan.runtime.waits and (is_alone(op) if alone is None else alone)
+    if in_vain or not op.plan.runtime.waits or _has_last_resort(op):
+        return False
+    return is_alone(op) if alone is None else alone
+
+
+def _has_last_resort(op: Any) -> bool:
+    """Whether a degraded answer or a notification comes at once while a circuit is open, because nobody named a time to wait."""
+    while op is not None:
+        if not op.over:
+            if op.plan.is_patient or op.plan.policy.deadline is not None:
+                return False
+            if op.untried is not None and op.untried.has_last_resort:
+                return True
+        op = op.outer
+    return False
 
 
 def is_alone(op: Any, fault: Fault = _REJECTED) -> bool:

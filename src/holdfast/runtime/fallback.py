@@ -289,7 +289,7 @@ def _decide_step(op: Operation, step: Step, latest: Fault, primary: Fault, *, us
 class _Untried:
     """What is left of a chain for one call: the steps that were not tried yet, and the kept answer.
 
-    A degraded answer does not count. It is no better than an error, so nobody gives up sooner because of it.
+    A degraded answer could not answer: it is no better than an error, so no retry is left out because of it.
     """
 
     __slots__ = ("_args", "_chain", "_kwargs", "_primary", "_steps")
@@ -298,6 +298,10 @@ class _Untried:
         self._chain, self._args, self._kwargs = chain, args, kwargs
         self._steps = chain.steps
         self._primary: Fault | None = None
+
+    @property
+    def has_last_resort(self) -> bool:
+        return self._chain.degraded_answer is not None or self._chain.notification is not None
 
     def tried(self, step: Step, primary: Fault) -> None:
         """Leave out this step, which is called now, and those before it. `primary` is the failure of the call itself."""
