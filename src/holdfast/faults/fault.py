@@ -297,7 +297,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             # The run is parked: it goes on by itself when the limit has ended.
             return NextActor.MACHINE
         actor = self.entry.next_actor
-        if actor is NextActor.MODEL and self._is_outside_tools:
+        if actor is NextActor.MODEL and _is_outside_tools(self):
             # No model has called anything here, and none will read the failure.
             actor = NextActor.MACHINE if self.entry.retryable else NextActor.DEVELOPER
         # An operation leaves its attempts on the fault when it gives up, and marks the fault as not retryable (S2-1).
@@ -309,12 +309,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The name of the code's default retry schedule; a policy holds its numbers. `Schedule.NONE` means no retry."""
         schedule = self.entry.schedule
         # A model decides whether to call its tool again. Outside of tools nobody does: what passes by itself is retried.
-        return Schedule.TRANSIENT if schedule is Schedule.TOOL and self._is_outside_tools else schedule
-
-    @property
-    def _is_outside_tools(self) -> bool:
-        """Whether its code is one of tools, and the call that failed was no call of a tool, as `outside_tools` says."""
-        return self.scope is Scope.REQUEST and self.entry.scope is Scope.TOOL
+        return Schedule.TRANSIENT if schedule is Schedule.TOOL and _is_outside_tools(self) else schedule
 
     def outside_tools(self) -> Fault:
         """Return the fault for a call that is known to be no call of a tool: a locked database, a file that is missing.
@@ -363,6 +358,11 @@ _CUT_FROM = 200
 """The classifier cuts only longer texts, so a shorter text cannot end in half a secret."""
 _REVEALING = 5
 """A shorter part of a secret reveals nothing."""
+
+
+def _is_outside_tools(fault: Fault) -> bool:
+    """Whether its code is one of tools, and the call that failed is known to be no call of a tool."""
+    return fault.scope is Scope.REQUEST and fault.entry.scope is Scope.TOOL
 
 
 def _masked(fault: Fault, redactor: Redactor) -> Fault:

@@ -16,7 +16,7 @@ from holdfast.runtime.callables import used_up
 if TYPE_CHECKING:
     from holdfast.runtime.callables import Request
 
-__all__ = ["Untried", "facts_of", "is_alone", "waits_for_circuit"]
+__all__ = ["Untried", "facts_of", "is_alone", "is_of_tool", "waits_for_circuit"]
 
 _REJECTED = Fault.of("CIRCUIT_OPEN")
 """What the condition of a fallback is checked with before a call is made: the call is rejected, or there is nothing to answer."""
@@ -104,3 +104,10 @@ def is_alone(op: Any, fault: Fault = _REJECTED) -> bool:
                 return False
         op = op.outer
     return True
+
+
+def is_of_tool(op: Any) -> bool:
+    """Whether it calls a tool, or is part of a tool's call."""
+    while op is not None and not op.plan.is_tool:
+        op = op.outer
+    return op is not None

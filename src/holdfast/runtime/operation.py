@@ -39,7 +39,7 @@ from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
 from holdfast.runtime.budget import Charges, charge_answer, charge_attempt, charge_failure, take_back_attempt
 from holdfast.runtime.commands import Waiting
 from holdfast.runtime.due_repair import DueRepair
-from holdfast.runtime.facts import facts_of, is_alone, waits_for_circuit
+from holdfast.runtime.facts import facts_of, is_alone, is_of_tool, waits_for_circuit
 from holdfast.runtime.fault_of import GAVE_UP_IN, forget_account, gave_up_in, has_account, leave_account, with_outcome
 from holdfast.runtime.limits import HangGuard, extended
 from holdfast.runtime.recovery_warnings import warn_of_retries_inside
@@ -532,15 +532,7 @@ class Operation:
             forget_account(error)
         fault = with_outcome(self.plan.runtime.fault_of(error, provider=self.plan.provider), error)
         # The words of a bare exception do not say whether a tool was called. The target does.
-        return fault if isinstance(error, HoldfastError) or self._is_of_tool else fault.outside_tools()
-
-    @property
-    def _is_of_tool(self) -> bool:
-        """Whether it calls a tool, or is part of a tool's call."""
-        op: Operation | None = self
-        while op is not None and not op.plan.is_tool:
-            op = op.outer
-        return op is not None
+        return fault if isinstance(error, HoldfastError) or is_of_tool(self) else fault.outside_tools()
 
     def gave_up_inside(self, error: Exception) -> bool:
         """Whether a nested recovery gave up on the error. It would have read our run id, which is made at the first read."""
