@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,12 @@ def main() -> None:
     group = parser.add_argument_group("recovery")
     group.add_argument("--seeds", type=int, metavar="N", help="how many seeds each kind is drawn from; 10 by default")
     group.add_argument("--tune", action="store_true", help="play the seeds for tuning, which are never reported")
-    group.add_argument("--kinds", default="", metavar="A,B", help="only kinds whose names contain one of these")
+    group.add_argument(
+        "--kinds",
+        default="",
+        metavar="A,B",
+        help="only kinds whose names contain one of these; also for the parts of `durable`",
+    )
     group.add_argument(
         "--only", default="", metavar="A,B", help="only these contenders, by name or part of it; `none` plays nothing"
     )
@@ -100,10 +106,13 @@ def main() -> None:
     more_of = {
         "memory": {"calls": options.calls},
         "day": {"seed": options.seed},
+        "durable": {"kinds": options.kinds},
         "recovery": {
             name: getattr(options, name) for name in ("seeds", "tune", "kinds", "only", "algorithms", "brief", "beside")
         },
     }
+    # A part may take minutes, and its output may go to a file.
+    sys.stdout.reconfigure(line_buffering=True)
     for part in parts:
         more: dict[str, Any] = more_of.get(part, {})
         result[part] = PARTS[part](quick=options.quick, **more)

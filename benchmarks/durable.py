@@ -1,28 +1,38 @@
-"""The cost of losing nothing: durable events beside other libraries, restarts, idle sessions, long logs.
+"""The cost of losing nothing: durable events beside other libraries, many open sessions, long logs, restarts.
 
-Everything is on the same disk and synced at each commit. The contenders take turns in rounds; the tables show the medians.
-Processor time stands beside the rates, because it does not depend on the other load of the machine and its disk.
+    python -m benchmarks durable                               everything, about seven minutes
+    python -m benchmarks durable --kinds postgres              the parts whose names contain one of these: see `PARTS`
+
+Everything is on the same disk and synced at each commit, unless a note says otherwise. The contenders take turns in rounds; the
+tables show the medians. Processor time stands beside the rates, because it does not depend on the other load of the machine and its disk.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
+import sys
 import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
 from benchmarks.peers import Worker
-from benchmarks.table import quantile, show, verdict
+from benchmarks.table import Lines, quantile, show, verdict
 from holdfast.testing.postgres import PrivateServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 MANY = 64
 BY_ADDRESS = 300
+SESSIONS = 10_000
+EACH = 100
+"""Events in each of those sessions, for long logs."""
+IDLE = 2_000
+"""Sessions whose memory is counted. More would take minutes, because counting makes each allocation slow."""
+LEASE_S = 30.0
 TARGETS = {
     "sqlite": [
         (f"{MANY} writers", "10x LangGraph", ("holdfast", MANY, "langgraph", MANY), 10.0),
@@ -41,6 +51,7 @@ TARGET_CORE = 0.03
 TARGET_ADDRESS = 1.1
 """What sessions by address may take of what they take on an open store: as fast, as far as a shared machine can tell."""
 TARGET_RESTART_S = 1.0
+RESTARTS = 3
 TARGET_IDLE_BYTES = 2_048
 TARGET_GROWTH = 1.5
 """What the last appends may cost of what the first do: below it is flat, as far as a shared machine can tell."""
@@ -73,45 +84,96 @@ NOTES = [
 PG_NOTES = [
     "one private server, fsync on; eight connections each; µs are the client's processor time per event",
 ]
+OPEN_NOTES = [
+    "waiting: sessions with a lease that is renewed, over the time of a lease; share of a core of the whole process; nothing is synced",
+    f"{BY_ADDRESS} sessions with a step each, all at once, by address and on an open store; the sides take turns, medians",
+]
 SIZE_NOTES = [
     "restart: after a SIGKILL, in a new process, nothing of the file in the operating system's memory; a session is served when it is open and the end of its log read",
     "idle: what Python's allocator handed out per open session, its lease included, the store's own not",
-    "waiting: sessions with a lease that is renewed, over the time of a lease; process time of the whole process",
     "appends: 64 writers, single events, processor µs of the whole process; first and last of eleven (of ten) measurements, the log filled in between",
 ]
 
 
-def run(*, quick: bool) -> dict[str, Any]:
-    seconds, rounds = (0.5, 2) if quick else (2.0, 7)
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        sqlite = _race(SQLITE, rounds, lambda _: {"folder": folder, "seconds": seconds})
-        _print("Durable events, SQLite", SQLITE, sqlite, [*NOTES, *_verdicts("sqlite", sqlite)])
-    postgres, waiting = _on_postgres(rounds, seconds, 10 if quick else 1)
-    _print("Durable events, PostgreSQL", POSTGRES, postgres, [*PG_NOTES, *_verdicts("postgres", postgres)])
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        size = _sizes(Path(folder), 10 if quick else 1)
-    size["on_postgres"] = waiting
-    _print_sizes(size)
-    return {"sqlite": sqlite, "postgres": postgres, "size": size}
+class Scale(NamedTuple):
+    """How much is measured."""
+
+    seconds: float
+    """How long each contender writes in each round."""
+    rounds: int
+    divisor: int
+    """Sessions, events and leases are divided by it."""
 
 
-def _race(contenders: dict[str, str], rounds: int, place: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+FULL, QUICK = Scale(1.0, 5, 1), Scale(0.5, 2, 10)
+
+
+def run(*, quick: bool, kinds: str = "") -> dict[str, Any]:
+    """Measure the parts whose names contain one of the words in `kinds`, by default all."""
+    words = [word.strip() for word in kinds.split(",") if word.strip()]
+    chosen = [name for name in PARTS if not words or any(word in name for word in words)]
+    if not chosen:
+        sys.exit(f"no part of `durable` contains {kinds}; there are: {', '.join(PARTS)}")
+    return {name: PARTS[name](QUICK if quick else FULL) for name in chosen}
+
+
+def _events_on_sqlite(scale: Scale) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        got = _race("SQLite", SQLITE, scale, lambda _: {"folder": folder, "seconds": scale.seconds})
+    _print("Durable events, SQLite", SQLITE, got, [*NOTES, *_verdicts("sqlite", got)])
+    return got
+
+
+def _events_on_postgres(scale: Scale) -> dict[str, Any]:
+    with _databases(durable=True) as database, tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+
+        def place(name: str) -> dict[str, Any]:
+            return {"folder": folder, "seconds": scale.seconds, "url": database(name)}
+
+        got = _race("PostgreSQL", POSTGRES, scale, place)
+    _print("Durable events, PostgreSQL", POSTGRES, got, [*PG_NOTES, *_verdicts("postgres", got)])
+    return got
+
+
+@contextmanager
+def _databases(*, durable: bool) -> Iterator[Callable[[str], str]]:
+    """Yield a function that makes a database on a private server, and returns its address."""
+    with PrivateServer(durable=durable) as server:
+
+        def database(name: str) -> str:
+            with psycopg.connect(server.url, autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE {name}".encode())
+            return server.url.replace("/postgres?", f"/{name}?")
+
+        yield database
+
+
+def _race(
+    engine: str, contenders: dict[str, str], scale: Scale, place: Callable[[str], dict[str, Any]]
+) -> dict[str, Any]:
     """Let them write in turns, each time to a new place; return their rates and µs per event, by the number of writers."""
     workers = {name: Worker("durable", name) for name in contenders}
     got: dict[str, Any] = {name: {} for name in contenders}
     chance = random.Random(1)
-    for turn, writers in itertools.product(range(rounds), (1, MANY)):
+    for turn, writers in itertools.product(range(scale.rounds), (1, MANY)):
         # In another order each time: the disk may still be writing the data of one contender while the next one runs.
-        for name in chance.sample(list(contenders), len(contenders)):
-            if name in ALONE and writers > 1:
-                continue
-            answer = workers[name].ask("write", writers=writers, **place(f"{name}_{turn}_{writers}"))
+        order = [name for name in contenders if writers == 1 or name not in ALONE]
+        for name in chance.sample(order, len(order)):
+            answer = workers[name].ask("write", writers=writers, **place(f"{name.replace(' ', '_')}_{turn}_{writers}"))
             if answer:
                 got[name].setdefault(str(writers), []).append(answer)
+        _print_round(f"{engine}, round {turn + 1} of {scale.rounds}, writers: {writers}", order, got, str(writers))
     for name, worker in workers.items():
         got[name]["broken"] = worker.broken
         worker.close()
     return {name: _summed(measured) for name, measured in got.items()}
+
+
+def _print_round(title: str, order: list[str], got: dict[str, Any], writers: str) -> None:
+    """Print what the last round has measured, for whoever waits for the table."""
+    last = {name: got[name][writers][-1] for name in order if writers in got[name]}
+    figures = [f"{name} {answer['events'] / answer['wall']:,.0f}" for name, answer in last.items()]
+    print(f"{title}: {', '.join(figures)} events/s", file=sys.stderr, flush=True)
 
 
 def _summed(measured: dict[str, Any]) -> dict[str, Any]:
@@ -121,24 +183,6 @@ def _summed(measured: dict[str, Any]) -> dict[str, Any]:
         cpu = [answer["cpu"] / max(1, answer["events"]) * 1e6 for answer in answers]
         summed[writers] = {"rates": rates, "rate": quantile(rates, 0.5), "cpu_us": quantile(cpu, 0.5)}
     return summed
-
-
-def _on_postgres(rounds: int, seconds: float, divisor: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the events on a private server, and what many open sessions need there."""
-    with PrivateServer(durable=True) as server, tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-
-        def database(name: str) -> dict[str, Any]:
-            with psycopg.connect(server.url, autocommit=True) as connection:
-                connection.execute(f"CREATE DATABASE {name}".encode())
-            return {"folder": folder, "seconds": seconds, "url": server.url.replace("/postgres?", f"/{name}?")}
-
-        events = _race(POSTGRES, rounds, database)
-        worker = Worker("sessions", "holdfast")
-        url = database("waiting")["url"]
-        waiting = worker.ask("waiting", path=url, sessions=10_000 // divisor, lease=30.0 / divisor)
-        by_address = _addresses(worker, lambda name: database(name)["url"])
-        _finish(worker)
-        return events, {"waiting": waiting, "by_address": by_address}
 
 
 def _print(title: str, contenders: dict[str, str], got: dict[str, Any], notes: list[str]) -> None:
@@ -175,99 +219,119 @@ def _verdicts(engine: str, got: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _sizes(folder: Path, divisor: int) -> dict[str, Any]:
-    sessions, each, appends = 10_000 // divisor, 100, 6_400 // divisor
-    wide, long = str(folder / "wide.db"), str(folder / "long.db")
-    builder = Worker("sessions", "holdfast")
-    flat = {
-        "long": builder.ask("long", path=long, events=sessions * each, appends=appends),
-        "wide": builder.ask("wide", path=wide, sessions=sessions, each=each, appends=appends),
-    }
-    _finish(builder, kill=True)
-    restarts = []
-    for turn in range(3):
-        worker = Worker("sessions", "holdfast")
-        restarts.append(worker.ask("restart", path=wide, session=f"s{sessions // 2 + turn:06}"))
-        _finish(worker)
-    worker = Worker("sessions", "holdfast")
-    idle = worker.ask("idle", path=str(folder / "idle.db"), sessions=sessions)
-    _finish(worker)
-    worker = Worker("sessions", "holdfast")
-    waiting = worker.ask("waiting", path=str(folder / "waiting.db"), sessions=sessions, lease=30.0 / divisor)
-    by_address = _addresses(worker, lambda name: str(folder / f"{name}.db"))
-    _finish(worker)
-    return {
-        "sessions": sessions,
-        "events": sessions * each,
-        "flat": flat,
-        "restarts": restarts,
-        "idle": idle,
-        "waiting": waiting,
-        "by_address": by_address,
-    }
+def _sessions_on_sqlite(scale: Scale) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+
+        def file(name: str) -> str:
+            return f"{folder}/{name}.db"
+
+        return _open_sessions("SQLite", scale, file, file)
 
 
-def _addresses(worker: Worker, place: Callable[[str], str]) -> dict[str, float]:
-    """Return the seconds of 300 sessions by address and on an open store, the best of three."""
+def _sessions_on_postgres(scale: Scale) -> dict[str, Any]:
+    with _databases(durable=False) as fast, _databases(durable=True) as durable:
+        return _open_sessions("PostgreSQL", scale, fast, durable)
+
+
+def _open_sessions(
+    engine: str, scale: Scale, fast: Callable[[str], str], durable: Callable[[str], str]
+) -> dict[str, Any]:
+    lines = Lines(f"Open sessions, {engine}", OPEN_NOTES)
+    sessions = SESSIONS // scale.divisor
+    waiting = _asked("waiting", path=fast("waiting"), sessions=sessions, lease=LEASE_S / scale.divisor)
+    lines.add(
+        f"{sessions:,} open sessions that wait, share of a core",
+        f"{waiting['core']:.2%}",
+        f"{verdict(waiting['core'] * 100, TARGET_CORE * 100, '%')}, {waiting['lost']:.0f} leases lost",
+    )
+    by_address = _addresses(min(scale.rounds, 3), durable)
+    slower = quantile([a / b for a, b in zip(by_address["address"], by_address["shared"], strict=True)], 0.5)
+    lines.add(
+        f"{BY_ADDRESS} sessions with a step each, by address and on an open store, s",
+        ", ".join(f"{quantile(by_address[name], 0.5):.2f}" for name in ("address", "shared")),
+        f"{slower:.2f}x, {verdict(slower, TARGET_ADDRESS, 'x')}",
+    )
+    return {"waiting": waiting, "by_address": by_address}
+
+
+def _addresses(rounds: int, place: Callable[[str], str]) -> dict[str, list[float]]:
+    """Return the seconds of 300 sessions by address and on an open store, round by round."""
     took: dict[str, list[float]] = {"address": [], "shared": []}
-    for turn, (name, seconds) in itertools.product(range(3), took.items()):
-        path = place(f"{name}{turn}")
-        answer = worker.ask("by_address", path=path, sessions=BY_ADDRESS, shared=name == "shared")
-        if not answer:
-            raise SystemExit(f"sessions by address could not be measured: {worker.broken}")
-        seconds.append(answer["wall"])
-    return {name: min(seconds) for name, seconds in took.items()}
+    worker = Worker("sessions", "holdfast")
+    # The first round loads modules and is not counted. Who begins changes with each round.
+    for turn in range(rounds + 1):
+        for name in ("address", "shared") if turn % 2 else ("shared", "address"):
+            answer = worker.ask(
+                "by_address", path=place(f"{name}{turn}"), sessions=BY_ADDRESS if turn else 10, shared=name == "shared"
+            )
+            _check(worker)
+            if turn:
+                took[name].append(answer["wall"])
+    worker.close()
+    return took
 
 
-def _finish(worker: Worker, *, kill: bool = False) -> None:
-    if worker.broken:
-        raise SystemExit(f"sessions could not be measured: {worker.broken}")
+def _long_logs(scale: Scale) -> dict[str, Any]:
+    sessions, appends = SESSIONS // scale.divisor, 6_400 // scale.divisor
+    events = sessions * EACH
+    lines = Lines("Long logs and restarts, SQLite", SIZE_NOTES)
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        idle = _asked("idle", path=f"{folder}/idle.db", sessions=IDLE // scale.divisor)
+        lines.add(
+            f"an idle session of {IDLE // scale.divisor:,}, bytes, as opened and after a turn",
+            f"{idle['fresh_bytes']:.0f}, {idle['used_bytes']:.0f}",
+            verdict(idle["used_bytes"], TARGET_IDLE_BYTES, "bytes"),
+        )
+        long = _asked("long", path=f"{folder}/long.db", events=events, appends=appends)
+        lines.add(f"append to one session, first and {events:,}th, µs", *_flat(long))
+        wide_file = f"{folder}/wide.db"
+        wide = _asked("wide", kill=True, path=wide_file, sessions=sessions, each=EACH, appends=appends)
+        lines.add(f"append to one of {sessions // 10:,} and of {sessions:,} sessions, µs", *_flat(wide))
+        restarts = [
+            _asked("restart", path=wide_file, session=f"s{sessions // 2 + turn:06}") for turn in range(RESTARTS)
+        ]
+        _add_restarts(lines, restarts, f"{sessions:,} sessions, {events:,} events")
+    return {"idle": idle, "long": long, "wide": wide, "restarts": restarts}
+
+
+def _add_restarts(lines: Lines, restarts: list[dict[str, float]], of: str) -> None:
+    served = [restart["served"] for restart in restarts]
+    lines.add(
+        f"restart, {of}: first session served, s",
+        ", ".join(f"{seconds:.3f}" for seconds in served),
+        verdict(max(served), TARGET_RESTART_S, "s"),
+    )
+    lines.add(
+        "  processor s of the first, and the file in MB", f"{restarts[0]['cpu']:.3f}, {restarts[0]['bytes'] / 1e6:.0f}"
+    )
+
+
+def _flat(measured: list[dict[str, float]]) -> tuple[str, str]:
+    first, last = measured[0]["cpu_us"], measured[-1]["cpu_us"]
+    return f"{first:.0f}, {last:.0f}", f"{last / first:.2f}x, {verdict(last / first, TARGET_GROWTH, 'x')}"
+
+
+def _asked(do: str, *, kill: bool = False, **arguments: Any) -> Any:
+    """Return the answer of a process of its own, which is ended then, or killed."""
+    worker = Worker("sessions", "holdfast")
+    answer = worker.ask(do, **arguments)
+    _check(worker)
     if kill:
         worker.ask("die")
     worker.close()
+    return answer
 
 
-def _print_sizes(size: dict[str, Any]) -> None:
-    served = [restart["served"] for restart in size["restarts"]]
-    idle, flat = size["idle"], size["flat"]
-    first = size["restarts"][0]
-    rows = [
-        [
-            f"restart, {size['sessions']:,} sessions, {size['events']:,} events: first served, s",
-            f"{served[0]:.3f}",
-            verdict(max(served), TARGET_RESTART_S, "s"),
-        ],
-        ["  the same again, s", ", ".join(f"{seconds:.3f}" for seconds in served[1:]), ""],
-        ["  processor s", f"{first['cpu']:.3f}", ""],
-        ["  file, MB", f"{first['bytes'] / 1e6:.0f}", f"{first['bytes'] / size['events']:.0f} bytes an event"],
-        [f"idle session of {size['sessions']:,}, bytes, as opened", f"{idle['fresh_bytes']:.0f}", ""],
-        ["  after a turn", f"{idle['used_bytes']:.0f}", verdict(idle["used_bytes"], TARGET_IDLE_BYTES, "bytes")],
-        *_open_rows(size, "SQLite", size),
-        *_open_rows(size, "PostgreSQL", size["on_postgres"]),
-        _flat_row(f"append to one session, first and {size['events']:,}th, µs", flat["long"]),
-        _flat_row(f"append to one of {size['sessions'] // 10:,}, of {size['sessions']:,} sessions, µs", flat["wide"]),
-    ]
-    show("Many sessions, long logs", ["", "", ""], rows, SIZE_NOTES)
+def _check(worker: Worker) -> None:
+    if worker.broken:
+        raise SystemExit(f"sessions could not be measured: {worker.broken}")
 
 
-def _open_rows(size: dict[str, Any], engine: str, found: dict[str, Any]) -> list[list[str]]:
-    waiting, by_address = found["waiting"], found["by_address"]
-    slower = by_address["address"] / by_address["shared"]
-    return [
-        [
-            f"{size['sessions']:,} open sessions that wait, {engine}, share of a core",
-            f"{waiting['core']:.2%}",
-            f"{verdict(waiting['core'] * 100, TARGET_CORE * 100, '%')}, {waiting['lost']:.0f} leases lost",
-        ],
-        [
-            f"{BY_ADDRESS} sessions with a step each, {engine}, by address and on an open store, s",
-            f"{by_address['address']:.2f}, {by_address['shared']:.2f}",
-            f"{slower:.2f}x, {verdict(slower, TARGET_ADDRESS, 'x')}",
-        ],
-    ]
-
-
-def _flat_row(title: str, tenths: list[dict[str, float]]) -> list[str]:
-    first, last = tenths[0]["cpu_us"], tenths[-1]["cpu_us"]
-    result = f"{last / first:.2f}x, {verdict(last / first, TARGET_GROWTH, 'x')}"
-    return [title, f"{first:.0f}, {last:.0f}", result]
+PARTS: dict[str, Callable[[Scale], dict[str, Any]]] = {
+    "sqlite-events": _events_on_sqlite,
+    "postgres-events": _events_on_postgres,
+    "sqlite-sessions": _sessions_on_sqlite,
+    "postgres-sessions": _sessions_on_postgres,
+    "sqlite-logs": _long_logs,
+}
+"""What is measured, by the names that `--kinds` finds."""

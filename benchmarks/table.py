@@ -42,6 +42,26 @@ def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: 
         print(f"    {note.strip()}" if note.startswith(" ") else f"  * {note}")
 
 
+class Lines:
+    """A table of three columns whose lines are printed as soon as they are measured, and not aligned with those that follow."""
+
+    def __init__(self, title: str, notes: Sequence[str]) -> None:
+        if as_markdown:
+            print(f"\n### {title}\n")
+        else:
+            print(f"\n{title}\n{'=' * len(title)}")
+        for note in notes:
+            print(f"- {note}" if as_markdown else f"  * {note}")
+        if as_markdown:
+            print("\n|  |  |  |\n| --- | ---: | ---: |")
+
+    def add(self, name: str, figure: str, result: str = "") -> None:
+        print(
+            f"| {name} | {figure} | {result} |" if as_markdown else f"{name}: {figure}{result and f'  ({result})'}",
+            flush=True,
+        )
+
+
 def _show_markdown(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
     print(f"\n### {title}\n")
     for row in [head, ["---", *["---:"] * (len(head) - 1)], *rows]:

@@ -47,14 +47,13 @@ async def step(folder, url, writers):
 
     warnings.simplefilter("ignore")
     async with PostgresStore(url) if url else SqliteStore(folder / "step.db") as store:
-        opened = [await Session.open(f"s{n}", store=store).__aenter__() for n in range(writers)]
+        opened = await asyncio.gather(*(Session.open(f"s{n}", store=store).__aenter__() for n in range(writers)))
 
         async def append(writer, number):
             await opened[writer].step(_speak, number)
 
         yield append
-        for session in opened:
-            await session.__aexit__(None, None, None)
+        await asyncio.gather(*(session.__aexit__(None, None, None) for session in opened))
 
 
 def _speak(number):
