@@ -146,6 +146,8 @@ def _databases(*, durable: bool) -> Iterator[Callable[[str], str]]:
             return server.url.replace("/postgres?", f"/{name}?")
 
         yield database
+        # Its files are thrown away. Writing all of them to a busy disk first has taken longer than a server may take to stop.
+        server.stop(immediate=True)
 
 
 def _race(
