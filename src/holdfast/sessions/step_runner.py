@@ -10,21 +10,22 @@ import asyncio
 import inspect
 import weakref
 from collections import deque
-from functools import partial
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
+from holdfast.policies.decide import Effect
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, verify_async
 from holdfast.runtime.recover import recover
 from holdfast.runtime.suppress import suppress, suppressed
-from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, contract_of
+from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, ToolContract, contract_of
 from holdfast.sessions import codec
 from holdfast.sessions.callee import check_name, hash_of, name_of
 from holdfast.sessions.idempotency import keyed
@@ -57,17 +58,16 @@ from holdfast.sessions.steps import (
 from holdfast.stores.address import cli_option
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Iterable
 
     from holdfast.faults import Outcome
-    from holdfast.policies.decide import Effect
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.suppress import Suppression
-    from holdfast.runtime.tool import ToolContract, Verdict
+    from holdfast.runtime.tool import Verdict
     from holdfast.sessions.journal import Journal
     from holdfast.sessions.log import SessionMemory
     from holdfast.sessions.steps import Attempts, StepDecision, Use
-    from holdfast.stores import NewAudit
+    from holdfast.stores import NewAudit, Receipt
 
 __all__ = ["SESSION_FAILURES", "EqualTurnSteps", "FinishedSteps", "StepRunner", "attempts_around"]
 
@@ -84,7 +84,7 @@ _PLAIN = frozenset({str, int, float, bool, bytes, dict, list, tuple, type(None)}
 """Types of results that nobody awaits."""
 
 
-class _Call(NamedTuple):
+class _Call(msgspec.Struct, frozen=True):
     """A call of `step`."""
 
     identity: Identity
@@ -99,7 +99,7 @@ class _Call(NamedTuple):
     effect: Effect | None
 
 
-class _Step(NamedTuple):
+class _Step(msgspec.Struct, frozen=True):
     """A step that is run."""
 
     call: _Call
@@ -137,13 +137,18 @@ class StepRunner:
         call = _call_of(fn, args, kwargs, key, self._journal)
         self._calls += 1
         use = self._uses.take(call.identity, attempts_around())
-        return await self._in_use(use, partial(self._once, call, use.name))
+        if use.busy:
+            await _until_free(use)
+        with use:
+            return await self._once(call, use.name)
 
     async def question(self, kind: str, args: str, ask: Callable[[str], Awaitable[T]]) -> T:
         """Return `await ask(name)`, with the name of the question of this kind and hash."""
         self._check_open()
         use = self._questions.take(known_as(self._journal, Identity(f"?{kind}", args)), attempts_around())
-        return await self._in_use(use, partial(ask, use.name))
+        await _until_free(use)
+        with use:
+            return await ask(use.name)
 
     async def numbered(self, name: str, args: str, work: Callable[[str], Awaitable[T]]) -> T:
         """Return `await work(key)`: see `Session.numbered`. `args` is the hash of what the work is about."""
@@ -151,12 +156,9 @@ class StepRunner:
         use = self._numbered.take(known_as(self._journal, Identity(name, args)), attempts_around())
         # With its turn: what is unknown about work of an earlier turn is not about this one.
         key = suffix(self.turn, use.name)
-
-        async def in_part() -> T:
-            with part(self._journal, key):
-                return await work(key)
-
-        return await self._in_use(use, in_part)
+        await _until_free(use)
+        with use, part(self._journal, key):
+            return await work(key)
 
     async def map(self, fn: Callable[..., Any], items: Iterable[Any], concurrency: int) -> AsyncIterator[Outcome[Any]]:
         """Run a step for each item, `concurrency` at a time; yield the outcomes in the order of the items."""
@@ -223,30 +225,17 @@ class StepRunner:
         """Return the steps that run now, as in `SessionMemory.unknown`."""
         return {suffix(self.turn, name) for name in self._uses.busy()}
 
-    async def _in_use(self, use: Use, work: Callable[[], Awaitable[T]]) -> T:
-        """Run the work of one use. A call in a later attempt of `recover` waits until the call in the earlier attempt has ended."""
-        while use.busy:
-            use.ended = use.ended or asyncio.Event()
-            await use.ended.wait()
-        use.busy, use.taken = True, False
-        try:
-            result = await work()
-            # If the call fails or is cancelled, the next call with these arguments is the same use, not a second one.
-            use.taken = True
-        finally:
-            use.busy = False
-            if use.ended is not None:
-                use.ended.set()
-                use.ended = None
-        return result
+    def _once(self, call: _Call, name: str) -> Awaitable[Any]:
+        """Run a step, or return its stored result."""
+        if call.effect == "unsafe" or name in self._left or name in self._memory.steps_of(self.turn):
+            return self._decided(call, name)
+        # Nearly every step is so: `decide_step` lets it run.
+        return self._run(_Step(call, self.key(name), self.turn, name), repeats=False)
 
-    async def _once(self, call: _Call, name: str) -> Any:
+    async def _decided(self, call: _Call, name: str) -> Any:
         if (left := self._left.get(name)) is not None:
             # An earlier call of this step was cancelled, and its function still runs. Its result is this step's result.
             await asyncio.wait((left,))
-        if call.effect != "unsafe" and name not in self._memory.steps_of(self.turn):
-            # Nearly every step is so: `decide_step` lets it run.
-            return await self._run(_Step(call, self.key(name), self.turn, name), repeats=False)
         decision = await self._decide(call, name) if call.effect == "unsafe" else self._decide_safe(call, name)
         match decision:
             case Return(result):
@@ -340,40 +329,42 @@ class StepRunner:
                 await self._journal.write(ended)
                 return
 
-    async def _run(self, step: _Step, *, repeats: bool) -> Any:
+    def _run(self, step: _Step, *, repeats: bool) -> Awaitable[Any]:
         # Before the step runs: after its effect it would be too late.
         if step.call.returns is not Any:
             _check_declared(step.call)
-        if needs_start(step.call.effect):
-            await self._started(step, repeats=repeats)
-        # The step has its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
-        with Scope("tool", parent=self.scope, name=step.name):
-            return await self._call(step)
+        return self._start_and_call(step, repeats=repeats) if needs_start(step.call.effect) else self._call(step)
+
+    async def _start_and_call(self, step: _Step, *, repeats: bool) -> Any:
+        await self._started(step, repeats=repeats)
+        return await self._call(step)
 
     async def _call(self, step: _Step) -> Any:
         call = step.call
-        try:
-            with keyed(step.key), self._journal.recorder.inside(self.turn, step.name, step.key):
-                result = await self._in_thread(step) if self._threads else call.fn(*call.args, **call.kwargs)
-                if type(result) not in _PLAIN and inspect.isawaitable(result):
-                    result = await result
-                # A function that recovers by itself has checked it in each attempt.
-                if call.contract is not None and not _recovers(call):
-                    await check_async(call.contract, result, call.args, call.kwargs)
-        # Do not catch a cancellation: the outcome of the step is then unknown, and its start is in the log.
-        except Exception as error:
-            verdict = await self._failed(step, error)
-            if isinstance(verdict, Happened):
-                return verdict.result
-            raise
-        try:
-            await self._ended(step, codec.encode_result(result, call.returns, call.name))
-        except InvalidError as error:
-            # The step has happened, but its result cannot be stored. An unsafe step must not be repeated then.
-            await self._failed(step, error, happened=True)
-            error.add_note(_unstored(step))
-            raise
-        return result
+        # The step has its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
+        with Scope("tool", parent=self.scope, name=step.name):
+            try:
+                with keyed(step.key), self._journal.recorder.inside(self.turn, step.name, step.key):
+                    result = await self._in_thread(step) if self._threads else call.fn(*call.args, **call.kwargs)
+                    if type(result) not in _PLAIN and inspect.isawaitable(result):
+                        result = await result
+                    # A function that recovers by itself has checked it in each attempt.
+                    if call.contract is not None and not _recovers(call):
+                        await check_async(call.contract, result, call.args, call.kwargs)
+            # Do not catch a cancellation: the outcome of the step is then unknown, and its start is in the log.
+            except Exception as error:
+                verdict = await self._failed(step, error)
+                if isinstance(verdict, Happened):
+                    return verdict.result
+                raise
+            try:
+                await self._ended(step, codec.encode_result(result, call.returns, call.name))
+            except InvalidError as error:
+                # The step has happened, but its result cannot be stored. An unsafe step must not be repeated then.
+                await self._failed(step, error, happened=True)
+                error.add_note(_unstored(step))
+                raise
+            return result
 
     async def _in_thread(self, step: _Step) -> Any:
         """Call the function, in a thread if it is a plain one. The result may still have to be awaited."""
@@ -438,7 +429,8 @@ class StepRunner:
             with _left_open(self._journal.runtime):
                 await self._journal.write(ended)
 
-    async def _ended(self, step: _Step, stored: bytes, **facts: Any) -> None:
+    def _ended(self, step: _Step, stored: bytes, **facts: Any) -> Awaitable[Receipt]:
+        """Store the result of a step."""
         ended = StepEnded(
             turn=step.turn,
             step=step.name,
@@ -451,7 +443,7 @@ class StepRunner:
         records = (self._record("ToolInvocation", step, ok=True, **facts),) if is_unsafe else ()
         # Somebody may have been asked what became of it, in an earlier run of the program.
         answers = answers_to(self._memory, step.key, happened=True, result=stored) if is_unsafe and facts else ()
-        await self._journal.write(ended, *answers, audit=records)
+        return self._journal.write(ended, *answers, audit=records)
 
     async def _verify(self, step: _Step) -> Verdict:
         """Ask the tool's `verify` about a step that may have happened, and store what it found out."""
@@ -590,7 +582,9 @@ class FinishedSteps(StepRunner):
             raise self._not_stored(f"the question {use.name}")
         # The answers of a turn are what `ask` returns: see `QuestionBroker`.
         found: Any = (answered, answered.value)
-        return await self._in_use(use, partial(_returned, found))
+        await _until_free(use)
+        with use:
+            return found  # type: ignore[no-any-return] # `ask` returns such a pair
 
     async def _once(self, call: _Call, name: str) -> Any:
         known = self._memory.steps.get(name)
@@ -627,8 +621,11 @@ class FinishedSteps(StepRunner):
         return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
 
 
-async def _returned(value: T) -> T:
-    return value
+async def _until_free(use: Use) -> None:
+    """Wait while a call in an earlier attempt of `recover` is still in this use."""
+    while use.busy:
+        use.ended = use.ended or asyncio.Event()
+        await use.ended.wait()
 
 
 async def _called(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

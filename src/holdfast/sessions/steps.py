@@ -10,6 +10,7 @@ step says what is known (the step and its arguments, masked and cut) and everyth
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -33,7 +34,6 @@ from holdfast.sessions.log import (
 from holdfast.stores import Claim
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Mapping
 
     from holdfast.policies.decide import Effect
@@ -106,7 +106,9 @@ Attempts: TypeAlias = dict[str, int]
 Recorded: TypeAlias = StepStarted | StepEnded | QuestionRaised
 
 
-class Identity(NamedTuple):
+# `gc=False`: a session keeps these, and those of each use, as long as it is open, and may have many thousands. They hold texts, so they
+# are in no cycle.
+class Identity(msgspec.Struct, frozen=True, gc=False):
     """The function and the arguments of a step, or its explicit key."""
 
     fn: str
@@ -158,21 +160,28 @@ def is_later(attempts: Attempts, before: Attempts) -> bool:
     return any(before.get(run, attempt) < attempt for run, attempt in attempts.items())
 
 
-class Use:
-    """One use of a function with certain arguments, in this run of the program."""
+class Use(msgspec.Struct, eq=False, gc=False):
+    """One use of a function with certain arguments, in this run of the program. `with use:` is the block of a call."""
 
-    __slots__ = ("busy", "ended", "name", "seen", "taken")
+    name: str
+    seen: Attempts | None = None
+    """Where the program called it last; None: not yet in this run."""
+    taken: bool = False
+    """A call has returned from it. The next call with the same arguments is another use."""
+    busy: bool = False
+    """A call is in it now."""
+    ended: asyncio.Event | None = None
+    """Set when that call ends. It is made by the first one that waits for it."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.seen: Attempts | None = None
-        """Where the program called it last; None: not yet in this run."""
-        self.taken = False
-        """A call has returned from it. The next call with the same arguments is another use."""
-        self.busy = False
-        """A call is in it now."""
-        self.ended: asyncio.Event | None = None
-        """Set when that call ends. It is made by the first one that waits for it."""
+    def __enter__(self) -> None:
+        self.busy, self.taken = True, False
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # If the call fails or is cancelled, the next call with these arguments is the same use, not a second one.
+        self.busy, self.taken = False, kind is None
+        if self.ended is not None:
+            self.ended.set()
+            self.ended = None
 
     def is_free(self, attempts: Attempts) -> bool:
         """Whether a call is this use: nobody has taken it, or an earlier attempt of an operation around the call has."""
@@ -191,7 +200,7 @@ class Uses:
     """The uses of the steps (or questions) of one turn, or of a session outside of turns, in this run of the program."""
 
     def __init__(self, recorded: Mapping[str, Recorded]) -> None:
-        self._by_identity: dict[Identity, list[Use]] = {}
+        self._by_identity: dict[Identity, tuple[Use, ...]] = {}
         self._by_function: dict[str, list[Use]] = {}
         self._names: set[str] = set()
         for name, entry in _in_order(recorded):
@@ -235,7 +244,7 @@ class Uses:
     def _add(self, identity: Identity, name: str) -> Use:
         use = Use(name)
         self._names.add(name)
-        self._by_identity.setdefault(identity, []).append(use)
+        self._by_identity[identity] = (*self._by_identity.get(identity, ()), use)
         # Steps of a part with its own key may be there and not be called again: nothing has drifted then.
         if not identity.key and not is_within(identity):
             self._by_function.setdefault(identity.fn, []).append(use)
