@@ -13,11 +13,13 @@ import pytest
 from bridge_kit import LIMIT, Raw, offsets, raw, serving
 from socket_kit import GOOD, TEXT, Wire, frame, wire
 
+from holdfast.bridge import live_session
 from holdfast.bridge.live_session import LiveSession, Said
 from holdfast.faults import HoldfastError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.journal import fresh_id
 from holdfast.stores import Commit, Entry, NewEntry, NewSession, SqliteStore
+from holdfast.stores.errors import unavailable
 from holdfast.wire.outbox import AckResult
 
 COUNT = 25
@@ -158,5 +160,35 @@ def test_a_store_without_submit_stores_the_same(tmp_path: Path, *, submits: bool
         (failed,) = await live.store([Said("too late", client="c", id="m")])
         assert isinstance(failed, HoldfastError)
         assert failed.fault.code == "SESS_STORE_UNAVAILABLE"
+
+    run(work)
+
+
+def test_what_could_not_be_read_at_once_is_read_when_the_store_answers_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else writes while the file cannot be read. Nobody says a second time that there is something to read."""
+    monkeypatch.setattr(live_session, "_STORE_DOWN_S", 0.01)
+
+    class Failing(SqliteStore):
+        fails = 0
+
+        async def read(self, session: str, **options: Any) -> list[Entry]:
+            if self.fails:
+                self.fails -= 1
+                raise unavailable("the disk failed")
+            return await super().read(session, **options)
+
+    async def work() -> None:
+        async with Failing(tmp_path / "a.db") as store, serving(store=store) as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+            await client.until("session_state")
+            top = bridge.hub.sessions["s"].top
+            store.fails = 2
+            entry = NewEntry(type="stream_chunk", body=b'{"stream_id":"a","text":"x"}', id=fresh_id())
+            await store.commit(Commit(session="s", entries=(entry,)))
+            await until_offset(client, top + 1)
+            assert store.fails == 0
 
     run(work)

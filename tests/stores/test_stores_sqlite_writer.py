@@ -274,3 +274,28 @@ def test_claims_of_one_turn_share_a_transaction(tmp_path, transactions):
     asyncio.run(run())
     assert transactions.count("committed") == 1
     assert transactions.count("INSERT INTO inbox") == 1
+
+
+def test_claims_that_were_made_before_cost_no_transaction_of_their_own(tmp_path, transactions):
+    """Among many new claims some were made before: they are found, and all of them are still written together."""
+
+    async def run():
+        async with SqliteStore(tmp_path / "a.db") as store:
+            await _made(store)
+            first = await asyncio.gather(*(store.commit(_claiming(f"m-{number}", b"1")) for number in range(10)))
+            transactions.clear()
+            both = [_claiming(f"m-{number}", b"1") for number in range(5, 120)]
+            again = await asyncio.gather(
+                *map(store.commit, both),
+                store.commit(_claiming("m-0", b"2")),
+                _append(store, "x"),
+                return_exceptions=True,
+            )
+            assert [receipt.first for receipt in again[:5]] == [receipt.first for receipt in first[5:]]
+            assert [receipt.duplicate for receipt in again[:115]] == [True] * 5 + [False] * 110
+            assert again[115].fault.code == "PROTO_DUPLICATE_ID"
+            assert [entry.offset for entry in await store.read("s")] == list(range(1, 122))
+            assert [broken async for broken in broken_logs(store)] == []
+
+    asyncio.run(run())
+    assert transactions.count("committed") == 1

@@ -23,6 +23,7 @@ from holdfast.sessions.journal import Read, entries_of, fresh_id, read_memory
 from holdfast.sessions.log import Message, new_entry
 from holdfast.stores import Claim, Commit, Entry, NewEntry, Receipt, SessionState
 from holdfast.stores.store import submits
+from holdfast.stores.wakeups import follow
 from holdfast.wire.messages import Question, SessionStatePayload, Snapshot
 from holdfast.wire.outbox import AckResult
 from holdfast.wire.position import Gap, Position, Reach, resume
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.sessions.log import SessionMemory
     from holdfast.stores import SessionRecord, Store
+    from holdfast.stores.wakeups import Follower
     from holdfast.wire.messages import Payload
     from holdfast.wire.position import Resumption
 
@@ -128,6 +130,7 @@ class LiveSession:
         """Whether a message of this process came after one that the ring has not."""
         self._settled = asyncio.Event()
         """Set when some of them have ended."""
+        self._follower: Follower | None = None
         self._following: asyncio.Task[None] | None = None
         self._reading = asyncio.Lock()
         self._known: Read | None = None
@@ -148,8 +151,14 @@ class LiveSession:
 
     async def open(self) -> None:
         """Read the end of the log, and follow it from now on."""
-        await self.catch_up()
-        self._following = asyncio.create_task(self._follow(), name=f"bridge: log of {self.id}")
+        # Before the log is read: what is written after that is not missed.
+        self._follower = follower = follow(self._store, self.id)
+        try:
+            await self.catch_up()
+        except BaseException:
+            follower.close()
+            raise
+        self._following = asyncio.create_task(self._follow(follower), name=f"bridge: log of {self.id}")
 
     @property
     def is_used(self) -> bool:
@@ -168,6 +177,8 @@ class LiveSession:
             self._following.cancel()
             with suppress(asyncio.CancelledError):
                 await self._following
+        if self._follower is not None:
+            self._follower.close()
         self._tell()
 
     # --- the log ---
@@ -231,22 +242,25 @@ class LiveSession:
         """Return the messages of the ring from a time on, and whether these are all that there were."""
         return self._ring.since(timestamp, self._clock.monotonic())
 
-    async def _follow(self) -> None:
+    async def _follow(self, follower: Follower) -> None:
         while True:
             try:
-                top = self._ring.top
-                has_more = await self._store.changed(self.id, top, _LOOK_S)
-                if not has_more:
-                    await self._look()
-                    continue
-                await self._settle()
-                if self._is_behind or self._ring.top == top:
+                reached = 0
+                if not self._is_behind:
+                    reached = await follower.beyond(self.top, _LOOK_S)
+                    if not reached:
+                        await self._look()
+                        continue
+                    await self._settle()
+                if self._is_behind or self.top < reached:
                     self._is_behind = False
                     await self.catch_up()
             except HoldfastError as error:
                 if error.fault.code == "SESS_NOT_FOUND":
                     return
                 log_warning("the log of %s cannot be read: %s", self.id, error)
+                # What it heard of was not read, and nobody says it again.
+                self._is_behind = True
                 await asyncio.sleep(_STORE_DOWN_S)
 
     async def _settle(self) -> None:

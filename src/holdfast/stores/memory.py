@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
     from holdfast.stores.records import Claim
+    from holdfast.stores.wakeups import Follower
 
 __all__ = ["MemoryStore"]
 
@@ -126,7 +127,7 @@ class MemoryStore:
         receipt = self._write(kept, commit, max(now, record.last_at))
         # Add the session only now, because a rejected commit must not create a session.
         self._sessions[commit.session] = kept
-        self._wakeups.wake((commit.session,))
+        self._wakeups.grew({commit.session: receipt.top})
         return receipt
 
     async def session(self, session: str) -> SessionRecord:
@@ -252,6 +253,10 @@ class MemoryStore:
     async def changed(self, session: str, after: int, seconds: float) -> bool:
         """Wait until the session's log goes beyond `after`, for at most `seconds`; return whether it did."""
         return await self._wakeups.beyond(session, after, seconds, self.session)
+
+    def follow(self, session: str) -> Follower:
+        """Return what waits for the log of a session again and again."""
+        return self._wakeups.follow(session)
 
     def _kept(self, session: str) -> _Kept:
         check_name("session", session)

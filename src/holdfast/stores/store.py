@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         StoredClaim,
     )
 
-__all__ = ["PAGE_BYTES", "PAGE_ENTRIES", "Store", "submits"]
+__all__ = ["PAGE_BYTES", "PAGE_ENTRIES", "Store", "has_own", "submits"]
 
 PAGE_ENTRIES = 1_000
 """The most items that one read returns."""
@@ -141,7 +141,12 @@ class Store(Protocol):
 
 def submits(store: Store) -> bool:
     """Whether a store has a method `submit`, which begins a commit without a task of its own, and makes the same commits as `commit`."""
+    return has_own(store, "commit", "submit")
+
+
+def has_own(store: Store, method: str, quick: str) -> bool:
+    """Whether a store has `quick`, a quicker form of its method, and both do the same."""
     kinds = type(store).__mro__
-    # A class that changes `commit` only must get every commit.
-    here = next((kind for kind in kinds if "commit" in vars(kind) or "submit" in vars(kind)), object)
-    return {"submit", "commit"} <= vars(here).keys() and "commit" not in getattr(store, "__dict__", ())
+    # A class that changes the method only must get every call.
+    here = next((kind for kind in kinds if method in vars(kind) or quick in vars(kind)), object)
+    return {method, quick} <= vars(here).keys() and method not in getattr(store, "__dict__", ())

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState, StoredClaim
     from holdfast.stores.sql.query import Script
     from holdfast.stores.sqlite.readers import Reader
+    from holdfast.stores.wakeups import Follower
 
 __all__ = ["SqliteStore"]
 
@@ -206,6 +207,11 @@ class SqliteStore:
         """Wait until the session's log goes beyond `after`, for at most `seconds`; return whether it did."""
         return await self._wakeups.beyond(session, after, seconds, self.session)
 
+    def follow(self, session: str) -> Follower:
+        """Return what waits for the log of a session again and again, without reading the file each time."""
+        self._to_read()
+        return self._wakeups.follow(session)
+
     def _open(self) -> None:
         try:
             opened: OpenFile | ReadFile = (
@@ -227,7 +233,7 @@ class SqliteStore:
                 str(self._path),
                 turns=opened.turns,
                 identity=opened.identity,
-                on_commit=self._wakeups.wake,
+                on_commit=self._wakeups.grew,
                 now=self._now,
             )
             self._watch = Watch(self._wakeups, self._writer.lend)

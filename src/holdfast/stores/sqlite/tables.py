@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.faults import HoldfastError
@@ -26,7 +28,16 @@ __all__ = ["Tables", "run_script"]
 MOST_HEADS = 2_000
 """How many sessions' heads are kept in memory."""
 
+_GROUPS = (64, 16, 4, 1)
+"""How many rows one statement inserts. There are few sizes, so that SQLite keeps the prepared statements."""
+_NEW_CLAIM = commits.CLAIM.replace("INSERT", "INSERT OR IGNORE", 1)
+"""Makes a claim unless it was made before."""
+
 T = TypeVar("T")
+
+
+class _KnownClaimError(Exception):
+    """A claim was made before."""
 
 
 def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
@@ -65,8 +76,25 @@ class Tables:
         """Forget all heads, because the transaction was rolled back."""
         self._heads.clear()
 
-    def write(self, jobs: list[Job]) -> None:
-        """Run the jobs. A job that is rejected gets its error, and the others go on."""
+    def write(self, jobs: list[Job], *, may_begin_anew: bool) -> None:
+        """Run the jobs. A job that is rejected gets its error, and the others go on.
+
+        may_begin_anew: whether the transaction may be rolled back and begun a second time.
+        """
+        if not may_begin_anew or len(jobs) == 1:
+            self._write(jobs, looks_up=True)
+            return
+        try:
+            # Nearly all claims are new. Looking each of them up takes longer than writing it.
+            self._write(jobs, looks_up=False)
+        except _KnownClaimError:
+            self._connection.execute("ROLLBACK")
+            self.forget()
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._write(jobs, looks_up=True)
+
+    def _write(self, jobs: list[Job], *, looks_up: bool) -> None:
+        """Run the jobs. looks_up: look for each claim among those of earlier batches; otherwise raise if one is there."""
         ((version,),) = self._connection.execute("PRAGMA data_version").fetchall()
         if version != self._version or len(self._heads) > MOST_HEADS:
             self._heads.clear()
@@ -79,7 +107,7 @@ class Tables:
                 if commit is not None and is_plain(commit, may_claim=True):
                     head = heads.get(job.session) or self._head(job.session or "")
                     if not commit.audit or batch.takes(commit, head):
-                        known = None if commit.claim is None else self._known(head.key, commit.claim)
+                        known = self._known(head.key, commit.claim) if looks_up and commit.claim is not None else None
                         job.result = batch.add(commit, head, now, known)
                         continue
                 # The script reads what the batch writes.
@@ -116,22 +144,52 @@ class Tables:
     def _flush(self, batch: Batch) -> None:
         if not batch.after:
             return
-        self._execute(commits.CLAIM, list(batch.claims.values()))
-        self._execute(commits.APPEND, batch.entries)
+        if self._insert(_NEW_CLAIM, list(batch.claims.values())) != len(batch.claims):
+            raise _KnownClaimError
+        self._insert(commits.APPEND, batch.entries)
         self._execute(commits.MOVE, batch.moves())
         if batch.audits:
-            self._execute(commits.SEAL, batch.audits)
+            self._insert(commits.SEAL, batch.audits)
             self._execute(commits.LENGTHEN, batch.lengthened())
         self._heads.update(batch.after)
 
+    def _insert(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Insert rows; return how many were inserted.
+
+        `executemany` hands the interpreter to another thread and gets it back for each row, which takes longer than the row itself.
+        """
+        self._reach(sql, rows)
+        place = inserted = 0
+        for size in _GROUPS:
+            while len(rows) - place >= size:
+                values = tuple(chain.from_iterable(rows[place : place + size])) if size > 1 else rows[place]
+                inserted += self._connection.execute(_for_rows(sql, size), values).rowcount
+                place += size
+        return inserted
+
     def _execute(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        if FAILPOINTS.hook is not None and rows:
-            FAILPOINTS.reach(" ".join(sql.split()[:3]))
+        self._reach(sql, rows)
         # For a single row `executemany` is slower than `execute`.
         if len(rows) == 1:
             self._connection.execute(sql, rows[0])
         elif rows:
             self._connection.executemany(sql, rows)
+
+    @staticmethod
+    def _reach(sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if FAILPOINTS.hook is not None and rows:
+            FAILPOINTS.reach(" ".join(sql.replace(" OR IGNORE", "").split()[:3]))
+
+
+@cache
+def _for_rows(sql: str, count: int) -> str:
+    """Return the statement that inserts so many rows."""
+    into, _, row = sql.partition(" VALUES ")
+    # If one of several rows cannot be inserted, the transaction is rolled back. Without FAIL, SQLite would copy each page that it
+    # changes, to take back the rows before it.
+    if count > 1 and not into.startswith("INSERT OR"):
+        into = into.replace("INSERT", "INSERT OR FAIL", 1)
+    return f"{into} VALUES {', '.join([row] * count)}"
 
 
 def new_epoch() -> str:

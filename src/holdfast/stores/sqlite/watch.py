@@ -12,6 +12,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from holdfast.stores.records import MAX_OFFSET
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -78,7 +80,7 @@ class Watch:
         # What was not looked at before may have changed, too.
         moved = [session for session in waiting if tops.get(session) != self._tops.get(session, -1)]
         self._version, self._tops = version, tops
-        self._wakeups.wake(moved)
+        self._wakeups.grew({session: tops.get(session, MAX_OFFSET) for session in moved})
 
     def _is_over(self) -> bool:
         with self._lock:

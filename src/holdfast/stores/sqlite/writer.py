@@ -26,7 +26,7 @@ from holdfast.stores.sqlite.tables import Tables
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
 
     from holdfast.stores.records import Commit
     from holdfast.stores.sql.query import Script
@@ -99,7 +99,7 @@ class Writer:
         *,
         turns: TurnLock | NoTurns,
         identity: Identity,
-        on_commit: Callable[[Iterable[str]], None],
+        on_commit: Callable[[Mapping[str, int]], None],
         now: Callable[[], float],
     ) -> None:
         self._connection = connection
@@ -253,7 +253,7 @@ class Writer:
             self._settings.for_event_loop()
             if not _begins_at_once(self._connection):
                 return False
-            if not self._transact(jobs) and len(jobs) > 1:
+            if not self._transact(jobs, may_wait=False) and len(jobs) > 1:
                 for job in jobs:
                     self._write([job])
             FAILPOINTS.reach("committed")
@@ -272,7 +272,14 @@ class Writer:
         self._until = now + patience(now - began)
         quick = now - began < QUICK_S
         self._quick = min(self._quick + 1, _MOST_QUICK) if quick else max(self._quick - _SLOW_ONE, 0)
-        self._on_commit(job.session for job in jobs if job.commit and job.session and job.error is None)
+        # A repeated commit has written nothing, and has the receipt of the first one.
+        self._on_commit(
+            {
+                job.session: job.result.top
+                for job in jobs
+                if job.commit and job.session and job.error is None and not job.result.duplicate
+            }
+        )
 
     def _write(self, jobs: list[Job]) -> None:
         try:
@@ -286,13 +293,16 @@ class Writer:
             for job in jobs:
                 self._write([job])
 
-    def _transact(self, jobs: list[Job]) -> bool:
-        """Run jobs in the current transaction, and end it; return whether it was committed."""
+    def _transact(self, jobs: list[Job], *, may_wait: bool = True) -> bool:
+        """Run jobs in the current transaction, and end it; return whether it was committed.
+
+        may_wait: whether another process may be waited for, if the transaction has to begin anew.
+        """
         FAILPOINTS.reach("begun")
         connection = self._connection
         failure: BaseException
         try:
-            self._tables.write(jobs)
+            self._tables.write(jobs, may_begin_anew=may_wait)
             FAILPOINTS.reach("written")
             connection.execute("COMMIT")
             # Check after COMMIT: it must not be acknowledged if it went into a file that nobody can find.
