@@ -192,3 +192,36 @@ def test_what_could_not_be_read_at_once_is_read_when_the_store_answers_again(
             assert store.fails == 0
 
     run(work)
+
+
+def test_a_message_is_sent_as_it_is_read_from_the_store_later(tmp_path: Path) -> None:
+    """The frame of a message that was just stored is made without its entry. It must be the same, byte by byte."""
+    texts = [
+        "",
+        "plain",
+        '"quotes" \\ and\nlines',
+        "é 😀 \u2028",
+        "my key is sk-ant-api03-" + "x" * 90,
+        "password: hunter22",
+        "<b>",
+    ]
+
+    async def work() -> None:
+        async with SqliteStore(tmp_path / "a.db") as store:
+            await store.commit(Commit(session="s", create=NewSession(manifest=b"{}")))
+            clock = default_runtime().clock
+            live = LiveSession(await store.session("s"), store, clock=clock)
+            await live.open()
+            await live.store([Said(text, client=f"c-{place}", id=f"m-{place}") for place, text in enumerate(texts)])
+            later = LiveSession(await store.session("s"), store, clock=clock)
+            await later.open()
+            sent, read = await live.read(0), await later.read(0)
+            assert isinstance(sent, list)
+            assert isinstance(read, list)
+            assert [held[:4] for held in sent] == [held[:4] for held in read]
+            assert len(sent) == len(texts)
+            assert b"sk-ant" not in sent[4].frame
+            await live.close()
+            await later.close()
+
+    run(work)

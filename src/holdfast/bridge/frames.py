@@ -7,7 +7,7 @@ also after a restart. Secrets are masked here, because everything that leaves th
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID, uuid5
 
 import msgspec
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from holdfast.faults import Redactor
     from holdfast.stores import Entry
 
-__all__ = ["frame_of", "message_of", "question_payload", "replay_frame", "tool_call_of"]
+__all__ = ["Place", "frame_of", "message_of", "question_payload", "replay_frame", "tool_call_of", "user_frame"]
 
 _IDS: Final = UUID("7d5fbd4c-6a0e-4b7e-9c55-0d6b1a3f2e18")
 """The namespace in which the ids of messages are made from the ids of entries."""
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """A UUID as Python writes it. Others are made so."""
+_ENCODER: Final = msgspec.json.Encoder()
 _EVENT_FIELDS: Final = ("turn", "step", "state", "outcome", "ok", "reason", "agent", "until", "role")
 """What of an entry a client learns that needs no more than that it happened: names, never arguments or results."""
 
@@ -39,21 +40,38 @@ def frame_of(
 
     at: when it came, by the monotonic clock.
     """
-    type_, payload = message_of(entry, tool_call)
-    written = msgspec.json.encode(payload)
+    message = message_of(entry, tool_call)
+    place = Place(entry.offset, _id(entry.id, epoch), entry.at, session, epoch)
+    return _frame(message, place, redactor, at)
+
+
+def user_frame(content: str, client: str, id_: str, place: Place, *, redactor: Redactor, at: float) -> Held:
+    """Return the frame of a user's message that was just stored: the same as `frame_of` returns for its entry, without reading it again."""
+    return _frame(("user_message", _user_payload(content, client, id_)), place, redactor, at)
+
+
+class Place(NamedTuple):
+    """Where a message stands, and when it was stored."""
+
+    offset: int
+    id: str
+    """A UUID."""
+    stored_at: float
+    session: str
+    epoch: str
+
+
+def _frame(message: tuple[str, dict[str, Any]], place: Place, redactor: Redactor, at: float) -> Held:
+    type_, payload = message
+    offset, id_, stored_at, session, epoch = place
+    written = _ENCODER.encode(payload)
     if not redactor.keeps(written):
-        written = msgspec.json.encode(redactor.value(payload))
-    id_, timestamp = _id(entry.id, epoch), stamp(entry.at)
+        written = _ENCODER.encode(redactor.value(payload))
+    timestamp = stamp(stored_at)
     frame = write(
-        type_,
-        msgspec.Raw(written),
-        id_=id_,
-        timestamp=timestamp,
-        session_id=session,
-        epoch=epoch,
-        offset=entry.offset,
+        type_, msgspec.Raw(written), id_=id_, timestamp=timestamp, session_id=session, epoch=epoch, offset=offset
     )
-    return Held(entry.offset, id_, timestamp, frame, at)
+    return Held(offset, id_, timestamp, frame, at)
 
 
 def message_of(entry: Entry, tool_call: Callable[[str], str]) -> tuple[str, dict[str, Any]]:
@@ -126,7 +144,11 @@ def replay_frame(held: Iterable[Held], fields: dict[str, Any], *, id_: str, at: 
 def _user_message(body: dict[str, Any]) -> dict[str, Any]:
     content = body.get("content")
     text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
-    return {"content": text, "client_id": str(body.get("client", "")), "message_id": str(body.get("id", ""))}
+    return _user_payload(text, str(body.get("client", "")), str(body.get("id", "")))
+
+
+def _user_payload(content: str, client: str, id_: str) -> dict[str, Any]:
+    return {"content": content, "client_id": client, "message_id": id_}
 
 
 def _approval(raised: dict[str, Any]) -> dict[str, Any]:

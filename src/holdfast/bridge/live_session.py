@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.bridge.frames import frame_of, question_payload, tool_call_of
+from holdfast.bridge.frames import Place, frame_of, question_payload, tool_call_of, user_frame
 from holdfast.bridge.log import log_warning
 from holdfast.bridge.message_ids import new_message_id
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import Read, entries_of, fresh_id, read_memory
 from holdfast.sessions.log import Message, new_entry
-from holdfast.stores import Claim, Commit, Entry, NewEntry, Receipt, SessionState
-from holdfast.stores.store import submits
+from holdfast.stores import Claim, Commit, NewEntry, Receipt, SessionState
+from holdfast.stores.store import commit_all
 from holdfast.stores.wakeups import follow
 from holdfast.wire.messages import Question, SessionStatePayload, Snapshot
 from holdfast.wire.outbox import AckResult
@@ -30,13 +30,13 @@ from holdfast.wire.position import Gap, Position, Reach, resume
 from holdfast.wire.replay import RING_AGE_S, RING_BYTES, Held, Ring
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from holdfast.bridge.agent_runner import AgentRunner
     from holdfast.bridge.host_link import HostedRunner
     from holdfast.clock import Clock
     from holdfast.sessions.log import SessionMemory
-    from holdfast.stores import SessionRecord, Store
+    from holdfast.stores import Entry, SessionRecord, Store
     from holdfast.stores.wakeups import Follower
     from holdfast.wire.messages import Payload
     from holdfast.wire.position import Resumption
@@ -123,7 +123,6 @@ class LiveSession:
         """The last messages of users, by sender and id."""
         self._news: asyncio.Event | None = None
         """Set at the next message; None: nobody waits for it."""
-        self._submits = submits(store)
         self._own_writes = 0
         """How many messages this process is storing now."""
         self._is_behind = False
@@ -364,41 +363,42 @@ class LiveSession:
 
     async def store(self, said: Sequence[Said]) -> list[AckResult | Exception]:
         """Store messages of users, each once and in this order; return where each stands, or why the store does not take it."""
+        commits = [self._commit(each) for each in said]
         self._own_writes += len(said)
         try:
-            # All of them begin before one is waited for, so that one transaction stores them.
-            begun = [(each, *self._begin(each)) for each in said]
-            ended = [(each, new, await _ended(storing)) for each, new, storing in begun]
+            receipts = await commit_all(self._store, commits)
         finally:
             self._own_writes -= len(said)
             self._settled.set()
-        self._take([(each, new, receipt) for each, new, receipt in ended if isinstance(receipt, Receipt)])
-        return [receipt if isinstance(receipt, Exception) else _result(each, receipt) for each, _, receipt in ended]
+        self._take(zip(said, commits, receipts, strict=True))
+        return [
+            receipt if isinstance(receipt, Exception) else _result(each, receipt)
+            for each, receipt in zip(said, receipts, strict=True)
+        ]
 
-    def _begin(self, said: Said) -> tuple[NewEntry, Awaitable[Receipt] | Exception]:
+    def _commit(self, said: Said) -> Commit:
         new = new_entry(Message(content=said.content, role="user", id=said.id, client=said.client), new_message_id())
         digest = sha256(msgspec.json.encode(said.content)).digest()[:16]
         claim = Claim(client=said.client or "bridge", id=said.id, body_hash=digest)
-        commit = Commit(session=self.id, entries=(new,), claim=claim)
-        store: Any = self._store
-        try:
-            return new, store.submit(commit) if self._submits else asyncio.ensure_future(store.commit(commit))
-        except Exception as error:  # noqa: BLE001 - the other messages are stored, and the sender of this one gets it
-            return new, error
+        return Commit(session=self.id, entries=(new,), claim=claim)
 
-    def _take(self, stored: Iterable[tuple[Said, NewEntry, Receipt]]) -> None:
+    def _take(self, stored: Iterable[tuple[Said, Commit, Receipt | Exception]]) -> None:
         """Give clients what this process has stored. Reading it from the store would cost more than storing it."""
         age_of, now = self._ages(), self._clock.monotonic()
-        for said, new, receipt in stored:
-            if receipt.duplicate or (receipt.first <= self._ring.top and receipt.epoch == self.epoch):
+        for said, commit, receipt in stored:
+            if isinstance(receipt, Exception) or receipt.duplicate:
+                continue
+            if receipt.first <= self._ring.top and receipt.epoch == self.epoch:
                 continue
             if receipt.first != self._ring.top + 1 or receipt.epoch != self.epoch:
                 # Somebody else has written before it, so the store is read after all.
                 self._is_behind = True
                 break
             self._stored.append((said.client, said.id))
-            entry = Entry(offset=receipt.first, id=new.id, at=receipt.at, type=new.type, body=msgspec.Raw(new.body))
-            self._ring.append(self._frame(entry, age_of), now)
+            place = Place(receipt.first, commit.entries[0].id, receipt.at, self.id, self.epoch)
+            at = age_of(receipt.at)
+            held = user_frame(said.content, said.client, said.id, place, redactor=self._redactor, at=at)
+            self._ring.append(held, now)
         self._tell()
 
     async def publish(self, *messages: tuple[str, dict[str, Any]]) -> int:
@@ -501,15 +501,6 @@ class LiveSession:
         context = {"session_id": self.id, "tool_call_id": tool_call}
         message = f"Session '{self.id}' has no question about tool call '{tool_call}'"
         raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context=context))
-
-
-async def _ended(storing: Awaitable[Receipt] | Exception) -> Receipt | Exception:
-    if isinstance(storing, Exception):
-        return storing
-    try:
-        return await storing
-    except Exception as error:  # noqa: BLE001 - the sender gets it
-        return error
 
 
 def _result(said: Said, receipt: Receipt) -> AckResult:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from holdfast import options
+from holdfast.faults import HoldfastError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.stores import errors
 from holdfast.stores.chain import GENESIS, entry_hash, link, session_chain
@@ -103,6 +104,16 @@ class MemoryStore:
         """Make a commit; return its future. Raises as `commit` does."""
         made: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         made.set_result(self._make(commit))
+        return made
+
+    async def commit_all(self, commits: Sequence[Commit]) -> list[Receipt | Exception]:
+        """Make commits in this order; return the receipt of each, or the error for which it was not made."""
+        made: list[Receipt | Exception] = []
+        for commit in commits:
+            try:
+                made.append(self._make(commit))
+            except HoldfastError as error:
+                made.append(error)
         return made
 
     def _make(self, commit: Commit) -> Receipt:

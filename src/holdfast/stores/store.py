@@ -6,7 +6,8 @@ failed call raises a typed fault and changes nothing. The fault is SESS_STORE_UN
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
         StoredClaim,
     )
 
-__all__ = ["PAGE_BYTES", "PAGE_ENTRIES", "Store", "has_own", "submits"]
+__all__ = ["PAGE_BYTES", "PAGE_ENTRIES", "Store", "commit_all", "has_own", "submits"]
 
 PAGE_ENTRIES = 1_000
 """The most items that one read returns."""
@@ -142,6 +143,25 @@ class Store(Protocol):
 def submits(store: Store) -> bool:
     """Whether a store has a method `submit`, which begins a commit without a task of its own, and makes the same commits as `commit`."""
     return has_own(store, "commit", "submit")
+
+
+async def commit_all(store: Store, commits: Sequence[Commit]) -> list[Receipt | Exception]:
+    """Make commits in this order, together if the store can; return the receipt of each, or the error for which it was not made."""
+    if not has_own(store, "commit", "commit_all"):
+        return await asyncio.gather(*(_outcome(store, commit) for commit in commits))
+    own: Any = store
+    try:
+        receipts: list[Receipt | Exception] = await own.commit_all(commits)
+    except Exception as error:  # noqa: BLE001 - none of them was made
+        return [error for _ in commits]
+    return receipts
+
+
+async def _outcome(store: Store, commit: Commit) -> Receipt | Exception:
+    try:
+        return await store.commit(commit)
+    except Exception as error:  # noqa: BLE001 - the others are made
+        return error
 
 
 def has_own(store: Store, method: str, quick: str) -> bool:

@@ -189,6 +189,8 @@ def write(
     return _ENCODER.encode(_Written(type_, id_, timestamp, payload, session_id, epoch, offset, re))
 
 
+# Messages that are stored together have the same time.
+@lru_cache(maxsize=64)
 def stamp(wall: float) -> str:
     """Return a time as messages carry it: `2026-11-15T01:02:03.004Z`."""
     fraction, whole = modf(wall)

@@ -134,6 +134,23 @@ class SqliteStore:
         begun: asyncio.Future[Receipt] = self._in_use().do(Job(None, ready.session, ready, asyncio.get_running_loop()))
         return begun
 
+    async def commit_all(self, commits: Sequence[Commit]) -> list[Receipt | Exception]:
+        """Make commits in this order and in one transaction; return the receipt of each, or the error for which it was not made."""
+        loop = asyncio.get_running_loop()
+        written: asyncio.Future[None] = loop.create_future()
+        begun: list[Job | HoldfastError] = []
+        for commit in commits:
+            try:
+                ready = prepared(commit, self.mask)
+                begun.append(Job(None, ready.session, ready, loop, written))
+            except HoldfastError as error:
+                begun.append(error)
+        jobs = [job for job in begun if isinstance(job, Job)]
+        if jobs:
+            self._in_use().do(*jobs)
+            await written
+        return [job.outcome if isinstance(job, Job) else job for job in begun]
+
     async def session(self, session: str) -> SessionRecord:
         """Return the record of a session, or raise SESS_NOT_FOUND."""
         return await self._reads.session(session)

@@ -64,9 +64,12 @@ def patience(took: float) -> float:
 
 
 class Job:
-    """A commit or a script to run in a transaction, and the future of its result."""
+    """A commit or a script to run in a transaction, and the future of its result.
 
-    __slots__ = ("commit", "done", "error", "future", "loop", "result", "script", "session")
+    written: the future of several jobs that are written together. It only says that they have ended; each has its `outcome`.
+    """
+
+    __slots__ = ("commit", "done", "error", "future", "is_grouped", "loop", "result", "script", "session")
 
     def __init__(
         self,
@@ -74,6 +77,7 @@ class Job:
         session: str | None = None,
         commit: Commit | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
+        written: asyncio.Future[None] | None = None,
     ) -> None:
         self.script = script
         """What it does; None: it writes `commit`."""
@@ -82,11 +86,17 @@ class Job:
         self.commit = commit
         self.loop = loop
         """The event loop that waits for it; None: a thread waits."""
-        self.future: asyncio.Future[Any] | Future[Any] = Future() if loop is None else loop.create_future()
+        self.is_grouped = written is not None
+        self.future: asyncio.Future[Any] | Future[Any] = written or (Future() if loop is None else loop.create_future())
         self.done = False
         """Whether its transaction has ended: the script was rejected, or its writes are on disk."""
         self.result: Any = None
         self.error: BaseException | None = None
+
+    @property
+    def outcome(self) -> Any:
+        """Its result, or the error for which nothing was written."""
+        return self.result if self.error is None else _own(self.error)
 
 
 class Writer:
@@ -129,20 +139,20 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="holdfast-sqlite", daemon=True)
         self._thread.start()
 
-    def do(self, job: Job) -> Any:
-        """Write a job with the next transaction; return the future of its result."""
-        loop = job.loop
+    def do(self, *jobs: Job) -> Any:
+        """Write a job with the next transaction, or several of one event loop; return the future of the last."""
+        loop = jobs[-1].loop
         with self._closing:
             if self._closed:
                 raise unavailable(f"{self._path} is closed")
             if loop is None:
-                self._queue.put([job])
+                self._queue.put([*jobs])
             elif (arriving := self._arriving.get(loop)) is not None:
-                arriving.append(job)
+                arriving += jobs
             else:
-                self._arriving[loop] = [job]
+                self._arriving[loop] = [*jobs]
                 loop.call_soon(self._send, loop)
-        return job.future
+        return jobs[-1].future
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         """Write the jobs that came in one turn of an event loop: here, or in the thread."""
@@ -433,7 +443,7 @@ def _deliver(jobs: list[Job]) -> None:
     for job in jobs:
         if job.future.done():
             continue
-        if job.error is None:
+        if job.error is None or job.is_grouped:
             job.future.set_result(job.result)
         else:
             job.future.set_exception(_own(job.error))
