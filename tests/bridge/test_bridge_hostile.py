@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from bridge_kit import LIMIT, Raw, limits, raw, serving
-from socket_kit import BINARY, GOOD, ID, PING, TEXT, Wire, frame, wire
+from socket_kit import BINARY, CLOSE, GOOD, ID, PING, TEXT, Wire, frame, wire
 
 from holdfast.bridge.server import Bridge
 from holdfast.wire.server import ServerLimits
@@ -66,6 +66,43 @@ def test_B15_to_B25_a_broken_frame_ends_only_its_own_connection(data: bytes, cod
             assert await hostile.close_code() == code
             assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 5_000  # kB
             await _alone(bridge)
+
+    run(work)
+
+
+NOT_UTF8 = {
+    "in one frame": frame(TEXT, b'{"a":"\xff"}'),
+    "cut within a character": frame(TEXT, b'{"a":"\xc3', fin=False) + frame(0, b'"}'),
+    "two at once": frame(TEXT, b"\xff") * 2,
+}
+
+
+@pytest.mark.parametrize("data", NOT_UTF8.values(), ids=NOT_UTF8.keys())
+def test_B15_a_text_that_is_not_utf_8_is_one_line_of_the_log(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        async with attack() as (hostile, _, bridge):
+            await hostile.send(data)
+            while (came := await hostile.next())[0] != CLOSE:
+                pass
+            assert came[1] == (1007).to_bytes(2, "big") + b"invalid_utf8"
+            await _alone(bridge)
+
+    with caplog.at_level("INFO"):
+        run(work)
+    lines = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert [record.getMessage() for record in lines] == [
+        "bridge: a client at 127.0.0.1 sent a text that is not UTF-8, and was disconnected"
+    ]
+    assert not any(record.exc_info for record in lines)
+
+
+def test_a_character_that_is_cut_over_two_fragments_is_read() -> None:
+    async def work() -> None:
+        async with attack() as (client, peaceful, _):
+            text = json.dumps(GOOD | {"payload": {"content": "é"}}, ensure_ascii=False).encode()
+            cut = text.index(b"\xc3") + 1
+            await client.send(frame(TEXT, text[:cut], fin=False) + frame(0, text[cut:]))
+            assert (await peaceful.until("user_message"))["payload"]["content"] == "é"
 
     run(work)
 

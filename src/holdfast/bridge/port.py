@@ -10,6 +10,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from holdfast.bridge.connection import ABORT, AUTHENTICATED, CUT, WRITE_TEXT
+from holdfast.bridge.log import log_warning
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault, HoldfastError
 from holdfast.wire.close import CloseCode
@@ -80,8 +81,15 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
 
     def send_receive_event_to_app(self) -> None:
-        """Hand on a whole message."""
+        """Hand on a whole message. A text that is not UTF-8 ends the connection; uvicorn would log a traceback for it."""
         self._unfinished = 0
+        if self.curr_msg_data_type == "text" and not self.close_sent and not _is_utf8(self.frames):
+            log_warning(
+                "a client at %s sent a text that is not UTF-8, and was disconnected", (self.client or ("?",))[0]
+            )
+            self.conn.fail(CloseCode.INVALID_UTF8, "invalid_utf8")
+            self.handle_parser_exception()
+            return
         super().send_receive_event_to_app()
 
     async def send(self, message: Any) -> None:
@@ -142,6 +150,17 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             # A socket that was aborted meanwhile takes nothing more, and would raise.
             if not self.transport.is_closing():
                 self.transport.write(frames)
+
+
+def _is_utf8(frames: list[bytes]) -> bool:
+    # Nearly all texts are ASCII, which is seen at once. A character may be cut over two frames.
+    if all(data.isascii() for data in frames):
+        return True
+    try:
+        b"".join(frames).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _text_head(size: int) -> bytes:
