@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import socket
+import struct
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -357,3 +358,33 @@ def test_the_fixture_opens_proxies_that_close_with_the_test(slow_pages):
 @pytest.fixture
 def slow_pages(fault_proxy, pages):
     return fault_proxy(pages, "latency=0.02", seed=3)
+
+
+@in_real_time
+async def test_the_end_for_a_side_that_was_reset_meanwhile_is_no_error():
+    """The proxy reads nothing from the client, because the way up is full. So it does not know of the client's reset when the server ends."""
+    ends, unhandled = asyncio.Event(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+
+    async def serve(_, writer):
+        await ends.wait()
+        writer.write_eof()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, FaultProxy(server.sockets[0].getsockname()[:2], Bandwidth(rate=1, direction="up")) as proxy:
+        client = socket.create_connection((proxy.host, proxy.port))
+        client.setblocking(False)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        full = 0
+        while full < 20:
+            try:
+                client.send(bytes(1_000_000))
+                full = 0
+            except BlockingIOError:
+                full += 1
+                await asyncio.sleep(0.01)
+        client.close()
+        ends.set()
+        while proxy.counters.open:  # noqa: ASYNC110 - a link that has ended sets no event
+            await asyncio.sleep(0.001)
+    assert unhandled == []

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import socket
 from collections import defaultdict
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -176,7 +177,9 @@ def _send_at_once(transport: asyncio.BaseTransport) -> None:
     """Turn off Nagle's algorithm. asyncio does not for a socket that it got, and each answer would then take 40 ms."""
     found = transport.get_extra_info("socket")
     if found is not None and found.family in {socket.AF_INET, socket.AF_INET6}:
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Some systems raise for a client that has gone already.
+        with suppress(OSError):
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 _PHRASES = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}

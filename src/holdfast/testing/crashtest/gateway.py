@@ -284,7 +284,8 @@ def _address(target: Target | None, request: Request) -> str:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(ConnectionError):
+    # A peer that has reset the connection is an OSError where its end is sent.
+    with suppress(OSError):
         while data := await reader.read(_READ_BYTES):
             writer.write(data)
             await writer.drain()

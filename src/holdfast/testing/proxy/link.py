@@ -7,8 +7,10 @@ closed.
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.testing.proxy.flow import End, Flow
@@ -148,7 +150,7 @@ class Link:
 
     def _forward_end(self, flow: Flow, writer: asyncio.StreamWriter) -> None:
         if not self._hung and not flow.swallows(self._toxics()) and writer.can_write_eof():
-            writer.write_eof()
+            _send_end(writer)
 
     async def _close_normally(self, going: set[asyncio.Task[End | None]]) -> None:
         """Send the end to both sides and read until they close. A socket that is closed with unread bytes would send a reset."""
@@ -157,7 +159,9 @@ class Link:
         await asyncio.gather(*going, return_exceptions=True)
         for _, writer in (self._client, self._server):
             if writer.can_write_eof() and not writer.is_closing():
-                writer.write_eof()
+                # A side that was reset needs no end.
+                with suppress(ConnectionError):
+                    _send_end(writer)
         closing = [asyncio.create_task(_discard(reader)) for reader, _ in (self._client, self._server)]
         try:
             await asyncio.wait(closing, timeout=_CLOSE_S)
@@ -173,6 +177,16 @@ class Link:
                 reset(writer)
             else:
                 writer.close()
+
+
+def _send_end(writer: asyncio.StreamWriter) -> None:
+    """End the sending side of a connection. Raise `ConnectionResetError` if the peer has reset it, and nothing was read since."""
+    try:
+        writer.write_eof()
+    except OSError as error:
+        if error.errno != errno.ENOTCONN:
+            raise
+        raise ConnectionResetError(errno.ECONNRESET, "the peer has reset the connection") from error
 
 
 async def _disconnect(writer: asyncio.StreamWriter) -> None:
