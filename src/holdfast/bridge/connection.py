@@ -166,8 +166,7 @@ class Connection:
 
     async def send(self, frame: bytes) -> None:
         """Send a frame. A client that does not read for too long is disconnected."""
-        # Nearly every client reads, and nothing waits. What waits already goes first.
-        if self._write is not None and not self._sending.locked() and self._write(frame):
+        if self._sends_at_once(frame):
             return
         message = {"type": "websocket.send", "text": frame.decode()}
         try:
@@ -187,6 +186,11 @@ class Connection:
         except (OSError, RuntimeError):
             # The client has gone. `_read` ends by itself.
             self.machine.is_closed = True
+
+    def _sends_at_once(self, frame: bytes) -> bool:
+        """Send a frame if nothing has to be waited for; return whether it was. Nearly every client reads."""
+        # What waits already goes first.
+        return self._write is not None and not self._sending.locked() and self._write(frame)
 
     def _cut(self) -> None:
         """End a connection whose client does not read."""
@@ -358,7 +362,8 @@ class Connection:
             for held in found:
                 # Before it is sent: a heartbeat that comes between must not say that it was lost.
                 self.machine.sent[live.id] = cursor = held.offset
-                await self.send(held.frame)
+                if not self._sends_at_once(held.frame):
+                    await self.send(held.frame)
             if not found:
                 await news.wait()
         return None

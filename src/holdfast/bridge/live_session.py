@@ -384,21 +384,21 @@ class LiveSession:
 
     def _take(self, stored: Iterable[tuple[Said, Commit, Receipt | Exception]]) -> None:
         """Give clients what this process has stored. Reading it from the store would cost more than storing it."""
-        age_of, now = self._ages(), self._clock.monotonic()
+        ring, age_of, now = self._ring, self._ages(), self._clock.monotonic()
         for said, commit, receipt in stored:
             if isinstance(receipt, Exception) or receipt.duplicate:
                 continue
-            if receipt.first <= self._ring.top and receipt.epoch == self.epoch:
+            is_of_ring = receipt.epoch == ring.epoch
+            if is_of_ring and receipt.first <= ring.top:
                 continue
-            if receipt.first != self._ring.top + 1 or receipt.epoch != self.epoch:
+            if not is_of_ring or receipt.first != ring.top + 1:
                 # Somebody else has written before it, so the store is read after all.
                 self._is_behind = True
                 break
             self._stored.append((said.client, said.id))
-            place = Place(receipt.first, commit.entries[0].id, receipt.at, self.id, self.epoch)
+            place = Place(receipt.first, commit.entries[0].id, receipt.at, self.id, ring.epoch)
             at = age_of(receipt.at)
-            held = user_frame(said.content, said.client, said.id, place, redactor=self._redactor, at=at)
-            self._ring.append(held, now)
+            ring.append(user_frame(said.content, said.client, said.id, place, redactor=self._redactor, at=at), now)
         self._tell()
 
     async def publish(self, *messages: tuple[str, dict[str, Any]]) -> int:
