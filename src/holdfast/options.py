@@ -30,6 +30,7 @@ __all__ = [
     "flag",
     "function",
     "listed",
+    "listed_names",
     "name",
     "names",
     "one_of",
@@ -233,7 +234,12 @@ def suggestion(name: str, known: Collection[str]) -> str:
 
     if alike := get_close_matches(name, known, 1):
         return f"did you mean `{alike[0]}`?"
-    return f"use one of {', '.join(known)}"
+    return f"use {listed_names(known)}"
+
+
+def listed_names(known: Collection[str]) -> str:
+    """Return the names that may be given: `one of a, b`; a single one as it is."""
+    return f"{'one of ' if len(known) > 1 else ''}{', '.join(known)}"
 
 
 def option_suggestion(name: str, known: Collection[str], value: Any = None, *, toml: bool = False) -> str:

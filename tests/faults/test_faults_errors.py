@@ -33,7 +33,7 @@ from holdfast.faults import (
 )
 from holdfast.tasks import TaskError
 from holdfast.tasks.stages import StageError
-from holdfast.tools import ProcessError
+from holdfast.tools import ProcessError, ToolError
 from holdfast.workflow import WorkflowError
 
 LEAVES = {
@@ -60,6 +60,7 @@ LEAVES = {
     RejectedError: ("PROTO_INVALID_MESSAGE", ()),
     StageError: ("TASK_STAGE_FAILED", ()),
     TaskError: ("TASK_UNEXPECTED", ()),
+    ToolError: ("TOOL_EXECUTION_FAILED", ()),
 }
 KEY = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"
 

@@ -535,7 +535,7 @@ def test_a_tools_failure_tells_the_model_no_stack_and_no_secret():
 def test_arguments_that_are_no_json_are_the_models_to_mend():
     output = json.loads(tool_failure(None, ModelBehaviorError("Invalid JSON input for tool charge: {")))
     assert output["context"]["fault"] == "TOOL_INPUT_INVALID"
-    assert "Invalid JSON" in output["context"]["reason"]
+    assert "Invalid JSON" in output["context"]["message"]
 
 
 # What makes no sense

@@ -36,12 +36,12 @@ from holdfast import (
     fault_of,
     tool,
 )
-from holdfast.events import Retry
+from holdfast.events import Failed, Retry
 from holdfast.runtime import secrets
 from holdfast.runtime.runtime import default_runtime
 from holdfast.testing import Capture, VirtualClock
 from holdfast.testing import run as run_virtual
-from holdfast.tools import ProcessError, Toolbox, collect, process_tool
+from holdfast.tools import ProcessError, Toolbox, ToolError, collect, process_tool
 
 AT_ONCE = Backoff(initial=0)
 
@@ -802,3 +802,60 @@ def test_one_function_is_not_a_list_of_tools():
     with pytest.raises(InvalidError) as caught:
         Toolbox(delete)
     assert "toolbox: expected a list of functions with @tool(effect=…), or tools, got function" in str(caught.value)
+
+
+# What a tool tells the model
+
+
+@tool(effect="read")
+async def product_name(sku: str) -> str:
+    """Return the name of a product."""
+    raise {"missing": LookupError, "closed": ToolError}[sku](f"no product {sku}")
+
+
+@pytest.mark.parametrize("sku", ["missing", "closed"])
+def test_events_and_the_exception_have_the_code_that_the_model_gets(sku):
+    runtime, failed = Runtime(), []
+    runtime.on(failed.append, Failed)
+    box = Toolbox([product_name], runtime=runtime)
+    answer = asyncio.run(box.answer("product_name", {"sku": sku}))
+    assert "no product" in answer.content
+    assert failed[0].fault.code == answer.fault.code == "TOOL_EXECUTION_FAILED"
+    assert (failed[0].fault.next_actor, failed[0].attempts) == ("model", 1)
+    with pytest.raises((LookupError, ToolError)) as caught:
+        asyncio.run(box.call("product_name", {"sku": sku}))
+    assert fault_of(caught.value).code == "TOOL_EXECUTION_FAILED"
+
+
+def test_a_defect_of_a_tool_stays_the_developers():
+    @tool(effect="read")
+    async def broken(sku: str) -> str:
+        """Look it up."""
+        return {}[sku]
+
+    runtime, failed = Runtime(), []
+    runtime.on(failed.append, Failed)
+    answer = asyncio.run(Toolbox([broken], runtime=runtime).answer("broken", {"sku": "Z-9"}))
+    assert failed[0].fault.code == answer.fault.code == "SYS_PROGRAMMING_ERROR"
+    assert "Z-9" not in answer.content
+
+
+def test_the_text_of_a_tool_error_reaches_the_model_as_it_is_also_from_an_unsafe_tool():
+    @tool(effect="unsafe")
+    async def order(sku: str) -> str:
+        """Order it."""
+        raise ToolError(f"no product {sku}; see /products/list")
+
+    answer = asyncio.run(Toolbox([order]).answer("order", {"sku": "Z-9"}))
+    assert (answer.fault.code, answer.fault.maybe_executed) == ("TOOL_EXECUTION_FAILED", False)
+    assert json.loads(answer.content)["context"]["message"] == "Tool failed: no product Z-9; see /products/list"
+
+
+def test_the_answer_for_wrong_arguments_says_each_thing_once():
+    context = json.loads(asyncio.run(Toolbox([product_name]).answer("product_name", {"colour": "red"})).content)[
+        "context"
+    ]
+    assert context["message"] == "product_name: unknown argument `colour`; use sku"
+    assert context["expected"] == "sku"
+    assert "reason" not in context
+    assert "again" not in context["advice"]

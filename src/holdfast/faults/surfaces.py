@@ -92,6 +92,9 @@ def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
     # If the model need not act, it gets no foreign text, because that could contain instructions.
     shown = _MODEL_FACTS | _MODEL_TEXTS if fault.next_actor is NextActor.MODEL else _MODEL_FACTS
     facts = {key: fault.context[key] for key in sorted(shown & fault.context.keys())}
+    if isinstance(reason := facts.get("reason"), str) and reason in fault.message:
+        # The model pays for each token, and the message has it already.
+        del facts["reason"]
     context |= _without_stack(redactor.value(facts))
     if fault.partial is not None:
         context["partial"] = fault.partial

@@ -6,12 +6,16 @@ Invariant: only text that the tool's author wrote for its callers is shown. It h
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, ClassVar
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.secrets import process_redactor
 
-__all__ = ["fault_of_tool"]
+if TYPE_CHECKING:
+    from holdfast.faults import Code
+
+__all__ = ["ToolError", "fault_of_tool", "in_own_words"]
 
 _DEFECTS = (
     ArithmeticError,
@@ -35,6 +39,18 @@ _FOR_THE_MODEL = frozenset({"ToolException", "ToolError"})
 """Exceptions whose text is always meant for the model: those of LangChain and of MCP."""
 
 
+class ToolError(HoldfastError):
+    """A tool tells the model why it cannot do what was asked: `raise ToolError("no product Z-9; the list has A-1 to F-7")`.
+
+    The model gets the text as it is and decides what to do; the call is not retried.
+    """
+
+    code: ClassVar[Code] = "TOOL_EXECUTION_FAILED"
+
+    def __init__(self, given: Fault | str) -> None:
+        super().__init__(Fault.of(self.code, context={"reason": given}) if isinstance(given, str) else given)
+
+
 def fault_of_tool(error: Exception) -> Fault:
     """Return the fault of a tool's exception, with the tool's own words for the model where its author wrote them.
 
@@ -42,13 +58,19 @@ def fault_of_tool(error: Exception) -> Fault:
     failures that are known by themselves, such as those of connections, may name hosts, so they are not shown. Secrets and
     the paths of files are masked.
     """
-    fault = fault_of(error)
+    return in_own_words(error, fault_of(error))
+
+
+def in_own_words(error: Exception, fault: Fault) -> Fault:
+    """Return the fault of a tool's exception as `fault_of_tool` does, for a caller that has the fault of the exception."""
+    if isinstance(error, HoldfastError):
+        return fault
     text = _PATH.sub("[path]", str(error).strip())
     is_written = any(cls.__name__ in _FOR_THE_MODEL for cls in type(error).__mro__)
     # The name of an exception such as NoSuchCityError says that a thing is missing. The tool itself was found: it raised this.
     is_own = fault.code in _OWN_WORDS or (fault.code == "TOOL_NOT_FOUND" and fault.rule == "python.by_name")
-    is_own = is_own and not isinstance(error, (HoldfastError, *_DEFECTS))
+    is_own = is_own and not isinstance(error, _DEFECTS)
     if not text or not (is_written or is_own):
         return fault
-    shown = Fault.of("TOOL_EXECUTION_FAILED", context={"reason": text}, cause=fault.cause)
+    shown = Fault.of("TOOL_EXECUTION_FAILED", context={"reason": text}, cause=fault.cause, partial=fault.partial)
     return shown.with_attempts(fault.attempts).masked(process_redactor())

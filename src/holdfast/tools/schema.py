@@ -81,9 +81,8 @@ class Arguments:
         known = self.schema.get("properties", {})
         strange = [name for name in document if known and name not in known]
         if strange and "unknown field" in str(error):
-            expected = ", ".join(known)
             reason = f"unknown argument `{strange[0]}`; {options.suggestion(strange[0], tuple(known))}"
-            return self._invalid(strange[0], f"one of {expected}", strange[0], reason)
+            return self._invalid(strange[0], options.listed_names(tuple(known)), strange[0], reason)
         context = InvalidError.from_msgspec(error).fault.context
         path, expected = context["path"].removeprefix("$").removeprefix("."), context["expected"]
         if str(error).startswith("Invalid enum value") and (values := _values_at(self.schema, path)):

@@ -155,7 +155,7 @@ ENTRIES = (
         _TERMINAL,
         "Tool arguments are not valid[: {reason}]",
         "The agent called a tool with the wrong arguments.",
-        "Fix the arguments the error names and call again",
+        "Correct the arguments that the error names",
         aliases=("ToolTerminal/InputInvalid",),
         kind=Kind.RECOVERABLE,
         category=Category.VALIDATION,
