@@ -214,7 +214,10 @@ class Ref(Generic[A_co]):
             self._cell.drop(letter, "rejected", error)
 
     def _placed(self, fault: Fault) -> Fault:
-        place = {"actor": self._cell.name, "restarts": self._cell.restarts}
+        place: dict[str, Any] = {"actor": self._cell.name}
+        if "restart_count" not in fault.context:
+            # The fault of a crash counts its own restart already.
+            place["restarts"] = self._cell.restarts
         return msgspec.structs.replace(fault, context={**place, **fault.context})
 
     # Two refs to one actor are equal, whatever their options are: members of a group are found by it.
