@@ -57,8 +57,7 @@ def client(url: str, **options: Any) -> Client:
 
 @asynccontextmanager
 async def behind_proxy(bridge: Bridge):
-    async with FaultProxy(bridge.url.removeprefix("http://")) as proxy:
-        proxy.ws_url = f"ws://{proxy.address}/ws"
+    async with FaultProxy(bridge.ws_url) as proxy:
         yield proxy
 
 
@@ -96,6 +95,7 @@ def test_it_is_the_same_client_at_the_top_level() -> None:
 def test_send_returns_the_offset_and_replay_and_live_read_alike() -> None:
     async def work() -> None:
         async with serving() as bridge, client(bridge.ws_url) as one, one.create("release-42") as session:
+            assert bridge.url == f"http://{bridge.host}:{bridge.port}"
             await publish(bridge, "release-42", "a", "b")
             assert await session.send("fix the tests") == 3
             assert await texts(session, 3) == ["a", "b", "fix the tests"]
@@ -170,7 +170,7 @@ def test_a_lost_connection_is_not_seen_in_the_messages() -> None:
         short = limits(connection=ServerLimits(heartbeat=0.1, heartbeat_timeout=0.1))
         async with serving(limits=short) as bridge, behind_proxy(bridge) as proxy:
             fast = {"connect_timeout": 0.5, "heartbeat_timeout": 0.1}
-            async with client(proxy.ws_url, **fast) as one, one.create("s") as session:
+            async with client(proxy.url, **fast) as one, one.create("s") as session:
                 expected = 0
                 for toxic in (None, Reset(after=0), HalfOpen(after=0), BlackHole()):
                     lost = asyncio.Event()
@@ -191,7 +191,7 @@ def test_a_lost_connection_is_not_seen_in_the_messages() -> None:
 def test_B57_what_was_sent_offline_is_stored_once_each_in_order_after_the_reconnect() -> None:
     async def work() -> None:
         async with serving() as bridge, behind_proxy(bridge) as proxy:
-            async with client(proxy.ws_url) as one, one.create("s") as session:
+            async with client(proxy.url) as one, one.create("s") as session:
                 with proxy.under(Reset(after=0)):
                     proxy.cut()
                     sends = [asyncio.create_task(session.send(f"m{number}")) for number in range(20)]
@@ -208,7 +208,7 @@ def test_B57_what_was_sent_offline_is_stored_once_each_in_order_after_the_reconn
 def test_B58_a_lost_acknowledgement_does_not_store_the_message_twice() -> None:
     async def work() -> None:
         async with serving() as bridge, behind_proxy(bridge) as proxy:
-            async with client(proxy.ws_url) as one, one.create("s") as session:
+            async with client(proxy.url) as one, one.create("s") as session:
                 proxy.add(BlackHole(direction="down"))
                 sent = asyncio.create_task(session.send("once"))
                 live = await bridge.hub.live("s")
@@ -225,7 +225,7 @@ def test_B58_a_lost_acknowledgement_does_not_store_the_message_twice() -> None:
 def test_a_gap_is_reported_once_and_a_snapshot_goes_on_after_it() -> None:
     async def work() -> None:
         async with serving(limits=limits(ring_bytes=600, replays_log=False)) as bridge, behind_proxy(bridge) as proxy:
-            async with client(proxy.ws_url) as one, one.create("s") as session:
+            async with client(proxy.url) as one, one.create("s") as session:
                 await publish(bridge, "s", "a")
                 assert await texts(session, 1) == ["a"]
                 with proxy.under(Reset(after=0)):
@@ -303,7 +303,7 @@ def test_two_sessions_of_one_client_do_not_hinder_each_other() -> None:
 def test_a_message_that_expires_while_offline_is_not_sent_later() -> None:
     async def work() -> None:
         async with serving() as bridge, behind_proxy(bridge) as proxy:
-            async with client(proxy.ws_url) as one, one.create("s") as session:
+            async with client(proxy.url) as one, one.create("s") as session:
                 with proxy.under(Reset(after=0)):
                     proxy.cut()
                     await eventually(lambda: one.status != "connected")
@@ -317,7 +317,7 @@ def test_a_message_that_expires_while_offline_is_not_sent_later() -> None:
 def test_a_cancelled_send_stays_pending_and_is_sent() -> None:
     async def work() -> None:
         async with serving() as bridge, behind_proxy(bridge) as proxy:
-            async with client(proxy.ws_url) as one, one.create("s") as session:
+            async with client(proxy.url) as one, one.create("s") as session:
                 with proxy.under(Reset(after=0)):
                     proxy.cut()
                     await eventually(lambda: one.status != "connected")
@@ -382,7 +382,7 @@ def test_a_function_gives_a_token_for_each_attempt_and_its_error_is_raised_uncha
 
         async with serving() as bridge, behind_proxy(bridge) as proxy:
             with pytest.raises(LookupError, match="keyring"):
-                async with client(proxy.ws_url, token=token) as one, one.create("s") as session:
+                async with client(proxy.url, token=token) as one, one.create("s") as session:
                     proxy.cut()
                     await publish(bridge, "s", "a")
                     assert await texts(session, 1) == ["a"]
@@ -410,7 +410,7 @@ def test_S0_29_attempts_that_are_used_up_raise_and_name_their_number() -> None:
         seen: list[ConnectionStatus] = []
         few = Schedule(delays=(0.01,), attempts=3, grace=None, jitter=0.0, message="Max retries exceeded")
         async with serving() as bridge, behind_proxy(bridge) as proxy:
-            async with client(proxy.ws_url, reconnect=few, on_status=seen.append) as one, one.create("s") as session:
+            async with client(proxy.url, reconnect=few, on_status=seen.append) as one, one.create("s") as session:
                 proxy.add(Reset(after=0))
                 sent = None
                 with pytest.raises(ReconnectionExhaustedError, match="Max retries exceeded") as error:
@@ -487,7 +487,7 @@ def test_a_restarted_program_sends_what_is_kept_and_reads_on(tmp_path: Path) -> 
     async def work() -> None:
         kept = tmp_path / "outbox.db"
         async with serving() as bridge, behind_proxy(bridge) as proxy:
-            async with client(proxy.ws_url, outbox=kept) as one, one.create("s") as session:
+            async with client(proxy.url, outbox=kept) as one, one.create("s") as session:
                 await publish(bridge, "s", "a", "b")
                 assert await texts(session, 2) == ["a", "b"]
                 proxy.add(Reset(after=0))
@@ -499,7 +499,7 @@ def test_a_restarted_program_sends_what_is_kept_and_reads_on(tmp_path: Path) -> 
                 await waiting
             proxy.clear()
             await publish(bridge, "s", "c")
-            async with client(proxy.ws_url, outbox=kept) as one:
+            async with client(proxy.url, outbox=kept) as one:
                 assert [each.text for each in one.pending] == ["unsent"]
                 async with one.join("s") as session:
                     assert await texts(session, 2) == ["c", "unsent"]
@@ -613,7 +613,7 @@ def test_S0_12_an_attempt_that_takes_too_long_is_a_timeout_with_its_own_schedule
         seen: list[ConnectionStatus] = []
         async with serving() as bridge, behind_proxy(bridge) as proxy:
             proxy.add(BlackHole())
-            async with client(proxy.ws_url, connect_timeout=0.02, offline=True, on_status=seen.append):
+            async with client(proxy.url, connect_timeout=0.02, offline=True, on_status=seen.append):
                 await eventually(lambda: any(now.fault for now in seen))
         now = next(now for now in seen if now.fault is not None)
         assert now.fault is not None
@@ -626,7 +626,7 @@ def test_S0_12_an_attempt_that_takes_too_long_is_a_timeout_with_its_own_schedule
 def test_a_request_whose_answer_is_lost_raises_after_the_answer_timeout_and_the_next_one_works() -> None:
     async def work() -> None:
         async with serving() as bridge, behind_proxy(bridge) as proxy:
-            async with client(proxy.ws_url, answer_timeout=0.5) as one:
+            async with client(proxy.url, answer_timeout=0.5) as one:
                 with proxy.under(BlackHole(direction="down")):
                     with pytest.raises(
                         BridgeConnectionError, match=r"did not answer session_list within 0\.5 s"

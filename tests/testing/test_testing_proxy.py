@@ -288,6 +288,18 @@ def test_bad_options_raise_invalid_error():
     assert proxy.counters == Counters()
 
 
+@in_real_time
+async def test_a_proxy_to_a_url_has_the_url_for_its_clients():
+    async with Echo() as echo:
+        host, port = echo.address
+        async with FaultProxy(f"ws://{host}:{port}/ws?a=1") as proxy, connected(proxy) as (reader, writer):
+            assert proxy.url == f"ws://{proxy.address}/ws?a=1"
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+    with pytest.raises(InvalidError, match=r"proxy\.url: expected a proxy to a URL"):
+        _ = FaultProxy("h:1").url
+
+
 # --- for blocking tests ---
 
 

@@ -167,10 +167,28 @@ def test_addresses():
     assert address_of("to", "localhost:80") == ("localhost", 80)
     assert address_of("to", "[::1]:443") == ("::1", 443)
     assert address_of("to", ("h", 0)) == ("h", 0)
+    assert address_of("to", "ws://127.0.0.1:3000/ws") == ("127.0.0.1", 3000)
+    assert address_of("to", "https://[::1]/v1") == ("::1", 443)
+    assert address_of("to", "http://example.org") == ("example.org", 80)
 
 
 @pytest.mark.parametrize(
-    "given", ["localhost", ":80", "h:", "h:http", "h:65536", "h:-1", ("h", "80"), ("h",), 80, None]
+    "given",
+    [
+        "localhost",
+        ":80",
+        "h:",
+        "h:http",
+        "h:65536",
+        "h:-1",
+        "http://",
+        "ftp://h",
+        "http://h:99999",
+        ("h", "80"),
+        ("h",),
+        80,
+        None,
+    ],
 )
 def test_bad_addresses_raise_invalid_error(given):
     with pytest.raises(InvalidError, match="to: expected HOST:PORT"):

@@ -117,15 +117,29 @@ class Bridge:
         return self._hub
 
     @property
+    def host(self) -> str:
+        """The host that it serves on: `127.0.0.1`."""
+        return self._serving.address[0]
+
+    @property
+    def port(self) -> int:
+        """The port that it serves on, also where it took a free one: `3000`."""
+        return self._serving.address[1]
+
+    @property
     def url(self) -> str:
         """The address that it serves on: `http://127.0.0.1:3000`."""
-        assert self._port is not None, "the bridge is not serving"
-        return self._port.url
+        return self._serving.url
 
     @property
     def ws_url(self) -> str:
         """The address for WebSocket clients: `ws://127.0.0.1:3000/ws`."""
         return f"ws{self.url.removeprefix('http')}/ws"
+
+    @property
+    def _serving(self) -> Port:
+        assert self._port is not None, "the bridge is not serving"
+        return self._port
 
     async def __aenter__(self) -> Self:
         self._has_stopped = False

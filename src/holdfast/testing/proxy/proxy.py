@@ -10,6 +10,7 @@ import asyncio
 from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -46,7 +47,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultProxy:
-    """A TCP proxy to `upstream` (`"host:port"`, or a pair), in a thread with `with` or in a task with `async with`.
+    """A TCP proxy to `upstream` (`"host:port"`, a URL, or a pair), in a thread with `with` or in a task with `async with`.
 
     For example:
         with FaultProxy("127.0.0.1:8080", "latency=0.05") as proxy:
@@ -69,6 +70,7 @@ class FaultProxy:
         seed: int = 0,
     ) -> None:
         self._upstream = address_of("upstream", upstream)
+        self._url = upstream if isinstance(upstream, str) and "://" in upstream else ""
         self._listen = address_of("listen", listen)
         options.count("seed", seed, least=0)
         self._seed = seed
@@ -99,6 +101,15 @@ class FaultProxy:
     def address(self) -> str:
         """Host and port as in a URL: `127.0.0.1:40123`."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The URL of `upstream` with the address of the proxy: `Client(proxy.url)`. Raises `InvalidError` if it was given no URL."""
+        if not self._url:
+            raise InvalidError.saying(
+                "proxy.url", "a proxy to a URL, such as FaultProxy(bridge.ws_url)", "a proxy to HOST:PORT"
+            )
+        return urlsplit(self._url)._replace(netloc=self.address).geturl()
 
     @property
     def counters(self) -> Counters:

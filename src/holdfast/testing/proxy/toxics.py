@@ -8,6 +8,7 @@ what was expected, what was found and where.
 from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -130,6 +131,7 @@ TOXICS: tuple[type[Toxic], ...] = (Latency, Jitter, Bandwidth, Slicing, Reset, L
 """All kinds of toxics."""
 
 
+_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 _MAX_PORT = 65_535
 
 _KINDS: dict[str, type[Toxic]] = {str(kind.__struct_config__.tag): kind for kind in TOXICS}
@@ -178,9 +180,11 @@ def _converted(word: str, kind: type[Toxic], fields: dict[str, Any]) -> Toxic:
 
 
 def address_of(path: str, given: Any) -> tuple[str, int]:
-    """Return host and port of `host:port`, `[::1]:port` or a pair. Raises `InvalidError` for anything else."""
+    """Return host and port of `host:port`, `[::1]:port`, a URL or a pair. Raises `InvalidError` for anything else."""
     read = given
-    if isinstance(given, str):
+    if isinstance(given, str) and "://" in given:
+        read = _address_in(given)
+    elif isinstance(given, str):
         host, _, port = given.rpartition(":")
         read = (host.removeprefix("[").removesuffix("]"), int(port) if port.isascii() and port.isdecimal() else port)
     try:
@@ -188,5 +192,14 @@ def address_of(path: str, given: Any) -> tuple[str, int]:
     except msgspec.ValidationError:
         address = ("", 0)
     if not address[0] or not 0 <= address[1] <= _MAX_PORT:
-        raise InvalidError.at(path, f"HOST:PORT with a port from 0 to {_MAX_PORT}", given)
+        raise InvalidError.at(path, f"HOST:PORT or a URL, with a port from 0 to {_MAX_PORT}", given)
     return address
+
+
+def _address_in(url: str) -> tuple[str, int]:
+    """Return host and port of a URL; what is missing or wrong as an address that there is not."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname or "", _PORTS.get(parts.scheme, -1) if parts.port is None else parts.port
+    except ValueError:
+        return "", -1
