@@ -21,8 +21,10 @@ from holdfast.faults import (
     Scope,
 )
 from holdfast.policies.circuit import Rule
+from holdfast.policies.decide import Reason
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.tool_fault import in_own_words
 
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Rejection
@@ -30,7 +32,16 @@ if TYPE_CHECKING:
     from holdfast.runtime.plan import Plan
     from holdfast.runtime.registry import TargetState
 
-__all__ = ["aborted", "deadline_passed", "lateness", "outcome_unknown", "reject_again", "rejected", "timed_out"]
+__all__ = [
+    "aborted",
+    "deadline_passed",
+    "lateness",
+    "outcome_unknown",
+    "reject_again",
+    "rejected",
+    "surfacing",
+    "timed_out",
+]
 
 _TIMEOUT_CODES: dict[Scope, Code] = {Scope.PROVIDER: "PROVIDER_TIMEOUT", Scope.TOOL: "TOOL_TIMEOUT"}
 
@@ -117,6 +128,15 @@ def aborted(op: Operation, by: str = "its caller") -> AbortedError:
     """Return what to raise when the caller's signal is set, or a person commands it."""
     message = f"{op.plan.name or 'The call'} was cancelled by {by} after {op.attempts} attempts"
     return AbortedError(Fault.of("SYS_CANCELLED", message).with_attempts(op.history))
+
+
+def surfacing(op: Operation, error: Exception, fault: Fault, reason: Reason) -> tuple[Exception, Fault]:
+    """Return the exception that the caller of an operation that gave up gets, and its fault."""
+    if reason is Reason.UNSAFE:
+        unknown = outcome_unknown(op, fault)
+        return unknown, unknown.fault
+    # The log and the events of a tool have the code that the model gets.
+    return error, in_own_words(error, fault) if op.plan.is_tool else fault
 
 
 def outcome_unknown(op: Operation, fault: Fault) -> OutcomeUnknownError:

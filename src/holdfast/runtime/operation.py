@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from holdfast.faults import AbortedError, Attempt, CircuitOpenError, HoldfastError, OutcomeUnknownError
+from holdfast.faults import AbortedError, Attempt, CircuitOpenError, HoldfastError
 from holdfast.policies.circuit import Rejection, Verdict, counted_by
 from holdfast.policies.decide import (
     SHORT_WAIT_S,
@@ -44,7 +44,6 @@ from holdfast.runtime.fault_of import GAVE_UP_IN, forget_account, gave_up_in, ha
 from holdfast.runtime.limits import HangGuard, extended
 from holdfast.runtime.recovery_warnings import warn_of_retries_inside
 from holdfast.runtime.target_wait import TargetWait
-from holdfast.runtime.tool_fault import in_own_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -559,12 +558,7 @@ class Operation:
             # Outer recoveries must not retry this failure: everything that could be tried was tried (S2-14). The fault of a
             # nested recovery says so already and has its own attempts, but not the fault of an error that wraps it.
             fault = msgspec.structs.replace(fault, retryable=False, attempts=self.history)
-        surfacing = errors.outcome_unknown(self, fault) if reason is Reason.UNSAFE else error
-        if isinstance(surfacing, OutcomeUnknownError):
-            fault = surfacing.fault
-        elif self.plan.is_tool:
-            # The log and the events have the code that the model gets.
-            fault = in_own_words(error, fault)
+        surfacing, fault = errors.surfacing(self, error, fault, reason)
         leave_account(surfacing, fault, reports.account(self, fault, reason), self.outer_run)
         reports.denied(self, fault, reason)
         if not self.has_fallbacks:
