@@ -108,9 +108,9 @@ def test_the_three_policies_that_users_see() -> None:
 @pytest.mark.parametrize(
     ("policy", "code", "attempts", "first"),
     [
-        (Policy(), "CONN_RESET", None, 0.8),
+        (Policy(), "CONN_RESET", None, 0.7),
         (Policy(profile="stud"), "CONN_RESET", 3, 1),
-        (Policy(attempts=7), "CONN_RESET", 7, 0.8),
+        (Policy(attempts=7), "CONN_RESET", 7, 0.7),
         (Policy(attempts=7), "PROVIDER_RATE_LIMITED", 7, 1),
         (Policy(attempts=7, profile="stud"), "PROVIDER_RATE_LIMITED", 7, 5),
         (Policy(backoff=Backoff(initial=9), profile="stud"), "PROVIDER_RATE_LIMITED", 6, 9),

@@ -76,7 +76,7 @@ def test_a_retry_comes_after_the_moment_in_which_the_service_failed() -> None:
     it = world()
     service = Service(it, lambda now: 503 if 20.0 <= now < 21.0 else None)
     took = play(it, service, [*map(float, range(21))])
-    assert service.rejected == 1, "a retry after 0.8 s would have met the same failure"
+    assert service.rejected == 1, "a retry after 0.7 s would have met the same failure"
     assert 2.0 <= took[-1] <= 2.3
 
 

@@ -93,7 +93,7 @@ STUD = Profile(
 
 # The first delay is about a second long, because many failures last less. Longer ones are waited for in steps that stay
 # short enough for a person. Chance spreads callers that failed together.
-_UNTIL_DEADLINE = Tries(attempts=None, backoff=Backoff(initial=0.8, factor=1.5, cap=8, jitter=0.2))
+_UNTIL_DEADLINE = Tries(attempts=None, backoff=Backoff(steps=(0.7, 1.2, 1.8, 2.7, 4, 6, 8), cap=8, jitter=0.2))
 _UNTIL_ACCEPTED = Tries(attempts=None, backoff=Backoff(initial=1, factor=1.6, cap=8, jitter=0.2))
 
 HOLDFAST = Profile(
