@@ -201,8 +201,8 @@ def test_without_a_deadline_an_hour_of_waiting_is_the_end() -> None:
 
 
 def test_three_attempts_are_made_before_a_fallback_answers() -> None:
-    assert [decide(RESET, Policy(), alone=False).of, decide(LIMITED, Policy(), alone=False).of] == [3, 3]
-    assert decide(RESET, Policy(), attempts=3, alone=False) == GiveUp(Reason.ATTEMPTS)
+    assert [decide(RESET, Policy(), before_another=3).of, decide(LIMITED, Policy(), before_another=3).of] == [3, 3]
+    assert decide(RESET, Policy(), attempts=3, before_another=3) == GiveUp(Reason.ATTEMPTS)
 
 
 def test_a_call_waits_for_its_turn_and_only_briefly_before_a_fallback() -> None:

@@ -77,6 +77,9 @@ LONGEST_WAIT_S = 3600.0
 """How long one operation waits in all if it has no deadline. Without this limit, it could wait for ever."""
 BEFORE_FALLBACK = 3
 """Attempts before a fallback answers, where no number limits them."""
+BEFORE_LESSER_ANSWER = 7
+"""Attempts before a degraded answer, where no number and no named time limits them: about 16 s. It is worth waiting for a real answer,
+but a person who gets "sorry" should get it while still there."""
 SHORT_WAIT_S = 5.0
 """How long a call waits for its turn although a fallback could answer. A fallback costs more than a short wait."""
 LAST_TURN = 0.98
@@ -211,8 +214,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """The failed call was a probe, and its circuit is now open again for so many seconds."""
     lasts: float = 0.0
     """The target answers most of its calls, so what failed is over after so many seconds; 0: nobody can say."""
-    alone: bool = True
-    """Nothing else would answer: there is no fallback, or this is the last one."""
+    before_another: int | None = None
+    """Attempts before something else answers: a fallback, or a lesser answer; None: nothing else would answer, or its time was named."""
     rejected: bool = False
     """No call was made: a circuit or a limiter rejected it."""
     first_to_wait: bool = False
@@ -291,7 +294,7 @@ class Decider:
         # operation.
         schedule = fault.schedule
         failures = self._failures[schedule] = self._failures.get(schedule, 0) + 1
-        attempts = tries.attempts if facts.alone else tries.attempts or BEFORE_FALLBACK
+        attempts = tries.attempts or facts.before_another
         self._most = None if self._most is None or attempts is None else max(self._most, attempts)
         if attempts is not None and failures >= attempts:
             return GiveUp(Reason.ATTEMPTS)

@@ -6,14 +6,17 @@ Invariant: gathering changes nothing. The decision itself may: it takes a retry 
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.faults import Fault
-from holdfast.policies.decide import Facts
+from holdfast.policies.decide import BEFORE_FALLBACK, BEFORE_LESSER_ANSWER, Facts
 from holdfast.runtime.budget import is_budget_spent
 from holdfast.runtime.callables import used_up
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.runtime.callables import Request
 
 __all__ = ["Untried", "facts_of", "is_alone", "is_of_tool", "waits_for_circuit"]
@@ -28,6 +31,11 @@ class Untried(Protocol):
     @property
     def has_last_resort(self) -> bool:
         """Whether a degraded answer or a notification comes when nothing else has answered."""
+        ...
+
+    @property
+    def has_lesser_answer(self) -> bool:
+        """Whether a degraded answer comes when nothing else has answered."""
         ...
 
     def could_answer(self, op: Any, fault: Fault) -> bool:
@@ -52,7 +60,7 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
         is_running=op.left_running,
         nested=op.gave_up_inside(error),
         budget_spent=is_budget_spent(op),
-        alone=alone,
+        before_another=_before_another(op, alone=alone),
         waits_for_circuit=waits_for_circuit(op, alone=alone),
         open_until=plan.state.rejects_until if plan.obeys(plan.state) else None,
         reopened_for=op.reopened_for,
@@ -77,21 +85,31 @@ def waits_for_circuit(op: Any, *, alone: bool | None = None) -> bool:
         return wanted
     # Where waits are skipped, the circuit is still open after one.
     in_vain = op.target_wait is not None and op.target_wait.in_vain
-    if in_vain or not op.plan.runtime.waits or _has_last_resort(op):
+    if in_vain or not op.plan.runtime.waits or _is_next(op, _LAST_RESORT):
         return False
     return is_alone(op) if alone is None else alone
 
 
-def _has_last_resort(op: Any) -> bool:
-    """Whether a degraded answer or a notification comes at once while a circuit is open, because nobody named a time to wait."""
+_LAST_RESORT = attrgetter("has_last_resort")
+_LESSER_ANSWER = attrgetter("has_lesser_answer")
+
+
+def _is_next(op: Any, has: Callable[[Untried], bool]) -> bool:
+    """Whether the operation, or one around it, has this behind it, and nobody named a time to wait before."""
     while op is not None:
         if not op.over:
             if op.plan.is_patient or op.plan.policy.deadline is not None:
                 return False
-            if op.untried is not None and op.untried.has_last_resort:
+            if op.untried is not None and has(op.untried):
                 return True
         op = op.outer
     return False
+
+
+def _before_another(op: Any, *, alone: bool) -> int | None:
+    if not alone:
+        return BEFORE_FALLBACK
+    return BEFORE_LESSER_ANSWER if _is_next(op, _LESSER_ANSWER) else None
 
 
 def is_alone(op: Any, fault: Fault = _REJECTED) -> bool:

@@ -289,7 +289,7 @@ def _decide_step(op: Operation, step: Step, latest: Fault, primary: Fault, *, us
 class _Untried:
     """What is left of a chain for one call: the steps that were not tried yet, and the kept answer.
 
-    A degraded answer could not answer: it is no better than an error, so no retry is left out because of it.
+    A degraded answer does not count among what could answer: a real one is worth some more attempts.
     """
 
     __slots__ = ("_args", "_chain", "_kwargs", "_primary", "_steps")
@@ -301,7 +301,11 @@ class _Untried:
 
     @property
     def has_last_resort(self) -> bool:
-        return self._chain.degraded_answer is not None or self._chain.notification is not None
+        return self.has_lesser_answer or self._chain.notification is not None
+
+    @property
+    def has_lesser_answer(self) -> bool:
+        return self._chain.degraded_answer is not None
 
     def tried(self, step: Step, primary: Fault) -> None:
         """Leave out this step, which is called now, and those before it. `primary` is the failure of the call itself."""

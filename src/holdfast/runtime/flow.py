@@ -288,7 +288,7 @@ def _decide_way(op: Operation, way: Way, latest: Fault, primary: Fault, *, used_
 class _UntriedWays:
     """The sources of a stream that were not tried yet. It does not refer to the flow, whose operation refers to it."""
 
-    has_last_resort = False
+    has_last_resort = has_lesser_answer = False
 
     def __init__(self, ways: tuple[Way, ...], primary: Fault | None = None) -> None:
         self._ways = ways
