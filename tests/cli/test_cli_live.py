@@ -241,7 +241,7 @@ def test_a_dumb_terminal_is_a_pipe(runtime, terminal, monkeypatch):
     with live(runtime, stream=terminal.out, keys=terminal.out, zone=UTC):
         run(recover("claude", runtime=runtime).call(script("503, ok").acall), clock=clock)
         assert not terminal.fileno_is_raw()
-    assert terminal.sees("00:00:00 recovered after 2 attempts, 0.8s claude")
+    assert terminal.sees("00:00:00 recovered after 2 attempts, 0.7s claude")
     assert "\x1b" not in terminal.seen
 
 
