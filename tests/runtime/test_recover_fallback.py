@@ -154,6 +154,25 @@ def test_R74_a_programming_error_of_the_primary_is_not_answered_by_a_fallback(fo
     assert step.calls == 0
 
 
+@FORMS
+@pytest.mark.parametrize("error", [ValueError("the xref table is broken"), LookupError("no product Z-9")])
+def test_what_may_be_wrong_data_is_answered_by_the_next_step(form: str, error: Exception) -> None:
+    world = World()
+    chained = Chained(world, form, Always(lambda: error))
+    broken = chained.add(Always(lambda: error))
+    chained.add(Flaky(value="by hand"))
+    assert chained() == "by hand"
+    assert broken.calls == 1
+
+
+@FORMS
+def test_what_retry_on_names_is_no_defect_and_reaches_a_fallback(form: str) -> None:
+    world = World()
+    chained = Chained(world, form, Always(lambda: KeyError("not there yet")), retry_on=KeyError)
+    chained.add(Flaky(value="from the copy"))
+    assert chained() == "from the copy"
+
+
 def _takes_one(_: str) -> str:
     return "ok"
 

@@ -471,7 +471,14 @@ class _Walk:
 
     def _can_fall_back(self, error: Exception, fault: Fault, effect: Effect | None) -> bool:
         wrong_arguments = isinstance(error, TypeError) and Scope.TOOL not in self.op.plan.scopes
+        if fault.code == "SYS_PROGRAMMING_ERROR" and (_is_about_data(error) or self._is_named(error)):
+            return not leaves_outcome_unknown(effect, fault)
         return can_fall_back(fault, effect=effect, wrong_arguments=wrong_arguments)
+
+    def _is_named(self, error: Exception) -> bool:
+        """Whether `retry_on` names the error: then it is no defect, whatever its class."""
+        overrides, op = self.op.plan.overrides, self.op
+        return overrides is not None and overrides.of(error, op.plan.runtime, op.run) is True
 
     def _degraded(self, via: str) -> None:
         op, runtime = self.op, self.op.plan.runtime
@@ -521,6 +528,11 @@ class _Walk:
 
 def _is_defect(fault: Fault) -> bool:
     return fault.code in ("SYS_PROGRAMMING_ERROR", "TOOL_INPUT_INVALID")
+
+
+def _is_about_data(error: Exception) -> bool:
+    """Whether it may tell of data as well as of a defect: parsers raise `ValueError`, and look-ups a plain `LookupError`."""
+    return isinstance(error, ValueError) or type(error) is LookupError
 
 
 def _is_yes(answer: object) -> bool:
