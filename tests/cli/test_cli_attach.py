@@ -115,6 +115,18 @@ def test_a_pipe_does_not_wait_for_ever_for_the_answer_to_a_question() -> None:
     run(work)
 
 
+def test_a_line_of_a_pipe_answers_the_question_that_the_line_before_it_led_to() -> None:
+    async def asks(turn: Any) -> None:
+        await turn.say("deployed" if await turn.approve("Deploy?") else "not deployed")
+
+    async def work() -> None:
+        async with serving(asks) as bridge:
+            code, out, _ = await attached(bridge.ws_url, "s", "--create", given=b"deploy\ny\n")
+            assert (code, out) == (0, "deployed\n")
+
+    run(work)
+
+
 def test_what_cannot_work_is_told_in_one_line_with_an_exit_code() -> None:
     async def work() -> None:
         async with serving() as bridge:

@@ -178,23 +178,31 @@ class _Attached:
     async def _take_part(self, session: RemoteSession) -> None:
         if self._flags.observes:
             await asyncio.Event().wait()
-        if not sys.stdin.isatty():
+        is_script = not sys.stdin.isatty()
+        if is_script:
             # The first line of a script may answer a question that waits already.
             await self._is_caught_up.wait()
         async for line in _lines():
             if line.strip() == "/quit":
                 return
+            if is_script and not line.startswith("/"):
+                # Its next line may answer a question that the turn of this one asks.
+                await self._settled()
             if line.strip():
                 # While the connection is lost, a message waits, and the user can go on typing, or leave.
                 task = asyncio.create_task(self._typed(session, line))
                 self._sends.add(task)
                 task.add_done_callback(self._sends.discard)
         # At a terminal Ctrl-D leaves at once. A script waits for the answer to what it has sent.
-        if not sys.stdin.isatty():
-            await asyncio.gather(*self._sends)
-            self._note_progress()
-            if self._sent:
-                await self._is_settled.wait()
+        if is_script:
+            await self._settled()
+
+    async def _settled(self) -> None:
+        """Wait until what was sent is answered, or a question waits."""
+        await asyncio.gather(*self._sends)
+        self._note_progress()
+        if self._sent:
+            await self._is_settled.wait()
 
     async def _typed(self, session: RemoteSession, line: str) -> None:
         word = line.strip()
