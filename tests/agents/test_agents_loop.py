@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import anthropic
 import msgspec
 import pytest
 from agents_kit import Scripted, World
 
 from holdfast import Agent, Budget, BudgetError, Err, HoldfastError, InvalidError, tool
-from holdfast.agents import Done, Hooks, Text, ToolCalled, ToolReturned
+from holdfast.agents import Done, Hooks, Retrying, Text, ToolCalled, ToolReturned
 from holdfast.providers import Reply
 from holdfast.testing.provider import Turn
 from holdfast.testing.provider.replies import ToolCall
@@ -237,6 +238,34 @@ def test_N2_4_hooks_change_requests_observe_the_run_and_deny_calls():
     assert all(sent["system"] == "LOUD" for sent in world.sent)
     assert [type(part) for part in seen] == [ToolCalled, ToolReturned, Text, Done]
     assert "adding is not allowed here" in world.sent[1]["messages"][-1]["content"][0]["content"]
+
+
+@pytest.mark.parametrize("faults", ["529, ok", "cut;after=3, ok"])
+def test_an_observer_sees_the_parts_of_a_stream_with_its_retries(faults: str):
+    seen: list[Any] = []
+    world = World("Hello over there", faults=faults)
+
+    async def read() -> list[Any]:
+        async with world.agent(hooks=Hooks(observer=seen.append)).stream("go") as parts:
+            return [part async for part in parts]
+
+    shown = world.run(read())
+    assert [type(part) for part in seen] == [type(part) for part in shown]
+    (retry,) = [part for part in seen if isinstance(part, Retrying)]
+    assert retry == next(part for part in shown if isinstance(part, Retrying))
+    assert retry.restarts_text == faults.startswith("cut")
+
+
+def test_an_observer_of_a_run_sees_its_retries_also_if_the_run_fails():
+    seen: list[Any] = []
+    world = World("Hello", faults="529, ok")
+    world.run(world.agent(hooks=Hooks(observer=seen.append)).run("go"))
+    assert [type(part) for part in seen] == [Retrying, Text, Done]
+    seen.clear()
+    world = World("Hello", faults="529*99")
+    with pytest.raises(anthropic.APIStatusError):
+        world.run(world.agent(hooks=Hooks(observer=seen.append)).run("go"))
+    assert [type(part) for part in seen] == [Retrying, Retrying]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.questions.question import Question
     from holdfast.sessions.session import Session
 
-__all__ = ["Feed", "parts_of"]
+__all__ = ["Feed", "Followed", "parts_of"]
 
 _MOST_WAITING = 256
 """The most parts that wait for their reader before the agent waits, too."""
@@ -111,7 +111,7 @@ class Feed:
     def follow(self) -> None:
         """Take the events of this run, from the task that calls this and those that it starts."""
         _FEED.set(self)
-        self._subscription = self._runtime.bus.subscribe(self._on_event, (Retry, Fallback, AgentFallback))
+        self._subscription = self._runtime.bus.subscribe(self._on_event, _KINDS)
 
     def _on_event(self, event: Any) -> None:
         # The handler is called in the context of the call that reports, so it knows whose call that is.
@@ -119,21 +119,9 @@ class Feed:
             return
         # What was held back belongs to the attempt that failed.
         self._pieces.drop()
-        match event:
-            case Retry():
-                restarts, self._has_text = self._has_text, False
-                self._put(
-                    Retrying(
-                        line=event.text,
-                        attempt=event.attempt,
-                        delay=event.delay,
-                        fault=event.fault,
-                        restarts_text=restarts,
-                    )
-                )
-            case Fallback() | AgentFallback():
-                who = getattr(event, "failed", "") or event.from_
-                self._put(FellBack(from_=who, to=event.to, fault=event.fault, usd=event.usd))
+        self._put(_part_about(event, restarts_text=self._has_text))
+        if isinstance(event, Retry):
+            self._has_text = False
 
     def put_question(self, question: Question) -> None:
         """Add the part about a question of this run."""
@@ -174,6 +162,62 @@ class Feed:
             self._subscription.cancel()
 
 
+class Followed:
+    """The parts about retries and fallbacks of one run that its observers have not seen yet. An observer may be async; a handler of events is not."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._parts: deque[AgentPart] = deque()
+        self._has_text = False
+        """Whether the request under way has brought text that the observers have."""
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Take the events of this run, from the task that enters this and those that it starts."""
+        token = _FOLLOWED.set(self)
+        subscription = self._runtime.bus.subscribe(self._on_event, _KINDS)
+        try:
+            yield
+        finally:
+            subscription.cancel()
+            _FOLLOWED.reset(token)
+
+    def take(self) -> Iterator[AgentPart]:
+        """Yield the parts that were not taken yet."""
+        while self._parts:
+            yield self._parts.popleft()
+
+    def begin_request(self) -> None:
+        """Note that the text of another request follows."""
+        self._has_text = False
+
+    def note(self, part: AgentPart) -> None:
+        """Note what the observers see."""
+        self._has_text = isinstance(part, Text)
+
+    def _on_event(self, event: Any) -> None:
+        if _FOLLOWED.get() is self:
+            self._parts.append(_part_about(event, restarts_text=self._has_text))
+            if isinstance(event, Retry):
+                self._has_text = False
+
+
+_KINDS = (Retry, Fallback, AgentFallback)
+
+
+def _part_about(event: Any, *, restarts_text: bool) -> AgentPart:
+    if isinstance(event, Retry):
+        return Retrying(
+            line=event.text,
+            attempt=event.attempt,
+            delay=event.delay,
+            fault=event.fault,
+            restarts_text=restarts_text,
+        )
+    who = getattr(event, "failed", "") or event.from_
+    return FellBack(from_=who, to=event.to, fault=event.fault, usd=event.usd)
+
+
 def _masked(part: AgentPart, storable: Storable) -> AgentPart:
     match part:
         case ToolCalled(arguments=arguments):
@@ -185,3 +229,5 @@ def _masked(part: AgentPart, storable: Storable) -> AgentPart:
 
 _FEED: ContextVar[Feed | None] = ContextVar("holdfast_agent_feed", default=None)
 """The feed that the running code belongs to."""
+_FOLLOWED: ContextVar[Followed | None] = ContextVar("holdfast_agent_followed", default=None)
+"""What the observers of the running code's agent have not seen yet."""

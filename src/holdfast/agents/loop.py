@@ -38,6 +38,7 @@ from holdfast.agents.decide import (
     before_request,
     unusable,
 )
+from holdfast.agents.feed import Followed
 from holdfast.agents.hooks import Hooks, guards_of
 from holdfast.agents.kind import AnyAgent
 from holdfast.agents.models import listed_names
@@ -145,7 +146,10 @@ class Loop:
         self._once = once
         self._session = session
         self._feed = feed
-        self._is_watched = feed is not None or any(hooks.observer is not None for hooks in setup.hooks)
+        observers = [hooks.observer for hooks in setup.hooks if hooks.observer is not None]
+        self._observers = observers
+        self._followed = Followed(setup.runtime) if observers else None
+        self._is_watched = feed is not None or bool(observers)
         self.messages: list[Message] = [*history, User(text=prompt)]
         self._prompt_at = len(history)
         """The place of the request that this run is about."""
@@ -177,8 +181,10 @@ class Loop:
     async def run(self) -> AgentReply:
         """Run to the end, and return the answer. What it raises has a fault with what there is so far."""
         try:
-            return await self._run()
+            with nullcontext() if self._followed is None else self._followed.following():
+                return await self._run()
         except Exception as error:
+            await self._show_followed()
             self._leave_partial(error)
             raise
 
@@ -310,6 +316,8 @@ class Loop:
         if feed is None or model.offers.streaming is False:
             return await model.exchange(request)
         feed.begin_request()
+        if self._followed is not None:
+            self._followed.begin_request()
         reply: Reply | None = None
         async with model.stream(request, after_first="restart") as parts:
             async for part in parts:
@@ -485,12 +493,23 @@ class Loop:
     # --- what others see ---
 
     async def _emit(self, part: AgentPart) -> None:
+        await self._show_followed()
         for masked in (part,) if self._feed is None else self._feed.masked(part):
-            for hooks in self._setup.hooks:
-                if hooks.observer is not None:
-                    await self._observe(hooks.observer, masked)
+            await self._show(masked)
             if self._feed is not None:
                 await self._feed.put(masked)
+
+    async def _show_followed(self) -> None:
+        """Show the observers the retries and fallbacks that have happened since the last part."""
+        if self._followed is not None:
+            for part in self._followed.take():
+                await self._show(part)
+
+    async def _show(self, part: AgentPart) -> None:
+        for observer in self._observers:
+            await self._observe(observer, part)
+        if self._followed is not None:
+            self._followed.note(part)
 
     async def _observe(self, observer: Callable[[Any], object], part: AgentPart) -> None:
         try:
