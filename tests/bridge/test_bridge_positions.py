@@ -16,7 +16,7 @@ from bridge_kit import LIMIT, Raw, Tokens, limits, offsets, raw, serving
 from websockets.exceptions import ConnectionClosed
 
 from holdfast.bridge.identity import Identity
-from holdfast.bridge.live_session import LiveSession, Said
+from holdfast.bridge.live_session import Incoming, LiveSession
 from holdfast.bridge.server import Bridge
 from holdfast.runtime.runtime import Runtime
 from holdfast.sessions import Session
@@ -532,12 +532,12 @@ def test_what_two_processes_store_at_once_is_the_same_log_for_the_clients_of_bot
                 await live.open()
                 stack.push_async_callback(live.close)
             said = [
-                live.store([Said(f"{number}: token=abc{number}DEF456", client="c", id=f"{side}-{number}")])
+                live.store([Incoming(f"{number}: token=abc{number}DEF456", client="c", id=f"{side}-{number}")])
                 for number in range(30)
                 for side, live in enumerate(lives)
             ]
             acks = [ack for (ack,) in await asyncio.gather(*said) if isinstance(ack, AckResult)]
-            await asyncio.gather(*(live.store([Said("again", client="c", id="0-0")]) for live in lives))
+            await asyncio.gather(*(live.store([Incoming("again", client="c", id="0-0")]) for live in lives))
             logs = []
             for live in lives:
                 await live.catch_up()

@@ -14,7 +14,7 @@ from bridge_kit import LIMIT, Raw, offsets, raw, serving
 from socket_kit import GOOD, TEXT, Wire, frame, wire
 
 from holdfast.bridge import live_session
-from holdfast.bridge.live_session import LiveSession, Said
+from holdfast.bridge.live_session import Incoming, LiveSession
 from holdfast.faults import HoldfastError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.journal import fresh_id
@@ -141,6 +141,29 @@ def test_each_of_several_messages_has_an_outcome_of_its_own() -> None:
     run(work)
 
 
+def test_messages_that_could_not_be_taken_are_answered_and_make_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work() -> None:
+        async with serving() as bridge, wire(bridge.url) as client:
+            await joined(client, "s")
+            take = bridge.hub.take
+
+            async def broken(*_: Any) -> Any:
+                monkeypatch.setattr(bridge.hub, "take", take)
+                raise RuntimeError("the agent could not be started")
+
+            monkeypatch.setattr(bridge.hub, "take", broken)
+            (first, one), (second, two) = message("one"), message("two")
+            await client.send(one + two)
+            assert [(await client.until("error"))["id"] for _ in range(2)] == [first, second]
+            last, data = message("three")
+            await client.send(data)
+            assert [each["id"] for each in (await client.until("ack"))["payload"]["results"]] == [last]
+
+    run(work)
+
+
 @pytest.mark.parametrize("submits", [True, False])
 def test_a_store_without_submit_stores_the_same(tmp_path: Path, *, submits: bool) -> None:
     class Plain(SqliteStore):
@@ -152,12 +175,12 @@ def test_a_store_without_submit_stores_the_same(tmp_path: Path, *, submits: bool
             await store.commit(Commit(session="s", create=NewSession(manifest=b"{}")))
             live = LiveSession(await store.session("s"), store, clock=default_runtime().clock)
             await live.open()
-            said = [Said(f"text {number}", client="c", id=f"m-{number}") for number in range(COUNT)]
-            results = await live.store(said)
+            messages = [Incoming(f"text {number}", client="c", id=f"m-{number}") for number in range(COUNT)]
+            results = await live.store(messages)
             assert [each.offset for each in results if isinstance(each, AckResult)] == list(range(1, COUNT + 1))
             assert live.top == COUNT
             await live.close()
-        (failed,) = await live.store([Said("too late", client="c", id="m")])
+        (failed,) = await live.store([Incoming("too late", client="c", id="m")])
         assert isinstance(failed, HoldfastError)
         assert failed.fault.code == "SESS_STORE_UNAVAILABLE"
 
@@ -212,7 +235,7 @@ def test_a_message_is_sent_as_it_is_read_from_the_store_later(tmp_path: Path) ->
             clock = default_runtime().clock
             live = LiveSession(await store.session("s"), store, clock=clock)
             await live.open()
-            await live.store([Said(text, client=f"c-{place}", id=f"m-{place}") for place, text in enumerate(texts)])
+            await live.store([Incoming(text, client=f"c-{place}", id=f"m-{place}") for place, text in enumerate(texts)])
             later = LiveSession(await store.session("s"), store, clock=clock)
             await later.open()
             sent, read = await live.read(0), await later.read(0)

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.bridge.event_stream import HEARTBEAT_S, EventStream, read_event_id
 from holdfast.bridge.http_bodies import Accepted, Checkpoint, EventPage, NewEvent, Reason, SessionBody, SessionPage
 from holdfast.bridge.http_requests import body_as, choice, idempotency_key, identify, number, peer_of, violation
-from holdfast.bridge.live_session import LiveSession, Said
+from holdfast.bridge.live_session import Incoming, LiveSession
 from holdfast.bridge.lockout import address_group
 from holdfast.bridge.responses import error_response, json_response, request_id
 from holdfast.extras import needs_extra
@@ -206,8 +206,8 @@ class SessionRoutes:
         if record.state is SessionState.CLOSED:
             raise HoldfastError(Fault.of("SESS_CLOSED", context={"session_id": record.id}))
         live = await self._hub.live(record.id) if self._hub.agent is not None else self._made(record)
-        said = Said(event.content, client=f"http:{identity.token_id}", id=id_)
-        (result,) = await self._hub.take(live, [said])
+        incoming = Incoming(event.content, client=f"http:{identity.token_id}", id=id_)
+        (result,) = await self._hub.take(live, [incoming])
         if isinstance(result, Exception):
             raise result
         body = Accepted(accepted=True, message_id=id_, offset=result.offset, duplicate=result.status == "duplicate")

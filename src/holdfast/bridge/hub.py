@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from holdfast.bridge.host_link import HostLink
     from holdfast.bridge.identity import Authenticator, Identity
-    from holdfast.bridge.live_session import Said
+    from holdfast.bridge.live_session import Incoming
     from holdfast.bridge.settings import OnGraceExpiry
     from holdfast.bridge.tls import Rotation
     from holdfast.runtime.runtime import Runtime
@@ -212,13 +212,13 @@ class Hub:
             await found.catch_up()
         return found
 
-    async def take(self, live: LiveSession, said: Sequence[Said]) -> list[AckResult | Exception]:
+    async def take(self, live: LiveSession, messages: Sequence[Incoming]) -> list[AckResult | Exception]:
         """Store messages of users, each once, and let the agent answer them, also if the session was paused.
 
         Returns where each stands, or why it could not be stored.
         """
         with self.holding(live):
-            results = await live.store(said)
+            results = await live.store(messages)
             if self.sessions.get(live.id) is live and not all(isinstance(each, Exception) for each in results):
                 self._wake(live)
         return results

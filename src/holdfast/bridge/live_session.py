@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast.wire.messages import Payload
     from holdfast.wire.position import Resumption
 
-__all__ = ["LiveSession", "Said"]
+__all__ = ["Incoming", "LiveSession"]
 
 _PREFILL = 256
 """The most entries that are read into the ring when a session is opened."""
@@ -66,7 +66,7 @@ class _Sent(msgspec.Struct, frozen=True):
     client: str = ""
 
 
-class Said(NamedTuple):
+class Incoming(NamedTuple):
     """A message of a user, before it is stored."""
 
     content: str
@@ -361,31 +361,33 @@ class LiveSession:
 
     # --- what clients send, and what the bridge adds ---
 
-    async def store(self, said: Sequence[Said]) -> list[AckResult | Exception]:
+    async def store(self, messages: Sequence[Incoming]) -> list[AckResult | Exception]:
         """Store messages of users, each once and in this order; return where each stands, or why the store does not take it."""
-        commits = [self._commit(each) for each in said]
-        self._own_writes += len(said)
+        commits = [self._commit(each) for each in messages]
+        self._own_writes += len(messages)
         try:
             receipts = await commit_all(self._store, commits)
         finally:
-            self._own_writes -= len(said)
+            self._own_writes -= len(messages)
             self._settled.set()
-        self._take(zip(said, commits, receipts, strict=True))
+        self._take(zip(messages, commits, receipts, strict=True))
         return [
             receipt if isinstance(receipt, Exception) else _result(each, receipt)
-            for each, receipt in zip(said, receipts, strict=True)
+            for each, receipt in zip(messages, receipts, strict=True)
         ]
 
-    def _commit(self, said: Said) -> Commit:
-        new = new_entry(Message(content=said.content, role="user", id=said.id, client=said.client), new_message_id())
-        digest = sha256(msgspec.json.encode(said.content)).digest()[:16]
-        claim = Claim(client=said.client or "bridge", id=said.id, body_hash=digest)
+    def _commit(self, message: Incoming) -> Commit:
+        new = new_entry(
+            Message(content=message.content, role="user", id=message.id, client=message.client), new_message_id()
+        )
+        digest = sha256(msgspec.json.encode(message.content)).digest()[:16]
+        claim = Claim(client=message.client or "bridge", id=message.id, body_hash=digest)
         return Commit(session=self.id, entries=(new,), claim=claim)
 
-    def _take(self, stored: Iterable[tuple[Said, Commit, Receipt | Exception]]) -> None:
+    def _take(self, stored: Iterable[tuple[Incoming, Commit, Receipt | Exception]]) -> None:
         """Give clients what this process has stored. Reading it from the store would cost more than storing it."""
         ring, age_of, now = self._ring, self._ages(), self._clock.monotonic()
-        for said, commit, receipt in stored:
+        for message, commit, receipt in stored:
             if isinstance(receipt, Exception) or receipt.duplicate:
                 continue
             is_of_ring = receipt.epoch == ring.epoch
@@ -395,10 +397,12 @@ class LiveSession:
                 # Somebody else has written before it, so the store is read after all.
                 self._is_behind = True
                 break
-            self._stored.append((said.client, said.id))
+            self._stored.append((message.client, message.id))
             place = Place(receipt.first, commit.entries[0].id, receipt.at, self.id, ring.epoch)
             at = age_of(receipt.at)
-            ring.append(user_frame(said.content, said.client, said.id, place, redactor=self._redactor, at=at), now)
+            ring.append(
+                user_frame(message.content, message.client, message.id, place, redactor=self._redactor, at=at), now
+            )
         self._tell()
 
     async def publish(self, *messages: tuple[str, dict[str, Any]]) -> int:
@@ -503,5 +507,5 @@ class LiveSession:
         raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context=context))
 
 
-def _result(said: Said, receipt: Receipt) -> AckResult:
-    return AckResult(id=said.id, status="duplicate" if receipt.duplicate else "stored", offset=receipt.first)
+def _result(message: Incoming, receipt: Receipt) -> AckResult:
+    return AckResult(id=message.id, status="duplicate" if receipt.duplicate else "stored", offset=receipt.first)

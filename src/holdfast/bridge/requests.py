@@ -19,7 +19,7 @@ from msgspec import UNSET
 from holdfast._version import __version__
 from holdfast.bridge.agent_runner import agent_name
 from holdfast.bridge.frames import replay_frame
-from holdfast.bridge.live_session import LiveSession, Said
+from holdfast.bridge.live_session import Incoming, LiveSession
 from holdfast.bridge.mode import MODE_TEXTS
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.fault_of import fault_of
@@ -414,7 +414,7 @@ class Requests:
         client = self.client
         for live, group in groupby(arrived, key=itemgetter(1)):
             messages = [(message, content) for message, _, content in group]
-            results = await self._hub.take(live, [Said(content, client, message.id) for message, content in messages])
+            results = await self._take(live, [Incoming(content, client, message.id) for message, content in messages])
             acks = [result for result in results if isinstance(result, AckResult)]
             if acks:
                 await self._connection.perform(self._connection.machine.stored(acks))
@@ -422,6 +422,12 @@ class Requests:
                 if isinstance(result, Exception):
                     await self._failed(message, result)
             self._unanswered -= len(messages)
+
+    async def _take(self, live: LiveSession, messages: list[Incoming]) -> list[AckResult | Exception]:
+        try:
+            return await self._hub.take(live, messages)
+        except Exception as error:  # noqa: BLE001 - the client learns of any failure
+            return [error for _ in messages]
 
     def _check_expiry(self, handle: Handle, expires_at: str | None) -> None:
         until = None if expires_at is None else _seconds(expires_at)
