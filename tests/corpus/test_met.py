@@ -26,6 +26,8 @@ HERE = Path(__file__).parent / "met"
         ("blind_tenth.jsonl", 128, True),
         ("open_eleventh.jsonl", 128, False),
         ("blind_eleventh.jsonl", 128, True),
+        ("open_twelfth.jsonl", 128, False),
+        ("blind_twelfth.jsonl", 128, True),
     ],
 )
 def test_the_hash_of_the_id_decides_what_is_put_aside(name: str, bound: int, below: bool):
