@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.classify import from_exception, from_jsonrpc, from_process, from_record, from_text, read_record
+from holdfast.classify import (
+    from_exception,
+    from_http,
+    from_jsonrpc,
+    from_process,
+    from_record,
+    from_stream,
+    from_text,
+    read_record,
+)
 
 
 @pytest.mark.parametrize(
@@ -142,3 +151,96 @@ def test_a_tool_server_may_use_its_own_words():
 def test_a_record_of_text_is_read_like_a_text():
     record = read_record('{"kind": "text", "body": "McpError: MCP error -32001: Request timed out"}')
     assert from_record(record).code == from_text("McpError: MCP error -32001: Request timed out").code == "TOOL_TIMEOUT"
+
+
+def test_a_customers_declined_card_is_not_our_bill():
+    class CardError(Exception):
+        __module__ = "stripe"
+
+    body = '{"error": {"code": "card_declined", "message": "Your card was declined.", "type": "card_error"}}'
+    faults = (from_exception(CardError("Your card was declined.")), from_http(402, {}, body))
+    assert {(fault.code, fault.retryable) for fault in faults} == {("TOOL_EXECUTION_FAILED", False)}
+    assert from_text("Your card was declined. Update your payment method").code == "PROVIDER_BILLING"
+
+
+@pytest.mark.parametrize("key", ["content", "message", "output"])
+def test_a_key_that_any_dictionary_may_have_is_a_defect_of_the_code(key: str):
+    fault = from_exception(KeyError(key))
+    assert (fault.code, fault.retryable) == ("SYS_PROGRAMMING_ERROR", False)
+
+
+class InternalServerError(Exception):
+    """As an SDK raises it: the status is an attribute, the body in the text."""
+
+    status_code = 500
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Error code: 500 - {'detail': 'The speech extension is not installed.'}", "PROVIDER_INTERNAL_ERROR"),
+        ("Error code: 500 - {'error': 'An unsupported language was used'}", "PROVIDER_CAPABILITY_MISSING"),
+        ("Error code: 500 - {'error': 'this model does not support images'}", "PROVIDER_CAPABILITY_MISSING"),
+    ],
+)
+def test_a_500_that_stays_is_not_retried_inside_an_sdk_error_either(text: str, code: str):
+    fault = from_exception(InternalServerError(text))
+    assert (fault.code, fault.retryable) == (code, False)
+
+
+def test_a_gateway_that_passes_on_a_denial_is_not_retried():
+    denied = "Model access is denied: the role is not authorized to perform the required actions"
+    assert from_http(502, {}, f'{{"error": "{denied}"}}').code == "AUTH_FORBIDDEN"
+    assert from_http(502, {}, "<html><title>502 Bad Gateway</title></html>").retryable
+
+
+def test_a_number_of_a_vendor_does_not_outweigh_a_failed_server():
+    body = '{"message": "Service unavailable.", "type": "internal_server_error", "code": "1000"}'
+    assert (from_http(401, {}, body).code, from_http(500, {}, body).retryable) == ("AUTH_FAILED", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("EUCLEAN: unknown error, mkdir '/srv/session'", "TOOL_EXECUTION_FAILED"),
+        ("DNS resolution failed for :10000: unparseable host:port", "PROVIDER_BAD_REQUEST"),
+        ("Request URL is missing an 'http://' or 'https://' protocol.", "PROVIDER_BAD_REQUEST"),
+        ("MCP error -32000: Connection closed\nenv: node: No such file or directory", "TOOL_COMMAND_NOT_FOUND"),
+        ("Você atingiu o limite de uso. Seu limite de uso será redefinido em 10 de jul.", "PROVIDER_QUOTA_EXHAUSTED"),
+    ],
+)
+def test_a_text_that_names_what_must_change_is_not_retried(text: str, code: str):
+    fault = from_text(text)
+    assert (fault.code, fault.retryable) == (code, False)
+
+
+def test_a_process_whose_exit_code_is_not_known_is_not_retried_for_words_that_nobody_knows():
+    fault = from_process(None, "the flux rotor declined")
+    assert (fault.code, fault.retryable, fault.rule) == ("TOOL_EXECUTION_FAILED", False, "process.failed_somehow")
+
+
+def test_a_sentence_that_a_terminal_has_wrapped_still_names_its_delay():
+    assert from_text("Rate limit reached. Please try again\n    in 12s. Visit our page.").retry_after == 12
+
+
+def test_what_a_form_says_about_each_field_is_read():
+    fault = from_http(None, {}, '{"errors": {"title": "cannot be set", "tags": ["must not be empty"]}}')
+    assert "cannot be set" in fault.message
+    assert not fault.retryable
+
+
+def test_an_error_in_the_data_stream_of_the_ai_sdk_is_read():
+    part = '0:"An "\n3:"{\\"type\\":\\"overloaded_error\\",\\"message\\":\\"Overloaded\\"}"\n'
+    assert from_stream(part).code == "PROVIDER_OVERLOADED"
+
+
+def test_a_database_server_without_a_free_connection_is_overloaded():
+    assert from_text("FATAL:  sorry, too many clients already").code == "PROVIDER_OVERLOADED"
+
+
+def test_a_wrapper_that_calls_a_defect_a_connection_error_is_not_believed():
+    class APIConnectionError(Exception):
+        __module__ = "litellm.exceptions"
+
+    text = "litellm.APIConnectionError: create() got an unexpected keyword argument 'output_config'"
+    assert from_exception(APIConnectionError(text)).code == "SYS_PROGRAMMING_ERROR"

@@ -177,6 +177,8 @@ def _walk_fields(node: dict[Any, Any], found: Findings, depth: int, *, top: bool
         if isinstance(value, str):
             _take_text(field, value, found, depth)
         elif field & _NESTED and isinstance(value, (dict, list)):
+            if name == "errors" and isinstance(value, dict):
+                _take_by_field(value, found, depth)
             nested.append((value, top and name == "error"))
         if field & _STATUS:
             _take_status(value, found, top=top)
@@ -184,6 +186,16 @@ def _walk_fields(node: dict[Any, Any], found: Findings, depth: int, *, top: bool
             _take_rare(field, value, found)
     for value, inside_top in nested:
         _walk(value, found, depth - 1, top=inside_top)
+
+
+def _take_by_field(errors: dict[Any, Any], found: Findings, depth: int) -> None:
+    """Read what a form says about each of its fields: `{"errors": {"title": "is required", "tags": ["is empty"]}}`."""
+    for name, value in list(errors.items())[:_MAX_ITEMS]:
+        if name not in _FIELDS:
+            texts = value[:_MAX_ITEMS] if isinstance(value, list) else [value]
+            for text in texts:
+                if isinstance(text, str):
+                    _add_message(text, found, depth)
 
 
 def _take_text(field: int, value: str, found: Findings, depth: int) -> None:

@@ -335,6 +335,8 @@ _RETRIED = re.compile(
 )
 """How long the program took or waits by itself: "failed after 3 retries in 2.1s", "trying again in 5 seconds". It is no delay that
 a server requests."""
+_WRAPPED = re.compile(r"\n {2,}")
+"""Where a terminal program has broken a sentence to fit the screen: the next line is indented."""
 _EPOCH = re.compile(r"\|\s*(\d{10}|\d{13})\b")
 # A text may repeat a word hundreds of times. The number of matches is limited, so that it stays fast.
 _MAX_CUES = 6
@@ -342,7 +344,7 @@ _MAX_CUES = 6
 
 def _from_text(evidence: Evidence) -> float | None:
     """Read prose. Units are required, except after "retry after": elsewhere a bare number can mean anything."""
-    text = _RETRIED.sub(" ", evidence.text)
+    text = _RETRIED.sub(" ", _WRAPPED.sub(" ", evidence.text))
     match = (
         _after_cue(text, ("retry-after", "retry_after"), _HEADER_IN_TEXT)
         or _after_cue(text, ("retrydelay", "retry_delay"), _DELAY_IN_TEXT)

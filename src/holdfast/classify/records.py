@@ -118,16 +118,27 @@ def _from_record(record: Record, now: float | None, classifier: Classifier) -> F
     if record.exception is not None and record.exception.exceptions:
         faults = [_from_chain(record, leaf, now, classifier) for leaf in _leaves(record.exception)]
         return most_limiting(faults)
-    if record.exception is not None:
+    written = _written(record)
+    if record.exception is not None and written is None:
         return _from_chain(record, record.exception, now, classifier)
-    if record.kind == "text":
+    if written is not None:
         # A log line may begin with the name of an exception, and a traceback may hold a chain of them.
-        chain = read_text(_text(record.body), provider=record.provider or "", now=now)
+        chain = read_text(written, provider=record.provider or "", now=now)
         headers = lower_headers(record.headers or {})
         if record.status is not None or headers:
             chain[0] = msgspec.structs.replace(chain[0], status=record.status or chain[0].status, headers=headers)
         return from_evidence(*chain, classifier=classifier)
     return classifier.fault(_evidence(record, now))
+
+
+def _written(record: Record) -> str | None:
+    """Return the text of a record of which nothing else is known: neither a class nor the end of a process. None for the others."""
+    if record.kind == "text":
+        return _text(record.body)
+    raised = record.exception
+    if record.kind != "exception" or raised is None or raised.type or raised.module or raised.cause or record.body:
+        return None
+    return raised.message or ""
 
 
 def _evidence(record: Record, now: float | None) -> Evidence:

@@ -67,12 +67,13 @@ NO_ANSWER = re.compile(
     r"|\b(?:produced|returned|generated|gave|sent|emitted) (?:an? )?(?:no|empty|invalid|malformed|incomplete|unusable) (?:\w+ ){0,2}?(?:output|response|answer|text|content|tool calls?|function calls?|json|message)\b"
     r"|\b(?:unknown|unexpected|invalid|missing|malformed|no) (?:finish|stop)[ _]reason\b"
     r"|\b(?:did not|didn't|failed to|does not|doesn't) (?:use|call|invoke) (?:a|any|an|the)? ?(?:\w+ )?tools?\b"
-    r"|\b(?:did not|didn't|failed to) (?:produce|return|generate) (?:a|any|an) (?:\w+ )?(?:response|answer|output|reply|completion|message)\b"
+    r"|\b(?:did not|didn't|failed to) (?:produce|return|generate) (?:a|any|an|valid|well-formed) (?:\w+ )?(?:response|answer|output|reply|completion|message|json)\b"
+    r"|\b(?:did not|didn't|failed to) (?:produce|return|generate) valid json\b"
     r"|\b(?:could not|couldn't|cannot|unable to|failed to) (?:process|handle|convert|deserialize|validate|interpret) (?:\w+ ){0,3}?(?:response|answer|completion)\b"
     r"|\b(?:could not|couldn't|cannot|unable to|failed to) (?:parse|decode|extract|read) (?:\w+ ){0,3}?(?:response|answer|output|json|completion)\b"
 )
-NOT_STARTED = re.compile(r"\bspawn \S+ enoent\b")
-"""Node prints a program that is missing in this way. A timeout in such a text is a setting."""
+NOT_STARTED = re.compile(r"\bspawn \S+ enoent\b|\b(?:env:|execvp|exec) \S+: no such file\b")
+"""Node and `env` print a program that is missing in this way. A timeout in such a text is a setting."""
 _DIED = re.compile(
     r"\b(?:process|worker|server|thread|supervisor|engine|runner|daemon|renderer|browser|kernel|actor|task|job|subprocess)\b.{0,40}?"
     r"\b(?:died|crashed|exited (?:before|unexpectedly|prematurely|during)|terminated unexpectedly|is dead|quit unexpectedly)\b"

@@ -305,9 +305,16 @@ _ERROR_EVENT = re.compile(
 )
 
 
+# The data stream of Vercel's AI SDK: a part that begins with 3 is an error, its text a JSON string.
+_ERROR_PART = re.compile(r'^3:(".*")\s*$', re.MULTILINE)
+
+
 def _error_event(text: str) -> Findings | None:
     event = _ERROR_EVENT.search(text)
-    return None if event is None else read_body(event[1] or event[2] or "")
+    if event is not None:
+        return read_body(event[1] or event[2] or "")
+    part = _ERROR_PART.search(text)
+    return None if part is None else read_body(part[1])
 
 
 def _error_after(text: str) -> Findings | None:

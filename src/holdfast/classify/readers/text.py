@@ -21,7 +21,7 @@ _STDERR_CHARS = 4_096
 _STATUS = re.compile(
     r"(?:\b(?:(?<!\] )error|error code|status[ _]?code|http status|http error|(?<!exit )status|(?<!exit )code|http(?:/\d(?:\.\d)?)?|api error|client error|server error)"
     r"[\s:='\"(-]{1,4}|(?<!\.c)(?<!\.go)(?<!\.py)(?<!\.rs)\()([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|\.\d))"
-    r"|\b(?:manifest|failed|request|upload|download|fetch): ([45]\d\d)\s*$|^([45]\d\d), message=|(?:\b(?:server|api|request|response)\b[^\n:]{0,40}|error|exception): ([45]\d\d) (?=[A-Z][a-z]+ )|^\s*([45]\d\d)(?:\s+(?=[A-Z])|\s?[:-]\s(?=[\w{<\"]))|\btoo many ([45]\d\d) error responses"
+    r"|\b(?:manifest|failed|request|upload|download|fetch): ([45]\d\d)\s*$|^([45]\d\d)(?:, message=| \{['\"])|(?:\b(?:server|api|request|response)\b[^\n:]{0,40}|error|exception): ([45]\d\d) (?=[A-Z][a-z]+ )|^\s*([45]\d\d)(?:\s+(?=[A-Z])|\s?[:-]\s(?=[\w{<\"]))|\btoo many ([45]\d\d) error responses"
     r"|\b(?:got|returned|received|respon(?:se|ded)(?: with)?|answered)(?: an?)?(?: http)?(?: status)?(?: code)?(?: error)?[ :=]{1,2}"
     r"([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|records|items|rows|results|files|lines|entries|objects|\.\d))"
     r"|\b(?:https?_?(?:status_?)?code|response_?code|status is|replied|failed with|rejected with)(?: an?)?(?: http)?['\"]?[\s:=]{1,3}"

@@ -73,4 +73,5 @@ RULES: tuple[Rule, ...] = (
     *guesses.RULES,
     *plain.LAST,
     *server.LAST,
+    *process.LAST,
 )

@@ -118,7 +118,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         restricted by your | operation not allowed | sufficient permission | requires permission | need permission
         protected branch | rule violations | denied by policy | denied request | not allowed by policy | blocked by policy
         pg_hba.conf entry | have authorization | cors policy | resource is denied | access has been restricted
-        not an admin | image access denied | lack the required | accessdenied
+        not an admin | image access denied | lack the required | accessdenied | policy enablement | scope has changed
     """),
     ),
 )
@@ -150,6 +150,19 @@ def in_prose(evidence: Evidence) -> Verdict | None:
     # The order of the table decides: region and account come before key, key comes before permission.
     code = evidence.first_match(_TABLE)
     return None if code is None else Verdict(code=code)
+
+
+# Sentences that no gateway writes on a page of its own: the server behind it denied this caller.
+_DENIED = phrases("""
+    not authorized to perform | not authorized to access | access is denied | invalid api key | incorrect api key provided
+    invalid x-api-key | api key not valid | does not have permission | unable to locate credentials
+""")
+
+
+@applies_when(_DENIED)
+def denied_behind_gateway(evidence: Evidence) -> Verdict | None:
+    """A gateway reports with 502 or 503 that the server behind it denied the caller. That stays."""
+    return None if evidence.html or evidence.exit_code is not None else Verdict(code="AUTH_FORBIDDEN")
 
 
 @applies_when(codes(" ".join(_AUTH_CODES)))
@@ -205,4 +218,4 @@ def person_awaited(evidence: Evidence) -> Verdict | None:
     return Verdict(code="AUTH_REQUIRED") if evidence.status is None and evidence.rpc_code is None else None
 
 
-RULES = (person_awaited, key_missing, in_prose, by_code)
+RULES = (person_awaited, key_missing, in_prose, denied_behind_gateway, by_code)

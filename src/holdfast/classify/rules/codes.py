@@ -116,6 +116,8 @@ _CODES: tuple[tuple[Code, str], ...] = (
 
 
 _TABLES: tuple[tuple[Code, Phrases], ...] = tuple((code, codes(written)) for code, written in _CODES)
+_WORDED = codes(" ".join(word for _, written in _CODES for word in written.split() if not word.isdecimal()))
+"""All codes that are words, not numbers."""
 # In a plain text, only the codes that are clearly no words of a sentence: `context_length_exceeded`, not `overloaded`.
 _IN_TEXT: tuple[tuple[Code, Phrases], ...] = tuple(
     (code, phrases(" | ".join(word for word in written.split() if word.count("_") > 1) + "\n"))
@@ -127,6 +129,9 @@ _IN_TEXT: tuple[tuple[Code, Phrases], ...] = tuple(
 def exact_code(evidence: Evidence) -> Verdict | None:
     """The code is exact, such as insufficient_quota, content_filter, context_length_exceeded or model_not_found."""
     code = evidence.first_match(_TABLES)
+    if (evidence.status or 0) >= 500 and not evidence.matches(_WORDED):
+        # A number means something else for each vendor. A server that reports its own failure is more exact.
+        return None
     return None if code is None else Verdict(code=code)
 
 

@@ -37,8 +37,10 @@ _BILLING = phrases("""
     card was declined | payment declined | payment failed | payment was declined
     purchase more | out of quota | data quota | used up your | no remaining balance
     free trial limit | trial limit | trial has ended | trial has expired | trial credits | exceededbudget
-    余额不足 | 欠费 | 额度不足 | 额度已用尽 | 账户余额
+    余额不足 | 积分不足 | 已用完 | 已耗尽 | 欠费 | 额度不足 | 额度已用尽 | 账户余额
 """)
+_CARD = phrases("card was declined | card has | card number | card's | your card | card does not\n")
+_CARD_ERROR = codes("card_error")
 # A rate limit may name the page too: "Check your provider's dashboard for quota, usage, or billing details".
 _BILLING_PAGE = phrases("billing details", "please check your plan and billing")
 _BUDGET = phrases("budget limit", "budget has been exceeded", "budget exceeded", "over budget", "max budget")
@@ -58,6 +60,7 @@ _WINDOW = phrases("""
     weekly/monthly limit exhausted | premium request | monthly request limit | calls / month | calls per month
     service quota | monthly maximum | maximum monthly | quota exhausted | allocated quota exceeded | reached your monthly
     usage cap | usage quota
+    limite de uso | limite de mensagens | límite de uso | límite de mensajes | limite d'utilisation | nutzungslimit | 使用上限 | 使用限额
 """)
 _DAILY = phrases("""
     tpd | rpd | per day | per-day | daily | requests/day | tokens/day | 24 hours | 24h | 24-hour | tomorrow | per 86400s
@@ -178,6 +181,13 @@ def entitlement(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_ENTITLEMENT_MISSING") if evidence.status in (402, 403, 429) else None
 
 
+@applies_when(_CARD | _CARD_ERROR)
+def declined_card(evidence: Evidence) -> Verdict | None:
+    """A payment service declined a customer's card. Our own account is in order, so this is a result of the tool."""
+    theirs = evidence.named("CardError") or evidence.matches(_CARD_ERROR)
+    return Verdict(code="TOOL_EXECUTION_FAILED") if theirs else None
+
+
 @applies_when(_BILLING | _BILLING_PAGE | _BUDGET | _SUSPENDED, not_defect=True)
 def no_money(evidence: Evidence) -> Verdict | None:
     """The account has no credit, or billing is off. The status may be 400, 401, 402, 403, 412, 429 or 500."""
@@ -296,6 +306,7 @@ EARLY = (
     announced_window,
     subscription_window,
     entitlement,
+    declined_card,
     no_money,
     pulls,
     tool_quota,

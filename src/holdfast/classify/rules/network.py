@@ -295,6 +295,19 @@ def by_errno(evidence: Evidence) -> Verdict | None:
     return _placed(code)
 
 
+_NO_ADDRESS = phrases("""
+    unparseable host | unparsable host | unparseable address | invalid host:port | no host supplied | no host specified | invalid port number
+    missing port in address | too many colons in address | unsupported protocol scheme | missing protocol scheme
+    request url is missing | missing an 'http://' | no scheme supplied
+""")
+
+
+@applies_when(_NO_ADDRESS)
+def no_address(evidence: Evidence) -> Verdict | None:
+    """The address itself is wrong, so nothing was looked up and nothing was sent."""
+    return Verdict(code="PROVIDER_BAD_REQUEST") if evidence.status is None else None
+
+
 @applies_when(reduce(or_, (group for _, group in _WORDS)))
 def by_words(evidence: Evidence) -> Verdict | None:
     """The words of a library's wrapper or of a bare text decide."""
@@ -402,6 +415,12 @@ def ended_early(evidence: Evidence) -> Verdict | None:
     return Verdict(code="CONN_RESET") if ended else None
 
 
+_DEFECT = phrases("""
+    unexpected keyword argument | object has no attribute | object is not subscriptable | object is not iterable | is not a function
+    required positional argument | no module named | not json serializable | referenced before assignment
+""")
+
+
 @applies_when(local=True)
 def by_wrapper(evidence: Evidence) -> Verdict | None:
     """The wrapper says only "connection" or "timeout". Its cause may be more exact (R22)."""
@@ -411,6 +430,9 @@ def by_wrapper(evidence: Evidence) -> Verdict | None:
         if not classes.isdisjoint(evidence.raised.names):
             # Connect's ConnectError has its gRPC status in the text, and the status is more exact than the class.
             in_text = any(word.startswith("grpc:") for word in evidence.codes)
+            if evidence.matches(_DEFECT):
+                # LiteLLM calls every exception that it does not know a connection error.
+                return Verdict(code="SYS_PROGRAMMING_ERROR")
             return None if in_text else Verdict(code=code, weak=True)
     return None
 
@@ -464,6 +486,7 @@ def _placed(code: Code, *, weak: bool = False) -> Verdict:
 
 
 RULES = (
+    no_address,
     tls_class,
     tls_words,
     by_class,

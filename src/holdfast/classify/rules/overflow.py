@@ -30,6 +30,7 @@ _CONTEXT = phrases(
     exceeded max tokens | maximum input | exceeds maximum length | tokens in request
     上下文过长 | 上下文超出 | 最大上下文 | 超出上下文 | 上下文窗口 | 输入太长 | 超出最大长度 | 内容过长
     messages is too long | messages are too long | context overflow | exceeds context | exceeded context | exceeds token limit | exceeded token limit | prompt too large
+    must have less than | must have at most
 """,
     "tokens > ",
 )

@@ -178,7 +178,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         string to replace not found | occurrences found for | has not been read yet | no match found for
         invalid arguments for tool
-        old_string | oldstring | search block | failed to edit
+        old_string | oldstring | search block | failed to edit | string to replace | replace_all
         """),
     ),
     (
@@ -194,7 +194,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         read-only file system | exec format error | transport not found | unknown transport | sandbox error | start sandbox
         sandbox failed | wrongtype operation | execution failed | tool failed | tool error | not locked | exited with code
-        failed with exit code | exit status | non-zero exit | session not created
+        failed with exit code | exit status | non-zero exit | session not created | failed to launch
     """),
     ),
     (
@@ -304,7 +304,21 @@ _OF_A_PLAN = phrases("""
     free plan
 """)
 
-EARLY = (by_meaning,)
+_FILE_WORDS = phrases("mkdir | unlink | rmdir | scandir | copyfile | lstat | symlink | rename | fsync | ftruncate | readlink | utime\n")
+_FILE_CALL = re.compile(r"\b(e[a-z0-9]{3,}): [^\n]{0,80}, [a-z]+\b")
+_PASSING_ERRNOS = frozenset({"ebusy", "eagain", "emfile", "enfile", "etxtbsy", "eintr", "estale", "etimedout"})
+
+
+@applies_when(_FILE_WORDS)
+def file_call(evidence: Evidence) -> Verdict | None:
+    """Node prints the call of the operating system that failed: `EUCLEAN: unknown error, mkdir '/srv'`. Few of them pass."""
+    call = _FILE_CALL.search(evidence.text) if evidence.status is None else None
+    if call is None or call[1] in _PASSING_ERRNOS:
+        return None
+    return Verdict(code="TOOL_EXECUTION_FAILED")
+
+
+EARLY = (file_call, by_meaning)
 WORDS = (absent, exited_in_text, by_words)
 BEFORE = (answered_no,)
 LAST = (failed_here, cautious, explained)

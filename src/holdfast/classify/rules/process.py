@@ -170,11 +170,12 @@ _SERVER = phrases("""
     not master | low on resource | server is down | backend is down
     service unavailable | bad gateway | temporarily unavailable | may be down | internal server error | server error
     server is busy | server busy | service is unavailable | temporarily down | overloaded | server is overloaded
-    while executing your query | went wrong on our | due to maintenance | under maintenance | for maintenance | unavailable: io | brokers are down | _all_brokers_down | an error on the server | internal error has occurred | internal error occurred
+    waiting to start | containercreating | podinitializing | while executing your query | went wrong on our | due to maintenance | under maintenance | for maintenance | unavailable: io | brokers are down | _all_brokers_down | an error on the server | internal error has occurred | internal error occurred
 """)
 _BUSY = phrases("text file busy")
 _DEFECTS = class_names("""
     LookupError AttributeError NameError ImportError AssertionError SyntaxError ArithmeticError ReferenceError RecursionError
+    UnicodeError UnicodeDecodeError UnicodeEncodeError
 """)
 _PROCESS_CLASSES = class_names("CalledProcessError SubprocessError ProcessError")
 _MEMORY = phrases("out of memory", "heap limit", "bad_alloc")
@@ -290,10 +291,15 @@ def exited(evidence: Evidence) -> Verdict | None:
     return None
 
 
+def failed_somehow(evidence: Evidence) -> Verdict | None:
+    """A process failed, its exit code is not known, and no rule knows what it printed."""
+    return Verdict(code="TOOL_EXECUTION_FAILED", weak=True) if evidence.source is Source.PROCESS and evidence.text else None
+
+
 @applies_when(local=True)
 def defect_of_a_child(evidence: Evidence) -> Verdict | None:
     """A traceback on a child's stderr means a failed tool, not a defect in this program."""
-    if evidence.source is not Source.PROCESS or evidence.exit_code is None or evidence.raised is None:
+    if evidence.source is not Source.PROCESS or evidence.raised is None:
         return None
     if evidence.named("MemoryError"):
         return Verdict(code="TOOL_OUT_OF_MEMORY")
@@ -305,3 +311,4 @@ EARLY = (defect_of_a_child, missing_program, signals, shell_codes)
 REPORT = (report,)
 STDERR = (stderr,)
 LATE = (server_words, download, exited)
+LAST = (failed_somehow,)

@@ -186,18 +186,22 @@ _BAD_ARGUMENTS = phrases("""
     unexpected keyword argument | missing 1 required | required positional argument | required keyword-only
     positional argument but | positional arguments but | got multiple values for
 """)
-# Reading one of these keys from a response that lacks it raises KeyError: the response is broken, not the code.
-_ANSWER_KEYS = ("'choices'", "'candidates'", "'completion'", "'content'", "'message'", "'output'", "'delta'")
+# Reading one of these keys from a response that lacks it raises KeyError: the response is broken, not the code. Only keys
+# that no other data has: 'content' and 'message' are in every program's own dictionaries, where a KeyError is a defect.
+_ANSWER_KEYS = ("'choices'", "'candidates'")
 
 _LOCKED = phrases("""
     database is locked | database table is locked | resource temporarily unavailable | lock timeout
-    deadlock detected | could not obtain lock | resource busy | text file busy | too many clients already
-    too many connections | could not get lock | connection slots are reserved | object has been modified | etxtbsy
+    deadlock detected | could not obtain lock | resource busy | text file busy
+    could not get lock | object has been modified | etxtbsy
     try restarting transaction | deadlock found | deadlock victim | was deadlocked
     could not serialize access | lock wait timeout | state lock | another operation | unable to acquire | could not acquire
     failed to acquire | used by another process | held by process | locked by another | is already locked
     write conflict | retry transaction | concurrent update | waiting to lock | in use by another
-    another git process | remaining connection slots
+    another git process
+""")
+_NO_SLOT = phrases("""
+    too many clients already | too many connections | connection slots are reserved | remaining connection slots
 """)
 # The server itself is not there yet, or not any more.
 _BETWEEN = phrases("""
@@ -294,7 +298,7 @@ def plain_timeout(evidence: Evidence) -> Verdict | None:
 
 
 _NOT_THE_CLASS = phrases("""
-    connection lost | may have disconnected | environment variable | max_tokens length limit | content filter | content_filter
+    connection lost | may have disconnected | environment variable | input validation error | max_tokens length limit | content filter | content_filter
 """)
 
 
@@ -387,6 +391,12 @@ _LOCK_FAILED = phrases("permission denied", "resource not found", "i/o timeout",
 def between(evidence: Evidence) -> Verdict | None:
     """A server starts, stops or elects its leader."""
     return None if evidence.status is not None and evidence.status >= 400 else Verdict(code="PROVIDER_UNAVAILABLE")
+
+
+@applies_when(_NO_SLOT)
+def no_slot(evidence: Evidence) -> Verdict | None:
+    """A database server has no connection left for this client."""
+    return None if evidence.status in (409, 429, 500, 503) else Verdict(code="PROVIDER_OVERLOADED")
 
 
 @applies_when(_LOCKED)
@@ -520,6 +530,6 @@ def _undecodable(evidence: Evidence) -> Verdict:
 
 
 FIRST = (defects, own_words)
-EARLY = (plain_timeout, of_a_file, by_class, client_side, between, locked, by_errno)
+EARLY = (plain_timeout, of_a_file, by_class, client_side, between, no_slot, locked, by_errno)
 NAMES = (named_in_text,)
 LATE = (timeouts, sdk_class, database, by_name, programming)

@@ -57,7 +57,7 @@ _FOR_NOW = phrases("temporarily", "temporary", "provider is currently unavailabl
 _HISTORY = phrases("""
     ids were found without | tool_result' block | unexpected 'tool_use_id'
     must be followed by tool messages | tool_call_ids did not have | no tool output found | no tool call found
-    insufficient tool messages | roles must alternate | should alternate with | must alternate
+    insufficient tool messages | roles are supported | could not be decrypted | roles must alternate | should alternate with | must alternate
     without its required following item | without its required | thought signature | thought_signature
     signature in thinking block | thinking' or 'redacted_thinking | thinking blocks | invalid 'signature'
     function response parts | function call turn comes immediately | role 'tool' must be a response
@@ -195,7 +195,9 @@ def missing_capability(evidence: Evidence) -> Verdict | None:
         return None
     # Local runtimes send 500 for what they do not support.
     rejected = evidence.status is None or 400 <= evidence.status <= 501
-    return Verdict(code="PROVIDER_CAPABILITY_MISSING") if rejected and evidence.raised is None else None
+    # Without a status an exception's words may be about the program itself. With one, an SDK passes on a server's words.
+    served = evidence.raised is None or evidence.status is not None
+    return Verdict(code="PROVIDER_CAPABILITY_MISSING") if rejected and served else None
 
 
 @applies_when(
@@ -222,7 +224,8 @@ _REJECTED_PART = phrases("""
     unsupported part | unsupported content | unsupported message content | unsupported image | unsupported media type
     requires --jinja | mmproj | runtime is not available | requires mlx | requires a newer version | embedding from image
     is not supported - hint | prompt template | chat template | cannot use | can't use
-    cannot be combined | cannot be used
+    cannot be combined | cannot be used | unsupported language | unsupported locale | unsupported format | unsupported file
+    unsupported model | unsupported type | unsupported operation | unsupported parameter | unsupported value | unsupported encoding
 """)
 _SERVER_DEFECT = phrases("""
     object is not subscriptable | object has no attribute | unsupported operand type | object is not iterable
@@ -250,7 +253,7 @@ _STORE_CLOSED = phrases("""
 @applies_when(_REJECTED_PART | _SERVER_DEFECT | _STORE_CLOSED | _MISSING)
 def never_heals(evidence: Evidence) -> Verdict | None:
     """A 500 that stays: a part that the server does not know, a type error in its code, a store without room."""
-    if evidence.status != 500 or evidence.raised is not None:
+    if evidence.status != 500:
         return None
     if evidence.matches(_REJECTED_PART):
         return Verdict(code="PROVIDER_CAPABILITY_MISSING")

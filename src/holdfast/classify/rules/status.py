@@ -69,6 +69,7 @@ _GRPC: dict[str, Code] = {
     "unknown": "PROVIDER_INTERNAL_ERROR",
 }
 _IN_TEXT = codes(" ".join(f"grpc:{name}" for name in _GRPC))
+_OUT_OF_RANGE = phrases("is not in [ | out of range | out of bounds | index out of\n")
 _GRPC_CLASSES = class_names("RpcError _InactiveRpcError AioRpcError _MultiThreadedRendezvous")
 # 409 is a bad request, unless it reports a lock that another client will release.
 _CONTENDED = phrases(
@@ -83,6 +84,9 @@ def grpc_status(evidence: Evidence) -> Verdict | None:
         return None
     if evidence.source is not Source.GRPC and not evidence.named_in(_GRPC_CLASSES) and not evidence.matches(_IN_TEXT):
         return None
+    if evidence.matches(_OUT_OF_RANGE) and not {"internal", "unknown"}.isdisjoint(evidence.codes):
+        # The server's own code met a value that it cannot take. The same request brings it again.
+        return Verdict(code="PROVIDER_BAD_REQUEST")
     return next((Verdict(code=_GRPC[code]) for code in evidence.codes if code in _GRPC), None)
 
 

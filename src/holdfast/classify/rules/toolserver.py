@@ -10,7 +10,7 @@ from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.guesses import healing
 from holdfast.classify.identifiers import identified
 from holdfast.classify.phrases import class_names, codes, find_late, phrases
-from holdfast.classify.sentences import LATER, meaning
+from holdfast.classify.sentences import LATER, NOT_STARTED, meaning
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -68,6 +68,8 @@ _NOT_STARTED = phrases("""
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
     # The request that failed may have been for the limits themselves.
     ("CONN_RESET", phrases("error sending request for url")),
+    ("TOOL_EXECUTION_FAILED", phrases("needs to be open", "must be open", "is not open in")),
+    ("TOOL_INPUT_INVALID", phrases("cannot query", "more than the allowed", "range is too large", "block range")),
     (
         "TOOL_QUOTA_EXHAUSTED",
         phrases("""
@@ -174,9 +176,11 @@ def session_gone(evidence: Evidence) -> Verdict | None:
 @applies_when(_DEAD, local=True)
 def server_gone(evidence: Evidence) -> Verdict | None:
     """The server's process or connection is gone. The client must restart it, then resend."""
-    if evidence.matches(_NOT_STARTED) and _speaks_rpc(evidence):
+    if not _speaks_rpc(evidence):
+        return None
+    if evidence.matches(_NOT_STARTED) or NOT_STARTED.search(evidence.text):
         return Verdict(code="TOOL_COMMAND_NOT_FOUND")
-    return Verdict(code="TOOL_CONNECTION_LOST") if _speaks_rpc(evidence) else None
+    return Verdict(code="TOOL_CONNECTION_LOST")
 
 
 @applies_when(codes(" ".join(_TASKS)))
