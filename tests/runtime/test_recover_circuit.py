@@ -288,7 +288,7 @@ def test_R55_a_rejection_beside_a_running_probe_says_that_the_probe_is_under_way
 
     error = world.run(main())
     code = error.fault.context["reason"]
-    assert error.fault.message == f"Circuit provider:a is open until the probe under way has ended: {code}"
+    assert error.fault.message == f"Circuit a is open until the probe under way has ended: {code}"
     assert error.retry_at is None
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.events import CircuitState, Failed
 from holdfast.faults import (
+    CATALOG,
     AbortedError,
     CircuitOpenError,
     Code,
@@ -20,6 +21,7 @@ from holdfast.faults import (
     OutcomeUnknownError,
     Scope,
 )
+from holdfast.faults.surfaces import fill
 from holdfast.policies.circuit import Rule
 from holdfast.policies.decide import Reason
 from holdfast.runtime import reports
@@ -81,7 +83,7 @@ def rejected(op: Operation, state: TargetState, rejection: Rejection, now: float
     at = rejection.retry_at
     left = None if at is None else at - now if at > now else 0.0
     if rejection.rule is Rule.PACE:
-        message = f"{rejection.name} accepts no more calls at present, and others go first"
+        message = f"{_in_words(rejection.name)} accepts no more calls at present, and others go first"
         return HoldfastError(Fault.of("SYS_RATE_LIMITED", message, retry_after=left, context={"name": rejection.name}))
     fault = state.fault_of(rejection)
     if fault is None:
@@ -121,7 +123,13 @@ def _rejection_fault(op: Operation, rejection: Rejection, left: float | None, no
     else:
         context["retry_at"] = round(op.plan.wall(now) + left, 3)
         context["until"] = reports.time_of_day(context["retry_at"])
-    return Fault.of(CircuitOpenError.code, context=context)
+    message = fill(CATALOG[CircuitOpenError.code].message, {**context, "circuit": _in_words(rejection.name)})
+    return Fault.of(CircuitOpenError.code, message, context=context)
+
+
+def _in_words(name: str) -> str:
+    """Return the name of a circuit as logs and events show its target: `claude`, not `provider:claude`."""
+    return name.removeprefix("provider:")
 
 
 def aborted(op: Operation, by: str = "its caller") -> AbortedError:
