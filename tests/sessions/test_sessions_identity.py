@@ -591,6 +591,8 @@ def test_FU8_the_error_says_what_to_do_and_another_process_may_do_it() -> None:
             name = raised.value.key.removeprefix("s/")
             assert f"holdfast sessions resolve s {name} --happened" in message
             assert f"holdfast sessions resolve s {name} --not-happened" in message
+            # One line a way: a person reads it in a terminal.
+            assert max(len(line) for line in message.splitlines()) < 130
             # Another process resolves it while this one has the session open.
             assert await resolve_step(store, "s", "cut", happened=True, result=3) == raised.value.key
             assert await session.step(cut, "version 2") == 3

@@ -63,7 +63,8 @@ async def sessions_show(store: Store, given: str, *, url: str | None, as_json: b
         story = {"history": _dated(msgspec.to_builtins(history)), "next": [action._asdict() for action in actions]}
         show_json({"schema": "holdfast.sessions.show/1", **document, **story})
         return Exit.OK
-    show_facts(f"{document['session']}  {document['state']}", _overview_facts(document))
+    rest = ", nothing is open" if _is_at_rest(seen) else ""
+    show_facts(f"{document['session']}  {document['state']}{rest}", _overview_facts(document))
     _show_history(history)
     _show_actions(actions)
     return Exit.OK
@@ -80,6 +81,12 @@ async def sessions_resume(store: Store, given: str, *, url: str | None, as_json:
         show_text(f"{seen.record.id}  {seen.record.state.value}")
         _show_actions(actions)
     return Exit.OK
+
+
+def _is_at_rest(seen: Overview) -> bool:
+    """Whether its program has ended and left nothing to do: a session that is not closed can always go on."""
+    is_open = seen.in_flight or seen.unknown or seen.questions or seen.parked or seen.problem
+    return seen.record.state is SessionState.PAUSED and not is_open
 
 
 # --- what to do next ---

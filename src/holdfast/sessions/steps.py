@@ -408,9 +408,12 @@ def unknown_error(
     key = key_of(session, after)
     verb = resolve_command(session, after, store_option)
     message = (
-        f"{call_text(entry)} was started and its end is not known, so it is not repeated. Find out whether it happened. "
-        f"If it did: `await session.resolve({key!r}, happened=True, result=…)`, or `{verb} --happened --result JSON`. "
-        f"If not: `happened=False`, or `{verb} --not-happened`; the program runs it again when it calls it"
+        f"{call_text(entry)} was started and its end is not known, so it is not repeated. Find out whether it happened.\n"
+        f"  If it did:  await session.resolve({key!r}, happened=True, result=…)\n"
+        f"         or:  {verb} --happened --result JSON\n"
+        f"  If not:     await session.resolve({key!r}, happened=False)\n"
+        f"         or:  {verb} --not-happened\n"
+        f"              The program runs it again when it calls it."
     )
     return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context={"key": key, "step": entry.step}))
 
