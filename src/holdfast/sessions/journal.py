@@ -348,7 +348,7 @@ class Journal:
         """The memory holds the log up to this offset."""
         self._early: dict[int, tuple[tuple[EntryBody, str], ...]] | None = None
         """Our own writes beyond `seen`, by offset. They wait until the earlier entries of other writers are read."""
-        self._commits = _recovering(store, runtime)
+        self._commits: _Commits
         self.recorder = Recorder(session, self)
         """The retries and other events inside the session, on their way into its audit chain."""
         self._flushing: asyncio.Future[Receipt] | None = None
@@ -364,7 +364,7 @@ class Journal:
         """Bytes of the log after it."""
 
     def use(self, store: Store) -> None:
-        """Write to this store. It has the address of the one before."""
+        """Write to this store, from now on. It must be called before the first write."""
         self.store = store
         self._commits = _recovering(store, self.runtime)
 

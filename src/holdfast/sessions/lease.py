@@ -281,7 +281,7 @@ _LEFT: set[str] = set()
 def this_process() -> str:
     """Return a new owner name in this process: host, process id, start of the process, where that id counts, a random part."""
     pid = os.getpid()
-    return f"{socket.gethostname()}/{pid}/{_started(pid)}/{_namespace()}/{secrets.token_hex(4)}"
+    return f"{socket.gethostname()}/{pid}/{_own_start(pid)}/{_namespace()}/{secrets.token_hex(4)}"
 
 
 def is_gone(owner: str, store: Store | None = None) -> bool:
@@ -334,7 +334,14 @@ def _namespace() -> str:
     return f"{(boot_id() or '')[:8]}.{inode}"
 
 
+@cache
+def _own_start(pid: int) -> str:
+    """Return when this process started. Reading it takes as long as a quick commit, and it never changes."""
+    return _started(pid)
+
+
 after_fork(_namespace.cache_clear)
+after_fork(_own_start.cache_clear)
 
 
 def _started(pid: int) -> str:

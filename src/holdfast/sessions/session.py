@@ -329,6 +329,7 @@ class Session:
                 "session", "a new session object from Session.open", f"{self.id!r}, which was entered before"
             )
         if not self._owns_store:
+            self._journal.use(self._store)
             return await self._enter()
         # Sessions of one address share a store. If entering fails, end its use here. Otherwise `__aexit__` does.
         self._store = await shared.join(self._store)
