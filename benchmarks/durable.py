@@ -1,6 +1,6 @@
 """The cost of losing nothing: durable events beside other libraries, many open sessions, long logs, restarts.
 
-    python -m benchmarks durable                               everything; 21 minutes on 2 cores with a load of 13
+    python -m benchmarks durable                               everything; 7 minutes on 2 quiet cores, 21 with a load of 13
     python -m benchmarks durable --kinds postgres              the parts whose names contain one of these: see `PARTS`
 
 Everything is on the same disk and synced at each commit, unless a note says otherwise. The contenders take turns in rounds; the
@@ -37,11 +37,14 @@ TARGETS = {
     "sqlite": [
         (f"{MANY} writers", "10x LangGraph", ("holdfast", MANY, "langgraph", MANY), 10.0),
         (f"{MANY} writers", "0.25x of 64 rows a commit", ("holdfast", MANY, "raw batched", 1), 0.25),
+        (f"{MANY} writers to one session", "the same", ("one session", MANY, "raw batched", 1), 0.25),
+        (f"{MANY} steps at once", "5x LangGraph", ("step", MANY, "langgraph", MANY), 5.0),
         (f"{MANY} steps at once", "half of the store's commits", ("step", MANY, "holdfast", MANY), 0.5),
         ("1 writer", "0.6x of a commit per row", ("holdfast", 1, "raw", 1), 0.6),
     ],
     "postgres": [
         (f"{MANY} writers", "10x LangGraph", ("holdfast", MANY, "langgraph", MANY), 10.0),
+        (f"{MANY} steps at once", "5x LangGraph", ("step", MANY, "langgraph", MANY), 5.0),
         (f"{MANY} steps at once", "half of the store's commits", ("step", MANY, "holdfast", MANY), 0.5),
         ("1 writer", "0.7x of a commit per row", ("holdfast", 1, "psycopg", 1), 0.7),
     ],
@@ -58,6 +61,7 @@ TARGET_GROWTH = 1.5
 
 SQLITE = {
     "holdfast": "Holdfast, SqliteStore",
+    "one session": "Holdfast, all writers to one session",
     "step": "Holdfast, a step",
     "langgraph": "LangGraph, AsyncSqliteSaver",
     "dbos": "DBOS, steps on its SQLite",
@@ -246,7 +250,7 @@ def _open_sessions(
         f"{waiting['core']:.2%}",
         f"{verdict(waiting['core'] * 100, TARGET_CORE * 100, '%')}, {waiting['lost']:.0f} leases lost",
     )
-    by_address = _addresses(min(scale.rounds, 3), durable)
+    by_address = _addresses(2 * scale.rounds - 1, durable)
     slower, more_cpu = (_slower(by_address, unit) for unit in ("wall", "cpu"))
     lines.add(
         f"{BY_ADDRESS} sessions with a step each, by address and on an open store, s",
