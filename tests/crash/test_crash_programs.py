@@ -191,16 +191,16 @@ def test_random_programs_killed_on_encrypted_postgresql_end_as_if_nothing_had_ha
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(1_000, 1_800, 50))
 def test_800_random_programs_on_sqlite(server: Server, tmp_path: Path, first: int) -> None:
-    assert run_programs(server, tmp_path, f"sqlite:{tmp_path / 's.db'}", range(first, first + 50), kills=7) >= 250
+    assert run_programs(server, tmp_path, f"sqlite:{tmp_path / 's.db'}", range(first, first + 50), kills=9) >= 250
 
 
 @pytest.mark.soak
 def test_50_random_programs_on_encrypted_postgresql(server: Server, postgres: PrivateServer, tmp_path: Path) -> None:
     url = f"{postgres.url}&schema=sealed50&key_env=PROGRAMS_KEY"
-    assert run_programs(server, tmp_path, url, range(3_000, 3_050), kills=7) >= 250
+    assert run_programs(server, tmp_path, url, range(3_000, 3_050), kills=9) >= 250
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(2_000, 2_200, 50))
 def test_200_random_programs_on_postgresql(server: Server, postgres: PrivateServer, tmp_path: Path, first: int) -> None:
-    assert run_programs(server, tmp_path, postgres.url, range(first, first + 50), kills=7) >= 250
+    assert run_programs(server, tmp_path, postgres.url, range(first, first + 50), kills=9) >= 250
