@@ -22,6 +22,8 @@ _FENCE = re.compile(r"^(?P<mark>`{3,})(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=mark)
 _ALONE = {"CHANGELOG.md": "changelog.md", "examples": "examples.md", "examples/README.md": "examples.md"}
 _CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+_NOT_HERE = re.compile(r"<!-- repository only -->\n.*?<!-- end -->\n+", re.DOTALL)
+"""What a reader of the site need not know: how to build the site."""
 # A name in backquotes, but neither inside the text of a link nor in a heading.
 _SPAN = re.compile(r"(?<![\[`\w])`([A-Za-z_][\w.]*)(\(\))?`(?![`\]])")
 
@@ -48,6 +50,7 @@ def page(path: str, text: str, known: Mapping[str, str]) -> str:
     path: where the text is in the repository. Its links are relative to that.
     known: the address of each code and public name.
     """
+    text = _NOT_HERE.sub("", text)
     seen: set[str] = set()
     parts: list[str] = []
     end = 0

@@ -172,6 +172,11 @@ def test_a_bar_inside_code_in_a_table_has_no_backslash_on_the_site():
     assert page("docs/x.md", "| `a\\|b` | c \\| d |\n\n`a\\|b`", {}) == "| `a|b` | c \\| d |\n\n`a\\|b`"
 
 
+def test_how_to_build_the_site_is_not_on_the_site():
+    text = "a\n\n<!-- repository only -->\n`make docs`\nbuilds it.\n<!-- end -->\n\nb\n"
+    assert page("docs/README.md", text, {}) == "a\n\nb\n"
+
+
 def test_a_default_that_is_a_constant_is_shown_as_its_value(api: Api):
     pages = dict(api.pages())
     assert "`timeout`<br>`float \\| None` | `60.0` |" in pages["reference/api/holdfast.md"]

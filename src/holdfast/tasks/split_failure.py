@@ -37,13 +37,13 @@ def split_failed(
     whole: Fault, parts: Sequence[Task], results: list[TaskResult], *, ended_by: Fault, part: Task | None, splits: int
 ) -> Fault:
     """Return the fault of a task that was split because of `whole`, and whose `part` ended with `ended_by`. `splits`: how often it was."""
-    done = values_of([each for each in results if each.fault is None])
+    done = [value for each in results for value in _had(each)]
     errors = tuple(
         ItemError.of(each.label, result.fault)
         for each, result in zip(parts, results, strict=True)
         if result.fault is not None
     )
-    partial = Partial(payload=done, errors=errors, complete=len(done), expected=len(parts))
+    partial = Partial(payload=done, errors=errors, complete=len(done), expected=sum(map(_size, results)))
     facts: dict[str, Any] = {
         "depth": max(splits, ended_by.context.get("depth", 0)),
         "split": {"code": whole.code, "parts": len(parts)},
@@ -55,8 +55,30 @@ def split_failed(
     if ended_by.partial is not None:
         # The partial output of the part has its place here, because that of the task holds whole results.
         facts["subtask_error"] = view.write(plain_fault(ended_by))
-    message = ended_by.message if is_of_split(ended_by) else _account(ended_by, part, len(done), len(parts))
+    whole_parts = sum(each.fault is None for each in results)
+    message = ended_by.message if is_of_split(ended_by) else _account(ended_by, part, whole_parts, len(parts))
     return msgspec.structs.replace(ended_by, message=message, context={**ended_by.context, **facts}, partial=partial)
+
+
+def _had(result: TaskResult) -> list[Any]:
+    """Return the values that a part had: its own, or if it was split and failed, those of its parts."""
+    if result.fault is None:
+        return values_of([result])
+    inner = _inner(result)
+    return [] if inner is None else list(inner.payload)
+
+
+def _size(result: TaskResult) -> int:
+    """Return of how many parts that were not split themselves a part consists."""
+    inner = _inner(result)
+    return 1 if inner is None or inner.expected is None else inner.expected
+
+
+def _inner(result: TaskResult) -> Partial | None:
+    fault = result.fault
+    if fault is None or not is_of_split(fault) or fault.partial is None or not isinstance(fault.partial.payload, list):
+        return None
+    return fault.partial
 
 
 def _account(ended_by: Fault, part: Task | None, done: int, parts: int) -> str:
