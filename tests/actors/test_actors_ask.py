@@ -9,10 +9,11 @@ import pytest
 from actors_kit import Stage
 
 from holdfast import Budget, Err, Ok, recover
-from holdfast.actors import Actor, AskTimeoutError, Ref, Supervisor
+from holdfast.actors import Actor, AskTimeoutError, GaveUpError, Ref, Supervisor
 from holdfast.events import ActorResumed, SuppressedError
 from holdfast.faults import DeadlineError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.ambient import AMBIENT
+from holdfast.testing import run
 
 
 class Counter(Actor):
@@ -520,3 +521,21 @@ def test_A65_a_full_mailbox_does_not_hide_that_somebody_ended():
         return await watcher.ask(Watcher.log)
 
     assert in_a_team(main, Watcher) == ["team/other"]
+
+
+def test_a_caller_that_asks_in_a_loop_is_stopped_when_its_supervisor_gives_up():
+    class Fragile(Actor):
+        async def crash(self) -> None:
+            raise RuntimeError("broken")
+
+    async def main() -> int:
+        asked = 0
+        with pytest.raises(GaveUpError):
+            async with Supervisor("team", max_restarts=2, window=60) as team:
+                ref = await team.start(Fragile)
+                while asked < 1_000:
+                    await ref.outcome(Fragile.crash)
+                    asked += 1
+        return asked
+
+    assert run(main()) < 20

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from recover_kit import Always, Flaky, World, reset
 
-from holdfast import INTERACTIVE, Circuit, CircuitOpenError, Policy, Target, fault_of
+from holdfast import INTERACTIVE, Circuit, CircuitOpenError, Fault, Policy, Target, fault_of
 from holdfast.events import Failed, Recovered, Retry
 from holdfast.testing import ScriptedHTTPError, no_waiting, seeded
 
@@ -361,6 +361,29 @@ def test_S1_2_a_call_that_a_fallback_could_answer_makes_way_after_three_bad_seco
     assert sum(at < 60 for at in service.arrivals) <= 14
     assert answers[-1] == "ok"
     assert answers.index("ok") <= 82, "one call looks again now and then"
+
+
+def test_a_call_that_met_a_failure_passes_it_on_to_its_fallbacks_when_it_makes_way() -> None:
+    it = world()
+    service, other = Service(it, lambda _: 529), Always(lambda: ScriptedHTTPError(401))
+    answer = it.recover("claude")(service.ask)
+    answer.fallback(other.acall, name="other")
+    faults: list[Fault] = []
+
+    @answer.degraded
+    def sorry(fault: Fault) -> str:
+        faults.append(fault)
+        return "sorry"
+
+    async def main() -> None:
+        for _ in range(4):
+            assert await answer() == "sorry"
+
+    it.run(main())
+    assert [fault.code for fault in faults] == [*["PROVIDER_OVERLOADED"] * 3, "CIRCUIT_OPEN"]
+    assert len(faults[2].attempts) == 1, "its own failure, and not the circuit"
+    assert faults[3].message.startswith("claude has failed for a while, so the fallback answers until")
+    assert faults[3].message.endswith(": PROVIDER_OVERLOADED")
 
 
 def test_a_policy_that_says_that_something_else_answers_fails_soon() -> None:

@@ -50,6 +50,14 @@ async def cut(plan: str) -> int:
 
 
 @tool(effect="unsafe")
+async def cut_once(plan: str) -> int:
+    DONE.append(plan)
+    if len(DONE) == 1:
+        raise Crash
+    return 3
+
+
+@tool(effect="unsafe")
 async def lost(plan: str) -> int:
     """The connection is reset after the call was sent."""
     DONE.append(plan)
@@ -603,6 +611,33 @@ def test_FU8_the_error_says_what_to_do_and_another_process_may_do_it() -> None:
 
     run(main())
     assert DONE == ["version 2"]
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_FD2_the_call_after_a_resolution_does_not_repeat_the_step_in_a_later_run(happened: bool) -> None:
+    async def program(session: Session) -> Any:
+        try:
+            await session.step(cut_once, "version 2")
+        except OutcomeUnknownError as doubt:
+            await session.resolve(doubt.key, happened=happened, result=3)
+        return await session.step(cut_once, "version 2")
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, program)
+        async with Session.open("s", store=store) as session:
+            assert await program(session) == 3
+        done = len(DONE)
+        # In this run the first call returns the stored result, so the call after it would be another deployment.
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(HoldfastError, match="move it into the `except OutcomeUnknownError` block") as again:
+                await program(session)
+            assert code_of(again.value) == "SESS_STEP_DRIFT"
+            assert len(DONE) == done
+            await session.keyed("another").step(cut_once, "version 2")
+            assert len(DONE) == done + 1
+
+    run(main())
 
 
 def test_FU8_a_beginning_that_fits_two_steps_is_not_enough_to_resolve_one() -> None:

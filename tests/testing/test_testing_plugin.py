@@ -228,6 +228,25 @@ def test_FR19_settings_and_subscriptions_outlive_a_test(project):
     run_in(project).assert_outcomes(passed=2)
 
 
+def test_the_header_and_the_error_name_the_file_whose_settings_a_test_has(project):
+    (project.path / "holdfast.toml").write_text("[policy]\nattempts = 1\n")
+    project.makepyfile(
+        """
+        from holdfast import recover
+
+        def test_it(virtual_run):
+            async def fail():
+                raise ConnectionResetError
+
+            virtual_run(recover("claude").call(fail))
+        """
+    )
+    done = run_in(project)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["holdfast: settings from *holdfast.toml (HOLDFAST_CONFIG=none: the defaults)"])
+    done.stdout.fnmatch_lines(["*all attempts were used (attempts=1, from *holdfast.toml)*"])
+
+
 def test_a_test_has_the_settings_that_the_program_has(project):
     """A test under `run` or `virtual_run` that ignored holdfast.toml would check another policy than production has."""
     (project.path / "holdfast.toml").write_text("[policy]\nattempts = 1\n[targets.batch]\nattempts = 2\n")

@@ -149,6 +149,9 @@ class Ref(Generic[A_co]):
         else:
             if cell.task is not None and cell.task is current_task(loop):
                 raise cell.asks_itself()
+            if mailbox.closed is not None:
+                # A caller that asks a stopped actor in a loop must still be reached by a cancellation.
+                await asyncio.sleep(0)
             mailbox.put(letter, self._priority)
         if ends < cell.due:
             cell.set_timer(ends)

@@ -56,8 +56,8 @@ class Configurable(Protocol):
     enabled: bool
     log: bool
 
-    def configure(self, policy: Policy, by_name: Mapping[str, Policy]) -> None:
-        """Set the default policy, and the policies of targets by the names of their circuits."""
+    def configure(self, policy: Policy, by_name: Mapping[str, Policy], source: str = "") -> None:
+        """Set the default policy, and the policies of targets by the names of their circuits. `source`: where they come from."""
         ...
 
 
@@ -116,7 +116,7 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
 
     def apply(self, runtime: Configurable) -> None:
         """Make a runtime use these settings. Running calls finish on the old ones, and circuits keep their state."""
-        runtime.configure(self.policy, self._by_name())
+        runtime.configure(self.policy, self._by_name(), self.source)
         runtime.enabled = self.enabled
         runtime.log = self.log
 

@@ -112,6 +112,8 @@ class Reason(StrEnum):
     """An argument can be read only once, and the failed call has read it."""
     CIRCUIT = "circuit"
     """The circuit is open."""
+    MAKES_WAY = "makes-way"
+    """The target has failed for a while, and a fallback can answer now."""
     UNWANTED = "unwanted"
     """The caller does not want this failure retried."""
     NOT_REPEATABLE = "not-repeatable"
@@ -210,6 +212,8 @@ class Facts(msgspec.Struct, kw_only=True):
     waits_for_circuit: bool = False
     open_until: float | None = None
     """When the circuit stops rejecting calls; infinity while it is held open; None if it rejects nothing."""
+    makes_way_until: float | None = None
+    """Until when calls that a fallback could answer are not made, because the target fails; None: they are made."""
     reopened_for: float | None = None
     """The failed call was a probe, and its circuit is now open again for so many seconds."""
     lasts: float = 0.0
@@ -395,6 +399,9 @@ class Decider:
         if rejected_then and not facts.waits_for_circuit:
             # The wait would end at an open circuit. The caller whose failure opened it should see that failure now.
             return GiveUp(Reason.CIRCUIT)
+        if facts.makes_way_until is not None and facts.now + retry.delay < facts.makes_way_until:
+            # The call would not be made after the wait. Its caller should see its own failure, and the fallback answers now.
+            return GiveUp(Reason.MAKES_WAY)
         # A call that a circuit rejected was not made, so the attempt after the wait is not a retry of it.
         if facts.fault.code == "CIRCUIT_OPEN" or facts.rejected or facts.withdraw_retry():
             return retry

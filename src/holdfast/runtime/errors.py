@@ -123,6 +123,11 @@ def _rejection_fault(op: Operation, rejection: Rejection, left: float | None, no
     else:
         context["retry_at"] = round(op.plan.wall(now) + left, 3)
         context["until"] = reports.time_of_day(context["retry_at"])
+    if rejection.rule is Rule.FALLBACK:
+        # No circuit has opened. A call without a fallback would be made.
+        why = f": {rejection.reason}" if rejection.reason else ""
+        message = f"{_in_words(rejection.name)} has failed for a while, so the fallback answers until {context['until']}{why}"
+        return Fault.of(CircuitOpenError.code, message, context=context)
     message = fill(CATALOG[CircuitOpenError.code].message, {**context, "circuit": _in_words(rejection.name)})
     return Fault.of(CircuitOpenError.code, message, context=context)
 

@@ -63,6 +63,7 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
         before_another=_before_another(op, alone=alone),
         waits_for_circuit=waits_for_circuit(op, alone=alone),
         open_until=plan.state.rejects_until if plan.obeys(plan.state) else None,
+        makes_way_until=plan.state.makes_way_until if plan.breaks and not alone else None,
         reopened_for=op.reopened_for,
         first_to_wait=op.target_wait is not None and op.target_wait.is_first,
         lasts=plan.state.failure_lasts(now) if plan.breaks else 0.0,

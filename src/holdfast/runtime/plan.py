@@ -176,6 +176,12 @@ class Plan:
         """Even a successful attempt has more to do than to settle one permit."""
         self.accept = None if self.off else self._given_accept
 
+    @property
+    def configured_from(self) -> str:
+        """Where its policy comes from if the caller gave none: a file, `the environment`; empty if the caller or nobody chose it."""
+        source = self.runtime.configured_from if self._given_policy is None else ""
+        return "" if source in ("code", "defaults") else source
+
     def _chosen_policy(self, runtime: Runtime) -> Policy:
         """Return the policy that the caller gave, else the configured one."""
         given, configured = self._given_policy, runtime.policy_for(self.target)

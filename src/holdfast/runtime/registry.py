@@ -193,6 +193,12 @@ class TargetState:
         with self._lock:
             return self._breaker.makes_way(now)
 
+    @property
+    def makes_way_until(self) -> float | None:
+        """Until when calls that a fallback could answer are not made; None: they are made."""
+        with self._lock:
+            return self._breaker.makes_way_until
+
     def rests(self, now: float, since: float) -> Rejection | None:
         """Return why a retry that has waited since then had better wait for a moment more; None: it need not."""
         with self._lock:

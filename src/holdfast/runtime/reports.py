@@ -77,6 +77,7 @@ _WHY = {
     Reason.RUNNING: "the call still runs in its thread, and `effect=` does not say that another may run beside it",
     Reason.ONE_SHOT: "an argument, such as a generator, can be read only once; pass a list, or a function that makes it",
     Reason.CIRCUIT: "the circuit is open",
+    Reason.MAKES_WAY: "it has failed for a while, and a fallback can answer",
     Reason.UNWANTED: "the caller does not want it retried",
     Reason.NOT_REPEATABLE: "the request cannot be sent twice",
     Reason.COMMANDED: "a person chose the fallbacks",
@@ -290,10 +291,21 @@ def account(op: Operation, fault: Fault, reason: Reason) -> str:
     why = _OUR_WHY.get(fault.code, _WHY[reason]) if reason is Reason.PERMANENT else _WHY[reason]
     if reason is Reason.DEADLINE:
         why += _limit_of_time(op)
+    elif reason is Reason.ATTEMPTS:
+        why += _limit_of_attempts(op)
     return (
         f"holdfast: gave up on {op.plan.name or 'the call'} after {calls} in {took:.1f} s: {why}. "
         f"{fault.code}; next to act: {fault.next_actor}. `holdfast explain {fault.code}`"
     )
+
+
+def _limit_of_attempts(op: Operation) -> str:
+    """Return the number that limits the attempts and the file that has it; empty if no number was chosen."""
+    attempts = op.plan.policy.attempts
+    if attempts is None:
+        return ""
+    source = op.plan.configured_from
+    return f" (attempts={attempts}, from {source})" if source else f" (attempts={attempts})"
 
 
 def _limit_of_time(op: Operation) -> str:

@@ -149,6 +149,8 @@ class Runtime:
         self._consent = consent
         self._policy = INTERACTIVE
         self._policies: Mapping[str, Policy] = {}
+        self.configured_from = ""
+        """Where the policies of recoveries that were given none come from: a file, `the environment`, `code`; empty if from nowhere."""
         self.bus = Bus(CHANGES.happened)
         self.registry = Registry(most_circuits, CHANGES.happened)
         self.commands = Commands()
@@ -230,14 +232,15 @@ class Runtime:
         """For recoveries: return the configured policy of one name, such as `provider:claude`, else the default policy."""
         return self._policies.get(name, self._policy)
 
-    def configure(self, policy: Policy, by_name: Mapping[str, Policy]) -> None:
+    def configure(self, policy: Policy, by_name: Mapping[str, Policy], source: str = "") -> None:
         """Set the policies of recoveries that were given none: the default, and those of single targets.
 
-        Calls that are under way finish with the old ones. Open circuits stay open.
+        Calls that are under way finish with the old ones. Open circuits stay open. `source` says where the policies come from, such
+        as a file; the note on an error names it beside a limit that was reached.
 
             runtime.configure(PATIENT, {"provider:claude": INTERACTIVE})
         """
-        self._policy, self._policies = policy, dict(by_name)
+        self._policy, self._policies, self.configured_from = policy, dict(by_name), source
         # Before the change is counted: a plan that looks up again must find targets that accept the new settings.
         self.registry.renew()
         CHANGES.happened()
@@ -253,7 +256,7 @@ class Runtime:
         """
         new = Runtime(clock=clock, rng=rng, waits=self.waits, enabled=self.enabled, consent=self._consent)
         new.rules = self.rules.copy()
-        new.configure(self._policy, self._policies)
+        new.configure(self._policy, self._policies, self.configured_from)
         return new
 
     def before_next_call(self, do: Callable[[], None]) -> None:

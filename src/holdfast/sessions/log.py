@@ -100,6 +100,8 @@ class StepStarted(EntryBody, frozen=True, tag="step_started", gc=False):
     """The idempotency key it began with, for its tool's `verify`: in a fork of the session the step has another one."""
     begun: str = ""
     """The id of this entry: only the memory has it. It tells one doubt about a step from the next, so that each is resolved once."""
+    doubted: bool = False
+    """Whether somebody had to find out what became of it before: only the memory has it."""
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -134,6 +136,8 @@ class StepEnded(EntryBody, frozen=True, tag="step_ended", gc=False):
     """Set if somebody resolved it. Earlier versions did not write it."""
     settles: str = ""
     """The step of an earlier turn whose result, as somebody resolved it, is the result of this one."""
+    doubted: bool = False
+    """As in its start."""
 
 
 StepEntry: TypeAlias = StepStarted | StepEnded
@@ -487,16 +491,18 @@ def is_doubtful(entry: StepStarted | StepEnded) -> bool:
 def _put(steps: dict[str, StepEntry], name: str, body: StepEntry, id_: str) -> None:
     """Keep the last entry about a step, with what only its start says: its function and its arguments as text."""
     before = steps.get(name)
+    doubted = before is not None and before.doubted
     if isinstance(body, StepStarted):
-        steps[name] = msgspec.structs.replace(body, begun=id_) if is_doubtful(body) else body
+        steps[name] = msgspec.structs.replace(body, begun=id_, doubted=doubted) if is_doubtful(body) else body
         return
     if body.resolution is not None and (before is None or not is_doubtful(before)):
         # The program itself, or somebody else, was faster to find out. The first one counts.
         return
     if before is not None and (before.fn or before.shown or before.effect):
         begun = before.begun if body.unknown else ""
+        doubted = doubted or body.resolution is not None
         body = msgspec.structs.replace(
-            body, fn=before.fn, shown=before.shown, effect=before.effect, key=before.key, begun=begun
+            body, fn=before.fn, shown=before.shown, effect=before.effect, key=before.key, begun=begun, doubted=doubted
         )
     steps[name] = body
 

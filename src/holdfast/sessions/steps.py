@@ -63,6 +63,7 @@ __all__ = [
     "anew",
     "answers_to",
     "call_text",
+    "called_again_error",
     "decide_step",
     "drift_error",
     "identity_of",
@@ -441,6 +442,17 @@ def drift_error(
         "now": after,
     }
     return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
+
+
+def called_again_error(session: str, after: str, stored: StepStarted | StepEnded) -> HoldfastError:
+    """Return the error of a further call of an unsafe step that was in doubt before."""
+    key = key_of(session, after)
+    message = (
+        f"{call_text(stored)} happened once, and somebody had to find that out. This run of the program has called it before, so this call would "
+        f"make it happen twice. If it only reads the result after `resolve`: move it into the `except OutcomeUnknownError` block, since in "
+        f"this run the first call has returned the result. If it must happen again: `session.keyed(…).step(…)`"
+    )
+    return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context={"session_id": session, "step": stored.step, "key": key}))
 
 
 def _difference(before: str, now: str) -> tuple[str, str]:

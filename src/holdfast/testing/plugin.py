@@ -10,8 +10,10 @@ that uses neither its names nor Holdfast.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
@@ -101,6 +103,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, so that --strict-markers accepts it."""
     config.addinivalue_line("markers", _MARKER)
+
+
+def pytest_report_header() -> str | None:
+    """Name the file whose settings the tests have: one of the current folder changes them without a word."""
+    named = os.environ.get("HOLDFAST_CONFIG")
+    # Nearly no project has such a file, and only one that has it pays for the import.
+    if named == "none" or not (named or Path("holdfast.toml").exists()):
+        return None
+    from holdfast.config import find_file  # noqa: PLC0415 - see above
+
+    file = named or find_file()
+    return None if file is None else f"holdfast: settings from {file} (HOLDFAST_CONFIG=none: the defaults)"
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -94,6 +94,7 @@ class Breaker:
         "ignored",
         "isolations",
         "last_change",
+        "last_code",
         "last_failure",
         "last_success",
         "name",
@@ -121,6 +122,8 @@ class Breaker:
         """Changes of state that nobody has taken yet. Nearly always empty: check it before you call `take_transitions`."""
         self.successes = self.failures = self.ignored = self.cancelled = self.rejected = self.opens = 0
         self.last_failure: float | None = None
+        self.last_code: Code | None = None
+        """What the last failure was."""
         self.last_success: float | None = None
         self.last_change: float | None = None
         self.recorded_state = _CLOSED
@@ -252,16 +255,22 @@ class Breaker:
 
         A graded circuit lets such calls go sooner than it opens: they lose nothing. One of them looks again now and then.
         """
-        if self.streak < MAKES_WAY or not self.config.graded or self._mode() != "normal":
+        until = self.makes_way_until
+        if until is None:
             return None
-        # Counted from the start of the last one that looked, like a probe: one that hangs must not delay the next.
-        until = self._looked_at + LOOKS_AGAIN_S
         if now >= until:
             self._looked_at = now
             return None
         self.rejected += 1
-        reason = None if self.rejection is None else self.rejection.reason
-        return Rejection(name=self.name, state=_OPEN, retry_at=until, reason=reason, rule=Rule.FAILURES)
+        return Rejection(name=self.name, state=_OPEN, retry_at=until, reason=self.last_code, rule=Rule.FALLBACK)
+
+    @property
+    def makes_way_until(self) -> float | None:
+        """Until when calls that a fallback could answer are not made; None: they are made. One is made after that time."""
+        if self.streak < MAKES_WAY or not self.config.graded or self._mode() != "normal":
+            return None
+        # Counted from the start of the last one that looked, like a probe: one that hangs must not delay the next.
+        return self._looked_at + LOOKS_AGAIN_S
 
     def rests(self, now: float, since: float) -> Rejection | None:
         """Return why a retry that has waited since then had better wait for a moment more; None: it need not.
@@ -399,6 +408,8 @@ class Breaker:
 
     def _settle_slowly(self, permit: Permit, verdict: Verdict, now: float, why: _Why) -> None:
         self._add_to_totals(verdict, now)
+        if verdict is _FAILURE:
+            self.last_code = why.code
         # A call that began before the last change of state says nothing about the present one.
         if permit.generation != self._generation:
             return

@@ -36,6 +36,8 @@ class Rule(StrEnum):
     """A probe failed, or was slow and slow calls count."""
     PACE = "pace"
     """It is closed, but the service accepts only so many calls, and others go first."""
+    FALLBACK = "fallback"
+    """It is closed, but the service has failed for a while, and a fallback answers instead."""
     FORCED = "forced"
     """An operator or the configuration holds it open."""
 
