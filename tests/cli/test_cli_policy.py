@@ -242,3 +242,16 @@ def test_the_schema_is_printed():
     result = holdfast("config", "schema")
     assert result.exit_code == 0
     assert json.loads(result.stdout) == json_schema()
+
+
+def test_a_mistyped_target_is_not_shown_as_if_it_were_configured():
+    wrong = holdfast("policy", "show", "-", "--target", "cluade", given="[targets.claude]\nattempts = 1\n")
+    assert "has no policy for cluade; did you mean `claude`? This is the default policy." in wrong.stderr
+    right = holdfast("policy", "show", "-", "--target", "claude", given="[targets.claude]\nattempts = 1\n")
+    assert "has no policy" not in right.stderr
+    assert "not used: a failed call is not retried" in right.stdout
+
+
+def test_how_many_good_probes_close_a_circuit_is_shown():
+    given = "[policy.circuit]\nfailures = 3\nopen_for = 10\nsuccesses = 2\n"
+    assert "closes after 2 good probes" in holdfast("policy", "show", "-", given=given).stdout

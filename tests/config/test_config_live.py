@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from holdfast import PATIENT, Circuit, Runtime, recover
-from holdfast.config import ConfigError, LiveConfig
+from holdfast.config import ConfigError, LiveConfig, read
 from holdfast.events import SuppressedError
 from holdfast.policies.target import Target
 from holdfast.testing import Capture, VirtualClock
@@ -118,3 +118,13 @@ def test_a_bad_reload_on_a_signal_is_reported_and_breaks_no_call(runtime, file):
     assert attempts(runtime) == 5
     assert calling.call(len, "x") == 1
     assert len(heard) == 1
+
+
+def test_settings_that_say_nothing_about_the_log_leave_it_as_the_runtime_has_it():
+    quiet, loud = Runtime(), Runtime(log=True)
+    for runtime in (quiet, loud):
+        read({"policy": {"attempts": 2}}).apply(runtime)
+    assert (quiet.log, loud.log) == (False, True)
+    read({"log": True}).apply(quiet)
+    read({"log": False}).apply(loud)
+    assert (quiet.log, loud.log) == (True, False)

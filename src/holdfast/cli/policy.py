@@ -106,6 +106,11 @@ def _named_policies(config: Config, target: str | None = None) -> dict[str, Poli
 def policy_show(config: Config, *, target: str | None, as_json: bool) -> Exit:
     """Show the delays of each policy for every class of failures, and the worst case in calls and time."""
     policies = _named_policies(config, target)
+    if target is not None and config.policy_of(target) is config.policy:
+        # The default policy holds for every name, so a mistyped one would look right.
+        known = [name.removeprefix("provider:") for name in config.targets]
+        meant = f"; {options.suggestion(target, known)}" if known else "."
+        narrate(f"{config.source} has no policy for {target}{meant} This is the default policy.")
     if as_json:
         shown = [{"name": name, **_policy_document(policy)} for name, policy in policies.items()]
         show_json(
@@ -142,11 +147,12 @@ def _policy_document(policy: Policy) -> dict[str, Any]:
 
 
 def _policy_facts(policy: Policy) -> list[tuple[str, str]]:
+    honoured = f"honoured up to {_seconds(policy.max_retry_after)}, if the next attempt still starts in time"
     return [
         ("per call", _seconds(policy.timeout)),
         ("attempts", _attempts(policy)),
         ("in all", _seconds(policy.deadline)),
-        ("Retry-After", f"honoured up to {_seconds(policy.max_retry_after)}, if the next attempt still starts in time"),
+        ("Retry-After", "not used: a failed call is not retried" if policy.attempts == 1 else honoured),
         ("circuit", "none" if policy.circuit is None else _circuit(policy.circuit)),
     ]
 
@@ -180,7 +186,8 @@ def _circuit(circuit: Circuit) -> str:
     if circuit.slow_rate is not None:
         opens.append(f"if {circuit.slow_rate:.0%} {share} take {_seconds(circuit.slow)} or longer".replace("%", " %"))
     longer = f", later up to {_seconds(circuit.open_cap)}" if circuit.open_growth > 1 else ""
-    return f"opens {', or '.join(opens)}; for {_seconds(circuit.open_for)}{longer}"
+    closes = f"; closes after {circuit.successes} good probes" if circuit.successes > 1 and not circuit.graded else ""
+    return f"opens {', or '.join(opens)}; for {_seconds(circuit.open_for)}{longer}{closes}"
 
 
 def _waits(each: Outlook) -> str:

@@ -75,8 +75,8 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
 
     enabled: bool = True
     """False: every recovery is a plain call."""
-    log: bool = True
-    """False: the runtime does not log retries, fallbacks, circuit changes and give-ups by itself."""
+    log: bool | None = None
+    """Whether the runtime logs retries, fallbacks, circuit changes and give-ups by itself. None: as the runtime was made."""
     policy: Policy = INTERACTIVE
     """The policy of every target that has none of its own."""
     targets: Mapping[str, Policy] = {}
@@ -94,7 +94,8 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
 
     def __post_init__(self) -> None:
         for name in _SWITCHES:
-            if not isinstance(value := getattr(self, name), bool):
+            value = getattr(self, name)
+            if not isinstance(value, bool) and (value is not None or name != "log"):
                 raise InvalidError.at(f"config.{name}", "true or false", value)
         targets = {f"targets.{name}": policy for name, policy in self.targets.items()}
         for path, policy in {"policy": self.policy, **targets}.items():
@@ -118,7 +119,8 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
         """Make a runtime use these settings. Running calls finish on the old ones, and circuits keep their state."""
         runtime.configure(self.policy, self._by_name(), self.source)
         runtime.enabled = self.enabled
-        runtime.log = self.log
+        if self.log is not None:
+            runtime.log = self.log
 
     def _by_name(self) -> dict[str, Policy]:
         return {_circuit_name(name, "config.targets"): policy for name, policy in self.targets.items()}
@@ -145,7 +147,7 @@ def read_into(tables: Mapping[str, Any], source: str, problems: Problems) -> Con
     for name in tables:
         if name not in _TOP:
             problems.add_unknown(name, "option", name, _TOP)
-    switches = {name: tables.get(name, True) for name in _SWITCHES}
+    switches = {name: tables[name] for name in _SWITCHES if name in tables}
     for name, value in switches.items():
         if not isinstance(value, bool):
             problems.add(name, "true or false", value)
