@@ -298,12 +298,11 @@ class Api:
     def _resolved(self, scope: Any, name: str) -> Any:
         """Return the thing of ours that a name means where it is written, or None."""
         try:
-            path = scope.resolve(name)
-            found = self._package[path.partition(".")[2]]
-            found = found.final_target if found.is_alias else found
+            package, _, path = scope.resolve(name).partition(".")
+            found = self._package[path] if package == "holdfast" and path else None
         except (griffe.NameResolutionError, griffe.AliasResolutionError, griffe.CyclicAliasError, KeyError):
             return None
-        return found if path.startswith("holdfast.") else None
+        return found.final_target if found is not None and found.is_alias else found
 
     def _field(self, field: Any) -> str:
         text = " ".join(field.docstring.value.split()) if field.docstring else ""

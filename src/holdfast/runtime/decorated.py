@@ -85,9 +85,9 @@ if TYPE_CHECKING:
             self: _Steps[Concatenate[S, Q], T], fn: Callable[[S, Fault], object], /
         ) -> Callable[[S, Fault], object]: ...
         def notify(self, fn: Any) -> Any:
-            """Call `fn` with the primary's fault when every step has failed. Then the primary's error is raised.
+            """Call `fn` when every step has failed. Then the primary's error is raised.
 
-            Beside a method it may take `self`, then the fault. If it raises, that is reported as a `SuppressedError` event.
+            `fn` gets a fault with the code SYS_FALLBACKS_EXHAUSTED; `fault.context["primary"]` is the primary's code. Beside a method it may take `self`, then the fault. If it raises, that is reported as a `SuppressedError` event.
 
                 @answer.notify
                 def page_someone(fault): ...
