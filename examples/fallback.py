@@ -19,6 +19,9 @@ async def by_openai(question: str) -> str:
     return str(await gpt.acall(question))
 
 
+answer.cached(ttl=300)  # the last good answer to the same question, if it is not older than five minutes
+
+
 @answer.degraded
 def sorry(fault: Fault, question: str) -> str:
     return f"I cannot answer {question!r} now. {fault.for_user()}"

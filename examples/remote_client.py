@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.bridge import Bridge, Client, Gap, Question, Text, Tokens, Turn
-from holdfast.stores import MemoryStore
+from holdfast.bridge import Bridge, Client, Gap, Question, SessionEvent, Text, Tokens, Turn
 from holdfast.testing import FaultProxy
 
 
@@ -16,10 +15,9 @@ async def agent(turn: Turn) -> str:  # `holdfast serve app:agent` serves it, too
 async def main() -> None:
     token = (tokens := Tokens()).create("Ada's phone").text
     async with (
-        MemoryStore() as store,
-        Bridge(agent, store=store, tokens=tokens).serving("127.0.0.1", 0) as bridge,
-        FaultProxy(bridge.url.removeprefix("http://")) as network,
-        Client(f"ws://{network.host}:{network.port}/ws", token=token) as client,
+        Bridge(agent, store="memory:", tokens=tokens).serving("127.0.0.1", 0) as bridge,
+        FaultProxy(bridge.ws_url) as network,
+        Client(network.url, token=token) as client,
         client.create("release-42") as session,
     ):
         await session.send("fix the tests")  # returns when the message is stored
@@ -31,9 +29,10 @@ async def main() -> None:
                     await session.answer(id_, True)
                 case Text(text=text):
                     print(text, "· connections:", network.counters.connections)
-                    return
                 case Gap():
                     await session.reload()
+                case SessionEvent(event="turn_ended"):  # a text is a piece of the answer, this is the end
+                    return
 
 
 asyncio.run(main())

@@ -6,7 +6,7 @@ import asyncio
 
 from count import Count
 
-from holdfast.bridge import Bridge, Client, ConnectionStatus, Schedule, Text, Tokens, Turn
+from holdfast.bridge import Bridge, Client, ConnectionStatus, Schedule, SessionEvent, Text, Tokens, Turn
 from holdfast.stores import MemoryStore
 from holdfast.testing import FaultProxy
 
@@ -32,13 +32,12 @@ async def perform() -> tuple[int, list[str], int]:
         print("  ", now.status, f"attempt {now.attempt} in {now.delay:.1f} s" if now.attempt else "")
 
     read: list[str] = []
+    turns = 0
     async with (
         MemoryStore() as store,
         Bridge(agent, store=store, tokens=tokens).serving("127.0.0.1", 0) as bridge,
-        FaultProxy(bridge.url.removeprefix("http://")) as network,
-        Client(
-            f"ws://{network.host}:{network.port}/ws", token=token, on_status=show, reconnect=Schedule(delays=(0.3,))
-        ) as client,
+        FaultProxy(bridge.ws_url) as network,
+        Client(network.url, token=token, on_status=show, reconnect=Schedule(delays=(0.3,))) as client,
         client.create("orders") as session,
     ):
         for order in ORDERS:
@@ -48,10 +47,13 @@ async def perform() -> tuple[int, list[str], int]:
                 network.cut()
             await sending
         async for message in session:
-            if isinstance(message, Text):
-                read.append(message.text)
-                if len(read) == len(ORDERS):
-                    break
+            match message:
+                case Text(text=text):
+                    read.append(text)
+                case SessionEvent(event="turn_ended"):
+                    turns += 1
+            if turns == len(ORDERS):
+                break
         return connections - 1, read, network.counters.resets
 
 

@@ -183,6 +183,53 @@ def test_a_default_that_is_a_constant_is_shown_as_its_value(api: Api):
     assert "lease: float = 30.0" in pages["reference/api/holdfast.md"]
 
 
+def _section(page: str, anchor: str) -> str:
+    """Return what a page says of one name, up to the next heading."""
+    return page.partition(f"{{ #{anchor} }}")[2].partition("\n#")[0]
+
+
+def test_an_overloaded_function_shows_its_overloads_and_not_its_untyped_implementation(api: Api):
+    page = dict(api.pages())["reference/api/holdfast.md"]
+    recover = _section(page, "holdfast.recover")
+    assert "recover(target: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]\n" in recover
+    assert "\n) -> Recovery\n" in recover
+    assert "_Untyped" not in page
+    step = _section(page, "holdfast.Session.step")
+    assert "async step(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T\n" in step
+    for name in ("Session.step", "Session.map", "Runtime.on"):
+        assert "-> Any" not in _section(page, f"holdfast.{name}"), name
+    start = _section(page, "holdfast.Supervisor.start")
+    assert "-> Ref[A]" in start
+    assert start.count("async start(") > 3
+
+
+def test_what_recover_returns_is_described_with_its_methods(api: Api):
+    page = dict(api.pages())["reference/api/holdfast.md"]
+    assert "It returns [`AsyncRecovered`](holdfast.md#holdfast.runtime.decorated.AsyncRecovered) or " in page
+    for name in ("outcome", "fallback", "cached", "degraded", "notify", "repair"):
+        for kind in ("AsyncRecovered", "Recovered"):
+            assert "```python" in _section(page, f"holdfast.runtime.decorated.{kind}.{name}")
+    for name in ("call", "outcome", "stream"):
+        assert f"{name}(" in _section(page, f"holdfast.runtime.recover.Recovery.{name}")
+    assert "partial: Partial" in _section(page, "holdfast.runtime.stream.Stream.partial")
+
+
+def test_a_type_that_is_named_only_in_signatures_is_described_on_their_page(api: Api):
+    pages = dict(api.pages())
+    merge = _section(pages["reference/api/holdfast.tasks.md"], "holdfast.tasks.decomposition.Merge")
+    assert "Merge = Literal['concatenate', 'collect'] | Callable[[list[TaskResult]], Any] | Task" in merge
+    assert "Performer = " in _section(pages["reference/api/holdfast.md"], "holdfast.tasks.performer.Performer")
+    options = _section(pages["reference/api/holdfast.md"], "holdfast.actors.child.ChildOptions")
+    assert "| `restart`" in options
+
+
+def test_a_field_shows_the_values_of_its_own_type_and_not_a_public_type_of_the_same_name(api: Api):
+    text = dict(api.pages())["reference/api/holdfast.sessions.md"]
+    shown = page("docs/reference/api/holdfast.sessions.md", text, {"Outcome": "x.md#O", "Kind": "x.md#K"})
+    assert "| `outcome`<br>`Literal['accepted', 'rejected', 'timeout', 'dismissed']` |" in shown
+    assert "| `kind`<br>[`Kind`](holdfast.sessions.questions.md#holdfast.sessions.questions.Kind) |" in shown
+
+
 def test_a_link_to_a_file_that_the_site_does_not_have_fails_the_build():
     with pytest.raises(ValueError, match=r"scripts/house\.py"):
         page("docs/how-to/x.md", "[rules](../../scripts/house.py)", {})

@@ -168,8 +168,10 @@ class Agent:
 
         In a session the agent remembers its earlier runs there. A run is made once per session, however often the program is run again:
         what is stored of it is neither paid for nor done again, and a run that has ended returns its answer. A run that was cut off, or
-        failed, goes on when it is called again. The same prompt for a second time in one start of the program is a second run.
-        Inside a `turn` block a run is made once per turn: a chat puts each message into a turn.
+        failed, goes on when it is called again. The same prompt for a second time in one opening of the session (`async with
+        Session.open(…)`) is a second run. The next opening, also in the same process, returns the stored answers in order.
+        Inside a `turn` block a run is made once per turn: a chat puts each message into a turn. `reply.usd` of a stored answer is what
+        it cost then; `budget.spend().usd` is what this run paid.
 
         Raises `HoldfastError` with TASK_LOOP_BOUND or TASK_HALTED if the loop ends without an answer, PROVIDER_EMPTY_RESPONSE,
         PROVIDER_CONTENT_POLICY, PROVIDER_OUTPUT_INVALID or PROVIDER_CONTEXT_OVERFLOW if the model gives none, `BudgetError` if the

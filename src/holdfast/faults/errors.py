@@ -95,7 +95,11 @@ class CircuitOpenError(HoldfastError):
 
     @property
     def circuit(self) -> str:
-        """The name of the circuit that is open, such as `anthropic/claude-sonnet`; empty if it is not known."""
+        """The name of the circuit that is open; empty if it is not known.
+
+        `recover("claude")` has the circuit `provider:claude`, and `recover("tool:bash")` has `tool:bash`. `@recover` without a
+        name has one for its function, such as `function:answer`.
+        """
         return str(self.fault.context.get("circuit", ""))
 
     @property

@@ -66,7 +66,17 @@ if TYPE_CHECKING:
             key: Callable[P, str] | None = None,
             store: CacheStore | None = None,
         ) -> None:
-            """Answer with the last good answer to the same call when every fallback has failed. See `Chain.cached`."""
+            """Keep the primary's good answers, and answer the same call with the last one when every fallback has failed.
+
+            ttl: seconds. An older answer is not used.
+            key: a function of the call's arguments that names the call. Without it the arguments must be plain JSON values. A
+                method needs it, because `self` is an argument too.
+            store: keeps the answers: `get(key, now)` and `put(key, value, now, ttl)`. By default the memory of this process.
+
+            Wrong options raise `InvalidError`.
+
+                answer.cached(ttl=600)
+            """
 
         @overload
         def notify(self, fn: Callable[[Fault], object], /) -> Callable[[Fault], object]: ...
@@ -75,10 +85,28 @@ if TYPE_CHECKING:
             self: _Steps[Concatenate[S, Q], T], fn: Callable[[S, Fault], object], /
         ) -> Callable[[S, Fault], object]: ...
         def notify(self, fn: Any) -> Any:
-            """Call `fn` with the fault when every step has failed; the original error is raised afterwards."""
+            """Call `fn` when every step has failed. Then the primary's error is raised.
+
+            `fn` gets a fault with the code SYS_FALLBACKS_EXHAUSTED; `fault.context["primary"]` is the primary's code. Beside a method it may take `self`, then the fault. If it raises, that is reported as a `SuppressedError` event.
+
+                @answer.notify
+                def page_someone(fault): ...
+            """
 
         def repair(self, *words: Action | Code, times: int = 1) -> _AddsRepair[P]:
-            """Add a function that changes the request before it is sent again; it gets the fault and the arguments."""
+            """Add a function that changes the request after a failure, before it is sent again.
+
+            words: kinds of repairs (`compact`, `shrink`, `reask`, `refresh`, `switch`, `decompose`, `ask`) or codes.
+            times: how often it may run in one call.
+
+            The function gets the fault and the call's arguments; for a method `self`, the fault and the arguments. It returns
+            `Changed(…)` with other arguments, True if it refreshed a credential, or None if it cannot help. Unknown words raise
+            `InvalidError`.
+
+                @answer.repair("compact")
+                def shorten(fault, question):
+                    return Changed(question[:1000])
+            """
             ...
 
         def steps(self) -> tuple[str, ...]:
@@ -86,7 +114,7 @@ if TYPE_CHECKING:
             ...
 
     class AsyncRecovered(_Steps[P, T]):
-        """An async function that recovers."""
+        """An async function that recovers: what `@recover(…)` makes of one. Call and await it as before."""
 
         __name__: str
         __qualname__: str
@@ -127,7 +155,21 @@ if TYPE_CHECKING:
             consent: Consent = "configured",
         ) -> Callable[[Callable[P, Awaitable[T] | T]], Callable[P, Awaitable[T] | T]]: ...
         def fallback(self, *args: Any, **options: Any) -> Any:
-            """Add a function to call when this one has failed for good. See `Chain.fallback`."""
+            """Add a function to call when this one has failed for good. Fallbacks are called in the order they are added.
+
+            when: codes or categories (`"rate_limit"`), or a plain function of the latest and the first fault. Other failures
+                skip this fallback.
+            name: its name in events and in `Ok.via`. By default the name of the function.
+            offers: its capabilities, which must cover `needs` of `recover`.
+            consent: with `"ask"` the runtime's `consent` function must agree each time.
+
+            A fallback with a `@recover` of its own is skipped while its circuit is open. If all fail, the first error is
+            raised. Wrong options raise `InvalidError`, and so does a fallback that cannot take the same arguments. A
+            fallback of a method gets `self` first.
+
+                @answer.fallback(when="rate_limit")
+                async def by_openai(question): ...
+            """
 
         @overload
         def degraded(  # type: ignore[overload-overlap] # the first overload that fits counts
@@ -146,10 +188,18 @@ if TYPE_CHECKING:
             self: AsyncRecovered[Concatenate[S, Q], T], fn: Callable[Concatenate[S, Fault, Q], T], /
         ) -> Callable[Concatenate[S, Fault, Q], T]: ...
         def degraded(self, fn: Any) -> Any:
-            """Set the function that answers when everything else has failed. See `Chain.degraded`."""
+            """Set the function that answers when everything else has failed. It gets the primary's fault, then the arguments.
+
+            For a method it gets `self`, then the fault, then the arguments. Raises `InvalidError` for a function whose
+            parameters do not fit.
+
+                @answer.degraded
+                def sorry(fault, question):
+                    return fault.for_user()
+            """
 
     class Recovered(_Steps[P, T]):
-        """A function that recovers."""
+        """A function that recovers: what `@recover(…)` makes of a plain one. Call it as before."""
 
         __name__: str
         __qualname__: str
@@ -188,7 +238,21 @@ if TYPE_CHECKING:
             consent: Consent = "configured",
         ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
         def fallback(self, *args: Any, **options: Any) -> Any:
-            """Add a function to call when this one has failed for good. See `Chain.fallback`."""
+            """Add a function to call when this one has failed for good. Fallbacks are called in the order they are added.
+
+            when: codes or categories (`"rate_limit"`), or a plain function of the latest and the first fault. Other failures
+                skip this fallback.
+            name: its name in events and in `Ok.via`. By default the name of the function.
+            offers: its capabilities, which must cover `needs` of `recover`.
+            consent: with `"ask"` the runtime's `consent` function must agree each time.
+
+            A fallback with a `@recover` of its own is skipped while its circuit is open. If all fail, the first error is
+            raised. Wrong options raise `InvalidError`, and so does a fallback that cannot take the same arguments, or that is async. A
+            fallback of a method gets `self` first.
+
+                @answer.fallback(when="rate_limit")
+                def by_openai(question): ...
+            """
 
         @overload
         def degraded(  # type: ignore[overload-overlap] # the first overload that fits counts
@@ -199,7 +263,15 @@ if TYPE_CHECKING:
             self: Recovered[Concatenate[S, Q], T], fn: Callable[Concatenate[S, Fault, Q], T], /
         ) -> Callable[Concatenate[S, Fault, Q], T]: ...
         def degraded(self, fn: Any) -> Any:
-            """Set the function that answers when everything else has failed. See `Chain.degraded`."""
+            """Set the function that answers when everything else has failed. It gets the primary's fault, then the arguments.
+
+            For a method it gets `self`, then the fault, then the arguments. Raises `InvalidError` for a function whose
+            parameters do not fit, or that is async.
+
+                @answer.degraded
+                def sorry(fault, question):
+                    return fault.for_user()
+            """
 
 else:
     AsyncRecovered = Recovered = None

@@ -44,7 +44,7 @@ class Pending(NamedTuple):
 class Client:
     """A client of the bridge. It connects again by itself, sends what was not acknowledged, and goes on reading where it was.
 
-        async with Client("wss://host/ws", token=token, outbox="outbox.db") as bridge, bridge.join("release-42") as session:
+        async with Client("wss://host/ws", token=token, outbox="outbox.db") as client, client.join("release-42") as session:
             await session.send("fix the tests")
             async for message in session: ...
 
@@ -154,7 +154,7 @@ class Client:
         return self._session(session, role=role, after=after or self._kept(session), history=history)
 
     def create(self, session: str, *, agent: str = "", title: str = "", working_directory: str = "") -> RemoteSession:
-        """Join a session, and make it first if it does not exist: `async with bridge.create("release-42") as session`."""
+        """Join a session, and make it first if it does not exist: `async with client.create("release-42") as session`."""
         named = {"agent": agent, "title": title, "working_directory": working_directory}
         creation = {name: value for name, value in named.items() if value}
         return self._session(session, after=self._kept(session), creation=creation)

@@ -28,13 +28,16 @@ __all__ = ["RemoteSession"]
 
 
 class RemoteSession:
-    """A session that a client is in: `async with bridge.join("release-42") as session`.
+    """A session that a client is in: `async with client.join("release-42") as session`.
 
         async for message in session:
             match message:
                 case Text(text=text): print(text, end="")
                 case Question(id=id): await session.answer(id, True)
                 case Gap(): await session.reload()
+                case SessionEvent(event="turn_ended"): break
+
+    A `Text` is a piece of an answer. The turn is over when the `SessionEvent` with `turn_ended` comes.
 
     Entering the block raises `HoldfastError` if there is no such session (SESS_NOT_FOUND) or if the client has given up. The iteration
     goes on over lost connections; it raises when the client gives up, and ends when the block or the client ends.
