@@ -42,6 +42,7 @@ async def holdfast(folder, url, writers):
 @asynccontextmanager
 async def one_session(folder, url, writers):
     """As `holdfast`, but all writers append to the same session: what 64 rows of one session a commit are compared with."""
+    del writers
     async with holdfast(folder, url, 1) as append:
 
         async def append_to_it(writer, number):
@@ -177,7 +178,14 @@ async def psycopg(folder, url, writers):
         yield append
 
 
-CONTENDERS = {"holdfast": holdfast, "one session": one_session, "step": step, "langgraph": langgraph, "dbos": dbos, "psycopg": psycopg}
+CONTENDERS = {
+    "holdfast": holdfast,
+    "one session": one_session,
+    "step": step,
+    "langgraph": langgraph,
+    "dbos": dbos,
+    "psycopg": psycopg,
+}
 RAW = {"raw": (1, 1), "raw batched": (BATCH, 1), "raw spread": (BATCH, BATCH)}
 """How many rows a transaction has, and to how many sessions they belong."""
 

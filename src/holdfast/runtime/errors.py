@@ -126,7 +126,9 @@ def _rejection_fault(op: Operation, rejection: Rejection, left: float | None, no
     if rejection.rule is Rule.FALLBACK:
         # No circuit has opened. A call without a fallback would be made.
         why = f": {rejection.reason}" if rejection.reason else ""
-        message = f"{_in_words(rejection.name)} has failed for a while, so the fallback answers until {context['until']}{why}"
+        message = (
+            f"{_in_words(rejection.name)} has failed for a while, so the fallback answers until {context['until']}{why}"
+        )
         return Fault.of(CircuitOpenError.code, message, context=context)
     message = fill(CATALOG[CircuitOpenError.code].message, {**context, "circuit": _in_words(rejection.name)})
     return Fault.of(CircuitOpenError.code, message, context=context)

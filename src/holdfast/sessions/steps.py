@@ -452,7 +452,9 @@ def called_again_error(session: str, after: str, stored: StepStarted | StepEnded
         f"make it happen twice. If it only reads the result after `resolve`: move it into the `except OutcomeUnknownError` block, since in "
         f"this run the first call has returned the result. If it must happen again: `session.keyed(…).step(…)`"
     )
-    return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context={"session_id": session, "step": stored.step, "key": key}))
+    return HoldfastError(
+        Fault.of("SESS_STEP_DRIFT", message, context={"session_id": session, "step": stored.step, "key": key})
+    )
 
 
 def _difference(before: str, now: str) -> tuple[str, str]:

@@ -304,7 +304,9 @@ _OF_A_PLAN = phrases("""
     free plan
 """)
 
-_FILE_WORDS = phrases("mkdir | unlink | rmdir | scandir | copyfile | lstat | symlink | rename | fsync | ftruncate | readlink | utime\n")
+_FILE_WORDS = phrases(
+    "mkdir | unlink | rmdir | scandir | copyfile | lstat | symlink | rename | fsync | ftruncate | readlink | utime\n"
+)
 _FILE_CALL = re.compile(r"\b(e[a-z0-9]{3,}): [^\n]{0,80}, [a-z]+\b")
 _PASSING_ERRNOS = frozenset({"ebusy", "eagain", "emfile", "enfile", "etxtbsy", "eintr", "estale", "etimedout"})
 

@@ -293,7 +293,11 @@ def exited(evidence: Evidence) -> Verdict | None:
 
 def failed_somehow(evidence: Evidence) -> Verdict | None:
     """A process failed, its exit code is not known, and no rule knows what it printed."""
-    return Verdict(code="TOOL_EXECUTION_FAILED", weak=True) if evidence.source is Source.PROCESS and evidence.text else None
+    return (
+        Verdict(code="TOOL_EXECUTION_FAILED", weak=True)
+        if evidence.source is Source.PROCESS and evidence.text
+        else None
+    )
 
 
 @applies_when(local=True)

@@ -134,10 +134,9 @@ class Breaker:
         self.window = Window(config.window, self.usual)
         self.open_until: float | None = None
         """When an open circuit lets a probe through. None: not open, or held open."""
-        self.open_time = 0.0
-        """How long the circuit stays open this time, in seconds; 0 while it is closed."""
-        self.reopen_time = 0.0
-        """Seconds from the start of the latest bad probe to the next. Closing sets it to 0, so growth starts over."""
+        # How long the circuit stays open this time, in seconds, and how long it is from the start of the latest bad probe to the next.
+        # Both are 0 while it is closed, so growth starts over.
+        self.open_time = self.reopen_time = 0.0
         self.rejection: Rejection | None = None
         """Returned to every call while the circuit is open, or half-open with all probes running."""
         self.good_probes = 0
