@@ -103,7 +103,7 @@ def test_what_never_happens_is_not_shown_as_if_it_did(file):
 def test_check_of_what_is_right(file):
     result = holdfast("policy", "check", file(GOOD))
     assert result.exit_code == 0
-    assert result.stderr.endswith("is valid, 0 warnings\n")
+    assert result.stdout.endswith("is valid, 0 warnings\n")
 
 
 def test_check_lists_every_mistake_and_exits_2(file):

@@ -399,3 +399,13 @@ def test_a_policy_that_says_that_something_else_answers_fails_soon() -> None:
         it.run(recovery.call(fails.acall))
     assert it.now == began
     assert len(it.of(Failed)) == 2, "nobody else reports it"
+
+
+def test_a_limit_that_was_met_without_waiting_does_not_slow_the_calls_after_it() -> None:
+    it = World(defaults=True)
+    limited = Flaky(ScriptedHTTPError(429, {"retry-after": "30"}))
+    with no_waiting(it.runtime):
+        assert it.run(it.recover("claude").call(limited.acall)) == "ok"
+    began = it.now
+    it.run(it.recover("claude").call(Flaky().acall))
+    assert it.now == began, "no time has passed in which the limit could end"

@@ -8,6 +8,7 @@ what the envelope denies.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -59,8 +60,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     mode: Mode = "ask"
-    allowed: frozenset[str] | None = None
-    envelope: frozenset[str] | None = None
+    allowed: AbstractSet[str] | None = None
+    envelope: AbstractSet[str] | None = None
 
     def __post_init__(self) -> None:
         options.one_of("approval.mode", self.mode, _MODES)

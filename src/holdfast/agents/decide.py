@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, ItemError, Partial
+from holdfast.policies.budget import NANO
 from holdfast.policies.models.prices import LIST_PRICES
 from holdfast.policies.models.usage import Usage
 from holdfast.providers.messages import ToolCall
@@ -139,7 +140,8 @@ class Record:
     def add_spend(self, usage: Usage | None, usd: float | None) -> None:
         """Add what something cost. What is unknown once is unknown in the sum."""
         self.usage = None if usage is None or self.usage is None else self.usage + usage
-        self.usd = None if usd is None or self.usd is None else self.usd + usd
+        # In billionths, as a budget counts: the sums are equal to the last digit.
+        self.usd = None if usd is None or self.usd is None else (round(self.usd * NANO) + round(usd * NANO)) / NANO
 
     def add_result(self, call: ToolCall, text: str, fault: Fault | None, *, is_run: bool = True) -> None:
         """Count the result of a call. A call that was not run has not failed once more."""

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.cli.exits import Exit
-from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_table, stdout_width
+from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_table, show_text, stdout_width
 from holdfast.config import Config, ConfigError, load
 from holdfast.config.sources import read_text
 from holdfast.faults import CATALOG, InvalidError, resolve
@@ -226,7 +226,7 @@ def policy_check(file: str | None, *, strict: bool, as_json: bool) -> Exit:
             if found:
                 rows = [(each.level, name, each.about, each.text) for name, each in found]
                 show_table(("level", "policy", "about", "what"), rows)
-            narrate(f"{config.source} is valid, {counted(warnings, 'warning')}")
+            show_text(f"{config.source} is valid, {counted(warnings, 'warning')}")
         return Exit.DEGRADED if strict and warnings else Exit.OK
 
     def invalid(error: ConfigError) -> Exit:

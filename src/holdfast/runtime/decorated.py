@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     class _Steps(Generic[P, T]):
         def cached(
             self,
-            *,
             ttl: float,
+            *,
             key: Callable[P, str] | None = None,
             store: CacheStore | None = None,
         ) -> None:

@@ -141,7 +141,7 @@ class Chain:
         self.configured = True
         return fn
 
-    def cached(self, *, ttl: float, key: Callable[..., str] | None = None, store: CacheStore | None = None) -> None:
+    def cached(self, ttl: float, *, key: Callable[..., str] | None = None, store: CacheStore | None = None) -> None:
         """Answer with the last good answer to the same call when every fallback has failed.
 
         The answer must be younger than `ttl` seconds. `key` is a function of the call's arguments that names the call; without

@@ -588,6 +588,12 @@ class TargetState:
         """Settings were reloaded: the next policy may differ from the last one. Open circuits stay open (R85)."""
         self._renewed = _ALL
 
+    def forget_pace(self) -> None:
+        """Forget what rate limits have taught: calls start at once again."""
+        with self._lock:
+            if self._pace is not None:
+                self._set_pace(None)
+
     @property
     def has_current_circuit(self) -> bool:
         """Whether a policy brought circuit settings since the last reload."""
@@ -678,6 +684,11 @@ class Registry:
         """The settings were reloaded: each target takes on the next policy it serves."""
         for state in self:
             state.renew()
+
+    def forget_paces(self) -> None:
+        """Forget what rate limits have taught about each target. Circuits and counts stay."""
+        for state in self:
+            state.forget_pace()
 
     def opens(self) -> int:
         """Return how often circuits opened, evicted ones included."""

@@ -107,8 +107,10 @@ class WaitingOff:
         runtime.waits = False
 
     def restore(self) -> None:
-        """Let the runtime wait again if it did before."""
+        """Let the runtime wait again if it did before. What it has learned about limits is forgotten, because no time has passed."""
         self._runtime.waits = self._before
+        if self._before:
+            self._runtime.registry.forget_paces()
 
     def __enter__(self) -> Self:
         return self

@@ -65,7 +65,11 @@ class RemoteSession:
         self.state: State | None = None
         """What the session does, as far as the application has read."""
         self.position: Position | None = options.get("after")
-        """The last message that the application has taken. Give it to `join(after=…)` to go on there."""
+        """The last message that the application is done with. Give it to `join(after=…)` to go on there.
+
+        A message counts when you ask for the next one, or when the block is left without an error. So after a `break` read it behind the
+        block, or use `message.position` inside.
+        """
 
     async def __aenter__(self) -> Self:
         self._joined = asyncio.get_running_loop().create_future()

@@ -65,8 +65,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def last_line(self) -> str:
-        """The last line of its errors, which is usually the exception."""
-        return next((line.strip() for line in reversed(self.errors.splitlines()) if line.strip()), "")
+        """The last line of its errors, which is usually the exception. The further lines of a long message are indented."""
+        lines = [line for line in self.errors.splitlines() if line.strip()]
+        return next(
+            (line.strip() for line in reversed(lines) if not line[0].isspace()), lines[-1].strip() if lines else ""
+        )
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
