@@ -162,7 +162,8 @@ _DENIED = phrases("""
 @applies_when(_DENIED)
 def denied_behind_gateway(evidence: Evidence) -> Verdict | None:
     """A gateway reports with 502 or 503 that the server behind it denied the caller. That stays."""
-    return None if evidence.html or evidence.exit_code is not None else Verdict(code="AUTH_FORBIDDEN")
+    passed_on = evidence.status is not None and evidence.status > 500 and not evidence.html
+    return Verdict(code="AUTH_FORBIDDEN") if passed_on else None
 
 
 @applies_when(codes(" ".join(_AUTH_CODES)))
