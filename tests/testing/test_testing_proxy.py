@@ -375,10 +375,11 @@ def slow_pages(fault_proxy, pages):
 @in_real_time
 async def test_the_end_for_a_side_that_was_reset_meanwhile_is_no_error():
     """The proxy reads nothing from the client, because the way up is full. So it does not know of the client's reset when the server ends."""
-    ends, unhandled = asyncio.Event(), []
+    ends, unhandled, served = asyncio.Event(), [], []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
 
     async def serve(_, writer):
+        served.append(writer)
         await ends.wait()
         writer.write_eof()
 
@@ -399,4 +400,6 @@ async def test_the_end_for_a_side_that_was_reset_meanwhile_is_no_error():
         ends.set()
         while proxy.counters.open:  # noqa: ASYNC110 - a link that has ended sets no event
             await asyncio.sleep(0.001)
+        for writer in served:
+            writer.close()
     assert unhandled == []
