@@ -46,7 +46,7 @@ def test_show_has_the_delays_and_the_worst_case(file):
     shown = [line.split() for line in result.stdout.splitlines()]
     assert ["transient", "18", "2", "0.56-0.84", "s", "2", "min", "1", "s"] in shown
     assert ["attempts", "at", "most", "2,", "which", "start", "for", "2", "min"] in shown
-    assert ["in", "all", "no", "limit"] in shown
+    assert ["deadline", "none"] in shown
     assert "default  Policy(attempts=2)" in result.stdout
     assert "provider:claude  Policy(attempts=2, timeout=5.0)" in result.stdout
 

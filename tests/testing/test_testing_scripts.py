@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import CODES, CircuitOpenError, HoldfastError, InvalidError, fault_of
 from holdfast.testing import ScriptedHTTPError, ScriptEndedError, run, script
+from holdfast.testing.provider.script import read_script
 
 
 def played(calls, count):
@@ -209,3 +210,9 @@ def test_a_class_that_inherits_its_code_is_not_taken_for_the_codes_own():
 
 def test_every_code_of_the_catalog_can_be_scripted():
     assert played(script([f"code:{code}" for code in CODES]), len(CODES)) == list(CODES)
+
+
+@pytest.mark.parametrize("read", [script, read_script])
+def test_an_underscore_in_the_name_of_a_header_is_not_passed_over(read):
+    with pytest.raises(InvalidError, match="retry-after"):
+        read("429;retry_after=30, ok")

@@ -151,7 +151,7 @@ def _policy_facts(policy: Policy) -> list[tuple[str, str]]:
     return [
         ("per call", _seconds(policy.timeout)),
         ("attempts", _attempts(policy)),
-        ("in all", _seconds(policy.deadline)),
+        ("deadline", "none" if policy.deadline is None else _seconds(policy.deadline)),
         ("Retry-After", "not used: a failed call is not retried" if policy.attempts == 1 else honoured),
         ("circuit", "none" if policy.circuit is None else _circuit(policy.circuit)),
     ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -43,14 +42,13 @@ from holdfast.sessions.steps import (
     Uses,
     answers_to,
     call_text,
-    called_again_error,
+    check_not_repeated,
     decide_step,
     drift_error,
     identity_of,
     is_bound,
     is_within,
     key_of,
-    may_have_happened,
     name_in,
     needs_start,
     shown,
@@ -272,7 +270,7 @@ class StepRunner:
         if known is not None:
             _check_function(call, known)
         else:
-            self._check_not_called_again(call, name)
+            check_not_repeated(self._journal.session, self.turn, call.identity, name, self._memory.steps_of(self.turn))
             await self._settle_elsewhere(call, name)
         decision = self._decide_unsafe(call, name)
         quiet = 0
@@ -287,22 +285,6 @@ class StepRunner:
             await self._journal.catch_up()
             decision = self._decide_unsafe(call, name)
         return decision
-
-    def _check_not_called_again(self, call: _Call, name: str) -> None:
-        """Raise SESS_STEP_DRIFT if a further call of an unsafe step only repeats one that somebody had to find something out about.
-
-        A program that catches `OutcomeUnknownError`, resolves it and calls the step once more makes that call in every later run, too.
-        There the first call returns the stored result already, and the second one would be another deployment.
-        """
-        if call.identity.key or is_within(call.identity):
-            return
-        steps = self._memory.steps_of(self.turn)
-        for number in itertools.count(1):
-            earlier = step_name(call.identity, number)
-            if earlier == name or (known := steps.get(earlier)) is None:
-                return
-            if known.doubted and may_have_happened(known):
-                raise called_again_error(self._journal.session, suffix(self.turn, earlier), known)
 
     def _decide_unsafe(self, call: _Call, name: str) -> StepDecision:
         steps = self._memory.steps_of(self.turn)

@@ -11,6 +11,7 @@ step says what is known (the step and its arguments, masked and cut) and everyth
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shlex
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -63,7 +64,7 @@ __all__ = [
     "anew",
     "answers_to",
     "call_text",
-    "called_again_error",
+    "check_not_repeated",
     "decide_step",
     "drift_error",
     "identity_of",
@@ -444,17 +445,33 @@ def drift_error(
     return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
 
 
-def called_again_error(session: str, after: str, stored: StepStarted | StepEnded) -> HoldfastError:
-    """Return the error of a further call of an unsafe step that was in doubt before."""
-    key = key_of(session, after)
+def check_not_repeated(
+    session: str, turn: int, identity: Identity, name: str, steps: Mapping[str, StepStarted | StepEnded]
+) -> None:
+    """Raise SESS_STEP_DRIFT if a further call of an unsafe step only repeats one that somebody had to find something out about.
+
+    A program that catches `OutcomeUnknownError`, resolves it and calls the step once more makes that call in every later run, too.
+    There the first call returns the stored result already, and the second one would be another deployment.
+    """
+    if identity.key or is_within(identity):
+        return
+    for number in itertools.count(1):
+        earlier = step_name(identity, number)
+        known = None if earlier == name else steps.get(earlier)
+        if known is None:
+            return
+        if known.doubted and may_have_happened(known):
+            raise _repeated_error(key_of(session, suffix(turn, earlier)), session, known)
+
+
+def _repeated_error(key: str, session: str, stored: StepStarted | StepEnded) -> HoldfastError:
     message = (
         f"{call_text(stored)} happened once, and somebody had to find that out. This run of the program has called it before, so this call would "
         f"make it happen twice. If it only reads the result after `resolve`: move it into the `except OutcomeUnknownError` block, since in "
         f"this run the first call has returned the result. If it must happen again: `session.keyed(…).step(…)`"
     )
-    return HoldfastError(
-        Fault.of("SESS_STEP_DRIFT", message, context={"session_id": session, "step": stored.step, "key": key})
-    )
+    context = {"session_id": session, "step": stored.step, "key": key}
+    return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
 
 
 def _difference(before: str, now: str) -> tuple[str, str]:

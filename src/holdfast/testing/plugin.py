@@ -107,14 +107,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str | None:
     """Name the file whose settings the tests have: one of the current folder changes them without a word."""
-    named = os.environ.get("HOLDFAST_CONFIG")
-    # Nearly no project has such a file, and only one that has it pays for the import.
-    if named == "none" or not (named or Path("holdfast.toml").exists()):
+    named, here = os.environ.get("HOLDFAST_CONFIG"), Path("holdfast.toml")
+    if named == "none" or not (named or here.exists()):
         return None
-    from holdfast.config import find_file  # noqa: PLC0415 - see above
-
-    file = named or find_file()
-    return None if file is None else f"holdfast: settings from {file} (HOLDFAST_CONFIG=none: the defaults)"
+    return f"holdfast: settings from {named or here.absolute()} (HOLDFAST_CONFIG=none: the defaults)"
 
 
 @pytest.hookimpl(tryfirst=True)

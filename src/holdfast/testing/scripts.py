@@ -249,5 +249,8 @@ def read_option(path: str, text: str, what: str = "a header") -> tuple[str, str]
     name, equals, value = text.partition("=")
     if not (name.strip() and equals):
         raise InvalidError.at(path, f"{what} as NAME=VALUE", text)
+    if what == "a header" and "_" in name:
+        # `retry_after` would be sent as it is, and nobody reads a header of that name.
+        raise InvalidError.at(path, f"{what} as NAME=VALUE, such as {name.strip().replace('_', '-')}=…", text)
     # Header names are not case-sensitive. Our code looks them up in lower case.
     return name.strip().lower(), value.strip()

@@ -50,7 +50,7 @@ ENTRIES = (
         "Actor[ {actor}] failed[ {restarts} times in {window_s} s| too often]",
         "A helper crashed too often and is not started again.",
         "Fix the cause named in the fault, then start it again",
-        aliases=("MAX_RESTARTS_EXCEEDED",),
+        aliases=("MAX_RESTARTS_EXCEEDED", "GaveUpError"),
         severity=Severity.FATAL,
         next_actor=NextActor.DEVELOPER,
     ),

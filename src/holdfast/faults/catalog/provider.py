@@ -188,7 +188,7 @@ ENTRIES = (
         "The answer was cut off in the middle of the stream",
         "The answer broke off. What arrived so far is kept.",
         "Choose what happens after the first token: raise, continue or restart",
-        aliases=("STREAM_CUT",),
+        aliases=("STREAM_CUT", "StreamCutError"),
         category=Category.NETWORK,
         classed="ProviderTransient/NetworkTimeout",
         http_status=502,

@@ -274,6 +274,7 @@ ENTRIES = (
         "A tool was interrupted and may or may not have done its work. Please check before it is run again.",
         "Check whether the effect happened, then confirm it or repeat the call",
         "Mark the tool idempotent or keyed if repeating is safe",
+        aliases=("OutcomeUnknownError",),
         severity=TRANSIENT["severity"],
         next_actor=NextActor.USER,
         classed="ToolTransient/ExecutionTimeout",

@@ -338,6 +338,8 @@ def _number(where: str, value: str, kind: type[Any]) -> Any:
 
 def _headers(path: str, given: dict[str, str]) -> Callable[[float], Headers]:
     for name, value in given.items():
+        if "_" in name:
+            raise InvalidError.at(path, f"a header such as {name.replace('_', '-')}", name)
         if name in _FRAMING:
             raise InvalidError.at(path, f"a header other than {', '.join(sorted(_FRAMING))}", name)
         if not _NAME.fullmatch(name) or not value.isprintable() or not value.isascii():
