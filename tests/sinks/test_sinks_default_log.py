@@ -138,6 +138,8 @@ def test_FU5_a_runtime_made_in_code_is_silent_unless_it_is_switched_on(stage, lo
 
 def test_FU5_settings_switch_it_on_and_off(stage):
     Config().apply(stage.runtime)
+    assert not stage.runtime.log, "settings that say nothing leave it as it is"
+    Config(log=True).apply(stage.runtime)
     assert stage.runtime.log
     Config(log=False).apply(stage.runtime)
     assert not stage.runtime.log
@@ -145,7 +147,7 @@ def test_FU5_settings_switch_it_on_and_off(stage):
 
 
 @pytest.mark.parametrize(
-    ("environ", "log"), [({}, True), ({"HOLDFAST_LOG": "off"}, False), ({"HOLDFAST_LOG": "on"}, True)]
+    ("environ", "log"), [({}, None), ({"HOLDFAST_LOG": "off"}, False), ({"HOLDFAST_LOG": "on"}, True)]
 )
 def test_FU5_the_variable_is_the_switch(tmp_path, environ, log):
     assert load(environ=environ, folder=tmp_path).log is log
