@@ -37,7 +37,7 @@ TARGETS = {
     "sqlite": [
         (f"{MANY} writers", "10x LangGraph", ("holdfast", MANY, "langgraph", MANY), 10.0),
         (f"{MANY} writers", "0.25x of 64 rows a commit", ("holdfast", MANY, "raw batched", 1), 0.25),
-        (f"{MANY} writers to one session", "the same", ("one session", MANY, "raw batched", 1), 0.25),
+        (f"{MANY} writers to one session", "0.25x of 64 rows a commit", ("one session", MANY, "raw batched", 1), 0.25),
         (f"{MANY} steps at once", "5x LangGraph", ("step", MANY, "langgraph", MANY), 5.0),
         (f"{MANY} steps at once", "half of the store's commits", ("step", MANY, "holdfast", MANY), 0.5),
         ("1 writer", "0.6x of a commit per row", ("holdfast", 1, "raw", 1), 0.6),

@@ -28,7 +28,8 @@ async def main(url: str) -> None:
         agent = Agent("guide", anthropic_model("claude-haiku-4-5", client), [weather], max_turns=10)
         async with Session.open("trip-42", store="memory:") as session:
             reply = await agent.run("Do I need an umbrella in Oslo?", session=session)
-            print(f"{reply.text} ({reply.turns} turns, {reply.tool_calls} tool call, {reply.usd or 0:.6f} US dollars)")
+            usd = "an unknown price" if reply.usd is None else f"{reply.usd:.6f} US dollars"
+            print(f"{reply.text} ({reply.turns} turns, {reply.tool_calls} tool call, {usd})")
 
 
 with serve_in_thread(SCRIPT) as provider, no_waiting():

@@ -206,7 +206,7 @@ def test_a_number_of_a_vendor_does_not_outweigh_a_failed_server():
         ("DNS resolution failed for :10000: unparseable host:port", "PROVIDER_BAD_REQUEST"),
         ("Request URL is missing an 'http://' or 'https://' protocol.", "PROVIDER_BAD_REQUEST"),
         ("MCP error -32000: Connection closed\nenv: node: No such file or directory", "TOOL_COMMAND_NOT_FOUND"),
-        ("Você atingiu o limite de uso. Seu limite de uso será redefinido em 10 de jul.", "PROVIDER_QUOTA_EXHAUSTED"),
+        ("O limite de uso da sua conta acabou e volta na segunda-feira.", "PROVIDER_QUOTA_EXHAUSTED"),
     ],
 )
 def test_a_text_that_names_what_must_change_is_not_retried(text: str, code: str):

@@ -43,6 +43,9 @@ def test_the_facts_stand_above_the_page():
         ("ToolTerminal/Forbidden", "TOOL_FORBIDDEN"),
         ("RESOURCE_EXHAUSTION/turns", "TASK_TURNS_EXHAUSTED"),
         ("rate_limit", "PROVIDER_RATE_LIMITED"),
+        ("OutcomeUnknownError", "TOOL_OUTCOME_UNKNOWN"),
+        ("StreamCutError", "PROVIDER_STREAM_CUT"),
+        ("GaveUpError", "ACTOR_MAX_RESTARTS"),
     ],
 )
 def test_any_name_will_do(name, code):

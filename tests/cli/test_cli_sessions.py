@@ -125,6 +125,8 @@ def test_S0_19_show_has_state_manifest_turn_questions_and_checkpoint(path):
     assert re.search(r"^  turn +1, in flight$", text, re.MULTILINE)
     assert "document" not in text
     assert re.search(r"^  projectRoot +/srv/app$", verb(path, "show", "release-1").stdout, re.MULTILINE)
+    assert verb(path, "show", "release-1").stdout.startswith("release-1  paused, nothing is open\n")
+    assert text.startswith("release-2  paused\n"), "it has a question that waits"
 
 
 def test_ids_may_be_cut_short_as_long_as_they_fit_one(path):

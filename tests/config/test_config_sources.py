@@ -235,3 +235,10 @@ def test_S1_25_off_is_a_plain_call(tmp_path, monkeypatch):
             recover("claude").call(failing)
     assert failing.calls == 1
     assert not getattr(caught.value, "__notes__", [])
+
+
+def test_settings_of_a_file_that_a_variable_overrides_name_both(tmp_path):
+    (tmp_path / "holdfast.toml").write_text("[policy]\nattempts = 5\n")
+    both = load(environ={"HOLDFAST_ATTEMPTS": "1"}, folder=tmp_path)
+    assert (both.policy.attempts, both.source) == (1, f"{tmp_path / 'holdfast.toml'} and the environment")
+    assert load(environ={}, folder=tmp_path).source == str(tmp_path / "holdfast.toml")

@@ -260,7 +260,7 @@ def test_S1_15_the_answer_None_is_cached_too() -> None:
     world = World()
     work = Flaky(value=None)
     decorated = world.recover("a", ONCE)(work)
-    decorated.cached(ttl=60)
+    decorated.cached(60)
     assert decorated() is None
     work.failures = [reset()] * 9
     assert decorated() is None

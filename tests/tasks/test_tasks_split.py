@@ -107,6 +107,18 @@ async def test_a_split_within_a_split_has_the_code_of_what_ended_it_and_says_it_
     assert error.fault.context["depth"] == 2
 
 
+async def test_the_values_of_a_part_that_was_split_and_failed_are_in_the_partial_result():
+    # Both halves are split once more. The last of the four sections fails.
+    async def part(text):
+        if "delta" in text:
+            raise HoldfastError(Fault.of("AUTH_FAILED"))
+        return text.split()[-1]
+
+    partial = (await failure(system(part, most=20))).fault.partial
+    assert partial.payload == ["alpha\n\nbeta", "gamma"]
+    assert (partial.complete, partial.expected) == (2, 3), "the first half, and both parts of the second"
+
+
 async def test_a_part_that_cannot_be_split_further_leaves_the_task_its_own_code():
     error = await failure(system(upper, most=0, max_depth=1))
     assert (error.fault.code, error.fault.context["depth"]) == ("TASK_CONTEXT_EXHAUSTED", 1)

@@ -68,7 +68,6 @@ NO_ANSWER = re.compile(
     r"|\b(?:unknown|unexpected|invalid|missing|malformed|no) (?:finish|stop)[ _]reason\b"
     r"|\b(?:did not|didn't|failed to|does not|doesn't) (?:use|call|invoke) (?:a|any|an|the)? ?(?:\w+ )?tools?\b"
     r"|\b(?:did not|didn't|failed to) (?:produce|return|generate) (?:a|any|an|valid|well-formed) (?:\w+ )?(?:response|answer|output|reply|completion|message|json)\b"
-    r"|\b(?:did not|didn't|failed to) (?:produce|return|generate) valid json\b"
     r"|\b(?:could not|couldn't|cannot|unable to|failed to) (?:process|handle|convert|deserialize|validate|interpret) (?:\w+ ){0,3}?(?:response|answer|completion)\b"
     r"|\b(?:could not|couldn't|cannot|unable to|failed to) (?:parse|decode|extract|read) (?:\w+ ){0,3}?(?:response|answer|output|json|completion)\b"
 )

@@ -76,7 +76,9 @@ def load(
     text = "" if file is None else _text(file, problems)
     tables = _tables(text, source, problems)
     variable_of = _apply_environment(tables, environ, problems)
-    config = read_into(tables, source if file is not None or variable_of else "defaults", problems)
+    # A variable wins over the file, so both are named where a setting of the two has an effect.
+    both = f"{source} and the environment" if file is not None and variable_of else source
+    config = read_into(tables, both if file is not None or variable_of else "defaults", problems)
     if config is None or problems.found:
         raise ConfigError.of(source, [_placed(each, text, variable_of) for each in problems.found])
     return config

@@ -83,7 +83,7 @@ def rejected(op: Operation, state: TargetState, rejection: Rejection, now: float
     at = rejection.retry_at
     left = None if at is None else at - now if at > now else 0.0
     if rejection.rule is Rule.PACE:
-        message = f"{_in_words(rejection.name)} accepts no more calls at present: it has limited those before"
+        message = f"{_in_words(rejection.name)} has limited the calls before this one, and accepts no more at present"
         return HoldfastError(Fault.of("SYS_RATE_LIMITED", message, retry_after=left, context={"name": rejection.name}))
     fault = state.fault_of(rejection)
     if fault is None:

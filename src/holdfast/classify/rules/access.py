@@ -161,7 +161,7 @@ _DENIED = phrases("""
 
 @applies_when(_DENIED)
 def denied_behind_gateway(evidence: Evidence) -> Verdict | None:
-    """A gateway reports with 502 or 503 that the server behind it denied the caller. That stays."""
+    """A gateway reports with 502, 503 or the like that the server behind it denied the caller. That stays."""
     passed_on = evidence.status is not None and evidence.status > 500 and not evidence.html
     return Verdict(code="AUTH_FORBIDDEN") if passed_on else None
 
