@@ -421,6 +421,22 @@ def test_a_second_cancellation_kills_at_once(token):
     assert living(token) == []
 
 
+def test_a_second_cancellation_waits_until_the_last_of_many_processes_has_ended(token):
+    async def main():
+        many = "trap '' TERM; for i in $(seq 100); do while :; do :; done & done; echo up; wait"
+        async with run(["bash", "-c", many], grace=60) as process:
+            async for _ in process:
+                break
+            task = asyncio.create_task(process.stop())
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert living(token) == []
+
+    finish(main())
+
+
 def test_a_task_group_whose_sibling_fails_ends_the_program(token):
     async def fails():
         await asyncio.sleep(0.1)

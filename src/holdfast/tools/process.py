@@ -22,6 +22,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,7 @@ _KILLED_S = 2.0
 _LONGEST_POLL_S = 0.25
 _FINAL_REAP_S = 0.5
 """How long the event loop is blocked at most, when it is closed while a process is being ended."""
+_FINAL_POLL_S = 0.002
 _BEFORE_DEADLINE = 0.05
 """The share of the time to an ambient deadline that is kept back, so that the process is gone when the deadline comes."""
 
@@ -586,6 +588,11 @@ class Process:
     def _kill_now(self) -> None:
         """Kill without the event loop, which may be about to close."""
         self._tree.send(signal.SIGKILL)
+        until = time.monotonic() + _FINAL_REAP_S
+        # A killed process takes a moment to end. The root is reaped last: until then nobody else has its id.
+        while self._tree.others() and time.monotonic() < until:
+            time.sleep(_FINAL_POLL_S)
+            self._tree.send(signal.SIGKILL)
         if self._exit_code is None:
             with suppress(subprocess.TimeoutExpired):
                 self._popen.wait(_FINAL_REAP_S)
