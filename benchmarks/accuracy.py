@@ -10,6 +10,9 @@ from benchmarks.inside.contenders import CONTENDERS
 from benchmarks.peers import Worker
 from benchmarks.table import show
 
+# The name of the part of `met/` that was collected last.
+LAST = "fourteenth"
+
 NOTES = """\
 category: the label or one of its alternatives; all right: category, retryable and, where labelled, the delay within 2 % or 0.1 s
 dangerous: says retry where the label says never; gave up: says never where the label says retry
@@ -54,6 +57,10 @@ def run(*, quick: bool) -> dict[str, Any]:  # noqa: ARG001 - every part has this
     groups = {
         "shared corpus (provider_errors.jsonl)": [line.file == "provider_errors.jsonl" for line in lines],
         "put aside (met/blind*.jsonl): no rule was written from it": [_put_aside(line) for line in lines],
+        f"the part collected last (met/*_{LAST}.jsonl), both halves": [_last(line) for line in lines],
+        f"the half of it that is put aside (met/blind_{LAST}.jsonl)": [
+            _last(line) and _put_aside(line) for line in lines
+        ],
         "http lines put aside": [_put_aside(line) and line.kind == "http" for line in lines],
         "http lines of all files": [line.kind == "http" for line in lines],
         "exception lines of all files": [line.kind == "exception" for line in lines],
@@ -63,6 +70,10 @@ def run(*, quick: bool) -> dict[str, Any]:  # noqa: ARG001 - every part has this
     _print(scores, lines, answers, broken)
     wrong = _wrong(lines, answers["holdfast"])
     return {"lines": len(lines), "scores": scores, "holdfast_wrong": wrong, "broken": broken}
+
+
+def _last(line: Failure) -> bool:
+    return line.file.endswith(f"_{LAST}.jsonl")
 
 
 def _put_aside(line: Failure) -> bool:

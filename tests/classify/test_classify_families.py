@@ -455,3 +455,104 @@ def test_the_words_in_the_name_of_a_class_count(name: str, code: str):
 def test_tokens_of_a_prompt_are_no_login():
     assert from_text("prompt needs 9000 tokens, window is 8192").category.value != "auth"
     assert from_text("your token is stale").category.value == "auth"
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("Page.goto: Download is starting", "TOOL_EXECUTION_FAILED"),
+        ("Keyboard.press: Unknown key: 'Foo'", "TOOL_EXECUTION_FAILED"),
+        ("Page.screenshot: Clipped area is either empty or outside the resulting image", "TOOL_EXECUTION_FAILED"),
+        ("Page.evaluate: SyntaxError: Unexpected token '}'", "TOOL_EXECUTION_FAILED"),
+        ("Page.evaluate: ReferenceError: total is not defined", "TOOL_EXECUTION_FAILED"),
+        ("Page.goto: net::ERR_FILE_NOT_FOUND at file:///srv/a.html", "TOOL_FILE_NOT_FOUND"),
+        ("Page.evaluate: TypeError: Failed to fetch", "CONN_RESET"),
+        ("Page.goto: net::ERR_EMPTY_RESPONSE at https://a.example.com/", "CONN_RESET"),
+        ("Page.title: Execution context was destroyed, most likely because of a navigation", "TOOL_RESOURCE_BUSY"),
+        ("Page.click: Target page, context or browser has been closed", "TOOL_CONNECTION_LOST"),
+    ],
+)
+def test_a_driver_of_a_browser_fails_at_a_step_or_at_the_network(message: str, code: str):
+    assert recorded("Error", message, "playwright._impl._errors").code == code
+
+
+def test_a_script_that_throws_in_a_page_is_a_failed_tool_in_any_driver():
+    for text in ("page.evaluate: ReferenceError: $ is not defined", "Evaluation failed: TypeError: x is null"):
+        assert from_text(text).code == "TOOL_EXECUTION_FAILED"
+    selenium = recorded("JavascriptException", "javascript error: x is not defined", "selenium.common.exceptions")
+    assert selenium.code == "TOOL_EXECUTION_FAILED"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Google CAPTCHA triggered.", "AUTH_FORBIDDEN"),
+        ("Our systems have detected unusual traffic from your network.", "AUTH_FORBIDDEN"),
+        ("The captcha solver timed out after 30 s", "PROVIDER_TIMEOUT"),
+    ],
+)
+def test_a_site_that_wants_a_person_turns_a_program_away(text: str, code: str):
+    assert from_text(text).code == code
+
+
+def test_a_page_that_wants_a_person_is_no_malformed_response():
+    page = "<html><head><title>{}</title></head><body></body></html>"
+    assert from_http(200, {}, page.format("Are you a robot?")).code == "AUTH_FORBIDDEN"
+    assert from_http(200, {}, page.format("Welcome")).code == "PROVIDER_MALFORMED_RESPONSE"
+    assert from_http(503, {}, page.format("Robot Check")).retryable
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("The requested VM size X1 is not available in the current region.", "PROVIDER_CAPABILITY_MISSING"),
+        ("(SkuNotAvailable) X1 is currently not available in location 'north'", "PROVIDER_CAPABILITY_MISSING"),
+        ("This service is blocked in this country", "AUTH_REGION_BLOCKED"),
+    ],
+)
+def test_a_cloud_that_lacks_a_machine_in_a_place_turns_nobody_away(text: str, code: str):
+    assert from_text(text).code == code
+
+
+def test_a_429_that_counts_things_is_no_rate():
+    issued = '{"detail": "too many certificates (5) already issued for this exact set of domains"}'
+    assert (from_http(429, {}, issued).code, from_http(429, {}, issued).retryable) == (
+        "PROVIDER_QUOTA_EXHAUSTED",
+        False,
+    )
+    assert from_http(429, {"retry-after": "30"}, issued).retryable
+    assert from_http(429, {}, '{"error": "Too many requests already in progress"}').code == "PROVIDER_RATE_LIMITED"
+
+
+def test_an_identifier_of_a_session_that_is_not_written_as_one_is_a_wrong_request():
+    wrong = over_rpc(-32600, "invalid session id: invalid length: expected length 32, found 3")
+    assert (wrong.code, wrong.retryable) == ("PROVIDER_BAD_REQUEST", False)
+    assert over_rpc(-32000, "Bad Request: Invalid session ID").code == "TOOL_SESSION_EXPIRED"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "stderr", "code"),
+    [
+        (126, "bash: line 1: ./a: cannot execute binary file: Exec format error", "TOOL_EXECUTION_FAILED"),
+        (126, "bash: ./run.sh: Permission denied", "TOOL_FORBIDDEN"),
+        (
+            255,
+            "Warning: key a not accessible: No such file or directory.\nConnection reset by peer",
+            "ACTOR_CLI_NETWORK",
+        ),
+        (1, "Warning: Connection reset by peer\ncat: a: No such file or directory", "TOOL_FILE_NOT_FOUND"),
+        (1, "Warning: a: No such file or directory\nfailed", "TOOL_FILE_NOT_FOUND"),
+        (1, "TypeError: fetch failed {\n  [cause]: Error: unknown scheme\n}", "PROVIDER_BAD_REQUEST"),
+        (1, "TypeError: fetch failed {\n  [cause]: SocketError: other side closed\n}", "CONN_RESET"),
+        (1, "The model m-9 may not exist or you may not have access to it.", "PROVIDER_MODEL_NOT_FOUND"),
+        (1, "error: model User does not exist in schema.prisma", "TOOL_EXECUTION_FAILED"),
+    ],
+)
+def test_a_program_says_why_it_ended(exit_code: int, stderr: str, code: str):
+    assert from_process(exit_code, stderr).code == code
+
+
+def test_the_word_that_an_agent_prints_after_escape_is_a_cancellation():
+    assert from_text("⎿  Interrupted · What should I do instead?").code == "SYS_CANCELLED"
+    assert from_text("canceling statement due to user request").code == "SYS_CANCELLED"
+    assert from_text("Interrupted system call").code != "SYS_CANCELLED"

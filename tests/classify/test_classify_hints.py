@@ -429,7 +429,7 @@ OPENAI = {
         ({}, None),
         ({"x-ratelimit-remaining": "3"}, None),
         ({"x-ratelimit-remaining": "-1", "x-ratelimit-reset": "4"}, None),
-        ({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "2020-01-01T00:00:00Z"}, None),
+        ({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "2020-01-01T00:00:00Z"}, AnnouncedLimit(None, 3, 0)),
         ({"x-ratelimit-remaining": "nan", "x-ratelimit-reset": "soon"}, None),
     ],
 )

@@ -216,7 +216,7 @@ def test_a_text_that_names_what_must_change_is_not_retried(text: str, code: str)
 
 def test_a_process_whose_exit_code_is_not_known_is_not_retried_for_words_that_nobody_knows():
     fault = from_process(None, "the flux rotor declined")
-    assert (fault.code, fault.retryable, fault.rule) == ("TOOL_EXECUTION_FAILED", False, "process.failed_somehow")
+    assert (fault.code, fault.retryable, fault.rule) == ("TOOL_EXECUTION_FAILED", False, "process.exited")
 
 
 def test_a_sentence_that_a_terminal_has_wrapped_still_names_its_delay():

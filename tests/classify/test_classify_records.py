@@ -71,9 +71,54 @@ def test_a_refusal_shows_no_secret():
     assert "abcdefghij" not in str(refused.value.fault.context)
 
 
-def test_unknown_fields_are_ignored_and_every_field_has_a_default():
-    assert read_record('{"expect": {}, "source": "x", "notes": [1]}') == Record()
+def test_the_notes_of_a_collection_are_not_read_and_every_field_has_a_default():
+    noted = read_record('{"status": 503, "expect": {}, "source": "x", "notes": [1], "provenance": "reported"}')
+    assert noted == Record(status=503)
     assert from_record(Record()).rule
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "named"),
+    [
+        ({"status": 503, "statuscode": 503}, "$.statuscode", "perhaps status"),
+        ({"kind": "subprocess", "exit_code": 1, "stderr": "killed"}, "$.exit_code", "perhaps returncode"),
+        ({"kind": "subprocess", "returncode": 1, "stderr": "killed"}, "$.stderr", "perhaps body"),
+        ({"kind": "text", "message": "overloaded"}, "$.message", "perhaps body"),
+        ({"kind": "exception", "exception": {"type": "X", "msg": "y"}}, "$.exception.msg", "module, type, message"),
+        ({"status": 503, "zzz": 1}, "$.zzz", "one of the fields"),
+    ],
+)
+def test_XC5_an_unknown_field_is_named_and_not_dropped(given: Any, path: str, named: str):
+    with pytest.raises(InvalidError) as refused:
+        read_record(json.dumps(given))
+    assert refused.value.fault.code == "PROTO_INVALID_MESSAGE"
+    assert refused.value.fault.context["path"] == path
+    assert named in str(refused.value)
+
+
+NOTHING: list[Any] = [
+    {},
+    {"kind": "http"},
+    {"id": "a", "provider": "openai"},
+    {"kind": "text", "body": " \n"},
+    {"kind": "jsonrpc", "body": {}},
+    {"kind": "http", "body": None, "headers": {}},
+    {"kind": "subprocess", "returncode": None, "body": ""},
+    {"kind": "exception", "exception": {"type": None, "message": "", "module": None}},
+    {"kind": "sse"},
+]
+
+
+@pytest.mark.parametrize("given", NOTHING, ids=str)
+def test_XC5_a_record_that_holds_nothing_readable_is_not_read(given: Any):
+    with pytest.raises(InvalidError) as refused:
+        read_record(json.dumps(given))
+    assert refused.value.fault.context["path"] == "$"
+    assert "something to read" in str(refused.value)
+
+
+def test_XC5_an_empty_stream_is_a_failure_to_read():
+    assert from_record(read_record('{"kind": "sse", "body": ""}')).code == "PROVIDER_STREAM_CUT"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +136,7 @@ def test_unknown_fields_are_ignored_and_every_field_has_a_default():
         ({"kind": "text", "body": "Overloaded"}, "PROVIDER_OVERLOADED"),
         ({"kind": "exception", "body": "HTTP 503"}, "PROVIDER_UNAVAILABLE"),
         ({"kind": "exception", "exception": {"module": "httpx", "type": "ReadTimeout"}}, "PROVIDER_TIMEOUT"),
-        ({"kind": "exception", "exception": {"type": None, "message": None, "module": None}}, "SYS_UNKNOWN"),
+        ({"kind": "exception", "exception": {"type": "Oddity", "message": None, "module": None}}, "SYS_UNKNOWN"),
         (
             {"kind": "exception", "exception": {"module": "openai", "type": "APIConnectionError", "message": "Connection error.",
              "cause": [{"module": "socket", "type": "gaierror", "message": "[Errno -2] Name or service not known"}]}},

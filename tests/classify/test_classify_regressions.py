@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import fault_of
 from holdfast.classify import (
+    Record,
     from_exception,
     from_http,
     from_jsonrpc,
@@ -309,7 +310,7 @@ def test_FC4_other_unknown_exceptions_are_still_retried_once_if_that_is_safe():
     assert (fault.code, fault.retryable, fault.rule) == ("SYS_UNKNOWN", True, "nothing-matched")
 
 
-@pytest.mark.parametrize("fault", [from_text("{}"), from_http(None, {}, "{}"), from_record(read_record("{}"))])
+@pytest.mark.parametrize("fault", [from_text("{}"), from_http(None, {}, "{}"), from_record(Record())])
 def test_FC4_a_failure_that_says_nothing_is_reported_as_such(fault):
     assert (fault.rule, fault.message) == ("nothing-to-read", "The failure has no status, no code and no text")
 
@@ -422,3 +423,72 @@ def test_FI11_an_ollama_that_does_not_run_refuses_the_connection():
     """Its client hides the cause (`from None`), so only its words are left."""
     words = "Failed to connect to Ollama. Please check that Ollama is downloaded, running and accessible. https://ollama.com/download"
     assert from_exception(ConnectionError(words)).code == "CONN_REFUSED"
+
+
+GC = """<--- Last few GCs --->
+
+[1234:0x55]   45000 ms: Mark-sweep 2045.1 (2083.2) -> 2044.5 (2083.2) MB, 1200 ms
+
+<--- JS stacktrace --->
+
+FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory"""
+
+
+def test_XC5_the_heap_report_of_node_is_no_page():
+    for fault in (from_process(134, GC), from_process(None, GC), from_text(GC)):
+        assert fault.code == "TOOL_OUT_OF_MEMORY"
+
+
+@pytest.mark.parametrize(
+    "text", ["<stdin>:1: SyntaxError: invalid syntax", "<nil>", "<3>audit: error", "<class 'X'>: bad"]
+)
+def test_XC5_an_angle_bracket_does_not_make_a_page(text: str):
+    assert from_text(text).rule != "status.html_page"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<!DOCTYPE html><html><title>x</title>", "<html>", "<p>Sorry</p>", "<Foo><Bar>x</Bar></Foo>", "<!-- x --><html/>"],
+)
+def test_XC5_a_page_is_still_one(text: str):
+    assert from_http(200, {}, text).rule == "status.html_page"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        (
+            "curl: (60) SSL: no alternative certificate subject name matches target host name 'api.example.com'\n"
+            "More details here: https://curl.se/docs/sslcerts.html\n\n"
+            "curl failed to verify the legitimacy of the server and therefore could not\nestablish a secure connection to it."
+        ),
+        "curl failed to verify the legitimacy of the server and therefore could not establish a secure connection to it.",
+        "no alternative certificate subject name matches target ipv4 address '192.0.2.1'",
+        "ERROR: no certificate subject alternative name matches requested host name 'x.example.com'.",
+        "SSL peer certificate or SSH remote key was not OK",
+        "schannel: SNI or certificate check failed: SEC_E_WRONG_PRINCIPAL (0x80090322)",
+    ],
+)
+def test_XC5_a_certificate_that_does_not_match_is_not_retried(text: str):
+    for fault in (
+        from_process(60, text),
+        from_process(None, text),
+        from_text(text),
+        from_exception(RuntimeError(text)),
+    ):
+        assert (fault.code, fault.retryable) == ("CONN_TLS_HANDSHAKE_FAILED", False), fault
+
+
+@pytest.mark.parametrize(
+    ("stderr", "code", "retryable"),
+    [
+        ("Error: Another `brew update` process is already running.", "TOOL_RESOURCE_BUSY", True),
+        ("Failed to connect to the bus\nError: Failed to launch the browser process!", "TOOL_EXECUTION_FAILED", False),
+        ("invalid session id: session deleted because of page crash", "TOOL_CRASHED", True),
+        ("Protocol error (Runtime.callFunctionOn): Execution context was destroyed.", "TOOL_RESOURCE_BUSY", True),
+    ],
+)
+def test_what_tools_print_about_locks_and_browsers(stderr: str, code: str, retryable: bool):
+    for exit_code in (1, None):
+        fault = from_process(exit_code, stderr)
+        assert (fault.code, fault.retryable) == (code, retryable)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.classify.times import parse_duration, parse_number, parse_rfc3339
+from holdfast.classify.times import parse_delay, parse_number, parse_rfc3339
 
 __all__ = ["MAX_CHARS", "MAX_DECODED", "Findings", "decode_json", "decode_lines", "read_body", "read_object"]
 
@@ -82,9 +82,17 @@ _HTML_WORDS: Final = 600
 
 
 _REPR = re.compile(
-    r"<[A-Za-z_][\w.]*(?:Error|Exception|Fault|Warning|Rendezvous|Call)\b|<[A-Za-z_][\w.]* (?:object|of RPC)\b"
+    r"<[A-Za-z_][\w.]*(?:Error|Exception|Fault|Warning|Rendezvous|Call)\b(?!>)|<[A-Za-z_][\w.]* (?:object|of RPC)\b"
 )
 """An exception that prints itself in angle brackets, such as `<MilvusException: (code=100, …)>`, is no page."""
+_PAGE = re.compile(
+    r"<(?:!doctype|!--|\?xml|(?:html|head|body|title|meta|link|style|script|h[1-6]|p|div|span|center|pre|br|hr|table|ul|svg|b|font)"
+    r"\b[^<]*(?:>|$))",
+    re.IGNORECASE,
+)
+"""How a page begins. Node's `<--- Last few GCs --->`, `<stdin>:1:` and `<nil>` only begin with the same character."""
+_ELEMENT = re.compile(r"<([A-Za-z][\w:.-]*)(?:\s[^<>]*)?>")
+_CODE_ELEMENT = re.compile(r"<(?:Code|code|ErrorCode|errorCode)>\s*([\w.:-]{1,80})\s*</")
 
 
 class Findings:
@@ -114,11 +122,19 @@ def read_body(raw: str) -> Findings:
         return read_body(inner)
     if text[0] in "{[":
         _read_json(text, found)
-    elif (text[0] == "<" and not _REPR.match(text)) or "<html" in text[:500].lower():
+    elif (text[0] == "<" and _is_page(text)) or "<html" in text[:500].lower():
         _read_html(text, found)
     else:
         _read_text(text[:MAX_CHARS], found, _MAX_DEPTH, top=True)
     return found
+
+
+def _is_page(text: str) -> bool:
+    """Whether a text that begins with `<` is HTML or XML: it begins like a page, or its first element is closed."""
+    if _PAGE.match(text):
+        return True
+    first = None if _REPR.match(text) else _ELEMENT.match(text)
+    return first is not None and f"</{first[1]}" in text[:_HTML_CHARS]
 
 
 def read_object(payload: Any) -> Findings:
@@ -254,10 +270,10 @@ def _take_time(field: int, value: Any, found: Findings) -> None:
         if at is not None and at >= 1e9:
             found.resets.append(at / 1000 if at >= 1e12 else at)
         return
-    if number is None and isinstance(value, str):
-        number = parse_duration(value)
-    if number is not None:
-        found.delays.append(number / 1000 if field == _MILLISECONDS else number)
+    unit = 0.001 if field == _MILLISECONDS else 1.0
+    delay = parse_delay(value, unit=unit) if number is None and isinstance(value, str) else number
+    if delay is not None:
+        found.delays.append(delay if number is None else delay * unit)
 
 
 def _protobuf_seconds(duration: dict[Any, Any]) -> float | None:
@@ -289,6 +305,9 @@ def _read_text(text: str, found: Findings, depth: int, *, top: bool, keep: bool 
 def _read_html(text: str, found: Findings) -> None:
     """Keep the words of the page, its title first, without the markup."""
     found.html = True
+    if (code := _CODE_ELEMENT.search(text[:_HTML_CHARS])) is not None:
+        # Object stores answer with XML: <Error><Code>SlowDown</Code>….
+        found.codes.append(code[1].lower())
     # The text is split at the brackets. A regular expression that finds the end of every tag takes three times as long.
     first, *pieces = text[:_HTML_CHARS].split("<")
     kept = [first]

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from holdfast.classify.evidence import ALWAYS, NOTHING, Evidence, Rule, Source, Verdict
+from holdfast.classify.concepts import LONGEST
+from holdfast.classify.evidence import ALWAYS, NOTHING, UNKNOWN_EXIT, Evidence, Rule, Source, Verdict
 from holdfast.classify.hints import may_name_a_time, requested_delay
 from holdfast.classify.phrases import BEGINNING, SECRETS, Phrases, find_phrases
 from holdfast.classify.readers.exceptions import cause_of, causes, leaves, read_class, read_exception, shape_of
 from holdfast.classify.readers.responses import read_grpc, read_http, read_jsonrpc, read_stream
-from holdfast.classify.readers.text import read_process, read_text
+from holdfast.classify.readers.text import read_output, read_text
 from holdfast.classify.rules import RULES
+from holdfast.classify.rules.toolserver import carried_by
 from holdfast.faults import CATALOG, PATIENCE_S, REDACTOR, Category, Fault, HoldfastError, Kind, Scope, Severity
 from holdfast.faults.codes import MAY_HAVE_HAPPENED
 from holdfast.faults.redaction import LONGEST_SECRET
@@ -52,8 +54,12 @@ _ALWAYS: Phrases = 1
 """A bit that no phrase has. It is always set, so that rules without phrases always run."""
 _MOST_REMEMBERED = 1_000
 """How many faults of exceptions, and how many selections of rules, one classifier remembers."""
-_Facts: TypeAlias = "tuple[bool, bool, bool]"
-"""Whether a failure is local, an outage, a defect."""
+_Facts: TypeAlias = "tuple[bool, bool, bool] | str"
+"""Whether a failure is local, an outage, a defect; or that only its text is judged, without guesses."""
+_TEXT_ALONE = "text"
+_OUTPUT_ALONE = "output"
+_READ_BEFORE = frozenset({"plain.by_meaning", "python.named_in_text", "identifiers.in_text"})
+"""Slow rules that have read the output of a program already, whatever carries it."""
 _Agenda: TypeAlias = "tuple[tuple[Phrases, Rule, str], ...]"
 """Rules, each with its phrases and its name."""
 _Selected: TypeAlias = "tuple[tuple[Rule, str], ...]"
@@ -71,6 +77,24 @@ _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-
 _VAGUE = frozenset({"SYS_UNKNOWN", "SYS_CANCELLED", "SYS_PROGRAMMING_ERROR"})
 """Causes with these codes do not override the wrapper. Many timeouts cancel the call, and a KeyError is often only a
 consequence of the real failure."""
+_SAYS_LITTLE = frozenset(
+    {
+        "SYS_UNKNOWN",
+        "SYS_PROGRAMMING_ERROR",
+        "TOOL_EXECUTION_FAILED",
+        "PROVIDER_MALFORMED_RESPONSE",
+        "PROVIDER_INTERNAL_ERROR",
+    }
+)
+"""Codes of a text that say no more than what carries it."""
+_SURE_ON_STDERR = frozenset({
+    "SYS_CANCELLED", "TOOL_NOT_FOUND", "TOOL_APPROVAL_DENIED", "TOOL_CONNECTION_LOST", "TASK_TURNS_EXHAUSTED", "TASK_LOOP_BOUND",
+    "TOOL_INPUT_INVALID", "TOOL_FILE_NOT_FOUND",
+})  # fmt: skip
+"""What the output of a program may mean although its exit code says only that it failed. A program prints the words of a network
+or of a provider for many reasons: in options, in reports, in advice."""
+_GUESSED = ("guesses.", "concepts.", "plain.cautious", "plain.explained", "plain.failed_here", "plain.absent")
+"""Rules that guess. What carries a text is more certain than a guess."""
 _PROSE = frozenset({"limits", "overflow", "access", "request", "server", "plain"})
 """Families of rules that read sentences."""
 _SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
@@ -116,7 +140,14 @@ class Classifier:
         self._remembered: dict[tuple[str, Shape], Fault] | None = {} if rules is RULES else None
         self._applicable: dict[tuple[Phrases, _Facts], _Selected] = {}
         # Three yes-or-no facts decide which rules can apply. All eight lists are prepared here, not for each failure.
-        self._agendas = {facts: _agenda(self._rules, *facts) for facts in product((False, True), repeat=3)}
+        self._agendas: dict[_Facts, _Agenda] = {
+            facts: _agenda(self._rules, *facts) for facts in product((False, True), (False, True), (False, True))
+        }
+        whole = self._agendas[False, False, False]
+        self._agendas[_TEXT_ALONE] = tuple(entry for entry in whole if not entry[2].startswith(_GUESSED))
+        self._agendas[_OUTPUT_ALONE] = tuple(
+            entry for entry in self._agendas[_TEXT_ALONE] if entry[2] not in _READ_BEFORE
+        )
 
     def with_rules(self, *rules: Rule) -> Classifier:
         """Return a classifier that runs these rules first, in this order."""
@@ -145,12 +176,29 @@ class Classifier:
         verdict = self._first(evidence)
         if verdict.weak and len(evidence.text) > BEGINNING:
             # The verdict on the beginning of a long text is weak. The rest of the text may be clearer.
-            return self._first(
-                msgspec.structs.replace(evidence, matched=evidence.matched | find_phrases(evidence.text))
-            )
-        return verdict
+            evidence = msgspec.structs.replace(evidence, matched=evidence.matched | find_phrases(evidence.text))
+            verdict = self._first(evidence)
+        return self._unwrapped(evidence, verdict) if verdict.carrier and evidence.text else verdict
 
-    def _first(self, evidence: Evidence) -> Verdict:
+    def _unwrapped(self, evidence: Evidence, verdict: Verdict) -> Verdict:
+        """Return the verdict on the text alone if it says more than the verdict on its carrier."""
+        if evidence.source is Source.PROCESS and len(evidence.text) > LONGEST:
+            # A long output is a log. It has such words for many reasons.
+            return verdict
+        text = msgspec.structs.replace(
+            evidence, source=Source.TEXT, status=None, rpc_code=None, exit_code=None, raised=None
+        )
+        inner = self._first(text, _OUTPUT_ALONE if evidence.source is Source.PROCESS else _TEXT_ALONE)
+        if inner.code in _SAYS_LITTLE:
+            return verdict
+        if evidence.source is Source.PROCESS and inner.code not in _SURE_ON_STDERR:
+            return verdict
+        if evidence.status is not None and evidence.status >= 500 and CATALOG[inner.code].retryable:
+            # What passes is the server's own trouble, whatever it names: its connection, its disk, its timeout.
+            return verdict
+        return msgspec.structs.replace(inner, code=carried_by(evidence, inner.code))
+
+    def _first(self, evidence: Evidence, alone: str = "") -> Verdict:
         matched = evidence.matched | _ALWAYS
         status = evidence.status
         local = (
@@ -160,7 +208,7 @@ class Classifier:
             or evidence.source is Source.JSONRPC
         )
         defect = local and status is None and evidence.named("TypeError", "ValueError")
-        facts = (local, status in _OUTAGES, defect)
+        facts: _Facts = alone or (local, status in _OUTAGES, defect)
         for rule, name in self._applicable.get((matched, facts)) or self._select(matched, facts):
             verdict = rule(evidence)
             if verdict is not None:
@@ -317,7 +365,7 @@ def from_process(
     'TOOL_COMMAND_NOT_FOUND'
     """
     try:
-        return classifier.fault(read_process(exit_code, stderr, provider=provider, now=now))
+        return from_evidence(*read_output(exit_code, stderr, provider=provider, now=now), classifier=classifier)
     except Exception as defect:  # noqa: BLE001 - classifying never raises
         return unreadable(defect)
 
@@ -418,9 +466,9 @@ def _decide(chain: tuple[Evidence, ...], classifier: Classifier) -> tuple[Eviden
             continue
         if best is None:
             best = (evidence, verdict)
-            if not verdict.weak and not _only_prose(evidence, verdict):
+            if not verdict.weak and not verdict.carrier and not _only_prose(evidence, verdict):
                 break
-        elif not verdict.weak and verdict.code not in _VAGUE:
+        elif not verdict.weak and verdict.code not in _VAGUE and not (verdict.carrier and evidence.raised is None):
             return evidence, verdict
     first = chain[0] if chain else NOTHING
     return best or (first, classifier.judge(first))
@@ -492,7 +540,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         context["provider"] = evidence.provider
     if evidence.status is not None:
         context["status"] = evidence.status
-    if evidence.exit_code is not None:
+    if evidence.exit_code is not None and evidence.exit_code != UNKNOWN_EXIT:
         context["exit_code"] = evidence.exit_code
     if evidence.rpc_code:
         context["rpc_code"] = evidence.rpc_code

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from holdfast.classify.phrases import find_late, late_phrases, phrases
+from holdfast.classify.times import UNIT
 
 if TYPE_CHECKING:
     from holdfast.classify.evidence import Evidence
@@ -68,6 +69,10 @@ _MONEY = late_phrases("""
 _PATCH = late_phrases("patch | hunk | edits | diff | directory | folder\n")
 _WORK = late_phrases("operation | request | task | run | turn | job | execution | generation | query | workflow\n")
 _PLACE = late_phrases("region | country | territory | location\n")
+_MACHINE = late_phrases("""
+    sku | size | vm | vms | virtual machine | instance type | machine type | instance class | node type | tier | resource type | gpu
+    accelerator | availability zone | zone | disk type | node pool
+""")
 _PLAN = late_phrases(
     "upgrade | free plan | paid plan | subscription | plan | license | licence | trial | tier | seat | membership | entitlement\n"
 )
@@ -270,7 +275,7 @@ _NOT_IN_TIME = late_phrases("""
     did not complete in | deadline
 """)
 _TIME_BUDGET = late_phrases("time budget", "latency budget")
-_SPAN = re.compile(r"\b\d+(?:\.\d+)? ?-?(?:ms|s|sec|secs|seconds?|m|min|mins|minutes?|h|hours?)\b")
+_SPAN = re.compile(rf"\b\d[\d,.]* ?-?{UNIT}")
 SETTING_OF_TIME = phrases("""
     timeout must | invalid timeout | timeout value | timeout parameter | timeout should | timeout cannot | timeout option
     timeout argument | deadline must | timeout is not a | unknown timeout | timeout setting | 'timeout' must
@@ -334,6 +339,8 @@ _NEVER: tuple[_Row, ...] = (
     ("TOOL_APPROVAL_DENIED", (_ACTION, _REFUSED)),
     ("TOOL_EXECUTION_FAILED", (_PATCH, _UNAPPLIED)),
     ("SYS_CANCELLED", (_WORK, _ENDED_EARLY)),
+    # A cloud lacks a kind of machine in a place. Nobody is turned away.
+    ("PROVIDER_CAPABILITY_MISSING", (_PLACE, _NOT_SERVED, _MACHINE)),
     ("AUTH_REGION_BLOCKED", (_PLACE, _NOT_SERVED)),
     ("TASK_LOOP_BOUND", (_STEPS, _REACHED)),
     ("PROVIDER_BILLING", (_MONEY, _SPENT)),

@@ -6,7 +6,7 @@ Invariant: evidence holds only text and numbers. It holds no live object and no 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,7 +16,18 @@ from holdfast.faults import Code, Scope
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NOTHING", "Evidence", "Raised", "Rule", "Source", "Verdict", "applies_when", "contains_any", "fold"]
+__all__ = [
+    "NOTHING",
+    "UNKNOWN_EXIT",
+    "Evidence",
+    "Raised",
+    "Rule",
+    "Source",
+    "Verdict",
+    "applies_when",
+    "contains_any",
+    "fold",
+]
 
 
 class Source(StrEnum):
@@ -72,7 +83,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a stream without an error event ended: `cut`, `empty`, `done`, `filtered` or `length`."""
     raised: Raised | None = None
     exit_code: int | None = None
-    """Negative: killed by that signal."""
+    """Negative: killed by that signal. 1,000: the process printed something and failed, with an exit code that is not known."""
     rpc_code: int | None = None
     """A JSON-RPC error code, or 0 for a tool result with `isError`."""
     now: float | None = None
@@ -119,6 +130,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 NOTHING = Evidence(source=Source.TEXT)
+UNKNOWN_EXIT: Final = 1_000
+"""The exit code of a process that failed and whose own exit code is not known. No process ends with this number."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -138,6 +151,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     weak: bool = False
     """The verdict is based only on a wrapper's class or a bare status. The cause or the rest of a long text may be
     clearer."""
+    carrier: bool = False
+    """Only what carries the text was recognised: a bare 500, an exit code, a number of JSON-RPC. The text by itself may say
+    what failed, and it says the same whatever carries it."""
 
 
 _R = TypeVar("_R", bound="Rule")

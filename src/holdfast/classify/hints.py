@@ -16,7 +16,10 @@ import msgspec
 from holdfast.classify.phrases import names, phrases
 from holdfast.classify.times import (
     DURATION,
+    QUANTITY,
+    UNIT,
     parse_clock_time,
+    parse_delay,
     parse_duration,
     parse_http_date,
     parse_number,
@@ -35,6 +38,7 @@ __all__ = [
     "announced_limit",
     "announced_limits",
     "exhausted_window",
+    "field_delay",
     "limit_headers",
     "may_name_a_time",
     "requested_delay",
@@ -117,14 +121,18 @@ def announced_limit(headers: Mapping[str, str], wall: float) -> AnnouncedLimit |
 
 def requested_delay(evidence: Evidence) -> float | None:
     """Return the delay in seconds that the response requests before a retry; None if it requests no delay."""
-    delay = _from_body(evidence)
+    delay = field_delay(evidence)
     if delay is None and evidence.headers:
-        delay = _from_retry_after(evidence)
-        if delay is None:
-            delay = _latest_reset(evidence)
+        delay = _latest_reset(evidence)
     if delay is None and evidence.matches(_TIME_WORDS):
         delay = _from_text(evidence)
     return delay
+
+
+def field_delay(evidence: Evidence) -> float | None:
+    """Return the delay that fields for machines request: fields of the body, or Retry-After. Sentences are not read."""
+    delay = _from_body(evidence)
+    return _from_retry_after(evidence) if delay is None and evidence.headers else delay
 
 
 def may_name_a_time(evidence: Evidence) -> bool:
@@ -165,16 +173,14 @@ def _from_body(evidence: Evidence) -> float | None:
 def _from_retry_after(evidence: Evidence) -> float | None:
     headers = evidence.headers
     for name in ("retry-after-ms", "x-ms-retry-after-ms"):
-        milliseconds = parse_number(headers[name]) if name in headers else None
+        delay = parse_delay(headers[name], unit=0.001) if name in headers else None
         # Azure sends 0 milliseconds beside the real seconds.
-        if milliseconds is not None and (milliseconds > 0 or (milliseconds == 0 and "retry-after" not in headers)):
-            return milliseconds / 1000
+        if delay is not None and (delay > 0 or (delay == 0 and "retry-after" not in headers)):
+            return delay
     value = headers.get("retry-after", "").strip()
     if not value:
         return None
-    seconds = parse_number(value)
-    if seconds is None:
-        seconds = parse_duration(value)
+    seconds = parse_delay(value)
     if seconds is None:
         return _until(parse_http_date(value) or _date(value), server_now(evidence))
     if seconds >= _EPOCH_SECONDS:
@@ -216,11 +222,10 @@ def _reset(name: str, value: str, evidence: Evidence) -> float | None:
 
 
 def _delta_or_instant(value: str, evidence: Evidence) -> float | None:
-    number = parse_number(value)
-    if number is None:
-        seconds = parse_duration(value)
-        return seconds if seconds is not None else _until(_date(value), server_now(evidence))
-    return number if number < _EPOCH_SECONDS else _until(_instant(value), server_now(evidence))
+    seconds = parse_delay(value)
+    if seconds is None:
+        return _until(_date(value), server_now(evidence))
+    return seconds if seconds < _EPOCH_SECONDS else _until(_instant(value), server_now(evidence))
 
 
 def _limit(pattern: str, headers: Mapping[str, str], now: float) -> AnnouncedLimit | None:
@@ -229,19 +234,17 @@ def _limit(pattern: str, headers: Mapping[str, str], now: float) -> AnnouncedLim
         return None
     remaining = parse_number(left)
     reset = _seconds_until(headers.get(pattern.format("reset"), ""), now)
-    if remaining is None or remaining < 0 or reset is None or reset <= 0:
+    # Where all of it is back by now, what remains still counts.
+    if remaining is None or remaining < 0 or reset is None or (reset <= 0 and not remaining):
         return None
-    return AnnouncedLimit(parse_number(headers.get(pattern.format("limit"), "")), remaining, reset)
+    return AnnouncedLimit(parse_number(headers.get(pattern.format("limit"), "")), remaining, max(reset, 0.0))
 
 
 def _seconds_until(value: str, now: float) -> float | None:
     """Read a reset: seconds, a duration, a date, or seconds since the epoch."""
-    number = parse_number(value)
-    if number is not None:
-        return number if number < _EPOCH_SECONDS else number - now
-    duration = parse_duration(value)
-    if duration is not None:
-        return duration
+    seconds = parse_delay(value)
+    if seconds is not None:
+        return seconds if seconds < _EPOCH_SECONDS else seconds - now
     instant = parse_rfc3339(value) or parse_http_date(value)
     return None if instant is None else instant - now
 
@@ -263,7 +266,7 @@ def _codex_reset(name: str, value: str, evidence: Evidence) -> float | None:
     if not _used_up(window, headers):
         return None
     if name.endswith("-reset-after-seconds"):
-        return parse_number(value)
+        return parse_delay(value)
     # The date repeats the delay less exactly. It counts only if no delay is sent.
     alone = f"x-codex-{window}-reset-after-seconds" not in headers
     return _until(_instant(value), server_now(evidence)) if alone else None
@@ -273,7 +276,7 @@ def _ietf_ratelimit(value: str) -> float | None:
     """Read `"default";r=0;t=30`, or `limit=100, remaining=0, reset=50` of earlier IETF drafts."""
     fields = dict(part.strip().split("=", 1) for part in value.replace(",", ";").split(";") if "=" in part)
     left, seconds = fields.get("r", fields.get("remaining", "")), fields.get("t", fields.get("reset", ""))
-    return parse_number(seconds) if parse_number(left) == 0 else None
+    return parse_delay(seconds) if parse_number(left) == 0 else None
 
 
 def _remaining(reset_name: str, headers: dict[str, str]) -> float | None:
@@ -315,7 +318,7 @@ _TIME_WORDS = phrases("""
 _DIGIT = re.compile(r"\d")
 _WAIT_CUES = ("again", "retry", "reset", "wait", "recover", "request allowed", "available in")
 _WAIT_AFTER_CUE = re.compile(
-    r"s?\b(?:(?!fail|plan)[^\d.;:\n]){0,30}?\s(?:(?:in|after|for|wait|within)\s+)?(?:about|around|approximately|at least|another|~|≈)?\s*"
+    r"s?\b(?:(?!fail|plan)[^\d.;:\n]){0,30}?\s(?:(?:in|after|for|wait|within)\s+)?(?:about|around|approximately|at least|another)?\s*"
     rf"({DURATION})",
     re.IGNORECASE,
 )
@@ -325,14 +328,14 @@ _DATE_AFTER_CUE = re.compile(
     re.IGNORECASE,
 )
 _CLOCK_AFTER_CUE = re.compile(r"[a-z]*\s+(?:at\s+)?(?:(?P<day>[A-Z][a-z]{2,8} \d{1,2}),?\s+(?:at\s+)?)?(?P<time>\d{1,2}(?::\d{2})?\s*(?:[ap]m)?)\s*\((?P<zone>[A-Za-z_]+(?:/[A-Za-z_+-]+)*)\)", re.IGNORECASE)  # fmt: skip
-_LENGTH = re.compile(rf"\s*[~≈]?\s*({DURATION})", re.IGNORECASE)
-_HEADER_IN_TEXT = re.compile(r"['\"]?\s*[:=]\s*['\"]?(\d{1,6}(?:\.\d{1,6})?)\b(?!\s*(?:ms|m\b|h\b|min))")
-_BARE_SECONDS = re.compile(r"\s+(\d{1,6})\s*(?:[)\]}\"',]|\.?$)", re.MULTILINE)
+_LENGTH = re.compile(rf"\s*({DURATION})", re.IGNORECASE)
+_HEADER_IN_TEXT = re.compile(
+    rf"(?P<ms>[-_]ms)?['\"]?\s*[:=]\s*['\"]?(?P<delay>{DURATION}|{QUANTITY})(?![\w.]*\w)", re.IGNORECASE
+)
+_BARE_SECONDS = re.compile(rf"\s+({QUANTITY})\s*(?:[)\]}}\"',]|\.?$)", re.MULTILINE)
 """Telegram's "retry after 40": the words of the header, so it counts seconds like the header."""
 _DELAY_IN_TEXT = re.compile(rf"['\"]?\s*[:=]\s*['\"]?({DURATION})", re.IGNORECASE)
-_RETRIED = re.compile(
-    r"\bafter \d+ (?:retry|retries|attempts?) in \S+|\btrying again in \d+(?:\.\d+)? ?(?:ms|s|secs?|seconds?)\b"
-)
+_RETRIED = re.compile(rf"\bafter \d+ (?:retry|retries|attempts?) in \S+|\btrying again in {QUANTITY} ?{UNIT}")
 """How long the program took or waits by itself: "failed after 3 retries in 2.1s", "trying again in 5 seconds". It is no delay that
 a server requests."""
 _WRAPPED = re.compile(r"\n {2,}")
@@ -344,15 +347,21 @@ _MAX_CUES = 6
 
 def _from_text(evidence: Evidence) -> float | None:
     """Read prose. Units are required, except after "retry after": elsewhere a bare number can mean anything."""
-    text = _RETRIED.sub(" ", _WRAPPED.sub(" ", evidence.text))
+    text = evidence.text
+    if "\n  " in text:
+        text = _WRAPPED.sub(" ", text)
+    if "after " in text or "trying again" in text:
+        text = _RETRIED.sub(" ", text)
+    match = _after_cue(text, ("retry-after", "retry_after"), _HEADER_IN_TEXT)
+    if match is not None:
+        return parse_delay(match["delay"], unit=0.001 if match["ms"] else 1.0)
     match = (
-        _after_cue(text, ("retry-after", "retry_after"), _HEADER_IN_TEXT)
-        or _after_cue(text, ("retrydelay", "retry_delay"), _DELAY_IN_TEXT)
+        _after_cue(text, ("retrydelay", "retry_delay"), _DELAY_IN_TEXT)
         or _after_cue(text, _WAIT_CUES, _WAIT_AFTER_CUE)
         or _after_cue(text, ("retry after",), _BARE_SECONDS)
     )
     if match is not None:
-        return parse_number(match[1]) if match.re in (_HEADER_IN_TEXT, _BARE_SECONDS) else parse_duration(match[1])
+        return parse_delay(match[1])
     match = _after_cue(text, _DATE_CUES, _DATE_AFTER_CUE)
     if match is not None:
         zone = match[3].upper().replace("UTC", "Z").replace("GMT", "Z")

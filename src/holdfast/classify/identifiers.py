@@ -83,7 +83,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         nosuchbucket nosuchentity nosuchupload nosuchversion dbinstancenotfound instancenotfound
         channel_not_found user_not_found file_not_found message_not_found undefinedtable undefinedcolumn undefinedfunction
         invalidcatalogname index_not_found_exception repositorynotfounderror revisionnotfounderror entrynotfounderror
-        no_such_file_or_directory objectnotfound keynotfoundexception filenotfoundexception nosuchfileexception
+        no_such_file_or_directory err_file_not_found objectnotfound keynotfoundexception filenotfoundexception nosuchfileexception
         """),
     ),
     (
@@ -107,11 +107,14 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         malformedquerystring invalidtemplate invalidtemplatedeployment invalidrequestcontent invalidresourcename
         unsupportedmediatype propertychangenotallowed err_invalid_url err_invalid_arg_type err_invalid_arg_value
         err_invalid_protocol err_invalid_char err_http_invalid_header_value err_unescaped_characters err_unknown_url_scheme
-        err_invalid_redirect err_too_many_redirects err_unsafe_port err_blocked_by_client urischemenotsupported
+        err_invalid_redirect err_too_many_redirects err_unsafe_port err_blocked_by_client err_blocked_by_response
+        err_blocked_by_csp err_blocked_by_administrator err_disallowed_url_scheme und_err_invalid_arg und_err_not_supported urischemenotsupported
         graphql_validation_failed graphql_parse_failed bad_user_input
         urisyntaxexception malformedurlexception unsupported_grant_type invalid_scope redirect_uri_mismatch invalid_redirect_uri
         """),
     ),
+    # The cloud has no such machine in this place, or not for this subscription.
+    ("PROVIDER_CAPABILITY_MISSING", _identifiers("skunotavailable")),
     # The network. A certificate stands before the handshake, the handshake before the connection.
     (
         "CONN_TLS_HANDSHAKE_FAILED",
@@ -197,7 +200,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         _identifiers("""
         insufficientinstancecapacity insufficientcapacity insufficienthostcapacity insufficientcapacityerror
         zone_resource_pool_exhausted zone_resource_pool_exhausted_with_details allocationfailed zonalallocationfailed
-        overconstrainedallocationrequest skunotavailable serverbusy server_busy slowdown servertoobusy capacitynotavailable
+        overconstrainedallocationrequest serverbusy server_busy slowdown servertoobusy capacitynotavailable
         resourcepoolexhausted unschedulable failedscheduling model_overloaded resources_exhausted nodehaspressure
         """),
     ),

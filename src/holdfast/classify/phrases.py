@@ -27,6 +27,7 @@ __all__ = [
     "class_names",
     "codes",
     "codes_in",
+    "codes_like",
     "find_late",
     "find_phrases",
     "known_class",
@@ -48,6 +49,10 @@ _SPACED = bytes(code if code in _ASCII_WORD else ord(" ") for code in range(256)
 
 _coded: dict[str, Phrases] = {}
 """Every declared machine code with the groups it belongs to."""
+_patterns: list[tuple[re.Pattern[str], Phrases]] = []
+"""Every declared pattern of machine codes with its group."""
+_met: dict[str, Phrases] = {}
+"""Machine codes that were met, with their groups."""
 _classes: dict[str, str] = {}
 """Every declared exception class: its name in lower case, and as it is spelled."""
 _unspaced: dict[str, Phrases] = {}
@@ -139,6 +144,18 @@ def codes(text: str, group: Phrases = 0) -> Phrases:
     group = group or _next_group()
     for code in text.split():
         _coded[code] = _coded.get(code, 0) | group
+    _met.clear()
+    return group
+
+
+def codes_like(pattern: str) -> Phrases:
+    """Declare a pattern that machine codes are searched for, and return it as one group.
+
+    It is for words that every service puts together in its own way: `budget_exceeded`, `MonthlySpendCapReached`.
+    """
+    group = _next_group()
+    _patterns.append((re.compile(pattern), group))
+    _met.clear()
     return group
 
 
@@ -146,8 +163,24 @@ def codes_in(words: Iterable[str]) -> Phrases:
     """Return the groups that any of these machine codes belongs to."""
     matched = 0
     for word in words:
-        matched |= _coded.get(word, 0)
+        groups = _met.get(word)
+        matched |= _meet(word) if groups is None else groups
     return matched
+
+
+_MOST_MET = 1_000
+
+
+def _meet(word: str) -> Phrases:
+    """Look a code up that was not met before. A service sends the same few codes again and again."""
+    groups = _coded.get(word, 0)
+    for pattern, group in _patterns:
+        if pattern.search(word):
+            groups |= group
+    if len(_met) >= _MOST_MET:
+        _met.clear()
+    _met[word] = groups
+    return groups
 
 
 def find_phrases(text: str) -> Phrases:

@@ -1,11 +1,13 @@
 """One failure as a JSON record, the format of the corpus, for `holdfast classify --jsonl`.
 
-Invariant: an invalid record raises an error that names the wrong field; a valid record is always classified.
+Invariant: an invalid record raises an error that names the wrong field, a field that does not exist, or that there is nothing
+to read in it; a valid record is always classified. `docs/reference/classifier.md` describes the format.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,7 +15,7 @@ import msgspec
 from holdfast.classify.classifier import CLASSIFIER, from_evidence, most_limiting, unreadable
 from holdfast.classify.evidence import Evidence, Source
 from holdfast.classify.readers.responses import lower_headers, read_http, read_jsonrpc, read_stream
-from holdfast.classify.readers.text import read_named, read_process, read_text
+from holdfast.classify.readers.text import read_named, read_output, read_text
 from holdfast.classify.times import parse_rfc3339
 from holdfast.faults import InvalidError
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Record", "RecordedException", "from_record", "read_record"]
 
 
-class RecordedException(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedException(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An exception by name, with its causes (nearest first) or the leaves of a group."""
 
     module: str | None = ""
@@ -36,7 +38,7 @@ class RecordedException(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One failure as a line of JSON holds it. Unknown fields (`expect`, `source`, `notes` …) are ignored.
+    """One failure as a line of JSON holds it.
 
     For example:
         Record(kind="http", status=429, headers={"retry-after": "26"})
@@ -55,35 +57,93 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """The status under the name that JavaScript clients use. It counts if there is no `status`."""
 
 
+class _Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A record with what a collection notes about it. The notes are not read."""
+
+    body: Any = msgspec.UNSET
+    expect: Any = None
+    source: Any = None
+    provenance: Any = None
+    notes: Any = None
+
+
 _CODE: Final = "PROTO_INVALID_MESSAGE"
+_FIELDS: Final = tuple(name for name in Record.__struct_fields__ if name != "body")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`(?: - at `(?P<path>\$[^`]*)`)?")
+_OTHER_NAMES: Final = {
+    "stderr": "body", "stdout": "body", "output": "body", "text": "body", "error": "body", "response": "body",
+    "message": "body, or message of exception", "code": "status or returncode", "statuscode": "status",
+    "exit_code": "returncode", "exitcode": "returncode", "return_code": "returncode", "type": "kind, or type of exception",
+}  # fmt: skip
+"""What other formats call a field."""
 _MAX_CHAIN: Final = 12
 _KINDS = frozenset({"http", "sse", "exception", "jsonrpc", "subprocess", "grpc", "text"})
 
 
 def read_record(raw: bytes | str) -> Record:
-    """Return the record that `raw` contains. Raises `InvalidError`, which names the wrong field.
+    """Return the record that `raw` contains.
+
+    Raises `InvalidError`, which names the wrong or unknown field, or says that the record holds nothing to classify.
 
     For example:
         record = read_record('{"kind": "http", "status": 529}')
     """
     try:
-        record = _decoded(raw)
+        line = _decoded(raw)
     except msgspec.ValidationError as error:
-        raise InvalidError.from_msgspec(error, _CODE) from None
+        raise _unknown_field(str(error)) or InvalidError.from_msgspec(error, _CODE) from None
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise InvalidError.at("$", "one JSON object per line", str(error), _CODE) from None
-    if record.kind not in _KINDS:
-        raise InvalidError.at("$.kind", f"one of {', '.join(sorted(_KINDS))}", record.kind, _CODE)
-    if isinstance(record.now, str) and parse_rfc3339(record.now) is None:
-        raise InvalidError.at("$.now", "an RFC 3339 date and time", record.now, _CODE)
-    return record
+    if line.kind not in _KINDS:
+        raise InvalidError.at("$.kind", f"one of {', '.join(sorted(_KINDS))}", line.kind, _CODE)
+    if isinstance(line.now, str) and parse_rfc3339(line.now) is None:
+        raise InvalidError.at("$.now", "an RFC 3339 date and time", line.now, _CODE)
+    if not _is_readable(line):
+        raise InvalidError.saying("$", _READABLE, "none of them", _CODE)
+    body = "" if line.body is msgspec.UNSET else line.body
+    return Record(body=body, **{name: getattr(line, name) for name in _FIELDS})
 
 
-def _decoded(raw: bytes | str) -> Record:
+_READABLE: Final = "something to read: a status, headers, a body, an exception or a returncode"
+
+
+def _is_readable(line: _Line) -> bool:
+    """Whether the record describes a failure at all. An empty stream is one: it ended before it began."""
+    if line.status is not None or line.status_code is not None or line.returncode is not None or line.headers:
+        return True
+    if line.kind == "sse" and line.body is not msgspec.UNSET:
+        return True
+    return (line.body is not msgspec.UNSET and _says_something(line.body)) or _names_something(line.exception)
+
+
+def _says_something(body: Any) -> bool:
+    return bool(body.strip()) if isinstance(body, str) else body not in (None, {}, [])
+
+
+def _names_something(raised: RecordedException | None) -> bool:
+    return raised is not None and bool(
+        (raised.type or "").strip() or (raised.message or "").strip() or raised.exceptions or raised.cause
+    )
+
+
+def _unknown_field(account: str) -> InvalidError | None:
+    """Return the error for a field that records do not have; None if msgspec's message is about something else."""
+    found = _UNKNOWN.match(account)
+    if found is None:
+        return None
+    known = (
+        RecordedException.__struct_fields__ if "exception" in (found["path"] or "") else _Line.__struct_encode_fields__
+    )
+    likely = _OTHER_NAMES.get(found["name"].lower()) if "exception" not in (found["path"] or "") else None
+    expected = f"one of the fields {', '.join(known)}" + (f" (perhaps {likely})" if likely else "")
+    return InvalidError.saying(f"{found['path'] or '$'}.{found['name']}", expected, "an unknown field", _CODE)
+
+
+def _decoded(raw: bytes | str) -> _Line:
     # Windows tools write a byte order mark at the beginning of a file.
     raw = raw.removeprefix(b"\xef\xbb\xbf") if isinstance(raw, bytes) else raw.removeprefix("\ufeff")
     try:
-        return msgspec.json.decode(raw, type=Record)
+        return msgspec.json.decode(raw, type=_Line)
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeError):
@@ -96,7 +156,7 @@ def _decoded(raw: bytes | str) -> Record:
             whole = b""
         if not whole:
             raise
-        return msgspec.json.decode(whole, type=Record)
+        return msgspec.json.decode(whole, type=_Line)
 
 
 def from_record(record: Record, *, now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
@@ -128,6 +188,9 @@ def _from_record(record: Record, now: float | None, classifier: Classifier) -> F
         if record.status is not None or headers:
             chain[0] = msgspec.structs.replace(chain[0], status=record.status or chain[0].status, headers=headers)
         return from_evidence(*chain, classifier=classifier)
+    if record.kind == "subprocess":
+        chain = read_output(record.returncode, _text(record.body), provider=record.provider or "", now=now)
+        return from_evidence(*chain, classifier=classifier)
     return classifier.fault(_evidence(record, now))
 
 
@@ -152,8 +215,6 @@ def _evidence(record: Record, now: float | None) -> Evidence:
             return read_jsonrpc(
                 record.body, status=record.status, headers=headers, provider=record.provider or "", now=now
             )
-        case "subprocess":
-            return read_process(record.returncode, _text(record.body), provider=record.provider or "", now=now)
         case "http":
             return read_http(record.status, headers, record.body, provider=record.provider or "", now=now)
     return read_named(

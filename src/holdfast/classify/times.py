@@ -1,5 +1,7 @@
-"""Durations and dates as servers write them: `7m12s`, `900ms`, `5 days 22 hours`, HTTP-dates, RFC 3339.
+"""Quantities, durations and dates as servers write them: `~12,903`, `7m12s`, `985.86µs`, HTTP-dates, RFC 3339.
 
+This is the only place of the room that reads a number, a limit or a delay. Rules and hints build their patterns from
+`QUANTITY`, `DURATION` and `UNIT`, and hand what they match to the functions here.
 Invariant: every function returns a finite number or None. Nothing raises, and a missing unit is never guessed.
 """
 
@@ -9,9 +11,22 @@ import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from math import isfinite
 
-__all__ = ["DURATION", "parse_clock_time", "parse_duration", "parse_http_date", "parse_number", "parse_rfc3339"]
+__all__ = [
+    "DURATION",
+    "QUANTITY",
+    "UNIT",
+    "parse_amount",
+    "parse_clock_time",
+    "parse_delay",
+    "parse_duration",
+    "parse_http_date",
+    "parse_number",
+    "parse_rfc3339",
+]
 
 _UNITS = {
+    "ns": 1e-9, "nsec": 1e-9, "nanosecond": 1e-9,
+    "us": 1e-6, "usec": 1e-6, "microsecond": 1e-6,
     "ms": 0.001, "msec": 0.001, "millisecond": 0.001,
     "s": 1.0, "sec": 1.0, "second": 1.0,
     "m": 60.0, "min": 60.0, "minute": 60.0,
@@ -19,13 +34,28 @@ _UNITS = {
     "d": 86_400.0, "day": 86_400.0,
     "w": 604_800.0, "week": 604_800.0,
 }  # fmt: skip
-_NUMBER = r"\d{1,9}(?:\.\d{1,12})?"
-_UNIT = r"(?:milliseconds?|msecs?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)(?![a-z])"
-DURATION = rf"(?:{_NUMBER}\s*{_UNIT}[\s,]*(?:and\s+)?)+"
-"""A pattern for one duration with its units. It is used inside larger patterns that ignore case."""
+_THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6}
+# Two characters look like the Greek letter. A header is decoded as Latin-1, in which each of them becomes two others.
+_MICRO = "(?:\u00b5|\u03bc|\u00c2\u00b5|\u00ce\u00bc)"
+_MICRO_SIGN = re.compile(_MICRO, re.IGNORECASE)
+_ABOUT = r"(?:[~≈+]\s*)?"
+_DIGITS = r"\d{1,15}(?:,\d{3}(?!\d))*(?:\.\d{1,15})?"
+# The first character decides between the units, so that few of them are tried.
+UNIT = (
+    r"(?:m(?:s(?:ecs?)?|in(?:ute)?s?|illiseconds?|icroseconds?)?|s(?:ec(?:ond)?s?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?|w(?:eeks?)?"
+    rf"|n(?:s(?:ecs?)?|anoseconds?)|us(?:ecs?)?|{_MICRO}s)(?![a-z])"
+)
+"""A pattern for one unit of time. Like the other patterns it is used inside larger ones that ignore case."""
+QUANTITY = rf"{_ABOUT}{_DIGITS}(?:[km](?![a-z]))?"
+"""A pattern for one number in a sentence: `~12,903`, `12.9k`. `parse_amount` reads it."""
+DURATION = rf"{_ABOUT}(?:{_DIGITS}\s*{UNIT}[\s,]*(?:and\s+)?)+"
+"""A pattern for one duration with its units. `parse_duration` reads it."""
 
-_PARTS = re.compile(rf"({_NUMBER})\s*({_UNIT})", re.IGNORECASE)
+_NUMBER = re.compile(rf"[~≈]?\s*([+-]?{_DIGITS})")
+_AMOUNT = re.compile(rf"{_ABOUT}({_DIGITS})([km]?)", re.IGNORECASE)
+_PARTS = re.compile(rf"({_DIGITS})\s*({UNIT})", re.IGNORECASE)
 _WHOLE = re.compile(DURATION, re.IGNORECASE)
+_ISO = re.compile(r"P(?=\d|T\d)(\d+[DW])?(?:T((?:\d+(?:\.\d+)?[HMS])+))?")
 
 _MONTHS = {
     name: number
@@ -43,23 +73,38 @@ _CLOCK_TIME = re.compile(r"(\d{1,2})(?::(\d{2}))?\s*([ap]\.?m)?\.?", re.IGNORECA
 
 
 def parse_number(text: str) -> float | None:
-    """Return the value of a plain number.
+    """Return the value of a plain number: `30`, `-1`, `~12,903`, `1e3`.
 
     Return None for anything else, also for `nan`, `inf` or a number before text.
     """
     try:
         number = float(text)
     except (ValueError, OverflowError):
-        return None
+        match = _NUMBER.fullmatch(text.strip())
+        return None if match is None else float(match[1].replace(",", ""))
     # Python accepts `1_000` and `٣` as numbers. No server sends them.
     return number if isfinite(number) and text.isascii() and "_" not in text else None
 
 
+def parse_amount(text: str) -> float | None:
+    """Return the value of a number in a sentence, which may count in thousands: `12.9k`, `~12,903`, `1M`."""
+    match = _AMOUNT.fullmatch(text.strip())
+    return None if match is None else float(match[1].replace(",", "")) * _THOUSANDS[match[2].lower()]
+
+
 def parse_duration(text: str) -> float | None:
-    """Return the seconds of a duration with units, `2m59.56s` or `5 days 22 hours 11 minutes`."""
-    if _WHOLE.fullmatch(text.strip()) is None:
-        return None
-    return sum(float(number) * _seconds_of(unit.lower()) for number, unit in _PARTS.findall(text))
+    """Return the seconds of a duration with units: `2m59.56s`, `985.86µs`, `5 days 22 hours 11 minutes`, `PT30S`."""
+    text = text.strip()
+    if _WHOLE.fullmatch(text) is None:
+        iso = _ISO.fullmatch(text)
+        return None if iso is None else sum(_seconds(part) for part in iso.groups() if part)
+    return _seconds(text)
+
+
+def parse_delay(text: str, *, unit: float = 1.0) -> float | None:
+    """Return the seconds of a field or header that holds a delay: a number in its `unit`, or a duration with units."""
+    number = parse_number(text)
+    return parse_duration(text) if number is None else number * unit
 
 
 def parse_http_date(text: str) -> float | None:
@@ -108,7 +153,12 @@ def parse_clock_time(text: str, zone: str, now: float, day: str | None = None) -
         return None
 
 
+def _seconds(text: str) -> float:
+    return sum(float(number.replace(",", "")) * _seconds_of(unit.lower()) for number, unit in _PARTS.findall(text))
+
+
 def _seconds_of(unit: str) -> float:
+    unit = _MICRO_SIGN.sub("u", unit)
     return _UNITS[unit] if unit in _UNITS else _UNITS[unit.removesuffix("s")]
 
 

@@ -36,6 +36,10 @@ TOOL_RESULT = 0
 """The code given to a tool result with `isError`: the protocol worked, the tool did not."""
 
 _NO_HEADERS: dict[str, str] = {}
+_CODE_HEADERS = ("x-amzn-errortype", "x-ms-error-code", "x-error-code", "x-error-type")
+"""Headers that hold a machine code."""
+_REASON = re.compile(r"\breason\W{1,3}([A-Za-z_]{4,60})\b")
+"""The reason of an ErrorInfo that a program printed: `reason: "BILLING_DISABLED"`."""
 _TEXT_CHARS = 4_096
 
 
@@ -123,14 +127,20 @@ def read_grpc(
     """Return the evidence of a gRPC call that ended with `status`, by name or number."""
     name = GRPC_NAMES[status] if isinstance(status, int) and 0 <= status < len(GRPC_NAMES) else str(status)
     code = name.rpartition(".")[2].lower()
+    found = read_body(details)
+    message = _join(found.messages) or details
+    reason = _REASON.search(details)
+    codes = (*reversed(found.codes), *((reason[1].lower(),) if reason else ()), code)
     return Evidence(
         source=Source.GRPC,
         provider=provider.lower(),
         headers=headers or {},
-        codes=(code,),
-        message=details,
-        text=(folded := fold(details)),
-        matched=find_phrases(folded) | codes_in((code,)),
+        codes=codes,
+        message=message,
+        text=(folded := fold(message)),
+        matched=find_phrases(folded) | codes_in(codes),
+        delays=tuple(found.delays),
+        resets=tuple(found.resets),
         now=now,
     )
 
@@ -149,11 +159,15 @@ def gather(
     """Return the evidence from the findings of a body and from its envelope."""
     # The innermost message comes first: a gateway writes "provider returned error", the provider writes the reason.
     codes = [*reversed(found.codes)]
-    error_type = headers.get("x-amzn-errortype")
-    if error_type:
-        # AWS appends a namespace: `ThrottlingException:http://…`.
-        codes.insert(0, error_type.partition(":")[0].lower())
+    if headers:
+        for name in _CODE_HEADERS:
+            if name in headers:
+                # AWS appends a namespace: `ThrottlingException:http://…`.
+                codes.insert(0, headers[name].partition(":")[0].lower())
     message = _join(found.messages)
+    if message.isidentifier():
+        # The whole message is one word, such as `overloaded_error`: it is a code.
+        codes.append(message.lower())
     text = fold(message)
     matched = codes_in(codes) | (find_phrases(text[:BEGINNING]) if text else 0)
     return Evidence(

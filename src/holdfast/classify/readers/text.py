@@ -6,27 +6,33 @@ import builtins
 import re
 
 from holdfast.classify.body import MAX_CHARS, read_body
-from holdfast.classify.evidence import Evidence, Raised, Source, fold
+from holdfast.classify.evidence import UNKNOWN_EXIT, Evidence, Raised, Source, fold
 from holdfast.classify.phrases import PAGE, SECRETS, codes_in, find_phrases
 from holdfast.classify.readers.responses import GRPC_NAMES
+from holdfast.classify.times import UNIT
 
-__all__ = ["read_named", "read_process", "read_text", "split_traceback"]
+__all__ = ["named_causes", "read_named", "read_output", "read_process", "read_text", "split_traceback"]
 
 _TEXT_CHARS = 4_096
 _HEAD_CHARS = 1_024
 _STDERR_CHARS = 4_096
 """The end of stderr describes the failure; its beginning is often a banner."""
 
+_NOT_COUNTED = (
+    rf"(?!\s*(?:tokens|bytes|records|items|rows|results|files|lines|entries|objects|tests|errors|{UNIT}|\.\d))"
+)
+"""A number that counts something, or that has a unit, is no status."""
 # A number is a status only next to a word such as "status": a bare number can mean anything (litellm#34954).
 _STATUS = re.compile(
     r"(?:\b(?:(?<!\] )error|error code|status[ _]?code|http status|http error|(?<!exit )status|(?<!exit )code|http(?:/\d(?:\.\d)?)?|api error|client error|server error)"
-    r"[\s:='\"(-]{1,4}|(?<!\.c)(?<!\.go)(?<!\.py)(?<!\.rs)\()([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|\.\d))"
-    r"|\b(?:manifest|failed|request|upload|download|fetch): ([45]\d\d)\s*$|^([45]\d\d)(?:, message=| \{['\"])|(?:\b(?:server|api|request|response)\b[^\n:]{0,40}|error|exception): ([45]\d\d) (?=[A-Z][a-z]+ )|^\s*([45]\d\d)(?:\s+(?=[A-Z])|\s?[:-]\s(?=[\w{<\"]))|\btoo many ([45]\d\d) error responses"
+    r"[\s:='\"(-]{1,4}|(?<!\.c)(?<!\.go)(?<!\.py)(?<!\.rs)\()([45]\d\d)\b"
+    + _NOT_COUNTED
+    + r"|\b(?:manifest|failed|request|upload|download|fetch): ([45]\d\d)\s*$|^([45]\d\d)(?:, message=| \{['\"])|(?:\b(?:server|api|request|response)\b[^\n:]{0,40}|error|exception): ([45]\d\d) (?=[A-Z][a-z]+ )|^\s*([45]\d\d)(?:\s+(?=[A-Z])|\s?[:-]\s(?=[\w{<\"]))|\btoo many ([45]\d\d) error responses"
     r"|\b(?:got|returned|received|respon(?:se|ded)(?: with)?|answered)(?: an?)?(?: http)?(?: status)?(?: code)?(?: error)?[ :=]{1,2}"
-    r"([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|records|items|rows|results|files|lines|entries|objects|\.\d))"
-    r"|\b(?:https?_?(?:status_?)?code|response_?code|status is|replied|failed with|rejected with)(?: an?)?(?: http)?['\"]?[\s:=]{1,3}"
-    r"([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|records|items|rows|results|files|lines|entries|objects|tests|errors|\.\d))"
-    r"|\bresponse from \S{1,80}?: ([45]\d\d)\b(?![\w.])"
+    r"([45]\d\d)\b"
+    + _NOT_COUNTED
+    + r"|\b(?:https?_?(?:status_?)?code|response_?code|status is|replied|failed with|rejected with)(?: an?)?(?: http)?['\"]?[\s:=]{1,3}"
+    r"([45]\d\d)\b" + _NOT_COUNTED + r"|\bresponse from \S{1,80}?: ([45]\d\d)\b(?![\w.])"
     r"|\b([45]\d\d) (?:status code|bad |unauthori|forbidden|not found|too many|internal server|service unav|gateway time|payment req)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -48,6 +54,18 @@ _ERRNO = re.compile(r"[\[(](?:errno|winerror|os error) (-?\d{1,5})[\])]", re.IGN
 _RPC = re.compile(r"(?:mcp error|code:?|error)\s*[:(]?\s*(-32\d{3})\b", re.IGNORECASE)
 # The prefix allows the pipes and arrows that exception groups print.
 _RAISED = re.compile(r"[\s|+-]{0,20}(?P<name>[A-Za-z_][\w.]{1,199})(?::\s?(?P<text>.*))?", re.DOTALL)
+_LOG_PREFIX = re.compile(
+    r"\A\s*(?:\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d\S*\]?|\[?\d\d:\d\d:\d\d\S*\]?)[\s|-]+"
+    r"(?:\[?(?:trace|debug|info|notice|warn|warning|error|err|fatal|critical|severe|panic)\b\]?[\s:|-]*)?"
+    r"(?:\[[\w.:/ -]{1,60}\][\s:|-]*|(?!\S+\.(?:lock|json|toml|ya?ml|txt|py|js|ts|go|rs|sh): )"
+    r"(?-i:[a-z_][a-z0-9_]*(?:\.[a-z_][a-z0-9_]*)+)(?<!error)(?<!exception): )?",
+    re.IGNORECASE,
+)
+"""The time, the level and the logger that a log puts before a message. They say nothing about the failure."""
+_CAUSE = re.compile(
+    r"\b(?:caused by|root cause|underlying error|nested exception is)\b:?\s*|\[cause\]:\s*", re.IGNORECASE
+)
+_CAUSE_CHARS = 500
 _TRACEBACK = "Traceback (most recent call last)"
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _MAX_CHAIN = 12
@@ -75,6 +93,9 @@ def read_named(
     # A class name is a machine code too: AWS and gRPC name their classes after their codes.
     codes = [*reversed(found.codes), *_codes_in(message), type_name.lower()]
     text = _text_of(message, found.messages)
+    if text.isidentifier():
+        # The whole message is one word, such as `overloaded_error`: it is a code.
+        codes.append(text.lower())
     # Addresses and command lines are removed. `/v1/moderations` in an address does not mean a content policy, and a
     # command line shows what was run, not what failed.
     prose = _ADDRESS.sub(" ", _COMMAND.sub("", text, count=1) if type_name == "CalledProcessError" else text)
@@ -108,8 +129,12 @@ def read_text(
 
     A chained traceback gives one item per exception, outermost first.
     """
-    parts = text[-MAX_CHARS:].split(_CAUSED)
+    text = _LOG_PREFIX.sub("", text[-MAX_CHARS:], count=1)
+    parts = text.split(_CAUSED)
+    inside = [] if len(parts) > 1 or _TRACEBACK in text else named_causes(text)
     return [
+        *(read_named(*split_traceback(cause), provider=provider, now=now, source=source) for cause in inside),
+    ] + [
         read_named(*split_traceback(part), provider=provider, now=now, source=source)
         for part in reversed(parts[-_MAX_CHAIN:])
     ]
@@ -119,7 +144,35 @@ def read_process(exit_code: int | None, stderr: str = "", *, provider: str = "",
     """Return the evidence of a process that ended with `exit_code` (negative: killed by that signal)."""
     # A program prints a log before it ends: a traceback, a status, a JSON error, or plain words.
     module, name, message = split_traceback(stderr[-_STDERR_CHARS:])
+    if exit_code is None and stderr.strip():
+        # What a program printed means the same whether or not somebody kept its exit code.
+        exit_code = UNKNOWN_EXIT
     return read_named(module, name, message, exit_code=exit_code, provider=provider, now=now, source=Source.PROCESS)
+
+
+def read_output(
+    exit_code: int | None, stderr: str = "", *, provider: str = "", now: float | None = None
+) -> list[Evidence]:
+    """Return the evidence of a process: of the cause that its output names, if any, then of the whole output."""
+    inside = [] if _TRACEBACK in stderr else named_causes(stderr[-_STDERR_CHARS:])
+    return [read_process(exit_code, text, provider=provider, now=now) for text in (*inside, stderr)]
+
+
+def named_causes(text: str) -> list[str]:
+    """Return the causes that a text names after "caused by" and the like, innermost first. Java, Node.js and Rust print them."""
+    if (
+        "cause" not in text
+        and "Caused" not in text
+        and "underlying error" not in text
+        and "nested exception" not in text
+    ):
+        # Most texts name none, and the pattern is slow.
+        return []
+    *_, last = _CAUSE.split(text) if _CAUSE.search(text) else [""]
+    # Rust numbers its causes; the last one is the innermost.
+    *_, innermost = re.split(r"^\s+\d+: ", last, flags=re.MULTILINE)
+    cause = innermost.strip()[:_CAUSE_CHARS].strip("\"'()[]{} ")
+    return [cause] if cause else []
 
 
 def split_traceback(text: str) -> tuple[str, str, str]:
@@ -165,7 +218,9 @@ def _bases(module: str, type_name: str) -> tuple[str, ...]:
 def _text_of(message: str, parts: list[str]) -> str:
     """Return the innermost message, then the whole text, so that phrases around the message still count."""
     inner = [part for part in reversed(parts) if part is not message and part != message]
-    text = "\n".join([*inner, message])
+    # A line that is nothing but JSON has no words around its message, only the names of its other fields.
+    whole = [] if inner and message[:1] == "{" and message.rstrip()[-1:] == "}" else [message]
+    text = "\n".join([*inner, *whole])
     # The beginning of a long log shows what the program tried. The end shows how it failed.
     return text if len(text) <= _TEXT_CHARS else f"{text[:_HEAD_CHARS]}\n{text[_HEAD_CHARS - _TEXT_CHARS :]}"
 

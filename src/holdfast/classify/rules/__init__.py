@@ -1,7 +1,7 @@
 """The families of rules, one file each, and the order in which they run.
 
 The first rule that matches decides, so the order matters. Cancellation comes first. Exact machine codes come before
-prose. The more serious meaning comes before the milder one (no money before rate limit, overflow before bad request).
+prose, and codes that name money before everything that a status or a sentence says. The more serious meaning comes before the milder one (no money before rate limit, overflow before bad request).
 Words come before a bare status. Wrapper classes come last.
 """
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.classify.rules import (
     access,
     aws,
+    browser,
     cancelled,
     codes,
     concepts,
@@ -40,10 +41,13 @@ RULES: tuple[Rule, ...] = (
     *process.EARLY,
     *python.FIRST,
     *process.REPORT,
+    *browser.EARLY,
+    *limits.MONEY,
     *toolserver.RULES,
     *google.RULES,
     *limits.EARLY,
     *codes.RULES,
+    *limits.QUOTAS,
     *aws.RULES,
     *python.EARLY,
     *request.EARLY,
@@ -68,10 +72,10 @@ RULES: tuple[Rule, ...] = (
     *status.LATE,
     *python.LATE,
     *plain.WORDS,
+    *browser.LATE,
     *concepts.RULES,
     *plain.BEFORE,
     *guesses.RULES,
     *plain.LAST,
     *server.LAST,
-    *process.LAST,
 )

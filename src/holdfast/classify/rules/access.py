@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import codes, phrases
+from holdfast.faults import Scope
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -219,4 +220,23 @@ def person_awaited(evidence: Evidence) -> Verdict | None:
     return Verdict(code="AUTH_REQUIRED") if evidence.status is None and evidence.rpc_code is None else None
 
 
-RULES = (person_awaited, key_missing, in_prose, denied_behind_gateway, by_code)
+_HUMAN = phrases("""
+    captcha | recaptcha | hcaptcha | are you a robot | not a robot | robot check | verify you are human | verify you are a human
+    verifying you are human | verify that you are human | confirm you are human | prove you are human | human verification
+    unusual traffic | automated queries | checking your browser | access to this page has been denied | pardon our interruption
+    bot detection | bot protection | anti-bot
+""")
+_OF_THE_CHECK = phrases("timeout", "timed out", "unavailable", "solver")
+_CHECKED = frozenset({None, 200, 202, 403})
+
+
+@applies_when(_HUMAN)
+def human_wanted(evidence: Evidence) -> Verdict | None:
+    """A site wants to see a person. A program that asks again only looks more like one."""
+    if evidence.status not in _CHECKED or evidence.rpc_code is not None or evidence.exit_code is not None:
+        return None
+    # The check itself may be slow or down. That passes.
+    return None if evidence.matches(_OF_THE_CHECK) else Verdict(code="AUTH_FORBIDDEN", scope=Scope.REQUEST)
+
+
+RULES = (person_awaited, human_wanted, key_missing, in_prose, denied_behind_gateway, by_code)

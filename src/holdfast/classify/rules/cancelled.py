@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import class_names, phrases
 from holdfast.faults import Scope
@@ -18,7 +20,8 @@ _THEIR_FAULT = phrases("backend error", "server cancelled", "the operation was c
 _BY_A_PERSON = phrases("""
     interrupted by user | interrupted by the user | aborted by user | aborted by the user | cancelled by user | canceled by user
     cancelled by the user | canceled by the user | interrupted (ctrl-c) | turn aborted | turn interrupted | stopped by user
-    stopped by the user | user interrupted | user cancelled | user canceled | user aborted | cancelled by operator
+    conversation interrupted | request interrupted by user | stopped by the user | user interrupted | user cancelled | user canceled | user aborted | cancelled by operator
+    due to user request | at the request of the user
 """)
 
 
@@ -26,6 +29,18 @@ _BY_A_PERSON = phrases("""
 def cancelled_by_a_person(evidence: Evidence) -> Verdict | None:
     """The text says that a person stopped the work. What it says after that is advice."""
     return Verdict(code="SYS_CANCELLED") if evidence.status is None and evidence.rpc_code is None else None
+
+
+# "Interrupted system call" and "Interrupted: the peer is gone" name what was interrupted or why.
+_NOTHING_BUT = re.compile(r"\W*(?:interrupted|cancelled|canceled)\s*(?:$|[.!(·•—–-])")
+
+
+@applies_when(phrases("interrupted", "cancelled", "canceled"))
+def only_cancelled(evidence: Evidence) -> Verdict | None:
+    """The whole text is the word that an agent prints after Ctrl-C or Escape. A question or advice may follow it."""
+    if evidence.source is not Source.TEXT or evidence.status is not None:
+        return None
+    return Verdict(code="SYS_CANCELLED") if _NOTHING_BUT.match(evidence.text) else None
 
 
 @applies_when(local=True)
@@ -50,4 +65,4 @@ def cancelled_on_the_wire(evidence: Evidence) -> Verdict | None:
     return None
 
 
-RULES = (cancelled_here, cancelled_by_a_person, cancelled_on_the_wire)
+RULES = (cancelled_here, cancelled_by_a_person, only_cancelled, cancelled_on_the_wire)

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import re
 
-from holdfast.classify.evidence import Evidence, Verdict, applies_when
-from holdfast.classify.hints import exhausted_window, requested_delay
-from holdfast.classify.phrases import codes, phrases
-from holdfast.faults import Scope
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
+from holdfast.classify.hints import exhausted_window, field_delay, requested_delay
+from holdfast.classify.phrases import codes, codes_like, phrases
+from holdfast.classify.times import QUANTITY, parse_amount
+from holdfast.faults import PATIENCE_S, Scope
 
 # "Limit 30000, Requested 41222": the numbers show that the request never fits into one minute.
-_OPENAI_LIMIT = re.compile(r"limit:?\s+([\d,]+).{0,40}?requested:?\s+([\d,]+)", re.DOTALL)
+_ALLOWED = re.compile(rf"limit(?:ed)?(?: is| was| of| to)?[:=]?\s+({QUANTITY})")
+_ASKED = re.compile(rf"\b(?:requested|requesting|requires|required|needs)[:=]?\s+({QUANTITY})")
 
 # Many providers send these sentences. The word "billing" alone is not enough: rate limits link to the billing page.
 _BILLING = phrases("""
@@ -43,7 +45,9 @@ _CARD = phrases("card was declined | card has | card number | card's | your card
 _CARD_ERROR = codes("card_error")
 # A rate limit may name the page too: "Check your provider's dashboard for quota, usage, or billing details".
 _BILLING_PAGE = phrases("billing details", "please check your plan and billing")
-_BUDGET = phrases("budget limit", "budget has been exceeded", "budget exceeded", "over budget", "max budget")
+_BUDGET = phrases(
+    "budget limit", "budget has been exceeded", "budget exceeded", "over budget", "max budget", "budget_exceeded"
+)
 _NOT_MONEY = phrases("""
     time budget | token budget | retry budget | error budget | latency budget | thinking budget | context budget | step budget
 """)
@@ -67,7 +71,7 @@ _DAILY = phrases("""
     perday
 """)
 _RATE = phrases("""
-    rate limit | rate-limit | ratelimit | rate_limit | too many requests | too many concurrent | too many simultaneous | too many parallel | too frequent
+    rate limit | rate-limit | ratelimit | rate_limit | rate_limited | local_rate_limited | too many requests | too many concurrent | too many simultaneous | too many parallel | too frequent
     requests per min… | tokens per min… | per minute | per second | max rpm | max tpm | exceeded token rate
     concurrency limit | concurrent requests | concurrent connections | request rate increased too quickly
     throttled | throttling | throttle | quota exceeded | rate exceeded | requests rate | request limit
@@ -100,7 +104,7 @@ _NAMED = phrases("rate limit reached for", "rate limit exceeded for", "rate limi
 _LIMITED = phrases("limit", "limits", "quota", "exceeded", "exhausted", "too many", "allowed", "allows")
 _ONE_REQUEST = phrases("request too large for")
 _PER_MINUTE = phrases("tpm", "tokens per min…", "per minute")
-_COUNTED = phrases("tpm", "rpm", "tpd", "rpd")
+_ASKED_FOR = phrases("requested", "requesting", "requires", "required", "needs")
 _SUSPENDED = phrases("suspended")
 # The limit belongs to the server behind a gateway, so another key of ours would not help.
 _THEIRS = phrases("upstream", "not your usage limit")
@@ -112,16 +116,74 @@ _NOT_IN_PLAN = phrases("""
 """)
 
 
-@applies_when(_ONE_REQUEST | _COUNTED, not_defect=True)
+# What a code says about money, in whatever words: `monthly_spend_cap_reached`, `NoCreditsRemaining`, `quotaExhausted`. The word
+# for the money may stand before or after the word for its end. A rate, a retry or a balancer is no money.
+_NO_MONEY_CODE = (
+    r"rate(?!d)|throttl|minute|second|burst|concurren|in_?flight|retry|token|time|thinking|context|latency|error_?budget|balanced|balancer"
+    r"|balancing|credential|address|intent|^credit_limit$|^quota:|request|tpm|rpm|per_?day|daily|capacity|disk|memory|storage"
+)
+_STATE = (
+    r"exceed|exhaust|insufficient|deplet|reach|out_?of|(?:^|_)no_|^no|not_?enough|too_?low|empty|disabled|inactive|not_?active|required"
+    r"|limit|cap(?:$|_|ped)|suspend|negative|used_?up|consumed|hard"
+)
+
+
+def _about(words: str) -> str:
+    return rf"^(?!.*(?:{_NO_MONEY_CODE}))(?:(?:{words})$|(?=.*(?:{words}))(?=.*(?:{_STATE})))"
+
+
+_MONEY_CODE = codes_like(_about(r"billing|credits?|balance|payment|(?<!su)spend(?:ing)?|funds?|prepaid|wallet"))
+_BUDGET_CODE = codes_like(_about("budgets?"))
+_OF_GOOGLE = codes("resource_exhausted resourceexhausted")
+_QUOTA_CODE = codes_like(_about("quotas?|allowance"))
+
+
+@applies_when(_MONEY_CODE | _BUDGET_CODE | _QUOTA_CODE)
+def money_by_code(evidence: Evidence) -> Verdict | None:
+    """A field for machines names money, a budget or a quota. Such a field is more exact than the status and the sentence.
+
+    The 429 of a gateway whose budget is spent says "too many requests" like any other 429.
+    """
+    tool = _is_tool(evidence) or evidence.source is Source.JSONRPC
+    if evidence.matches(_MONEY_CODE):
+        return Verdict(code="TOOL_QUOTA_EXHAUSTED" if tool else "PROVIDER_BILLING")
+    # A budget or a quota that the same fields give back soon is worth the wait.
+    again = field_delay(evidence)
+    soon = again is not None and again <= PATIENCE_S
+    if evidence.matches(_BUDGET_CODE) and not soon:
+        return Verdict(code="TOOL_QUOTA_EXHAUSTED" if tool else "PROVIDER_BILLING")
+    if evidence.matches(_BUDGET_CODE):
+        return Verdict(code="TOOL_QUOTA_EXHAUSTED" if tool else "PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True)
+    return quota_by_code(evidence) if tool else None
+
+
+@applies_when(_QUOTA_CODE)
+def quota_by_code(evidence: Evidence) -> Verdict | None:
+    """A field for machines names a quota. The exact codes run before it: `insufficient_quota` is about money.
+
+    A quota that the sentence counts by the minute is a rate. What Google means by a quota is in its details.
+    """
+    if not evidence.matches(_QUOTA_CODE) or evidence.matches(_OF_GOOGLE | _DAILY | _PER_MINUTE | _RATE_WORDS):
+        return None
+    tool = _is_tool(evidence) or evidence.source is Source.JSONRPC
+    return Verdict(code="TOOL_QUOTA_EXHAUSTED" if tool else "PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True)
+
+
+@applies_when(_ONE_REQUEST | _ASKED_FOR, not_defect=True)
 def request_never_fits(evidence: Evidence) -> Verdict | None:
     """One request is larger than the limit of a whole minute, so waiting cannot help (Aider#1880)."""
     if evidence.matches(_ONE_REQUEST) and evidence.matches(_PER_MINUTE):
         return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
-    if evidence.matches(_COUNTED):
-        match = _OPENAI_LIMIT.search(evidence.text)
-        if match and int(match[2].replace(",", "")) > int(match[1].replace(",", "")):
-            return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
-    return None
+    allowed = _ALLOWED.search(evidence.text)
+    asked = None if allowed is None else _ASKED.search(evidence.text)
+    if asked is None or allowed is None or abs(asked.start() - allowed.start()) > _ONE_SENTENCE:
+        return None
+    more = (parse_amount(asked[1]) or 0.0) > (parse_amount(allowed[1]) or 0.0)
+    return Verdict(code="PROVIDER_REQUEST_TOO_LARGE") if more else None
+
+
+_ONE_SENTENCE = 120
+"""How far apart the two numbers may stand."""
 
 
 @applies_when(phrases("error-code#token-limit"))
@@ -204,6 +266,19 @@ def pulls(_: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_QUOTA_EXHAUSTED", only_with_delay=True)
 
 
+_THINGS = re.compile(
+    r"\b(?:too many|maximum number of) (?:[a-z]+ ){0,2}"
+    r"(?:certificates|registrations|accounts|projects|domains|api keys|buckets|repositories|workspaces|members|devices|licenses)\b"
+)
+
+
+@applies_when(phrases("too many", "maximum number of"))
+def too_many_things(evidence: Evidence) -> Verdict | None:
+    """A service counts what it made for the caller over days, or what still exists. It sends 429 as for a rate."""
+    counted = evidence.status in (None, 429) and _THINGS.search(evidence.text)
+    return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True) if counted else None
+
+
 _NO_QUOTA = re.compile(r"\blimit: 0\b")
 
 
@@ -231,6 +306,7 @@ def tool_quota(evidence: Evidence) -> Verdict | None:
         and evidence.status is None
         and not evidence.matches(_PER_MINUTE)
         and "memory" not in evidence.text
+        and "disk quota" not in evidence.text
     )
     return Verdict(code="TOOL_QUOTA_EXHAUSTED") if used_up and _OF_A_TOOL.search(evidence.text) else None
 
@@ -296,7 +372,9 @@ def _rate_scope(evidence: Evidence) -> Scope | None:
     return Scope.PROVIDER if evidence.matches(_THEIRS) else None
 
 
-# EARLY runs before exact codes and overflow. LATE runs after them, because its words are used for everything.
+# MONEY runs before every rule that reads a status, a number of a protocol or a sentence. EARLY runs before exact codes and overflow. LATE runs after them, because its words are used for everything.
+MONEY = (money_by_code,)
+QUOTAS = (quota_by_code,)
 EARLY = (
     request_never_fits,
     token_limit_page,
@@ -309,6 +387,7 @@ EARLY = (
     declined_card,
     no_money,
     pulls,
+    too_many_things,
     tool_quota,
     daily,
 )

@@ -15,6 +15,7 @@ from holdfast.classify.concepts import SETTING_OF_TIME, turned_away
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import class_names, phrases
 from holdfast.classify.sentences import NOT_STARTED
+from holdfast.classify.times import DURATION
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
@@ -214,9 +215,13 @@ _TLS = phrases(
     unable_to_get_issuer_cert_locally | cert_has_expired | err_tls_cert_altname_invalid | certificate is not trusted
     failed to verify certificate | certificate verification failed | before secure tls connection | pkix path building failed
     server gave http response to https | malformed http response | look like a tls handshake | wrong version number
-    record layer failure | plain http request was sent to https | tls: unrecognized name | remote certificate is invalid
+    record layer failure | plain http request was sent to https | http request to an https server | tls: unrecognized name | remote certificate is invalid
     certificate chain | issuer's authority | untrustedroot | alert certificate required | alert bad certificate | alert unknown ca
     certificate's altnames | certificate is untrusted | certificate is self | host key is known | cannot verify | no peer certificate | bad certificate
+    alternative certificate subject | certificate subject | subject alternative name | legitimacy of the server | ssl peer certificate
+    certificate verify locations | certificate check failed | sec_e_untrusted_root | sec_e_wrong_principal | sec_e_cert_expired
+    does not match target host name | matches requested host name | certificate has been revoked | certificate is revoked
+    certificate signed by | certificate is valid for | not in the cert's | certificate does not match | certificate doesn't match
     valid certification path | certificate for this server is invalid | err_cert_authority_invalid | err_cert_date_invalid | err_cert_common_name_invalid
 """,
     "ssl: ",
@@ -299,6 +304,7 @@ _NO_ADDRESS = phrases("""
     unparseable host | unparsable host | unparseable address | invalid host:port | no host supplied | no host specified | invalid port number
     missing port in address | too many colons in address | unsupported protocol scheme | missing protocol scheme
     request url is missing | missing an 'http://' | no scheme supplied
+    bad port | unknown scheme | navigate to invalid url | unexpected redirect | redirect count exceeded
 """)
 
 
@@ -343,6 +349,18 @@ def in_stderr(evidence: Evidence) -> Verdict | None:
         return None
     code = _unless_other(evidence, evidence.first_match(_IN_STDERR))
     return None if code is None else _placed(code)
+
+
+_SPAN_OVER = re.compile(
+    rf"\btimeout:? (?:of )?{DURATION}\s*(?:was )?exceeded\b|\bexceeded (?:the )?(?:timeout of )?{DURATION}"
+)
+
+
+@applies_when(phrases("timeout", "exceeded"), local=True)
+def span_over(evidence: Evidence) -> Verdict | None:
+    """A program printed how long it waited: "Timeout 30000ms exceeded"."""
+    process = evidence.source is Source.PROCESS and evidence.exit_code and evidence.status is None
+    return Verdict(code="TOOL_TIMEOUT") if process and _SPAN_OVER.search(evidence.text) else None
 
 
 _USAGE = phrases("""
@@ -498,4 +516,4 @@ RULES = (
     ended_early,
     by_wrapper,
 )
-IN_STDERR = (in_stderr,)
+IN_STDERR = (in_stderr, span_over)

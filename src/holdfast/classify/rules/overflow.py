@@ -9,6 +9,7 @@ import re
 
 from holdfast.classify.evidence import Evidence, Verdict, applies_when
 from holdfast.classify.phrases import phrases
+from holdfast.classify.times import QUANTITY, parse_amount
 
 # "max_tokens: 999999 > 8192" names a parameter. Compacting the conversation would not help.
 _PARAMETER = re.compile(
@@ -44,7 +45,7 @@ _LARGE = phrases("""
     exceeds the maximum | images may be provided | image(s) may be provided | too many documents | number of images
     number of documents | file size limit | exceeds the size limit | maximum file size
 """)
-_STRING = re.compile(r"string too long.{0,60}?maximum length (\d+)", re.DOTALL)
+_STRING = re.compile(rf"string too long.{{0,60}}?maximum length ({QUANTITY})", re.DOTALL)
 _LONG_STRING = 100_000
 """A limit below this number belongs to a field such as a name or an id. A higher limit belongs to the content."""
 # Texts of rate limits also contain "tokens". Envoy's "reset reason: overflow" is about connections.
@@ -73,7 +74,7 @@ def parameter_too_high(evidence: Evidence) -> Verdict | None:
     if evidence.matches(_MAX_TOKENS) and not evidence.matches(_WITH_INPUT) and _PARAMETER.search(evidence.text):
         return Verdict(code="PROVIDER_BAD_REQUEST")
     match = _STRING.search(evidence.text) if evidence.matches(_LONG) else None
-    if match and int(match[1]) < _LONG_STRING:
+    if match and (parse_amount(match[1]) or 0.0) < _LONG_STRING:
         return Verdict(code="PROVIDER_BAD_REQUEST")
     return None
 

@@ -115,7 +115,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_RESOURCE_BUSY",
         phrases("""
         page is navigating | execution context was destroyed | frame was detached | not attached to the page | stale element
-        element was detached | not attached to the dom
+        element was detached | not attached to the dom | inspected target navigated | cannot find context with specified id
     """),
     ),
     (
@@ -200,7 +200,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_CRASHED",
         phrases("""
-        segmentation fault | core dumped | process crashed | process died | sigsegv | sigabrt | terminated unexpectedly
+        page crashed | tab crashed | renderer crashed | segmentation fault | core dumped | process crashed | process died | sigsegv | sigabrt | terminated unexpectedly
         exited unexpectedly | crashed unexpectedly
     """),
     ),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
-from holdfast.classify.phrases import class_names, codes, find_late, late_phrases, names, phrases
+from holdfast.classify.phrases import class_names, codes, find_late, find_phrases, late_phrases, names, phrases
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -37,7 +39,12 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
             receive message from renderer
         """)
         | phrases(
-            "browser has been closed", "target closed", "page crashed", "chrome not reachable", "connected to devtools"
+            "browser has been closed",
+            "target closed",
+            "page crashed",
+            "page crash",
+            "chrome not reachable",
+            "connected to devtools",
         )
         | phrases("terminated abruptly"),
     ),
@@ -88,7 +95,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         resource busy | text file busy | index.lock | unable to lock | could not get lock | database is locked
         currently holding | failed to lock | could not lock | unable to lock | is updating it | being updated by
-        rehashing of slot | tryagain
+        rehashing of slot | tryagain | execution context was destroyed | frame was detached | page is navigating | stale element
         resource temporarily unavailable | currently unable to handle the request
         waiting for file lock | exit handler never called | error with npm itself | mount point busy | device offline | hash sum mismatch | file has unexpected size | mirror sync in progress | target is busy | device is busy
     """),
@@ -143,6 +150,8 @@ _SIGNALLED = re.compile(
     r"|\bexit(?:ed)?\W{1,2}(?:with )?(?:status|code)?\W{0,2}(?:134|137|139|143)\b"
 )
 """A program reports that a signal ended the program that it ran."""
+_WARNINGS = re.compile(r"^warning: [^\n]*\n", re.MULTILINE)
+_WARNED_ABOUT = names("TOOL_FORBIDDEN TOOL_FILE_NOT_FOUND TOOL_COMMAND_NOT_FOUND")
 _GONE = re.compile(r"\b404 +not found\b")
 """What a program wanted to download is not there. The network words around it are advice."""
 _LESS_EXACT = names("""
@@ -150,7 +159,7 @@ _LESS_EXACT = names("""
 """)
 # The tool did its work and found a defect. Its report may quote any word, also those of a network.
 _REPORT = phrases("""
-    assertionerror | tests failed | test failed | failing tests | short test summary | could not compile
+    failed to launch the browser | assertionerror | tests failed | test failed | failing tests | short test summary | could not compile
     compilation failed | syntax error | syntaxerror | lint errors | expect(received) | assertion failed | assertion error
     test suites: | test files
     cypresserror | failed to resolve import | can't resolve '. | cannot find name | undefined name | arguments are required
@@ -168,11 +177,13 @@ _SERVER = phrases("""
     is not responding | not healthy | unhealthy node | no healthy | runtime is down | internal error encountered
     service is down | outage | inaccessible | congested | degraded | unresponsive | scheduled maintenance
     not master | low on resource | server is down | backend is down
-    service unavailable | bad gateway | temporarily unavailable | may be down | internal server error | server error
+    upstream connect error | no healthy upstream | service unavailable | bad gateway | temporarily unavailable | may be down | internal server error | server error
     server is busy | server busy | service is unavailable | temporarily down | overloaded | server is overloaded
     waiting to start | containercreating | podinitializing | while executing your query | went wrong on our | due to maintenance | under maintenance | for maintenance | unavailable: io | brokers are down | _all_brokers_down | an error on the server | internal error has occurred | internal error occurred
 """)
 _BUSY = phrases("text file busy")
+# The file may be run, but it is no program of this machine.
+_NOT_A_PROGRAM = phrases("exec format error", "cannot execute binary", "bad interpreter", "is a directory")
 _DEFECTS = class_names("""
     LookupError AttributeError NameError ImportError AssertionError SyntaxError ArithmeticError ReferenceError RecursionError
     UnicodeError UnicodeDecodeError UnicodeEncodeError
@@ -216,6 +227,8 @@ def shell_codes(evidence: Evidence) -> Verdict | None:
     match evidence.exit_code:
         case 124:
             return Verdict(code="TOOL_TIMEOUT")
+        case 126 if evidence.matches(_NOT_A_PROGRAM):
+            return Verdict(code="TOOL_EXECUTION_FAILED")
         case 126 if not evidence.matches(_BUSY):
             return Verdict(code="TOOL_FORBIDDEN")
         case 127:
@@ -240,6 +253,9 @@ def stderr(evidence: Evidence) -> Verdict | None:
     if evidence.matches(_GPU):
         return Verdict(code="PROVIDER_OUT_OF_MEMORY")
     code = evidence.first_match(_STDERR)
+    if code in _WARNED_ABOUT and (warned := _WARNINGS.sub("", evidence.text)) != evidence.text:
+        # The program went on after its warning. What it printed then is why it ended.
+        code = msgspec.structs.replace(evidence, matched=find_phrases(warned)).first_match(_STDERR) or code
     if code is None and _SIGNALLED.search(evidence.text) and "panic:" not in evidence.text:
         # A panic of Go names the signal too, but it is a defect of the program.
         code = "TOOL_CRASHED"
@@ -287,17 +303,8 @@ def exited(evidence: Evidence) -> Verdict | None:
         # The process printed a server's response, so the rules for the status decide.
         return None
     if evidence.exit_code is not None or evidence.named_in(_PROCESS_CLASSES):
-        return Verdict(code="TOOL_EXECUTION_FAILED")
+        return Verdict(code="TOOL_EXECUTION_FAILED", carrier=evidence.source is Source.PROCESS)
     return None
-
-
-def failed_somehow(evidence: Evidence) -> Verdict | None:
-    """A process failed, its exit code is not known, and no rule knows what it printed."""
-    return (
-        Verdict(code="TOOL_EXECUTION_FAILED", weak=True)
-        if evidence.source is Source.PROCESS and evidence.text
-        else None
-    )
 
 
 @applies_when(local=True)
@@ -315,4 +322,3 @@ EARLY = (defect_of_a_child, missing_program, signals, shell_codes)
 REPORT = (report,)
 STDERR = (stderr,)
 LATE = (server_words, download, exited)
-LAST = (failed_somehow,)

@@ -111,7 +111,7 @@ _ITS_OWN_STATUS = frozenset({401, 403, 429, 502, 503, 504})
 _BAD_OUTPUT = phrases("""
     model did not call a tool | failed to call a function | failed to generate json | failed to validate json
     failed_generation | failed to parse tool call | attempted to call tool | not in request.tools | malformed_function_call
-    unavailable tool | not conform to | does not conform to | invalid sequence as part of tooluse
+    invalid tool call | unavailable tool | not conform to | does not conform to | invalid sequence as part of tooluse
     selected invalid tools | selected an invalid tool | produced an invalid tool call | malformed tool call | failed to use a tool | did not use a tool | didn't use a tool
     no object generated | did not match schema | did not match the schema | does not match schema
 """)
@@ -134,9 +134,15 @@ def filtered_stream(evidence: Evidence) -> Verdict | None:
     return None
 
 
-_LINE = phrases(
-    "enotfound", "econnrefused", "econnreset", "etimedout", "eai_again", "getaddrinfo", "no such host", "dial tcp"
-)
+# What the network did. It is the cause of a sentence such as "failed to download".
+_LINE = phrases("""
+    enotfound | econnrefused | econnreset | etimedout | eai_again | getaddrinfo | no such host | dial tcp | could not resolve host
+    couldn't resolve host | name resolution | name or service not known | nodename nor servname | dns error | temporary failure resolving
+    connection refused | connection reset | connection timed out | connection aborted | broken pipe | no route to host
+    network is unreachable | host is unreachable | certificate has expired | certificate verify failed | certificate problem
+    self-signed certificate | self signed certificate | x509: | unable to get local issuer | alternative certificate subject
+    tls handshake | ssl handshake
+""")
 
 
 @applies_when(_FETCH)
@@ -150,8 +156,9 @@ def remote_fetch(evidence: Evidence) -> Verdict | None:
         return None
     if evidence.matches(_NOT_A_FILE) or evidence.status in _ITS_OWN_STATUS or evidence.matches(_SERVER_AWAY):
         return None
-    if evidence.status is None and evidence.matches(_LINE):
-        # The program that printed it could not reach the server itself.
+    answered = evidence.status is not None and 400 <= evidence.status < 500
+    if not answered and evidence.matches(_LINE):
+        # The sentence names its cause. A 4xx says that the caller's address is wrong; nothing else does.
         return None
     return Verdict(code="PROVIDER_TIMEOUT" if evidence.matches(_IN_TIME) else "PROVIDER_REMOTE_FETCH_FAILED")
 
@@ -262,14 +269,19 @@ def never_heals(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_INTERNAL_ERROR", retryable=False)
 
 
+_CLOSED_TO_YOU = phrases("not have access to it", "not have access to the model", "not have access to this model")
 _OLD_SETTING = phrases("deprecated for this model", "deprecated with this model", "deprecated for the model")
 
 
 @applies_when(_GONE | _MISSING | _NOT_FOUND, not_outage=True, not_defect=True)
 def model_missing(evidence: Evidence) -> Verdict | None:
     """The model has a wrong name, is retired, or is not open to this account."""
-    if evidence.rpc_code is not None or evidence.exit_code is not None:
+    if evidence.rpc_code is not None:
         return None
+    if evidence.exit_code is not None:
+        # Programs have models of many kinds. Only a provider is in doubt whether it is missing or closed to the caller.
+        closed = evidence.matches(_CLOSED_TO_YOU) and _MODEL_MISSING.search(evidence.text)
+        return Verdict(code="PROVIDER_MODEL_NOT_FOUND") if closed else None
     if (evidence.status is None or evidence.status >= 500) and evidence.matches(_FOR_NOW):
         return None
     if "grpc:unavailable" in evidence.codes or "grpc:deadline_exceeded" in evidence.codes:

@@ -191,7 +191,7 @@ def own_codes(evidence: Evidence) -> Verdict | None:
 def stream_failed(evidence: Evidence) -> Verdict | None:
     """A stream began and then sent an error that no rule knows. It broke off, whatever the reason is."""
     cut = evidence.source is Source.SSE and evidence.status is None and not evidence.stream
-    return Verdict(code="PROVIDER_STREAM_CUT", weak=True) if cut else None
+    return Verdict(code="PROVIDER_STREAM_CUT", weak=True, carrier=True) if cut else None
 
 
 EARLY = (never_fits, out_of_memory, loading, full)

@@ -105,7 +105,8 @@ def bare_status(evidence: Evidence) -> Verdict | None:
         return None
     known = _STATUS.get(status)
     if known is not None:
-        return Verdict(code=known, weak=True)
+        # A 500 only says that something failed on the other side. What it wraps may be clearer.
+        return Verdict(code=known, weak=True, carrier=status == 500)
     if status in (409, 423) and (evidence.headers.get("x-should-retry") == "true" or evidence.matches(_CONTENDED)):
         return Verdict(code="PROVIDER_UNAVAILABLE")
     return Verdict(code="PROVIDER_BAD_REQUEST" if status < 500 else "PROVIDER_INTERNAL_ERROR", weak=True)
@@ -118,7 +119,7 @@ def success_that_failed(evidence: Evidence) -> Verdict | None:
         if evidence.matches(_REQUEST_IS_WRONG):
             return Verdict(code="PROVIDER_BAD_REQUEST")
         # GraphQL and many web services send 200 with everything that they do not accept.
-        return Verdict(code=meant(evidence) or "PROVIDER_MALFORMED_RESPONSE")
+        return Verdict(code=meant(evidence) or "PROVIDER_MALFORMED_RESPONSE", carrier=True)
     return None
 
 

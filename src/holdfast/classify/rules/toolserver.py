@@ -53,6 +53,14 @@ _SESSION = phrases("""
     session not found | session terminated | session expired | unknown session | invalid session | no valid session
     session has expired
 """)
+_BARE = re.compile(
+    r"(?:\w*error: |mcp\b[^:\n]{0,40}: |bad request: )?(?:unknown session|session (?:not found|terminated))(?: id)?\W*"
+)
+# The identifier is not written as one. No session was looked up, and a new one does not mend it.
+_MISSHAPEN = phrases("""
+    invalid length | expected length | invalid character | invalid format | malformed | uuid | urn:uuid | parse | wrong length
+""")
+_OF_A_SESSION = frozenset({None, 200, 400, 404, 500})
 _NONE_SENT = phrases("bad request: no valid session", "bad request: no session")
 # Transports of MCP clients. The tool's process is gone, so the call may be sent again after a restart.
 _DEAD = phrases("""
@@ -66,6 +74,11 @@ _NOT_STARTED = phrases("""
     executable file not found | executable doesn't exist
 """)
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
+    (
+        "SYS_RESOURCE_EXHAUSTED",
+        phrases("disk quota exceeded", "no space left on device", "too many open files", "enospc"),
+    ),
+    ("TASK_TURNS_EXHAUSTED", phrases("max turns", "maximum turns", "number of turns", "max_turns")),
     # The request that failed may have been for the limits themselves.
     ("CONN_RESET", phrases("error sending request for url")),
     ("TOOL_EXECUTION_FAILED", phrases("needs to be open", "must be open", "is not open in")),
@@ -97,7 +110,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_RESOURCE_BUSY",
         phrases("""
         service unavailable | temporarily unavailable | bad gateway | overloaded | http 502 | http 503 | internal server error
-        browser is already in use | status code 502 | status code 503 | database is locked | resource busy | locked by
+        upstream connect error | no healthy upstream | browser is already in use | status code 502 | status code 503 | database is locked | resource busy | locked by
+        inspected target navigated | cannot find context with specified id | execution context was destroyed
         only one sse stream | in use by | ebusy | already pending | not finished loading | loading block index
     """),
     ),
@@ -167,7 +181,9 @@ def session_gone(evidence: Evidence) -> Verdict | None:
     """The server no longer knows the session. The client must initialise again, then resend (MCP)."""
     # Clients of MCP over HTTP print the body behind these words.
     over_http = evidence.status == 404 and "posting to endpoint" in evidence.text
-    if not over_http and not _speaks_rpc(evidence):
+    # The bare sentence is the protocol's own. Elsewhere a session is one of a login or of a browser.
+    bare = _BARE.fullmatch(evidence.text.strip()) is not None and evidence.status in _OF_A_SESSION
+    if (not over_http and not bare and not _speaks_rpc(evidence)) or evidence.matches(_MISSHAPEN):
         return None
     # "Bad Request: No valid session ID provided": the client sent none, and sends none again.
     return Verdict(code="TOOL_SESSION_EXPIRED", retryable=False if evidence.matches(_NONE_SENT) else None)
@@ -202,7 +218,8 @@ def by_number(evidence: Evidence) -> Verdict | None:
             return Verdict(code="PROVIDER_BAD_REQUEST")
         code = _meant(evidence) if (known := _by_words(evidence)) is None else None
         by_status = _STATUSES.get(str(evidence.status)) if evidence.status else None
-        return known or Verdict(code=code or by_status or _RPC.get(number, "TOOL_EXECUTION_FAILED"))
+        said = code or by_status
+        return known or Verdict(code=said or _RPC.get(number, "TOOL_EXECUTION_FAILED"), carrier=said is None)
     if evidence.matches(_EARLY):
         # The call came before the handshake was over, which takes a moment.
         return Verdict(code="TOOL_RESOURCE_BUSY")
@@ -222,7 +239,7 @@ _HEADER = phrases("protocol version", "protocol-version", "accept header", "cont
 _NO_TOOL = re.compile(
     r"\b(?:tool|prompt|resource) \S+ (?:was )?not found\b|\b(?:unknown|no such) (?:tool|prompt|resource)\b"
 )
-_UNNAMED = Verdict(code="TOOL_EXECUTION_FAILED", weak=True)
+_UNNAMED = Verdict(code="TOOL_EXECUTION_FAILED", weak=True, carrier=True)
 
 
 _STATUS = re.compile(
@@ -288,6 +305,14 @@ _PASSES = frozenset({"CONN_RESET", "CONN_DNS_FAILED", "TOOL_RESOURCE_BUSY", "TOO
 def _by_words(evidence: Evidence) -> Verdict | None:
     code = evidence.first_match(_WORDS)
     return None if code is None else Verdict(code=code)
+
+
+def carried_by(evidence: Evidence, code: Code) -> Code:
+    """Return what a failure is called in this carrier: a tool's login or limit is the tool's and not the provider's."""
+    if code == "PROVIDER_BAD_REQUEST" or not _speaks_rpc(evidence):
+        # A message that the server does not accept need not be the arguments of a tool.
+        return code
+    return _OF_A_TOOL.get(code, code)
 
 
 def _speaks_rpc(evidence: Evidence) -> bool:
