@@ -8,6 +8,7 @@
     provider             our own fault provider, which must never be the bottleneck of a test
     day                  24 virtual hours of mixed faults: what is recovered, prevented, and how soon (`--seed N`)
     durable              events that survive, beside LangGraph, DBOS and raw SQL; open sessions, long logs, restarts (`--kinds A,B`)
+    harm                 random worlds, Holdfast beside the bare SDK: what is worse than without it (`--worlds N`, `--seed N`)
     bridge               messages a second, beside raw echo servers and Socket.IO; how soon a client is back
     sinks                what each sink adds; by itself, `python -m benchmarks.sinks`
 

@@ -19,6 +19,7 @@ from benchmarks import (
     classify,
     day,
     durable,
+    harm,
     imports,
     memory,
     peers,
@@ -42,6 +43,7 @@ PARTS = {
     "provider": provider.run,
     "day": day.run,
     "durable": durable.run,
+    "harm": harm.run,
     "tools": tools.run,
     "actors": actors.run,
     "agents": agents.run,
@@ -49,7 +51,7 @@ PARTS = {
     "workflow": workflow.run,
     "tasks": tasks.run,
 }
-ALONE = {"provider", "day", "tools", "agents", "bridge", "workflow", "tasks"}
+ALONE = {"provider", "day", "harm", "tools", "agents", "bridge", "workflow", "tasks"}
 """Parts without peers, or whose peers the tests need, too: for them no environment is built."""
 
 PEERS = (
@@ -65,7 +67,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="|".join(PARTS), help="the parts to run; all of them by default")
     parser.add_argument("--quick", action="store_true", help="few rounds: rough figures, not a measurement")
     parser.add_argument("--calls", type=int, default=memory.CALLS, help="how many calls `memory` makes")
-    parser.add_argument("--seed", type=int, default=1, help="the seed of `day`")
+    parser.add_argument("--seed", type=int, help="the seed of `day`, 1 by default; the one world that `harm` plays")
     parser.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
     group = parser.add_argument_group("recovery")
     group.add_argument("--seeds", type=int, metavar="N", help="how many seeds each kind is drawn from; 10 by default")
@@ -89,6 +91,11 @@ def main() -> None:
         metavar="FILE",
         help="take the contenders that are not played from an earlier --json, and ours as it was then",
     )
+    group = parser.add_argument_group("harm")
+    group.add_argument("--worlds", type=int, default=500, metavar="N", help="how many worlds are played")
+    group.add_argument("--first", type=int, default=1, metavar="SEED", help="the seed of the first")
+    group.add_argument("--shrink", action="store_true", help="print the smallest world of each violation")
+    group.add_argument("--jobs", type=int, default=1, metavar="N", help="processes that play")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     options = parser.parse_args()
     table.as_markdown = options.markdown
@@ -105,8 +112,15 @@ def main() -> None:
     result = {"machine": machine, "quick": options.quick, "not_installed": missing}
     more_of = {
         "memory": {"calls": options.calls},
-        "day": {"seed": options.seed},
+        "day": {"seed": 1 if options.seed is None else options.seed},
         "durable": {"kinds": options.kinds},
+        "harm": {
+            "worlds": options.worlds,
+            "first": options.first,
+            "seed": options.seed,
+            "smallest": options.shrink,
+            "jobs": options.jobs,
+        },
         "recovery": {
             name: getattr(options, name) for name in ("seeds", "tune", "kinds", "only", "algorithms", "brief", "beside")
         },
@@ -118,6 +132,8 @@ def main() -> None:
         result[part] = PARTS[part](quick=options.quick, **more)
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
+    if result.get("harm", {}).get("bad"):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

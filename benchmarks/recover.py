@@ -44,6 +44,7 @@ LACKS = {
     "asyncio.timeout": "a limit alone",
     "bare": "the call alone",
     "two bare spans": "what the SDK takes for two spans, the least that a span per operation and per attempt can cost",
+    "holdfast, observing": "the plain call, and an event that says what would have been done about it",
     "holdfast, the circuit alone": "asking an open circuit, without the error that tells the caller who, why and until when",
 }
 

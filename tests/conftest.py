@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,11 @@ sys.dont_write_bytecode = False
 # Tests talk to this machine only. Each client of a provider's SDK would read the list of all public authorities: a third of the time of
 # a test that makes one. Nothing is signed by the one they trust instead.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "no_public_authority.pem")
+
+# A shell starts background jobs with SIGINT ignored, as `nohup make test &` and many CI runners do, and children inherit that. Here it
+# works again: tests send Ctrl-C to the processes they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes in real time says how busy the machine is, not whether the code is right.
 settings.register_profile("any_load", deadline=None, suppress_health_check=[HealthCheck.too_slow])

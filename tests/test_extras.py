@@ -83,6 +83,22 @@ def test_FU6_one_sentence_says_what_to_install(statement, hidden, what, package,
     assert extra in PROJECT["optional-dependencies"]
 
 
+def test_XR10_a_star_import_needs_no_extra():
+    hidden = (
+        "websockets",
+        "cryptography",
+        "httpx",
+        "httpx2",
+        "typer",
+        "starlette",
+        "uvicorn",
+        "psycopg",
+        "openai",
+        "anthropic",
+    )
+    assert failure("from holdfast import *; assert recover and Agent and Session", *hidden) == ""
+
+
 def test_pages_and_messages_install_from_a_clone_only_since_the_package_is_not_published():
     source = ROOT / "src"
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *source.rglob("*.md"), *source.rglob("*.py")]

@@ -45,6 +45,9 @@ def _holdfast(fn: Fn, failures: int, runtime: Any) -> Fn:
     from holdfast.policies.circuit import PROVIDER
 
     policy = _policy()
+    if asyncio.iscoroutinefunction(fn):
+        # The others limit a call, and the default does not. A blocking call cannot be limited.
+        policy = policy.replace(timeout=LIMIT_S)
     if failures == NEVER:
         policy = policy.replace(circuit=Circuit(failures=NEVER, rate=None))
     else:
@@ -63,6 +66,15 @@ def holdfast(fn: Fn, failures: int) -> Fn:
     from holdfast import Runtime
 
     return _holdfast(fn, failures, Runtime(waits=False))
+
+
+def holdfast_observing(fn: Fn, failures: int) -> Fn:
+    from holdfast import Runtime
+    from holdfast.events import Observed
+
+    runtime = Runtime(waits=False, mode="observe")
+    runtime.on(_listen, Observed)
+    return _holdfast(fn, failures, runtime)
 
 
 def holdfast_heard(fn: Fn, failures: int) -> Fn:
@@ -285,9 +297,15 @@ RETRYING_SYNC: dict[str, Stack] = {
     "tenacity": tenacity_alone,
     "backoff": backoff,
 }
-ASYNC: dict[str, Stack] = {**RETRYING_ASYNC, "asyncio.timeout": asyncio_timeout, "bare": bare}
+ASYNC: dict[str, Stack] = {
+    **RETRYING_ASYNC,
+    "holdfast, observing": holdfast_observing,
+    "asyncio.timeout": asyncio_timeout,
+    "bare": bare,
+}
 SYNC: dict[str, Stack] = {
     **RETRYING_SYNC,
+    "holdfast, observing": holdfast_observing,
     "pybreaker": pybreaker,
     "circuitbreaker": circuitbreaker,
     "bare": bare,

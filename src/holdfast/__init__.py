@@ -2,7 +2,7 @@
 
     from holdfast import recover
 
-    @recover("claude")                      # retries by kind of failure, time limits, a circuit
+    @recover("claude")                      # retries by kind of failure, their end, a circuit
     async def answer(question: str) -> str: ...
 
     @answer.fallback
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.actors.supervisor import Supervisor
     from holdfast.agents.agent import Agent
     from holdfast.agents.command import CommandAgent
-    from holdfast.bridge.client.client import Client
+    from holdfast.bridge.client.client import Client as Client
     from holdfast.faults import (
         CODES,
         Attempt,
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from holdfast.tasks.task import Task, TaskError
     from holdfast.tasks.workflows.workflow import Workflow
 
+# Without `Client`, which needs an extra: `from holdfast import *` must work without any. `from holdfast import Client` works too.
 __all__ = [
     "BATCH",
     "CANNOT_TELL",
@@ -90,7 +91,6 @@ __all__ = [
     "Child",
     "Circuit",
     "CircuitOpenError",
-    "Client",
     "Code",
     "CommandAgent",
     "DeadlineError",
@@ -179,4 +179,4 @@ __getattr__ = loader(__name__, globals(), _HOMES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_HOMES})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,7 +12,10 @@ from agents_kit import Scripted, World
 from holdfast import Budget, BudgetError, Err, fault_of, recover, tool
 from holdfast.policies.models.prices import LIST_PRICES, Price
 from holdfast.policies.models.usage import Usage
-from holdfast.providers import Reply
+from holdfast.policies.target import Target
+from holdfast.providers import Reply, Request
+from holdfast.providers.model import RecoveringModel
+from holdfast.providers.replies import reply
 from holdfast.testing.provider import Turn
 
 
@@ -144,3 +149,60 @@ def test_a_model_of_the_application_without_a_price_gets_no_request_either():
     assert isinstance(ended, Err)
     assert isinstance(ended.error, BudgetError)
     assert model.requests == []
+
+
+class Answers:
+    """A protocol that gives these answers, one for each request."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = list(texts)
+
+    async def exchange(self, model: str, request: Request) -> Reply:
+        usage = Usage(input=10, output=20)
+        return reply(request, text=self.texts.pop(0), called=(), stop="end", usage=usage, model=model)
+
+
+@pytest.mark.parametrize("how", ["plain", "in a budget", "in a session"])
+def test_XA3_the_reply_counts_all_answers_that_were_paid_for(how: str):
+    """Two answers are not JSON. They were paid for all the same."""
+    world, wire = World(), Answers("no JSON", "no JSON either", '{"value": 1}')
+    target = Target(provider="anthropic", model="claude-haiku-4-5")
+    agent = world.agent(model=RecoveringModel(wire, target, runtime=world.runtime), output=dict[str, int])
+
+    async def main() -> Any:
+        if how == "in a session":
+            async with world.session("memory:") as session:
+                return await agent.run("Count.", session=session)
+        with Budget(usd=1, runtime=world.runtime) if how == "in a budget" else nullcontext() as budget:
+            reply = await agent.run("Count.")
+        if budget is not None:
+            assert (budget.spend().usd, budget.spend().tokens, budget.spend().unknown) == (reply.usd, 90, 0)
+        return reply
+
+    ended = world.run(main())
+    assert wire.texts == []
+    assert ended.data == {"value": 1}
+    assert ended.usage == Usage(input=30, output=60)
+    assert ended.usd == pytest.approx(3 * LIST_PRICES.cost("claude-haiku-4-5", Usage(input=10, output=20)))
+
+
+def test_XR2_agents_with_a_model_of_the_application_s_own_do_not_exceed_their_budget():
+    world = World()
+
+    class Slow(Scripted):
+        async def exchange(self, request: Any) -> Reply:
+            await asyncio.sleep(1)
+            return await super().exchange(request)
+
+    model = Slow(Reply(text="Done.", usage=Usage(input=10, output=400), model="claude-haiku-4-5"))
+    model.name = "own/claude-haiku-4-5"
+
+    async def main() -> Any:
+        with Budget(usd=0.02, runtime=world.runtime) as budget:
+            agents = [world.agent(model=model, max_output=400).outcome("go") for _ in range(50)]
+            return await asyncio.gather(*agents), budget.spend()
+
+    ended, spend = world.run(main())
+    assert spend.usd <= 0.02
+    assert sum(isinstance(one, Err) for one in ended) == 50 - len(model.requests)
+    assert len(model.requests) == 9

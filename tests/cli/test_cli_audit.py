@@ -94,6 +94,8 @@ def test_tail_finds_few_among_many(tmp_path):
         (["--correlation", "run-1", "--code", "PROVIDER_OVERLOADED", "--since", "2026-03-20T12:01:00Z"], [ALL[1]]),
         (["--since", "2026-03-20T12:01:00Z", "--until", "2026-03-20T12:03:00Z"], [ALL[1], ALL[2]]),
         (["--since", "5m"], []),
+        (["--since", "yesterday"], []),
+        (["--since", "2026-03-20", "--until", "2026-03-20T12:01:30Z"], ALL[:2]),
     ],
 )
 def test_query_filters_add_up(path, filters, found):

@@ -44,7 +44,9 @@ def test_show_has_the_delays_and_the_worst_case(file):
     result = holdfast("policy", "show", file(GOOD))
     assert result.exit_code == 0
     shown = [line.split() for line in result.stdout.splitlines()]
-    assert ["transient", "18", "2", "0.56-0.84", "s", "2", "min", "1", "s"] in shown
+    assert ["transient", "18", "2", "0.56-0.84", "s", "no", "limit"] in shown
+    assert ["transient", "18", "2", "0.56-0.84", "s", "11", "s"] in shown
+    assert "no limit: only the client's own ends a call that hangs" in result.stdout
     assert ["attempts", "at", "most", "2,", "which", "start", "for", "2", "min"] in shown
     assert ["deadline", "none"] in shown
     assert "default  Policy(attempts=2)" in result.stdout
@@ -56,7 +58,7 @@ def test_show_has_the_delays_and_the_worst_case(file):
     [
         ("", "attempts", "start for 2 min"),
         ("attempts = 1", "attempts", "1: a failed call is not retried"),
-        ("", "circuit", "opens after failures in 12 seconds without a good answer; for 1 s, later up to 15 s"),
+        ("", "circuit", "opens after failures in 12 seconds without a good answer; for 1 s, later up to 5 s"),
         ("circuit = { failures = 2, open_for = 15 }", "circuit",
          "opens after 2 failures in a row, or if 50 % of at least 10 calls in 60 s fail; for 15 s"),
         ("circuit = { failures = 3, counted = 'window', rate = 'none', slow = 5, slow_rate = 0.25 }", "circuit",
@@ -134,7 +136,7 @@ def test_check_warns_and_only_strict_makes_it_an_exit_code(file):
 
 def test_check_warns_that_recovery_is_off(file):
     found = document("check", file("enabled = false"))
-    assert found["advice"][0]["about"] == "enabled"
+    assert found["advice"][0]["about"] == "mode"
 
 
 def test_advice_that_two_policies_share_is_shown_once(file):

@@ -108,8 +108,8 @@ def test_ls_filters_by_state_and_number(path):
 def test_S0_19_show_has_state_manifest_turn_questions_and_checkpoint(path):
     found = shown(path, "show", "release-1")
     assert found["state"] == "paused"
-    assert found["document_000"] == "resumable"
-    assert found["document_002"] == "Persisted"
+    assert found["bridge_state"] == "resumable"
+    assert found["stud_state"] == "Persisted"
     assert found["manifest"]["projectRoot"] == "/srv/app"
     assert found["messages"] == 1
     assert found["turn"] == 1

@@ -85,11 +85,19 @@ def test_R25_a_strategy_that_raises_ends_the_attempts_with_the_calls_own_outcome
     assert len(events.of(SuppressedError)) == 1
 
 
-@pytest.mark.parametrize("invalid", [-1, float("nan"), "soon"])
-def test_an_invalid_wait_ends_the_attempts(invalid, events):
+@pytest.mark.parametrize("invalid", [-1, float("nan")])
+def test_XR10_a_negative_wait_is_none_and_is_reported(invalid, events):
     calls = Calls(OSError("theirs"))
     with pytest.raises(OSError, match="theirs"):
-        Retrying(wait=lambda retry_state: invalid, reraise=True)(calls)
+        Retrying(wait=lambda retry_state: invalid, stop=stop_after_attempt(3), reraise=True)(calls)
+    assert calls.count == 3
+    assert "what wait returned: expected seconds" in events.of(SuppressedError)[0].cause
+
+
+def test_an_invalid_wait_ends_the_attempts(events):
+    calls = Calls(OSError("theirs"))
+    with pytest.raises(OSError, match="theirs"):
+        Retrying(wait=lambda retry_state: "soon", reraise=True)(calls)
     assert calls.count == 1
     assert "what wait returned: expected seconds" in events.of(SuppressedError)[0].cause
 

@@ -196,6 +196,7 @@ def test_every_plain_option_has_its_variable():
     }
     assert {name.removeprefix("HOLDFAST_").lower() for name in variables()} == plain | {
         "enabled",
+        "mode",
         "log",
         "base",
         "phase",

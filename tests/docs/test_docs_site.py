@@ -179,7 +179,7 @@ def test_how_to_build_the_site_is_not_on_the_site():
 
 def test_a_default_that_is_a_constant_is_shown_as_its_value(api: Api):
     pages = dict(api.pages())
-    assert "`timeout`<br>`float \\| None` | `60.0` |" in pages["reference/api/holdfast.md"]
+    assert "`patience`<br>`float \\| None` | `120.0` |" in pages["reference/api/holdfast.md"]
     assert "lease: float = 30.0" in pages["reference/api/holdfast.md"]
 
 

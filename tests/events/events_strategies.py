@@ -97,6 +97,12 @@ _fields: dict[str, st.SearchStrategy] = {
     "max_reasks": _counts,
     "parts": _counts,
     "again": st.booleans(),
+    "would": st.sampled_from(["nothing", "retry", "repair", "fall-back", "give-up", "wait", "reject"]),
+    "waits": _seconds,
+    "stops": st.none() | _seconds,
+    "requests": _counts,
+    "unwanted": st.integers(0, 9),
+    "saved": _seconds,
 }
 
 
@@ -110,6 +116,8 @@ def _events_of(kind: type) -> st.SearchStrategy:
             own[field] = _texts if hints[field] is str else st.sampled_from(hints[field])
         elif field == "reason":
             own[field] = st.none() | st.sampled_from(CODES) if hints[field] is not str else _texts
+        elif field == "outcome" and hints[field] is not str:
+            own[field] = st.sampled_from(typing.get_args(hints[field]))
         else:
             own[field] = _fields[field]
     return st.builds(kind, **own)

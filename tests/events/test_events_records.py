@@ -33,6 +33,7 @@ from holdfast.events import (
     MCPServerDisconnected,
     MCPServerReconnected,
     MessageDropped,
+    Observed,
     OperatorAsked,
     Recovered,
     RecoveryEvent,
@@ -235,6 +236,18 @@ WRITTEN = [
     ),
     (TaskHalted(at=1.0, fault=OVERLOADED), {"type": "task-halted", "fault": FAULT}),
     (TaskFinished(at=1.0, took=2.5, fault=OVERLOADED), {"type": "task-finished", "took": 2.5, "fault": FAULT}),
+    (
+        Observed(at=1.0, outcome="failed", took=2.5, would="retry", delay=0.7, requests=3, fault=OVERLOADED),
+        {
+            "type": "observed",
+            "outcome": "failed",
+            "took": 2.5,
+            "would": "retry",
+            "delay": 0.7,
+            "requests": 3,
+            "fault": FAULT,
+        },
+    ),
 ]
 
 

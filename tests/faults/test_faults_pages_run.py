@@ -107,7 +107,7 @@ def test_the_numbers_that_pages_tell_are_those_of_the_default_policy():
     connect = HOLDFAST.schedules[Schedule.CONNECT]
     assert (connect.attempts, connect.backoff.wait(1), connect.backoff.wait(2)) == (3, 1, 2)
     assert (INTERACTIVE.patience, INTERACTIVE.deadline) == (120, None)
-    assert (GRADED.failures, GRADED.open_for, GRADED.open_cap) == (12, 1, 15)
+    assert (GRADED.failures, GRADED.open_for, GRADED.open_cap) == (12, 1, 5)
 
 
 def test_a_page_of_a_code_that_is_retried_says_how_often():

@@ -18,6 +18,12 @@ from holdfast.testing import FaultProvider, Midpoint, VirtualClock, run
 EACH = pytest.mark.parametrize("form", [*WHOLE.values(), *STREAMED.values()], ids=[*WHOLE, *STREAMED])
 LIMITS = ["requests=60;burst=10", "tokens=6000;burst=1000"]
 CALLS = 60
+LAST = message(
+    anthropic_ratelimit_requests_limit="100",
+    anthropic_ratelimit_requests_remaining="1",
+    anthropic_ratelimit_requests_reset="2025-01-01T00:00:40Z",
+)
+"""An announcement that counts down is believed. One that begins with nothing is not."""
 EMPTY = message(
     anthropic_ratelimit_requests_limit="100",
     anthropic_ratelimit_requests_remaining="0",
@@ -65,8 +71,9 @@ def test_a_single_client_keeps_to_the_limits_that_it_is_told(form, limit, is_asy
 
 
 def test_what_is_announced_holds_for_one_key_and_one_model():
-    wire, runtime = Wire(EMPTY), runtime_of()
+    wire, runtime = Wire(LAST, EMPTY), runtime_of()
     claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime)
+    claude.messages.create(**REQUEST)
     claude.messages.create(**REQUEST)
     claude.messages.create(**{**REQUEST, "model": "claude-other"})
     other = holdfast.anthropic.recovering(anthropic_on(wire, "key-b"), runtime=runtime)
@@ -76,15 +83,25 @@ def test_what_is_announced_holds_for_one_key_and_one_model():
     assert runtime.clock.monotonic() == pytest.approx(40.0)
 
 
-def test_a_call_whose_turn_would_come_too_late_fails_at_once():
-    wire, runtime = Wire(EMPTY), runtime_of()
-    claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime, policy=Policy(patience=20))
+def test_XR16_a_call_whose_turn_would_come_too_late_is_made_at_the_end_of_its_time():
+    wire, runtime = Wire(LAST, EMPTY), runtime_of()
+    claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime, policy=Policy(patience=30))
+    for _ in range(3):
+        claude.messages.create(**REQUEST)
+    assert len(wire.requests) == 3
+    assert 25 < runtime.clock.monotonic() < 30
+
+
+def test_it_is_not_made_if_the_limit_was_seen_just_before():
+    wire, runtime = Wire(LAST, EMPTY), runtime_of()
+    claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime, policy=Policy(patience=15))
+    claude.messages.create(**REQUEST)
     claude.messages.create(**REQUEST)
     with pytest.raises(HoldfastError) as caught:
         claude.messages.create(**REQUEST)
     assert caught.value.fault.code == "SYS_RATE_LIMITED"
-    assert len(wire.requests) == 1
-    assert runtime.clock.monotonic() == 0.0
+    assert len(wire.requests) == 2
+    assert runtime.clock.monotonic() < 15
 
 
 def test_the_documents_circuits_do_not_pace():

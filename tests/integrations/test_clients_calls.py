@@ -217,13 +217,17 @@ def test_an_async_attempt_that_hangs_is_cut_and_made_again():
     assert len(sent) == 2
 
 
-def test_switched_off_it_is_the_sdk_without_retries(monkeypatch):
+@pytest.mark.parametrize("retries", [0, 1])
+def test_switched_off_it_is_the_sdk_with_the_retries_it_was_given(monkeypatch, retries):
     monkeypatch.setenv("HOLDFAST_ENABLED", "false")
-    wire, (runtime, _) = Wire(OVERLOADED, message()), world()
-    claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime)
+    monkeypatch.setattr(anthropic._base_client.time, "sleep", lambda _: None)
+    wire, (runtime, _) = Wire(OVERLOADED), world()
+    claude = holdfast.anthropic.recovering(anthropic_on(wire, max_retries=retries), runtime=runtime)
     with pytest.raises(anthropic.APIStatusError):
         claude.messages.create(**REQUEST)
-    assert len(wire.requests) == 1
+    with pytest.raises(anthropic.APIStatusError):
+        claude.with_options(timeout=5).messages.create(**REQUEST)
+    assert len(wire.requests) == 2 * (1 + retries)
 
 
 def test_fifty_threads_share_one_client():

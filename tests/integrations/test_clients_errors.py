@@ -15,6 +15,7 @@ from clients_kit import OVERLOADED, REQUEST, Wire, async_anthropic_on, world
 from holdfast import (
     Budget,
     BudgetError,
+    Circuit,
     CircuitOpenError,
     DeadlineError,
     HoldfastError,
@@ -94,7 +95,8 @@ def test_FR25_a_stream_that_stalls_is_a_timeout_of_the_sdk(form):
 @BOTH
 @EACH
 def test_FR25_an_open_circuit_is_a_connection_error_of_the_sdk(form, is_async):
-    client, runtime = client_of(form, "529, loop", is_async=is_async, policy=Policy(wait_for_circuit=False))
+    policy = Policy(circuit=Circuit(failures=3), wait_for_circuit=False)
+    client, runtime = client_of(form, "529, loop", is_async=is_async, policy=policy)
     for _ in range(10):
         with pytest.raises(form.sdk.APIError) as caught:
             run(collect_async(form, client, []), clock=runtime.clock) if is_async else collect(form, client, [])

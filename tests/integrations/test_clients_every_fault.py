@@ -153,8 +153,9 @@ def test_a_fault_that_stays_is_given_up_with_every_attempt_on_it(name, form, is_
         assert result.attempts == result.provider.counters.received == 1
         return
     fault = fault_of(result.error)
-    # In a task the deadline ends the last attempt; what blocks a thread ends by the HTTP client's own limit.
-    code = "SYS_DEADLINE_EXCEEDED" if is_async and it.code == "PROVIDER_TIMEOUT" else it.code
+    # In a task, and in a stream, the deadline ends the last attempt; a blocking call ends by the HTTP client's own limit.
+    is_cut_by_us = (is_async or form.stream) and it.code == "PROVIDER_TIMEOUT"
+    code = "SYS_DEADLINE_EXCEEDED" if is_cut_by_us else it.code
     assert (fault.code, result.attempts) == (code, it.requests)
     assert result.attempts == result.provider.counters.received == len(fault.attempts)
     assert [event.fault.code for event in result.heard.of(Failed)] == [code]

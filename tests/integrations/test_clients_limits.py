@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
-import pickle
 
 import anthropic
 import httpx2
 import pytest
-from clients_forms import (
-    ANSWER,
-    STREAMED,
-    WHOLE,
-    client_for,
-    collect,
-    collect_async,
-    recovering,
-    text_in,
-    text_of,
-)
+from clients_forms import WHOLE, recovering, text_of
 from clients_kit import BLOCK, REQUEST, START, STOP, Wire, async_anthropic_on, in_time, text, world
 
 import holdfast.anthropic
-from holdfast import BATCH, Budget, DeadlineError, Policy, Runtime, StreamCutError
+from holdfast import BATCH, PATIENT, Budget, DeadlineError, Policy, recover
 from holdfast.events import AttemptStarted
-from holdfast.policies.hang import ENOUGH
-from holdfast.policies.policy import DEFAULT_TIMEOUT
-from holdfast.testing import FaultProvider, Midpoint, VirtualClock, run
+from holdfast.testing import FaultProvider
 
 EACH = pytest.mark.parametrize("form", WHOLE.values(), ids=WHOLE)
-EACH_STREAM = pytest.mark.parametrize("form", STREAMED.values(), ids=STREAMED)
 HOURS = 10_000.0
 
 
@@ -104,12 +89,34 @@ def test_FI2_an_answer_may_take_minutes(form, is_async, given):
 
 @BOTH
 @EACH
+@pytest.mark.parametrize("policy", [None, PATIENT, BATCH], ids=["default", "patient", "batch"])
+def test_XR1_an_answer_of_15_minutes_is_paid_for_once_where_the_client_allows_it(form, is_async, policy):
+    got, seconds, attempts = ask(form, 900, is_async=is_async, timeout=1_200, policy=policy)
+    assert (got, seconds, attempts) == ("You said: What is a holdfast?", 900, 1)
+
+
+@pytest.mark.parametrize("policy", [None, PATIENT, BATCH], ids=["default", "patient", "batch"])
+def test_XR1_a_bare_client_inside_a_function_answers_as_it_does_alone(policy):
+    runtime, heard = world()
+    http = httpx2.AsyncClient(transport=Slow(runtime, 590))
+    client = anthropic.AsyncAnthropic(api_key="test", http_client=http, max_retries=0)
+
+    @recover("claude", policy, runtime=runtime)
+    async def answer():
+        return (await client.messages.create(**REQUEST)).content[0].text
+
+    assert in_time(runtime, answer()).startswith("You said")
+    assert (runtime.clock.monotonic(), len(heard.of(AttemptStarted))) == (590, 1)
+
+
+@BOTH
+@EACH
 def test_FI2_the_clients_own_limit_ends_an_attempt_and_the_error_is_its_own(form, is_async):
     got, seconds, attempts = ask(form, HOURS, is_async=is_async, timeout=100)
     assert isinstance(got, form.sdk.APITimeoutError)
     assert not isinstance(got, DeadlineError)
-    assert attempts == 2  # the second began within the default's window of 120 s, and may take its time
-    assert 200 < seconds < 210
+    assert attempts == 3  # as many as the SDK makes, although the third begins after the default's window of 120 s
+    assert 300 < seconds < 310
 
 
 @BOTH
@@ -121,7 +128,7 @@ def test_FI2_a_limit_of_the_policy_holds_exactly(form, is_async):
     got, seconds, _ = ask(form, HOURS, is_async=is_async, policy=Policy(deadline=90.0, attempts=1))
     assert isinstance(got, form.sdk.APITimeoutError)
     assert seconds == pytest.approx(90)
-    got, seconds, _ = ask(form, HOURS, is_async=is_async, policy=BATCH.replace(attempts=1))
+    got, seconds, _ = ask(form, HOURS, is_async=is_async, policy=BATCH.replace(timeout=300, attempts=1))
     assert isinstance(got, form.sdk.APITimeoutError)
     assert seconds == pytest.approx(300)
 
@@ -140,14 +147,6 @@ def test_FI2_a_budget_of_seconds_around_the_call_holds(is_async):
     with Budget(seconds=30, runtime=runtime), pytest.raises(anthropic.APITimeoutError):
         in_time(runtime, asking()) if is_async else client.messages.create(**REQUEST)
     assert runtime.clock.monotonic() == pytest.approx(30)
-
-
-def test_FI2_a_limit_that_nobody_gave_is_known_also_in_copies():
-    given, unnamed = Policy(timeout=60.0), Policy(attempts=4)
-    for copied in (unnamed.replace(attempts=5), copy.deepcopy(unnamed), pickle.loads(pickle.dumps(unnamed))):
-        assert copied.timeout is DEFAULT_TIMEOUT
-    for copied in (given, given.replace(attempts=5), pickle.loads(pickle.dumps(given))):
-        assert copied.timeout is not DEFAULT_TIMEOUT
 
 
 # --- streams ---
@@ -204,53 +203,8 @@ def test_FI2_silence_ends_a_stream_where_the_policy_has_a_limit():
     assert runtime.clock.monotonic() == pytest.approx(20)
 
 
-def test_FI2_a_deadline_of_the_policy_ends_a_stream_before_its_first_content_only():
+def test_FI2_a_deadline_of_the_policy_ends_a_stream_before_its_first_content():
     runtime, _ = world()
     with pytest.raises(anthropic.APITimeoutError):
         in_time(runtime, read(dripping(runtime, *[START] * 10, *CONTENT, policy=Policy(deadline=100))))
     assert runtime.clock.monotonic() == pytest.approx(100)
-    runtime, _ = world()
-    assert (
-        in_time(runtime, read(dripping(runtime, START, BLOCK, *CONTENT, policy=Policy(deadline=100))))[-1]
-        == "message_stop"
-    )
-
-
-# --- streams that fall silent ---
-
-
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-@EACH_STREAM
-@pytest.mark.parametrize("after_first", ["raise", "restart"])
-def test_a_stream_that_falls_silent_is_noticed_by_the_gaps_of_the_streams_before(form, is_async, after_first):
-    runtime = Runtime(clock=VirtualClock(), rng=Midpoint())
-    provider = FaultProvider(f"ok*{ENOUGH}, silence;after=3, ok", clock=runtime.clock)
-    client = recovering(
-        form, client_for(form, provider.transport(), is_async=is_async), runtime=runtime, after_first=after_first
-    )
-
-    def read():
-        events = []
-        try:
-            if is_async:
-                run(collect_async(form, client, events), clock=runtime.clock)
-            else:
-                collect(form, client, events)
-        except Exception as error:
-            return events, error
-        return events, None
-
-    for _ in range(ENOUGH):
-        assert read()[1] is None
-    began = runtime.clock.monotonic()
-    events, error = read()
-    assert runtime.clock.monotonic() - began < 15, "the SDK's own limit is 600 s"
-    if after_first == "restart":
-        assert error is None
-        assert "".join(map(text_in, events)).endswith(ANSWER)
-    else:
-        assert isinstance(error, StreamCutError)
-        assert isinstance(error, form.sdk.APITimeoutError)
-        assert error.fault.code == "PROVIDER_STREAM_STALLED"
-        assert error.fault.message.endswith("sent nothing for 10 s, far longer than its earlier streams")
-        assert error.partial.payload == events

@@ -10,8 +10,9 @@ import httpx2
 import openai
 import pytest
 from clients_forms import ANSWER, FORMS, STREAMED, collect, collect_async, recovering, text_in, text_of
+from httpcore2._backends import sync as sync_backend
 
-from holdfast import Policy, Runtime, StreamCutError, fault_of
+from holdfast import Budget, Policy, Runtime, StreamCutError, fault_of
 from holdfast.events import AttemptStarted
 from holdfast.testing import Capture, FaultProvider, no_waiting, serve_in_thread
 
@@ -148,3 +149,27 @@ def test_fifty_calls_at_once_in_a_storm_are_counted_to_the_last_request(provider
     assert (len(answers), counters.answered) == (50, 50)
     assert counters.injected["529"] > 0
     assert len(heard.of(AttemptStarted)) == counters.received == 50 + counters.injected["529"]
+
+
+def test_XR4_each_read_of_a_blocking_stream_has_the_time_that_is_left_and_the_connection_is_free_afterwards(
+    provider, world, monkeypatch
+):
+    """The HTTP library takes its read timeout once for a whole body, so a read late in the stream would last too long."""
+    (runtime, _), form = world, STREAMED["messages, streamed"]
+    allowed = []
+    original = sync_backend.SyncStream.read
+
+    def read(self, max_bytes, timeout=None):
+        allowed.append(timeout)
+        return original(self, max_bytes, timeout=timeout)
+
+    monkeypatch.setattr(sync_backend.SyncStream, "read", read)
+    provider.set_script("drip;every=0.001, ok")
+    with client_on(provider, form, runtime) as client:
+        with Budget(seconds=4, runtime=runtime):
+            assert "".join(map(text_in, list(form.begin(client)))) == ANSWER
+        assert allowed == sorted(allowed, reverse=True)
+        assert allowed[-1] < allowed[0] <= 4
+        allowed.clear()
+        assert "".join(map(text_in, list(form.begin(client)))) == ANSWER
+        assert set(allowed) == {PATIENCE}

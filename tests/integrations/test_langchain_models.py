@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from functools import partial
 from typing import Any
 
 import anthropic
@@ -23,7 +24,7 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
 
-from holdfast import Budget, CircuitOpenError, InvalidError, Policy, Runtime, StreamCutError, fault_of
+from holdfast import Budget, BudgetError, CircuitOpenError, InvalidError, Policy, Runtime, StreamCutError, fault_of
 from holdfast.events import AttemptEnded, AttemptStarted, Cancelled, Failed, Recovered, Retry, StreamResumed
 from holdfast.langchain import RecoveryWarning, recovering
 from holdfast.testing import FaultProvider, Midpoint, ScriptedHTTPError, VirtualClock, no_waiting, run, serve_in_thread
@@ -199,11 +200,46 @@ def test_a_tracer_sees_one_run_that_went_well():
 def test_budgets_are_charged_what_the_answers_say():
     with in_memory("ok, ok") as provider:
         model, _, _ = on(provider, claude)
-        with Budget(tokens=10_000) as budget:
+        with Budget(tokens=1_000_000) as budget:
             whole = model.invoke("hello").usage_metadata
             first, *rest = model.stream("hello")
     streamed = sum(rest, first).usage_metadata
-    assert 10_000 - budget.left().tokens == whole["total_tokens"] + streamed["total_tokens"]
+    assert 1_000_000 - budget.left().tokens == whole["total_tokens"] + streamed["total_tokens"]
+
+
+@pytest.mark.parametrize("make", [claude, gpt])
+def test_XA4_a_budget_of_money_knows_the_model_from_the_request(make):
+    with in_memory("ok, loop") as provider:
+        model, _, _ = on(provider, partial(make, max_tokens=100))
+        with Budget(usd=1) as budget:
+            for _ in range(3):
+                model.invoke("hello")
+            assert budget.spend().usd > 0
+            assert budget.spend().unknown == 0
+
+
+def test_XA4_streams_of_another_server_are_charged_by_the_name_of_the_model():
+    """Behind an address of its own, the model asks for no usage."""
+    with in_memory("ok, loop") as provider:
+        model, _, _ = on(provider, partial(gpt, max_tokens=100, stream_usage=False))
+
+        def read() -> None:
+            for _ in range(50):
+                list(model.stream("hello"))
+
+        with Budget(usd=0.002) as budget, pytest.raises(BudgetError, match="gpt-5 may use up to"):
+            read()
+        assert 0 < budget.spend().usd <= 0.002
+        assert 1 <= budget.spend().unknown < 50
+
+
+def test_XA4_a_model_without_a_price_at_such_a_server_is_called_once():
+    with in_memory("ok, loop") as provider:
+        model, _, _ = on(provider, partial(gpt, model="our-own", max_tokens=100, stream_usage=False))
+        with Budget(usd=1e-9), pytest.raises(BudgetError, match="price of our-own"):
+            for _ in range(2):
+                list(model.stream("hello"))
+        assert provider.counters.received == 1
 
 
 def test_an_open_circuit_sends_nothing():

@@ -40,7 +40,18 @@ from clients_kit import in_time, world
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 
-from holdfast import Budget, InvalidError, OutcomeUnknownError, Policy, Runtime, StreamCutError, fault_of, recover, tool
+from holdfast import (
+    Budget,
+    BudgetError,
+    InvalidError,
+    OutcomeUnknownError,
+    Policy,
+    Runtime,
+    StreamCutError,
+    fault_of,
+    recover,
+    tool,
+)
 from holdfast.events import Cancelled, Failed, Fallback, Recovered, StreamResumed
 from holdfast.openai_agents import RecoveryWarning, recovering, tool_failure
 from holdfast.testing import FaultProvider
@@ -233,11 +244,11 @@ def test_another_model_answers_when_the_first_is_down():
 def test_what_a_call_used_is_charged_to_the_budget():
     stage = Stage("ok, ok")
     model = stage.model()
-    with Budget(tokens=10_000) as budget:
+    with Budget(tokens=1_000_000) as budget:
         stage.run(model)
         after_call = budget.left().tokens
         stage.stream(model)
-        assert 10_000 > after_call > budget.left().tokens
+        assert 1_000_000 > after_call > budget.left().tokens
 
 
 def test_any_model_of_your_own_recovers():
@@ -560,3 +571,20 @@ def test_a_transport_that_retries_causes_a_warning():
     client = AsyncOpenAI(api_key="test", http_client=http)
     with pytest.warns(RecoveryWarning, match="retries=2"):
         recovering(OpenAIResponsesModel("gpt-5", client))
+
+
+@each_model
+def test_XA4_a_budget_of_money_knows_the_model_from_the_request(kind):
+    stage = Stage("ok, loop")
+    model = stage.model(kind)
+    with Budget(usd=10, runtime=stage.runtime) as budget:
+        for _ in range(3):
+            stage.run(model)
+        after_calls = budget.spend().usd
+        stage.stream(model)
+        assert 0 < after_calls < budget.spend().usd
+    with Budget(usd=0.5, runtime=stage.runtime), pytest.raises(BudgetError, match="max_tokens"):
+        stage.run(model)
+    with Budget(usd=0.5, runtime=stage.runtime) as budget:
+        stage.run(model, model_settings=ModelSettings(max_tokens=100))
+    assert (stage.received, budget.spend().unknown) == (5, 0)

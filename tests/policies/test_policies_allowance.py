@@ -28,8 +28,15 @@ def test_nothing_waits_while_nothing_is_announced() -> None:
     assert it.wait(0.0, ahead=100) == 0
 
 
-def test_where_nothing_remains_a_call_waits_until_it_is_back() -> None:
+def counting_down() -> Allowance:
+    """An allowance whose announcements were true so far."""
     it = Allowance()
+    it.learn(requests(1, 0.0), since=-90.0, now=-89.0)
+    return it
+
+
+def test_where_nothing_remains_a_call_waits_until_it_is_back() -> None:
+    it = counting_down()
     it.learn(requests(0, 20.0), since=0.0, now=1.0)
     assert it.wait(1.0) == pytest.approx(19.0)
     assert it.wait(20.0) == 0
@@ -56,7 +63,7 @@ def test_an_announcement_does_not_know_of_calls_that_started_after_its_own() -> 
 
 
 def test_an_older_announcement_that_comes_later_says_nothing() -> None:
-    it = Allowance()
+    it = counting_down()
     it.learn(requests(0, 30.0), since=5.0, now=6.0)
     it.learn(requests(9, 30.0), since=4.0, now=7.0)
     assert it.wait(7.0) == pytest.approx(28.0)
@@ -107,23 +114,42 @@ def test_a_call_that_takes_more_than_there_ever_is_does_not_wait_for_ever() -> N
     assert it.wait(1.1) < 61
 
 
-def test_a_service_that_always_announces_nothing_is_not_believed_for_long() -> None:
-    it, now, waits = Allowance(), 0.0, []
+def announces_nothing(it: Allowance, now: float) -> list[float]:
+    waits = []
     for _ in range(LIES + 3):
         now += it.wait(now)
         it.started(now)
         it.learn(requests(0, 40.0), since=now, now=now + 1.0)
         now += 1.0
         waits.append(it.wait(now))
-    assert waits[:LIES] == [39.0] * LIES
-    assert set(waits[LIES:]) == {0.0}
+    return waits
+
+
+def test_a_service_that_announces_nothing_from_the_first_answer_on_is_not_believed() -> None:
+    assert set(announces_nothing(Allowance(), 0.0)) == {0.0}
+
+
+def test_a_service_that_announces_nothing_after_a_rejection_is_not_believed_for_long() -> None:
+    it = Allowance()
+    it.learn(requests(0, 40.0), since=0.0, now=0.0, accepted=False)
+    assert it.wait(0.5) > 0
+    assert set(announces_nothing(it, 0.0)[LIES:]) == {0.0}
+
+
+def test_a_call_that_is_accepted_although_nothing_remained_shows_a_lie() -> None:
+    it = Allowance()
+    it.learn(requests(0, 300.0), since=0.0, now=0.0, accepted=False)
+    assert it.wait(0.5) > 0
+    it.started(150.0)
+    it.learn(requests(0, 300.0), since=150.0, now=151.0)
+    assert it.wait(165.0) == 0
 
 
 def test_no_announced_time_is_waited_for_that_is_absurd() -> None:
-    it = Allowance()
+    it = counting_down()
     it.learn(requests(0, 86_400.0), since=0.0, now=0.0)
     assert it.wait(0.0) == 21_600.0
-    other = Allowance()
+    other = counting_down()
     other.learn(requests(0, 200.0), since=0.0, now=0.0)
     assert other.wait(0.0) == TRUSTED_S
 

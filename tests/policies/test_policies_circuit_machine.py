@@ -8,7 +8,18 @@ from itertools import pairwise
 import pytest
 from circuit_bench import CLOSED, FAILURE, HALF_OPEN, OPEN, START, SUCCESS, Bench
 
-from holdfast.policies.circuit import GRADED, PROVIDER, Breaker, Circuit, Permit, Rule, Transition, Verdict
+from holdfast.events import CircuitState
+from holdfast.policies.circuit import (
+    GRADED,
+    PROVIDER,
+    Breaker,
+    Circuit,
+    Permit,
+    Rejection,
+    Rule,
+    Transition,
+    Verdict,
+)
 from holdfast.policies.circuit.machine import TRANSITIONS_KEPT
 
 
@@ -328,12 +339,78 @@ def test_a_reading_of_the_time_from_just_before_is_harmless():
 def test_S1_2_of_the_calls_with_a_fallback_one_looks_again_at_a_time():
     breaker = Breaker(GRADED, "claude")
     for second in range(3):
-        breaker.settle(breaker.admit(float(second)), Verdict.FAILURE, float(second))
+        breaker.settle(breaker.admit(float(second)), Verdict.FAILURE, float(second), first=second > 0)
     assert breaker.makes_way(3.0) is None
     assert breaker.makes_way(3.1).retry_at == 23.0, "the first one may hang"
     assert breaker.makes_way(23.0) is None
     breaker.settle(breaker.admit(23.0), Verdict.SUCCESS, 24.0)
     assert breaker.makes_way(24.0) is None
+
+
+def test_one_request_that_fails_again_and_again_sends_no_other_to_the_fallback():
+    breaker = Breaker(GRADED, "claude")
+    for second in range(9):
+        breaker.settle(breaker.admit(float(second)), Verdict.FAILURE, float(second), first=not second)
+    breaker.makes_way(9.0)
+    assert breaker.makes_way(9.1) is None
+
+
+def open_graded(first_failures: int) -> Breaker:
+    breaker = Breaker(GRADED, "claude")
+    for second in range(12):
+        permit = breaker.admit(float(second))
+        assert isinstance(permit, Permit)
+        breaker.settle(permit, Verdict.FAILURE, float(second), first=second < first_failures)
+    assert breaker.recorded_state is CircuitState.OPEN
+    return breaker
+
+
+def test_XR3_a_graded_circuit_never_holds_back_a_first_attempt():
+    breaker = open_graded(12)
+    assert isinstance(breaker.admit(11.1, 0), Permit)
+    assert isinstance(breaker.admit(11.1, 0), Permit)
+    assert [isinstance(breaker.admit(11.1, tries), Rejection) for tries in (1, 2, 3, 9)] == [True] * 4
+
+
+def test_a_second_and_third_attempt_are_held_back_only_if_many_first_attempts_failed():
+    breaker = open_graded(7)
+    assert [isinstance(breaker.admit(11.1, tries), Permit) for tries in (0, 1, 2, 3)] == [True, True, True, False]
+
+
+def test_a_good_answer_to_a_first_attempt_shows_that_the_service_is_back():
+    breaker = open_graded(12)
+    first = breaker.admit(11.5, 0)
+    assert isinstance(first, Permit)
+    breaker.settle(first, Verdict.SUCCESS, 11.9)
+    assert breaker.state(11.9) is CircuitState.HALF_OPEN
+    assert isinstance(breaker.admit(11.9, 5), Permit)
+
+
+def test_an_answer_that_began_while_it_was_open_counts_although_a_probe_is_due_since():
+    breaker = open_graded(12)
+    early = breaker.admit(11.5, 0)
+    assert isinstance(early, Permit)
+    late = breaker.admit(13.0, 5)
+    assert isinstance(late, Permit)
+    breaker.settle(early, Verdict.SUCCESS, 13.5)
+    assert breaker.room(13.5) > 0
+
+
+def test_XR7_a_service_that_takes_only_so_many_calls_is_not_overrun_when_it_returns():
+    breaker, now = open_graded(12), 100.0
+    first = breaker.admit(now, 5)
+    assert isinstance(first, Permit)
+    breaker.settle(first, Verdict.SUCCESS, now)
+    most = 0
+    for _ in range(300):
+        now += 1.0
+        permits = [permit for _ in range(200) if isinstance(permit := breaker.admit(now, 5), Permit)]
+        most = max(most, len(permits))
+        for number, permit in sorted(enumerate(permits), reverse=True):  # a rejection comes sooner than an answer
+            breaker.settle(permit, Verdict.SUCCESS if number < 20 else Verdict.FAILURE, now + 0.5)
+        if breaker.recorded_state is CircuitState.CLOSED:
+            break
+    assert most <= 64
 
 
 def test_a_failure_of_a_service_that_answers_most_calls_lasts_for_a_moment():

@@ -210,10 +210,33 @@ def test_a_call_waits_for_its_turn_and_only_briefly_before_a_fallback() -> None:
     patient = Policy(wait_for_circuit=True)
     assert decide(late, patient, rejected=True) == Retry(50.0, None, "turn")
     assert decide(soon, rejected=True) == Retry(3.0, None, "turn")
-    assert decide(late, rejected=True) == GiveUp(Reason.CIRCUIT)
-    # The turn is an estimate. A call gives up at once only if it is far too late.
-    assert decide(late, patient, rejected=True, deadline=40.0).delay < 40
-    assert decide(late, patient, rejected=True, deadline=20.0) == GiveUp(Reason.DEADLINE)
+    assert decide(late, rejected=True, before_another=3) == GiveUp(Reason.CIRCUIT)
+    assert decide(late, Policy(wait_for_circuit=False), rejected=True) == GiveUp(Reason.CIRCUIT)
+    assert decide(late, Policy(attempts=1), rejected=True) == Retry(0.0, None, "turn", at_once=True)
+
+
+def test_XR16_what_was_learned_never_refuses_a_call_that_was_not_made() -> None:
+    late = Fault.of("SYS_RATE_LIMITED", retry_after=500.0)
+    decider = Decider(Policy(wait_for_circuit=True))
+
+    def at(now: float, **known: Any) -> Any:
+        facts = {"attempts": 0, "waits_for_circuit": True, "rejected": True, "deadline": 120.0, **known}
+        return decider.decide(Facts(fault=late, now=now, rng=Midpoint(), **facts))
+
+    first = at(0.0)
+    assert 100 < first.delay < 120
+    assert not first.at_once
+    assert at(first.delay) == Retry(0.0, None, "turn", at_once=True)
+    assert at(first.delay) == GiveUp(Reason.DEADLINE), "once"
+
+
+@pytest.mark.parametrize("known", [{"limited_for": 5.0}, {"attempts": 1}])
+def test_it_is_given_up_if_the_limit_was_seen_just_now_or_by_this_call(known: dict[str, Any]) -> None:
+    late = Fault.of("SYS_RATE_LIMITED", retry_after=500.0)
+    decider = Decider(Policy(wait_for_circuit=True))
+    facts = {"attempts": 0, "waits_for_circuit": True, "rejected": True, "deadline": 120.0, **known}
+    assert isinstance(decider.decide(Facts(fault=late, now=0.0, rng=Midpoint(), **facts)), Retry)
+    assert decider.decide(Facts(fault=late, now=119.0, rng=Midpoint(), **facts)) == GiveUp(Reason.DEADLINE)
 
 
 def test_no_call_is_lost_because_it_returned_later_than_it_might() -> None:
@@ -237,6 +260,8 @@ def test_an_unsafe_call_that_may_have_happened_is_never_repeated_whatever_the_po
         assert decide(RESET, policy, effect="unsafe") == GiveUp(Reason.UNSAFE)
     refused = Fault.of("CONN_REFUSED", maybe_executed=False)
     assert isinstance(decide(refused, effect="unsafe"), Retry)
+    inside = Fault.of("CIRCUIT_OPEN", maybe_executed=True)
+    assert decide(inside, exact(wait_for_circuit=True), effect="unsafe") == GiveUp(Reason.UNSAFE)
 
 
 def test_numbers_for_a_code_win_over_all_others_and_make_it_retryable() -> None:
@@ -429,3 +454,23 @@ def test_no_fallback_answers_what_may_have_happened_or_a_defect() -> None:
     arguments = Fault.of("TOOL_INPUT_INVALID")
     assert can_fall_back(arguments)
     assert not can_fall_back(arguments, wrong_arguments=True)
+
+
+@pytest.mark.parametrize("requested", [0.0, 0.001, 0.2])
+def test_XR9_a_tiny_requested_delay_is_kept_to_once(requested: float) -> None:
+    """`Retry-After: 0` in each answer must not send more requests than no header at all."""
+    hinted = Fault.of("PROVIDER_RATE_LIMITED", retry_after=requested)
+    unhinted = waits(Policy(), *[LIMITED] * 20, deadline=120.0)
+    delays = waits(Policy(), *[hinted] * 500, deadline=120.0)
+    assert delays[0] == requested
+    assert sum(delays[:2]) == pytest.approx(sum(unhinted[:2])), "what the first one saved is made up for"
+    assert len(delays) <= len(unhinted)
+
+
+def test_XR9_a_requested_delay_of_a_second_is_always_kept_to() -> None:
+    assert waits(exact(), *[Fault.of("PROVIDER_RATE_LIMITED", retry_after=1.0)] * 9) == [1.0] * 5
+
+
+def test_XR9_a_backoff_that_somebody_chose_as_short_allows_it() -> None:
+    quick = exact(backoff=Backoff(initial=0.1, factor=1, jitter=0.0))
+    assert waits(quick, *[Fault.of("PROVIDER_RATE_LIMITED", retry_after=0.1)] * 9) == [0.1] * 5

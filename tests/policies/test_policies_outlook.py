@@ -36,7 +36,7 @@ def test_S2_14_rate_limits_are_clipped_by_the_deadline():
 
 
 def test_where_no_number_limits_the_attempts_the_first_waits_are_listed():
-    transient = told(INTERACTIVE, "transient")
+    transient = told(INTERACTIVE.replace(timeout=60), "transient")
     assert (transient.calls, transient.seconds) == (None, 180)
     assert [wait.retry for wait in transient.waits] == [1, 2, 3, 4, 5]
 
@@ -48,6 +48,9 @@ def test_where_no_number_limits_the_attempts_the_first_waits_are_listed():
         (Policy(attempts=3, timeout=10, deadline=20, backoff=Backoff(initial=1, jitter=0)), 20),
         (Policy(attempts=3, timeout=None, deadline=20), 20),
         (Policy(attempts=3, timeout=None, patience=None), None),
+        (INTERACTIVE, None),
+        (PATIENT, None),
+        (BATCH, None),
     ],
 )
 def test_the_worst_case_in_time(policy, seconds):
@@ -107,8 +110,7 @@ def test_our_own_policies_deserve_no_warning(policy):
 @pytest.mark.parametrize(
     ("policy", "warned"),
     [
-        (Policy(timeout=None, patience=None), ["timeout"]),
-        (Policy(attempts=1, timeout=None, patience=None), []),
+        (Policy(patience=None), []),
         (Policy(attempts=9, backoff=Backoff(initial=30, cap=60), circuit=None), ["deadline"]),
         (Policy(timeout=5, deadline=20, profile="stud"), ["deadline"] * 2),
         (Policy(backoff=Backoff(jitter=0)), ["backoff.jitter"]),
@@ -121,6 +123,14 @@ def test_our_own_policies_deserve_no_warning(policy):
 )
 def test_what_is_suspicious_is_told(policy, warned):
     assert about(policy) == warned
+
+
+@pytest.mark.parametrize(
+    ("policy", "noted"),
+    [(INTERACTIVE, True), (PATIENT, True), (Policy(timeout=60), False), (Policy(deadline=60), False)],
+)
+def test_XR1_that_nothing_of_ours_ends_a_call_that_hangs_is_noted(policy, noted):
+    assert ("timeout" in about(policy, "note")) is noted
 
 
 def test_C_hidden_retries_of_an_sdk_are_multiplied():

@@ -57,7 +57,7 @@ def test_a_limit_that_is_gone_is_forgotten() -> None:
     pace = Pace()
     play(Bucket(1.0), 60, pace)
     now = 60.0
-    while not pace.is_over and now < 200:
+    while not pace.is_over(now) and now < 200:
         now += pace.wait(now)
         pace.started(now)
         pace.accepted(now, now)
@@ -69,10 +69,10 @@ def test_calls_that_were_under_way_do_not_cut_it_again() -> None:
     for at in range(20):
         pace.started(float(at))
     pace.limited(19.0, 20.0, None)
-    before = pace.per_second
+    before = pace.per_second(0.0)
     for _ in range(10):
         pace.limited(15.0, 20.1, None)
-    assert pace.per_second == before
+    assert pace.per_second(0.0) == before
 
 
 def test_a_service_that_rejects_everything_is_called_more_and_more_rarely_and_then_at_full_pace() -> None:
@@ -86,7 +86,7 @@ def test_a_service_that_rejects_everything_is_called_more_and_more_rarely_and_th
     assert gaps == sorted(gaps)
     assert max(gaps) == LONGEST_PAUSE_S
     pace.accepted(now, now)
-    assert pace.per_second >= 1
+    assert pace.per_second(now) >= 1
 
 
 def test_a_delay_that_is_named_is_kept_and_a_long_one_is_looked_at_before_its_end() -> None:
@@ -105,8 +105,9 @@ def test_before_any_rejection_a_burst_is_spread_a_little() -> None:
         now += pace.wait(now)
         pace.started(now)
         starts.append(now)
-    assert starts[:BURST] == [0.0] * BURST
-    assert 1.0 < starts[-1] < 1.5
+    assert starts[: BURST - 1] == [0.0] * (BURST - 1)
+    assert starts[60] < 0.1, "a healthy service is hardly slower"
+    assert 0.1 < starts[-1] < 0.2
     quiet = Pace(is_limited=False)
     for second in range(1000):
         assert quiet.wait(second / 10) == 0
@@ -159,7 +160,7 @@ def test_a_number_of_places_is_learned_and_each_answer_frees_one(places: int) ->
     took, rejected = play_room(Room(places), pace, calls)
     assert pace.places.is_known
     assert took <= calls / places + 3
-    assert rejected <= 12 + calls / 20, "most of them in the first twentieth of a second, before anybody knows"
+    assert rejected <= 45 + calls / 20, "most of them in the first twentieth of a second, before anybody knows"
 
 
 def test_more_places_are_found_and_a_limit_that_is_gone_is_forgotten() -> None:
@@ -168,10 +169,10 @@ def test_more_places_are_found_and_a_limit_that_is_gone_is_forgotten() -> None:
     room.places = 12
     later, _ = play_room(room, pace, 300, now)
     assert later - now <= 40
-    assert not pace.is_over
+    assert not pace.is_over(now)
     room.places = 10_000
     play_room(room, pace, 1000, later)
-    assert pace.is_over
+    assert pace.is_over(now)
 
 
 def test_fewer_places_are_found() -> None:
@@ -247,5 +248,25 @@ def test_whatever_happens_the_pace_is_a_positive_number_and_waits_are_finite(ste
         else:
             pace.limited(now, now, seconds)
         now += seconds / 10
-        assert 0 < pace.per_second < float("inf")
+        assert 0 < pace.per_second(now) < float("inf")
         assert 0 <= pace.wait(now, ahead=3) < 3600
+
+
+def test_XR13_a_quiet_time_between_two_rejections_does_not_make_the_pace_slower() -> None:
+    pace, now = Pace(), 0.0
+    for _ in range(3):  # ten calls in eleven seconds between two rejections, some of them close together
+        pace.started(now)
+        pace.limited(now, now, None)
+        for call in range(10):
+            pace.started(now + 9 + call / 10)
+            pace.accepted(now + 9 + call / 10, now + 10)
+        now += 11.0
+    pace.started(now)
+    pace.limited(now, now, None)
+    before = pace.per_second(now)
+    for hour in range(1, 6):
+        pace.started(now + 3600.0 * hour)
+    later = now + 6 * 3600.0
+    pace.started(later)
+    pace.limited(later, later, None)
+    assert pace.per_second(later) == pytest.approx(before)

@@ -98,7 +98,8 @@ def test_it_is_a_value_with_a_repr_to_paste() -> None:
 
 def test_the_three_policies_that_users_see() -> None:
     assert Policy() == INTERACTIVE
-    assert (INTERACTIVE.timeout, INTERACTIVE.deadline, INTERACTIVE.patience) == (60, None, 120)
+    assert (INTERACTIVE.timeout, INTERACTIVE.deadline, INTERACTIVE.patience) == (None, None, 120)
+    assert (PATIENT.timeout, BATCH.timeout) == (None, None)
     assert INTERACTIVE.wait_for_circuit is None
     assert (PATIENT.deadline, PATIENT.patience, PATIENT.wait_for_circuit) == (None, 3600, True)
     assert (BATCH.patience, BATCH.priority) == (3600, "low")

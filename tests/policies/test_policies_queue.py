@@ -1,36 +1,72 @@
-"""Who goes next: by priority, then by arrival, and nobody waits for ever."""
+"""Who goes next: callers share a target fairly, by priority, and nobody waits for ever."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.policies.queue import PRIORITIES, WaitQueue, turn_of
+from holdfast.policies.queue import PRIORITIES, Priority, Turn, WaitQueue
 
 
-def taken(queue: WaitQueue[str], most: int = 99) -> list[str]:
-    return [wait for _, wait in queue.take(most)]
+def queue_of(*calls: tuple[Priority, int]) -> WaitQueue[str]:
+    queue: WaitQueue[str] = WaitQueue()
+    for number, (priority, caller) in enumerate(calls):
+        queue.join(queue.turn(priority, caller), f"{priority} {caller}.{number}")
+    return queue
+
+
+def serve(queue: WaitQueue[str], most: int = 999) -> list[str]:
+    """Serve one call after the other, as a pace does."""
+    served = []
+    while queue and len(served) < most:
+        [(turn, name)] = queue.take(1)
+        queue.served(turn)
+        served.append(name)
+    return served
 
 
 def test_higher_priorities_go_first_and_within_one_who_came_first() -> None:
-    queue: WaitQueue[str] = WaitQueue()
-    for arrived, priority in ((0.0, "low"), (1.0, "normal"), (2.0, "high"), (3.0, "high"), (4.0, "normal")):
-        queue.join(turn_of(arrived, priority), f"{priority} {arrived:g}")  # type: ignore[arg-type]
-    assert taken(queue) == ["high 2", "high 3", "normal 1", "normal 4", "low 0"]
+    queue = queue_of(("low", 0), ("normal", 0), ("high", 0), ("high", 0), ("normal", 0))
+    assert [name.partition(" ")[0] for name in serve(queue)] == ["high", "high", "normal", "normal", "low"]
     assert len(queue) == 0
 
 
-def test_nobody_starves() -> None:
+def test_XR12_a_backlog_of_batch_work_never_overtakes_a_call_that_somebody_waits_for() -> None:
+    queue = queue_of(*[("low", 1)] * 200)
+    for _ in range(100):
+        serve(queue, 1)
+        queue.join(queue.turn("normal", 2), "person")
+        assert serve(queue, 1) == ["person"]
+
+
+def test_a_backlog_of_low_priority_has_its_share() -> None:
+    queue = queue_of(*[("low", 1)] * 50, *[("normal", 2)] * 500)
+    served = serve(queue, 220)
+    assert 19 <= sum(name.startswith("low") for name in served) <= 21
+
+
+def test_a_quiet_caller_does_not_wait_behind_a_busy_one() -> None:
+    queue = queue_of(*[("normal", 1)] * 300)
+    serve(queue, 20)
+    queue.join(queue.turn("normal", 2), "quiet")
+    assert "quiet" in serve(queue, 2)
+
+
+def test_a_call_that_was_rejected_again_keeps_its_place_in_its_line() -> None:
     queue: WaitQueue[str] = WaitQueue()
-    queue.join(turn_of(0.0, "low"), "low")
-    for second in range(200):
-        queue.join(turn_of(float(second), "high"), f"high {second}")
-    assert taken(queue, 121)[-1] == "low", "two steps of priority are two minutes"
+    turns = [queue.turn("normal") for _ in range(5)]
+    for turn in turns:
+        queue.join(turn, str(turn.number))
+    [(first, _)] = queue.take(1)
+    queue.served(first)
+    assert queue.ahead(first) == 0
+    queue.join(first, "again")
+    assert serve(queue, 1) == ["again"]
 
 
 def test_who_leaves_is_not_taken_and_leaves_once() -> None:
     queue: WaitQueue[str] = WaitQueue()
-    turns = [turn_of(float(second), "normal") for second in range(3)]
+    turns = [queue.turn("normal") for _ in range(3)]
     for turn in turns:
         queue.join(turn, str(turn))
     assert [queue.ahead(turn) for turn in turns] == [0, 1, 2]
@@ -41,11 +77,24 @@ def test_who_leaves_is_not_taken_and_leaves_once() -> None:
     assert not queue.leave(turns[1])
 
 
-@given(st.lists(st.tuples(st.floats(0, 1000), st.sampled_from(PRIORITIES)), max_size=40), st.integers(0, 50))
-def test_it_takes_in_the_order_of_the_turns(calls: list, most: int) -> None:
-    queue: WaitQueue[int] = WaitQueue()
-    turns = [turn_of(arrived, priority) for arrived, priority in calls]
-    for number, turn in enumerate(turns):
-        queue.join(turn, number)
-    assert [turn for turn, _ in queue.take(most)] == sorted(turns)[:most]
-    assert len(queue) == max(0, len(turns) - most)
+@given(
+    st.lists(st.tuples(st.sampled_from(PRIORITIES), st.integers(0, 3)), max_size=40),
+    st.integers(0, 50),
+    st.integers(0, 20),
+)
+def test_it_takes_in_the_order_that_it_announces(calls: list[tuple[Priority, int]], most: int, before: int) -> None:
+    queue: WaitQueue[Turn] = WaitQueue()
+    turns = [queue.turn(priority, caller) for priority, caller in calls]
+    for turn in turns:
+        queue.join(turn, turn)
+    for turn, _ in queue.take(before):
+        queue.served(turn)
+        turns.remove(turn)
+    places = {turn: queue.ahead(turn) for turn in turns}
+    taken = [turn for turn, _ in queue.take(most)]
+    assert [places[turn] for turn in taken] == sorted(places.values())[: len(taken)]
+    assert len(queue) == len(turns) - len(taken)
+    lines: dict[tuple[Priority, int], list[int]] = {}
+    for turn in taken:
+        lines.setdefault(turn[:2], []).append(turn.number)
+    assert all(numbers == sorted(numbers) for numbers in lines.values())

@@ -14,7 +14,7 @@ from holdfast.runtime.recover import Recovery
 from holdfast.runtime.registry import TargetState
 from holdfast.testing import Capture, Midpoint, VirtualClock, run
 
-THREE = Policy(profile="stud", circuit=PROVIDER, deadline=120.0, wait_for_circuit=False)
+THREE = Policy(profile="stud", circuit=PROVIDER, timeout=60.0, deadline=120.0, wait_for_circuit=False)
 """Three attempts, six for rate limits, and a circuit that opens and closes: the numbers of the specifications."""
 
 

@@ -37,7 +37,7 @@ def test_an_attempt_that_was_rejected_costs_nothing_but_an_attempt(status: int) 
 
 
 def test_an_overload_does_not_use_up_a_budget_of_money() -> None:
-    spend, provider = spent("529*6, ok", usd=0.0002)
+    spend, provider = spent("529*6, ok", usd=0.0003)
     assert spend.usd < 0.0001
     assert provider.counters.received == 7
 
@@ -47,7 +47,8 @@ def test_an_attempt_that_may_have_been_worked_on_is_estimated(step: str) -> None
     plain, _ = spent("ok")
     after, _ = spent(f"{step}, ok")
     assert after.unknown == 1
-    assert after.usd == 2 * plain.usd
+    # Nothing of its answer was seen, so its input counts.
+    assert plain.usd < after.usd < 2 * plain.usd
 
 
 def test_a_call_that_never_reached_the_service_costs_nothing() -> None:

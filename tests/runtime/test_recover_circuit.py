@@ -383,7 +383,8 @@ def test_a_caller_who_wants_one_attempt_does_not_wait_for_a_circuit_unless_told_
     wanted: bool | None, waits: bool
 ) -> None:
     world = World(defaults=True)
-    recovery = world.recover("claude", Policy(attempts=1, wait_for_circuit=wanted))
+    circuit = Circuit(failures=12, rate=None)
+    recovery = world.recover("claude", Policy(attempts=1, circuit=circuit, wait_for_circuit=wanted))
     breaks = Always(reset)
 
     async def calls() -> float:

@@ -214,7 +214,7 @@ def test_R77_each_limit_has_its_own_kind_of_error(script: list[Any], options: An
 def test_R77_idle_starts_anew_with_each_item_and_no_total_kills_a_healthy_stream() -> None:
     world = World()
     script = [part for number in range(100) for part in (29.0, str(number))]
-    got, error = collect(world, Source(script), Policy(deadline=60), first=60, idle=30)
+    got, error = collect(world, Source(script), Policy(patience=60), first=60, idle=30)
     assert error is None
     assert len(got) == 100
     assert world.now == 2900
@@ -226,7 +226,7 @@ def test_R77_the_consumers_own_time_is_not_the_sources() -> None:
 
     async def main() -> list[str]:
         got = []
-        async with world.recover("a", Policy(timeout=5, deadline=60)).stream(source.stream, idle=5)() as stream:
+        async with world.recover("a", Policy(timeout=5, patience=60)).stream(source.stream, idle=5)() as stream:
             async for item in stream:
                 got.append(item)
                 await asyncio.sleep(50)

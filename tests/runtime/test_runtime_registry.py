@@ -7,6 +7,7 @@ import pytest
 from holdfast import Circuit, Fault, InvalidError, Policy, Quota
 from holdfast.events import CircuitState
 from holdfast.policies.circuit import Permit, Rejection, Verdict
+from holdfast.policies.queue import Turn
 from holdfast.runtime.registry import Registry, TargetState
 
 OPENS_AT_ONCE = Policy(circuit=Circuit(failures=1, open_for=10))
@@ -18,7 +19,7 @@ def state_with(policy: Policy) -> TargetState:
     return state
 
 
-TURN = (0.0, 0)
+TURN = Turn("normal", 0, 0)
 
 
 def open_circuit(state: TargetState) -> None:

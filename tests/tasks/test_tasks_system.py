@@ -949,3 +949,33 @@ def test_S3_12_a_failure_from_below_keeps_its_own_error_its_request_and_its_dept
     assert details["subtaskError"]["message"] == "the model is away"
     assert details["nestingDepth"] == 1
     assert details["partialOutput"] == "half"
+
+
+@pytest.mark.parametrize("where", ["around the system", "around a task"])
+def test_XK7_tasks_side_by_side_do_not_exceed_their_money(where):
+    """Sixteen parts of a task ask a model at the same time."""
+    asked = []
+
+    async def ask(**request):
+        asked.append(request)
+        await asyncio.sleep(1)
+        return {"model": "claude-haiku-4-5", "usage": {"input_tokens": 10, "output_tokens": 400}}
+
+    async def perform(assignment):
+        request = {"model": "claude-haiku-4-5", "max_tokens": 400, "messages": [assignment.prompt]}
+        await recover("claude", runtime=runtime).call(ask, **request)
+        return "done"
+
+    runtime = Runtime(clock=VirtualClock())
+    system = TaskSystem(perform, runtime=runtime)
+
+    async def main():
+        with Budget(usd=0.01, runtime=runtime) as budget:
+            own = {"usd": 0.01} if where == "around a task" else {}
+            tasks = [system.run(Task(prompt=f"part {n}", **own)) for n in range(16)]
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        return ended, budget.spend()
+
+    ended, spend = virtual_run(main(), clock=runtime.clock)
+    assert (len(asked), spend.usd <= 0.01) == (4, True)
+    assert sum(isinstance(one, TaskError) for one in ended) == 12

@@ -101,6 +101,7 @@ def test_a_bad_end_has_its_verdict_and_its_reason(last: Run, verdict: str, detai
 
 def test_what_is_left_to_a_person_is_not_lost():
     asks = Run(how="ended", exit_code=1, errors="OutcomeUnknownError")
+    assert Run(how="ended", exit_code=7).asks, "the status of our own verbs where a person must answer first"
     assert judged([charge()], last=asks).lost == 0
 
 

@@ -35,7 +35,7 @@ def test_the_deadline_is_measured_by_the_same_clock():
 def test_the_patience_is_measured_by_the_same_clock():
     clock = VirtualClock()
     with pytest.raises(DeadlineError):
-        run(ask(script("hang*3")), clock=clock)
+        run(recover("claude", Policy(timeout=60)).call(script("hang*3").acall), clock=clock)
     # Two attempts of a minute each: after the second, the time in which attempts start is over.
     assert 120 < clock.monotonic() < 122
 

@@ -67,6 +67,30 @@ async def block() -> None:
             pass
 
 
+class Shop:
+    @retry(stop=stop_after_attempt(3))
+    def order(self, item: str) -> int:
+        return len(item)
+
+    @retry
+    async def order_later(self, item: str) -> int:
+        return len(item)
+
+    @classmethod
+    @retry
+    def made(cls, number: int) -> int:
+        return number
+
+
+async def methods(shop: Shop) -> None:
+    assert_type(shop.order("tea"), int)
+    assert_type(await shop.order_later("tea"), int)
+    assert_type(Shop.made(3), int)
+    assert_type(shop.order.statistics, dict[str, Any])
+    assert_type(Shop.order(shop, "tea"), int)
+    shop.order(3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
 class MyError(Exception):
     pass
 

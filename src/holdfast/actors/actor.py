@@ -186,7 +186,7 @@ class Actor:
         The host keeps it. After a crash, `restore` of the next instance gets it, even if the process was killed.
         """
 
-    def restore(self, state: Any) -> None:
+    def restore(self, state: Any, /) -> None:
         """Hook, for a process: take over the last snapshot of the instance before. Called before `started`."""
 
     async def _ping(self) -> None:

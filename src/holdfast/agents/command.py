@@ -24,7 +24,7 @@ from holdfast.agents.parts import Done
 from holdfast.agents.usage_limit import OnLimit
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.circuit import BRIDGE
-from holdfast.policies.policy import DEFAULT_TIMEOUT, INTERACTIVE, Policy
+from holdfast.policies.policy import INTERACTIVE, Policy
 from holdfast.policies.profiles import ACTOR
 from holdfast.policies.target import Target
 from holdfast.runtime.fault_of import fault_of
@@ -58,7 +58,6 @@ _SERVICES = {"claude": "agent-sdk"}
 DEFAULT_POLICY = Policy(
     attempts=ACTOR.tries["claude-send"].attempts,
     backoff=ACTOR.tries["claude-send"].backoff,
-    timeout=None,
     patience=None,
     circuit=BRIDGE,
     wait_for_circuit=False,
@@ -86,7 +85,7 @@ class CommandAgent:
         Agent Client Protocol says itself whether it can.
     if_lost: what happens if the program was cut and does not know its conversation any more: `OutcomeUnknownError` is raised, or with
         `"restart"` it begins anew, with a prompt that tells it to look first at what is done.
-    policy: attempts and delays; by default two attempts, as a person waits. A policy without a `timeout` of its own has none here.
+    policy: attempts and delays; by default two attempts, as a person waits.
     cwd, env, pass_secrets: as for `run`. The keys that Claude Code and Codex need are passed on.
     grace: seconds between SIGTERM and SIGKILL when it is stopped (5).
     on_limit: what happens at a usage limit of a plan that says when it ends. In a session the run is parked, and goes on with the program's
@@ -158,9 +157,7 @@ class CommandAgent:
     def policy(self) -> Policy:
         """The policy of its runs: as given, as configured for its name, or two attempts."""
         chosen = self._policy or self.runtime.policy_for(self.target)
-        if chosen is INTERACTIVE and self._policy is None:
-            return DEFAULT_POLICY
-        return chosen.replace(timeout=None) if chosen.timeout is DEFAULT_TIMEOUT else chosen
+        return DEFAULT_POLICY if chosen is INTERACTIVE and self._policy is None else chosen
 
     async def run(self, prompt: str, *, session: Session | None = None) -> AgentReply:
         """Let the program work on the prompt and return its answer.

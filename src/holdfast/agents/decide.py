@@ -34,6 +34,7 @@ __all__ = [
     "Finish",
     "Record",
     "RunTools",
+    "Spent",
     "after_invalid",
     "after_reply",
     "before_request",
@@ -108,6 +109,14 @@ class Completion(msgspec.Struct, frozen=True):
         return next(iter(violations_of(self.schema, arguments)), None)
 
 
+class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What answers cost that could not be used."""
+
+    usage: Usage
+    usd: float | None = None
+    """None: nobody knows the price of one of them."""
+
+
 class Record:
     """What has happened in one run so far: what it took, and what the guards compare."""
 
@@ -142,6 +151,11 @@ class Record:
         self.usage = None if usage is None or self.usage is None else self.usage + usage
         # In billionths, as a budget counts: the sums are equal to the last digit.
         self.usd = None if usd is None or self.usd is None else (round(self.usd * NANO) + round(usd * NANO)) / NANO
+
+    def add_unused(self, unused: Spent | None) -> None:
+        """Add what answers cost that could not be used."""
+        if unused is not None:
+            self.add_spend(unused.usage, unused.usd)
 
     def add_result(self, call: ToolCall, text: str, fault: Fault | None, *, is_run: bool = True) -> None:
         """Count the result of a call. A call that was not run has not failed once more."""

@@ -41,6 +41,7 @@ from holdfast.agents.decide import (
 from holdfast.agents.feed import Followed
 from holdfast.agents.hooks import Hooks, guards_of
 from holdfast.agents.kind import AnyAgent
+from holdfast.agents.meter import Meter
 from holdfast.agents.models import listed_names
 from holdfast.agents.once import Answered, Misread, Once, Overflowed, RequestEnd
 from holdfast.agents.output import Output
@@ -56,7 +57,6 @@ from holdfast.policies.models.prices import LIST_PRICES
 from holdfast.providers.messages import Message, Reply, Request, ToolResult, ToolSpec, User
 from holdfast.providers.model import Model
 from holdfast.runtime.ambient import AMBIENT, in_force
-from holdfast.runtime.budget import Budget
 from holdfast.runtime.fault_of import leave_fault
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.secrets import process_redactor
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from holdfast.agents.feed import Feed
     from holdfast.agents.parts import AgentPart
     from holdfast.providers.messages import ToolCall
+    from holdfast.runtime.budget import Budget
     from holdfast.sessions.session import Session
 
 __all__ = ["Keep", "Loop", "Setup"]
@@ -228,14 +229,16 @@ class Loop:
         self._requests += 1
         ended = await self._ended_request()
         match ended:
-            case Answered(reply=reply, with_secrets=places):
+            case Answered(reply=reply, with_secrets=places, unused=unused):
+                record.add_unused(unused)
                 record.add_reply(reply)
                 self.messages.append(reply.message)
                 if self._is_watched:
                     await self._show_text(reply)
                 check = None if setup.output is None else setup.output.value
                 return after_reply(reply, record, setup.bounds, check, completion=setup.completion, with_secrets=places)
-            case Misread(reason=reason):
+            case Misread(reason=reason, unused=unused):
+                record.add_unused(unused)
                 record.turns += 1
                 return after_invalid(reason, record, setup.bounds)
             case Overflowed():
@@ -260,10 +263,11 @@ class Loop:
         bounds, record = self._setup.bounds, self._record
         request = await self._compose()
         budget = _open_budget(self._model)
+        meter = Meter(self._setup.runtime)
         try:
             # Reserved before the request, so that agents that run side by side do not take the same turn.
             with nullcontext() if budget is None else budget.turn():
-                reply = with_own_ids(await self._charged(lambda: self._send(request), budget), self.messages)
+                reply = await meter.charged(self._model, request, lambda: self._send(request), budget)
         except Exception as error:
             fault = self._setup.runtime.fault_of(error)
             if fault.code in _OVERFLOWS and self._can_shorten():
@@ -271,16 +275,20 @@ class Loop:
                 self._compaction = await self._compacted()
                 return Overflowed()
             if fault.code == "PROVIDER_OUTPUT_INVALID" and record.reasks < bounds.reasks:
-                return Misread(reason=str(fault.context.get("reason", fault.message)))
+                return Misread(reason=str(fault.context.get("reason", fault.message)), unused=meter.unused(None))
+            record.add_unused(meter.unused(None))
             raise
-        unused = unusable(reply)
-        if unused is not None:
+        unused = meter.unused(reply)
+        reply = with_own_ids(reply, self.messages)
+        fault_in_reply = unusable(reply)
+        if fault_in_reply is not None:
             # It is raised here and not stored, so that a later run asks again.
+            record.add_unused(unused)
             record.add_reply(reply)
             self.messages.append(reply.message)
             self._close_calls()
-            raise HoldfastError(unused)
-        return Answered(reply=reply)
+            raise HoldfastError(fault_in_reply)
+        return Answered(reply=reply, unused=unused)
 
     async def _compose(self) -> Request:
         setup = self._setup
@@ -299,17 +307,6 @@ class Loop:
                 if not isinstance(request, Request):
                     raise InvalidError.at("hooks.transform", "a function that returns a Request", request)
         return request
-
-    async def _charged(self, send: Callable[[], Awaitable[Reply]], budget: Budget | None) -> Reply:
-        """Send a request. What a model of the application's own reports is charged here: no recovery does it."""
-        if budget is None:
-            return await send()
-        with Budget(runtime=self._setup.runtime) as own:
-            reply = await send()
-        if own.spend().attempts == 0:
-            budget.attempt_begun(again=False)
-            budget.attempt_ended(reply, again=False)
-        return reply
 
     async def _send(self, request: Request) -> Reply:
         feed, model = self._feed, self._model
@@ -475,7 +472,8 @@ class Loop:
         budget = _open_budget(self._model)
         cost: dict[str, Any] = {}
         try:
-            reply = await self._charged(lambda: self._model.exchange(request), budget)
+            meter = Meter(runtime)
+            reply = await meter.charged(self._model, request, lambda: self._model.exchange(request), budget)
         except Exception as error:
             fault: Fault | None = runtime.fault_of(error)
             if isinstance(error, BudgetError | AbortedError):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from holdfast.agents.approval import propose
+from holdfast.agents.decide import Spent
 from holdfast.agents.masks import masked_reply, masked_result
 from holdfast.agents.tool_calls import CallResult
 from holdfast.faults import AbortedError, Fault, HoldfastError, OutcomeUnknownError
@@ -44,6 +45,8 @@ class Answered(_RequestEnd, frozen=True, kw_only=True, tag="reply"):
     reply: Reply
     with_secrets: tuple[int, ...] = ()
     """The places of calls whose arguments held a secret. The stored reply has masks there."""
+    unused: Spent | None = None
+    """What answers cost that came before it and could not be used."""
 
 
 class Overflowed(_RequestEnd, frozen=True, kw_only=True, tag="overflow"):
@@ -54,6 +57,8 @@ class Misread(_RequestEnd, frozen=True, kw_only=True, tag="invalid"):
     """The answer could not be read, and the model can be asked again."""
 
     reason: str
+    unused: Spent | None = None
+    """What it cost, with the answers before it."""
 
 
 RequestEnd: TypeAlias = Answered | Overflowed | Misread
@@ -136,9 +141,9 @@ class InSession:
                 if masked is reply:
                     return ended
                 self._report_mask("answer")
-                return Answered(reply=masked, with_secrets=places)
+                return msgspec.structs.replace(ended, reply=masked, with_secrets=places)
             case Misread(reason=reason):
-                return Misread(reason=storable(reason))
+                return msgspec.structs.replace(ended, reason=storable(reason))
             case Overflowed():
                 return ended
 

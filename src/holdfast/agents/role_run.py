@@ -20,7 +20,7 @@ from holdfast.faults import AbortedError, Fault, HoldfastError, Ok
 from holdfast.policies.decide import can_fall_back
 from holdfast.runtime import reports
 from holdfast.runtime.adapter import Adapter
-from holdfast.runtime.drivers import drive_async
+from holdfast.runtime.drivers import call_plainly_async, drive_async
 from holdfast.runtime.fallback import Chain, drive_chain_async
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import PLAN_ATTRIBUTE
@@ -103,7 +103,7 @@ class RoleRun:
         plan, role = self._role.plan(), self._role
         try:
             if plan.off:
-                return await self._ask(role.agent), None
+                return await call_plainly_async(plan, self._ask, (role.agent,)), None
             op = self._op = Operation(plan, _PASSES)
             return await (self._with_understudies(op) if role.understudies else self._alone(op)), op
         except _PassingError as passing:

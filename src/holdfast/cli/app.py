@@ -16,7 +16,16 @@ from holdfast.classify.times import parse_rfc3339
 from holdfast.cli.bridge_app import attach, pair, serve, tls, tokens
 from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.output import fail, show_json, show_table
-from holdfast.cli.store_app import CLOSE, Group, audit, complete_codes, sessions
+from holdfast.cli.store_app import (
+    CLOSE,
+    Group,
+    SinceOption,
+    StoreOption,
+    UntilOption,
+    audit,
+    complete_codes,
+    sessions,
+)
 from holdfast.cli.workflow_app import workflow
 from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity
 
@@ -321,7 +330,7 @@ def doctor(as_json: _Json = False) -> None:
     perform(lambda: verb(as_json=as_json))
 
 
-policy = typer.Typer(cls=Group, help="Show, check and simulate policies.", no_args_is_help=True)
+policy = typer.Typer(cls=Group, help="Show, check and simulate policies; sum up observe mode.", no_args_is_help=True)
 app.add_typer(policy, name="policy")
 config = typer.Typer(cls=Group, help="Print the schema of the settings.", no_args_is_help=True)
 app.add_typer(config, name="config")
@@ -388,6 +397,36 @@ def policy_simulate(
         return with_config(file, lambda settings: verb(settings, what, target=target, seed=seed, as_json=as_json))
 
     perform(simulate)
+
+
+@policy.command("observe")
+def policy_observe(
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            help="A file of events or of `holdfast audit export`, or - for stdin; by default, the audit trail of --store."
+        ),
+    ] = None,
+    store: StoreOption = None,
+    target: Annotated[str | None, typer.Option(help="Only calls to this target: claude, tool:bash …")] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    strict: Annotated[bool, typer.Option(help="Exit 8 if an answered call would have been worse off.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Sum up what recovery would have changed, from the calls that observe mode reported."""
+    from holdfast.cli.audit import filters_of
+    from holdfast.cli.observe import observe_file, observe_store
+    from holdfast.cli.store import with_store
+
+    def observe() -> Exit:
+        filters = filters_of(None, None, None, None, None, since, until, now=time.time())
+        how: Any = {"target": target, "strict": strict, "as_json": as_json}
+        if file is not None:
+            return observe_file(file, filters, **how)
+        return with_store(store, lambda opened: observe_store(opened, filters, **how))
+
+    perform(observe)
 
 
 @config.command("schema")

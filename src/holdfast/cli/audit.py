@@ -324,8 +324,25 @@ def _instant(flag: str, text: str | None, now: float) -> float | None:
     if text is None:
         return None
     at = parse_rfc3339(text)
+    if at is None:
+        at = _midnight(text, now)
     if at is None and (ago := parse_duration(text)) is not None:
         at = now - ago
     if at is None:
-        raise InvalidError.at(flag, "a date and time such as 2026-03-20T14:32:00Z, or how long ago, such as 15m", text)
+        raise InvalidError.at(
+            flag,
+            "a date and time such as 2026-03-20T14:32:00Z, a day such as 2026-03-20 or yesterday, or how long ago, such as 15m",
+            text,
+        )
     return at
+
+
+def _midnight(text: str, now: float) -> float | None:
+    """Return when a day began, in UTC as all times of the trail: `2026-03-20`, `today`, `yesterday`; None: it is none."""
+    days_ago = {"today": 0, "yesterday": 1}.get(text.strip().lower())
+    if days_ago is not None:
+        return now - now % _DAY_S - days_ago * _DAY_S
+    return parse_rfc3339(f"{text.strip()}T00:00:00Z")
+
+
+_DAY_S = 86400.0

@@ -31,7 +31,11 @@ TEMPLATE = """\
 #   holdfast policy show        what it does to each kind of failure
 #   holdfast config schema      the JSON Schema of this file, for your editor
 
-# false: every recovery is a plain call.
+# "recover"; "observe": make the plain call and report what recovery would have
+# done; "off": make the plain call. A target may have a mode of its own.
+#mode = "recover"
+
+# false: every recovery is a plain call, as with mode = "off".
 #enabled = true
 
 # false: retries, fallbacks, circuit changes and failures are not logged.
@@ -47,7 +51,8 @@ TEMPLATE = """\
 # the patience is used up.
 #attempts = 4
 
-# Seconds for one attempt. "none": no limit.
+# Seconds for one attempt. "none": only the client's own limit ends a call that
+# hangs.
 #timeout = 60
 
 # Seconds for everything, an answer that is still coming included. "none": no

@@ -50,6 +50,11 @@ _LOAD_LABELS = {"hit": "limited or waited", "blocked_share": "gave up waiting"}
 _BESIDE_PLOT = 28
 """Columns for the label of a lane and for its scale."""
 _CHECK = "holdfast.policy.check/1"
+_PLAIN = {
+    "off": Advice(level="warning", about="mode", text="recovery is switched off: every call is made once, plainly"),
+    "observe": Advice(level="warning", about="mode", text="recovery only observes: every call is made once, plainly"),
+}
+"""Advice about a mode in which nothing recovers."""
 _BARS = " ▁▂▃▄▅▆▇█"
 _FROM_TO = re.compile(r"(?P<begins>[0-9]+(?:\.[0-9]+)?):(?P<ends>[0-9]+(?:\.[0-9]+)?)")
 _RATE = re.compile(r"(?P<rate>[0-9]+(?:\.[0-9]+)?)(?:/(?P<per>s|m|h))?")
@@ -118,6 +123,7 @@ def policy_show(config: Config, *, target: str | None, as_json: bool) -> Exit:
                 "schema": "holdfast.policy.show/1",
                 "source": config.source,
                 "enabled": config.enabled,
+                "mode": config.mode_of(None),
                 "policies": shown,
             }
         )
@@ -149,7 +155,10 @@ def _policy_document(policy: Policy) -> dict[str, Any]:
 def _policy_facts(policy: Policy) -> list[tuple[str, str]]:
     honoured = f"honoured up to {_seconds(policy.max_retry_after)}, if the next attempt still starts in time"
     return [
-        ("per call", _seconds(policy.timeout)),
+        (
+            "per call",
+            _seconds(policy.timeout) if policy.timeout else "no limit: only the client's own ends a call that hangs",
+        ),
         ("attempts", _attempts(policy)),
         ("deadline", "none" if policy.deadline is None else _seconds(policy.deadline)),
         ("Retry-After", "not used: a failed call is not retried" if policy.attempts == 1 else honoured),
@@ -253,11 +262,8 @@ def _show_problems(source: str, problems: tuple[Problem, ...], *, as_json: bool)
 def _advice(config: Config) -> list[tuple[str, Advice]]:
     """Return advice about suspicious settings. Advice for several policies is returned once."""
     found = [(name, each) for name, policy in _named_policies(config).items() for each in advice(policy)]
-    if not config.enabled:
-        off = Advice(
-            level="warning", about="enabled", text="recovery is switched off: every call is made once, plainly"
-        )
-        found.insert(0, ("all", off))
+    modes = {"all": config.mode_of(None), **{name: config.mode_of(name) for name in config.modes}}
+    found[:0] = [(name, _PLAIN[mode]) for name, mode in modes.items() if mode in _PLAIN]
     # Targets inherit from the default policy, so most advice would appear once per target.
     seen: dict[Advice, str] = {}
     for name, each in found:

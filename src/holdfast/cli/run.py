@@ -28,7 +28,6 @@ from holdfast.cli.output import fail, narrate, one_line, show_json
 from holdfast.events import Retry
 from holdfast.faults import InvalidError
 from holdfast.policies.decide import Effect, is_repeatable
-from holdfast.policies.policy import DEFAULT_TIMEOUT
 from holdfast.policies.target import target_of
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
@@ -152,8 +151,7 @@ class _Runner:
             configured = configured.replace(timeout=None, deadline=None)
         self._policy = flags.policy_from(configured)
         # A limit that the settings name for this command is for each attempt, as --timeout is.
-        named = None if configured.timeout is DEFAULT_TIMEOUT else configured.timeout
-        self._timeout = flags.timeout if flags.timeout is not None else named
+        self._timeout = flags.timeout if flags.timeout is not None else configured.timeout
         self._input = _Input.of(sys.stdin, replay=flags.repeatable)
         self._out = _Outlet(sys.stderr if flags.as_json else sys.stdout)
         self._err = _Outlet(sys.stderr)

@@ -108,6 +108,8 @@ def next_actions(seen: Overview, history: History, url: str | None) -> list[Acti
         what = f"{run.agent} is parked until {_clock(run.until)} ({run.code}): wait until then. {sooner}:"
         actions.append(Action(what, (command(url, "unpark", session, run.agent),)))
     then = "Then start" if actions else "Start"
+    if _is_at_rest(seen):
+        then = "Nothing is left to do. To go on with it, start"
     actions.append(Action(f"{then} its program: {_goes_on(seen, history)}"))
     if seen.in_flight:
         turn = f"Or give up turn {seen.turn}, whose stored steps are then not used again:"
@@ -243,8 +245,8 @@ def _overview_document(seen: Overview) -> dict[str, Any]:
     resumable = manifest is not None and manifest.resumable
     return {
         **record_document(record, used=seen.in_use),
-        "document_000": machine.bridge_view(record.state, resumable=resumable),
-        "document_002": machine.stud_view(record.state).value,
+        "bridge_state": machine.bridge_view(record.state, resumable=resumable),
+        "stud_state": machine.stud_view(record.state).value,
         "can_resume": not seen.problem,
         "problem": seen.problem,
         "owner": record.owner or "",
@@ -286,14 +288,15 @@ def _overview_facts(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("can resume", "yes" if document["can_resume"] else f"no: {problem}"),
         ("in use", f"yes, by {document['owner']}" if document["in_use"] else "no"),
         ("turn", f"{document['turn']}{in_flight}"),
-        ("steps", str(document["steps"])),
+        # The steps of turns that have ended stand in the history below.
+        *([("open steps", str(document["steps"]))] if document["steps"] else []),
         ("messages", str(document["messages"])),
         ("last message", document["last_message_id"] or ""),
         ("log", f"entries {document['oldest']} to {document['entries']}, epoch {document['epoch']}"),
         ("checkpoint", "none" if document["checkpoint"] is None else f"entry {document['checkpoint']}{at}"),
         ("created", document["created_at"]),
         ("last used", document["last_at"]),
-        ("for clients", f"{document['document_000']}, {document['document_002']}"),
+        ("for clients", f"{document['bridge_state']}, {document['stud_state']}"),
         *((name, _text(value)) for name, value in manifest.items() if name not in _SHOWN_ABOVE),
     ]
 

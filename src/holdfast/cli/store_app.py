@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.cli.exits import Exit
     from holdfast.stores import Store
 
-__all__ = ["CLOSE", "Group", "audit", "complete_codes", "sessions"]
+__all__ = ["CLOSE", "Group", "SinceOption", "StoreOption", "UntilOption", "audit", "complete_codes", "sessions"]
 
 
 CLOSE = 0.75
@@ -64,7 +64,7 @@ class Group(TyperGroup):
             formatter.write_dl([(name, command.get_short_help_str(limit=1_000)) for name, command in named if command])
 
 
-_Store = Annotated[
+StoreOption = Annotated[
     str | None,
     typer.Option(
         help="The store: a path, sqlite:PATH or postgresql://…; by default, the one that programs here use.",
@@ -106,24 +106,24 @@ _Code = Annotated[
     str | None, typer.Option(help="Only records with this code or an alias of it.", autocompletion=complete_codes)
 ]
 _Correlation = Annotated[str | None, typer.Option(help="Only records of this run, turn or session.")]
-_Since = Annotated[
+SinceOption = Annotated[
     str | None, typer.Option(help="Not before: 2026-03-20T14:00:00Z, or 15m for a quarter of an hour ago.")
 ]
-_Until = Annotated[str | None, typer.Option(help="Before: a date and time, or how long ago.")]
+UntilOption = Annotated[str | None, typer.Option(help="Before: a date and time, or how long ago.")]
 
 
 @audit.command("tail")
 def audit_tail(
     lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Show this many records.")] = 10,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Continue with new records, until Ctrl-C.")] = False,
-    store: _Store = None,
+    store: StoreOption = None,
     chain: _Chain = None,
     session: _OfSession = None,
     kinds: _Class = None,
     code: _Code = None,
     correlation: _Correlation = None,
-    since: _Since = None,
-    until: _Until = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     as_json: _Json = False,
     as_jsonl: _Jsonl = False,
 ) -> None:
@@ -142,14 +142,14 @@ def audit_tail(
 @audit.command("query")
 def audit_query(
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many records, the newest.")] = 1_000,
-    store: _Store = None,
+    store: StoreOption = None,
     chain: _Chain = None,
     session: _OfSession = None,
     kinds: _Class = None,
     code: _Code = None,
     correlation: _Correlation = None,
-    since: _Since = None,
-    until: _Until = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     as_json: _Json = False,
     as_jsonl: _Jsonl = False,
 ) -> None:
@@ -167,7 +167,7 @@ def audit_query(
 
 @audit.command("verify")
 def audit_verify(
-    store: _Store = None,
+    store: StoreOption = None,
     expect: Annotated[
         str | None, typer.Option(help="The digest of an earlier verify or export of the same trail.")
     ] = None,
@@ -187,14 +187,14 @@ def audit_verify(
 
 @audit.command("export")
 def audit_export(
-    store: _Store = None,
+    store: StoreOption = None,
     chain: _Chain = None,
     session: _OfSession = None,
     kinds: _Class = None,
     code: _Code = None,
     correlation: _Correlation = None,
-    since: _Since = None,
-    until: _Until = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
 ) -> None:
     """Write the records that fit every filter as JSON Lines with their hashes, and verify the records while writing."""
     from holdfast.cli.audit import audit_export as verb
@@ -234,7 +234,7 @@ _Persisted = Annotated[bool, typer.Option("--persisted", help="One JSON list of 
 def sessions_ls(
     state: Annotated[list[SessionState] | None, typer.Option(help="Only in this state; may be repeated.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many sessions.")] = None,
-    store: _Store = None,
+    store: StoreOption = None,
     as_json: _Json = False,
     as_jsonl: _Jsonl = False,
 ) -> None:
@@ -246,7 +246,7 @@ def sessions_ls(
 
 
 @sessions.command("show")
-def sessions_show(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
+def sessions_show(session: _Session, store: StoreOption = None, as_json: _Json = False) -> None:
     """Show what happened in a session (turns, steps, results), what is open, and what to do next."""
     from holdfast.cli.session_history import sessions_show as verb
 
@@ -254,7 +254,7 @@ def sessions_show(session: _Session, store: _Store = None, as_json: _Json = Fals
 
 
 @sessions.command("resume")
-def sessions_resume(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
+def sessions_resume(session: _Session, store: StoreOption = None, as_json: _Json = False) -> None:
     """Pause a session whose process died, and show what to do next. It does not run the program."""
     from holdfast.cli.session_history import sessions_resume as verb
 
@@ -275,7 +275,7 @@ def sessions_resolve(
     ] = False,
     result: Annotated[str | None, typer.Option(help="What the step returned, as JSON; by default, null.")] = None,
     by: Annotated[str | None, typer.Option(help="Who found it out; by default, you.")] = None,
-    store: _Store = None,
+    store: StoreOption = None,
     as_json: _Json = False,
 ) -> None:
     """Record whether a step of unknown outcome has happened. Its program need not run. The first one who does counts."""
@@ -296,7 +296,7 @@ def sessions_unpark(
         str, typer.Argument(help="The agent, or the key of other work; by default, all that are parked.")
     ] = "",
     by: Annotated[str | None, typer.Option(help="Who lets it go on; by default, you.")] = None,
-    store: _Store = None,
+    store: StoreOption = None,
     as_json: _Json = False,
 ) -> None:
     """Let a run that is parked go on now: the usage limit was raised, or it need not wait for its next attempt."""
@@ -306,7 +306,7 @@ def sessions_unpark(
 
 
 @sessions.command("retry")
-def sessions_retry(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
+def sessions_retry(session: _Session, store: StoreOption = None, as_json: _Json = False) -> None:
     """Let the turn in flight begin anew when the program runs. To continue it instead, just start the program."""
     from holdfast.cli.session_repairs import sessions_retry as verb
 
@@ -318,7 +318,7 @@ def sessions_abandon(
     session: _Session,
     reason: Annotated[str, typer.Option(help="Why, for the log and the audit trail.")] = "abandoned by hand",
     yes: _NoQuestion = False,
-    store: _Store = None,
+    store: StoreOption = None,
     as_json: _Json = False,
 ) -> None:
     """Give up the turn in flight, after you confirm it. The session goes on with its next turn."""
@@ -333,7 +333,7 @@ def sessions_fork(
     new: Annotated[str, typer.Argument(help="The id of the new session.")],
     at: Annotated[int | None, typer.Option(min=0, help="Only the log up to this offset.")] = None,
     turn: Annotated[int | None, typer.Option(min=1, help="Only the log before this turn.")] = None,
-    store: _Store = None,
+    store: StoreOption = None,
     as_json: _Json = False,
 ) -> None:
     """Make a new session that begins with the work of another. The other one stays as it is."""
@@ -347,7 +347,7 @@ def sessions_close(
     ids: _Sessions,
     reason: Annotated[str, typer.Option(help="Why, for the log and the audit trail.")] = "closed by hand",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. The ids must be complete then.")] = False,
-    store: _Store = None,
+    store: StoreOption = None,
     as_json: _Json = False,
 ) -> None:
     """End sessions for good, after you confirm it. A running turn is abandoned."""
@@ -366,7 +366,7 @@ def sessions_answer(
     dismiss: Annotated[bool, typer.Option(help="Dismiss the question: its turn is cancelled.")] = False,
     reason: Annotated[str, typer.Option(help="Why.")] = "",
     by: Annotated[str | None, typer.Option(help="Who answers; by default, you.")] = None,
-    store: _Store = None,
+    store: StoreOption = None,
     as_json: _Json = False,
 ) -> None:
     """Answer a question of a session. Its program need not run. The first answer counts."""
@@ -393,7 +393,7 @@ def sessions_export(
     plain: Annotated[
         bool, typer.Option("--plain", help="Write the content of an encrypted store: the file is not encrypted.")
     ] = False,
-    store: _Store = None,
+    store: StoreOption = None,
 ) -> None:
     """Write a session with its log and audit trail as JSON Lines, or several as one JSON list."""
     from holdfast.cli.sessions import sessions_export as verb
@@ -402,7 +402,7 @@ def sessions_export(
 
 
 @sessions.command("rekey")
-def sessions_rekey(store: _Store = None, as_json: _Json = False) -> None:
+def sessions_rekey(store: StoreOption = None, as_json: _Json = False) -> None:
     """Wrap the data keys of an encrypted store with its current key: --store 'ADDRESS?key_env=NEW_KEY,OLD_KEY'."""
     from holdfast.cli.sessions import sessions_rekey as verb
 
@@ -416,7 +416,7 @@ def sessions_import(
     unverified: Annotated[
         bool, typer.Option("--unverified", help="Import it even if its audit trail was changed. The new trail says so.")
     ] = False,
-    store: _Store = None,
+    store: StoreOption = None,
     as_json: _Json = False,
 ) -> None:
     """Put exported sessions into a store. A session that the store already has is rejected and stays as it is."""
@@ -444,7 +444,7 @@ def sessions_prune(
         str, typer.Option(help="Forget message ids that are older than this, but keep the last 1,000.")
     ] = "1d",
     yes: _Yes = False,
-    store: _Store = None,
+    store: StoreOption = None,
     as_json: _Json = False,
 ) -> None:
     """Remove old sessions, and log entries that a checkpoint makes unnecessary. Without --yes, only show them."""

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.config.settings import BASES, CIRCUITS, NONE, STARTS
 from holdfast.policies import Circuit, Policy
 from holdfast.policies.alerts import Alerts
-from holdfast.policies.policy import PHASES
+from holdfast.policies.policy import MODES, PHASES
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.role import RoleSettings
 from holdfast.wire.bridge_options import BridgeOptions
@@ -28,6 +28,10 @@ __all__ = ["json_schema"]
 _PHASE = (
     "Instead of base and profile: 1 only classifies failures, 2 adds limits and retries, 3 supervision, 4 circuits."
 )
+_MODE = {
+    "enum": list(MODES),
+    "description": "What recoveries do: recover; observe (make the plain call and report what they would have done); off.",
+}
 _SCALARS = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 
@@ -45,7 +49,12 @@ def json_schema() -> dict[str, Any]:
     tables: dict[str, Any] = {}
     policy = _table(Policy, tables)
     top = {
-        "enabled": {"type": "boolean", "default": True, "description": "False: every recovery is a plain call."},
+        "mode": {**_MODE, "default": "recover"},
+        "enabled": {
+            "type": "boolean",
+            "default": True,
+            "description": 'False: every recovery is a plain call, as with mode = "off".',
+        },
         "log": {
             "type": "boolean",
             "default": True,
@@ -61,7 +70,7 @@ def json_schema() -> dict[str, Any]:
         "policy": {**policy, "description": "The policy of every target that has none of its own."},
         "targets": {
             "type": "object",
-            "additionalProperties": policy,
+            "additionalProperties": _table(Policy, tables, as_="Target", mode=_MODE),
             "description": "The policy of one target: claude, tool:bash, agent:builder. It starts from [policy].",
         },
         "roles": {
@@ -85,15 +94,18 @@ def json_schema() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _table(kind: type[msgspec.Struct], tables: dict[str, Any]) -> dict[str, Any]:
-    """Return a reference to the table of `kind`, in which every option may be left out; add it to `tables` first."""
-    name = kind.__name__
+def _table(kind: type[msgspec.Struct], tables: dict[str, Any], *, as_: str = "", **more: Any) -> dict[str, Any]:
+    """Return a reference to the table of `kind`, in which every option may be left out; add it to `tables` first.
+
+    `more` are options that a table of this name has besides, and no struct has.
+    """
+    name = as_ or kind.__name__
     if name not in tables:
         # Entered before it is described. Otherwise a kind that contains itself would be described for ever.
         tables[name] = {}
         descriptions = _descriptions(kind)
         options = {field.name: _option(field, descriptions, tables) for field in msgspec.structs.fields(kind)}
-        tables[name] = {**_object(options), "description": inspect.getdoc(kind)}
+        tables[name] = {**_object({**more, **options}), "description": inspect.getdoc(kind)}
     return {"$ref": f"#/$defs/{name}"}
 
 

@@ -22,7 +22,7 @@ from holdfast.faults import CATALOG, InvalidError
 from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Backoff, Circuit, Hedge, Policy, Quota, Tries
 from holdfast.policies.alerts import Alerts, Threshold
 from holdfast.policies.circuit import ACTOR, BRIDGE, GRADED, PROVIDER, SPEC016
-from holdfast.policies.policy import DEFAULT_CIRCUIT, PHASES, policy_of
+from holdfast.policies.policy import DEFAULT_CIRCUIT, MODES, PHASES, Mode, policy_of
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.role import RoleSettings
 from holdfast.policies.target import target_of
@@ -31,6 +31,7 @@ from holdfast.wire.bridge_options import BridgeOptions, ServerLimits
 __all__ = ["BASES", "CIRCUITS", "NONE", "STARTS", "Config", "options_of", "read", "read_into"]
 
 S = TypeVar("S", bound=msgspec.Struct)
+V = TypeVar("V")
 
 NONE = "none"
 CIRCUITS = {"graded": GRADED, "provider": PROVIDER, "bridge": BRIDGE, "spec016": SPEC016, "actor": ACTOR}
@@ -39,7 +40,7 @@ BASES: Mapping[str, Policy] = {"interactive": INTERACTIVE, "patient": PATIENT, "
 STARTS = ("base", "profile", "phase")
 """The options that choose what the default policy starts from. Only one of them may be given."""
 _SWITCHES = ("enabled", "log")
-_TOP = (*_SWITCHES, *STARTS, "policy", "targets", "roles", "alerts", "bridge")
+_TOP = (*_SWITCHES, "mode", *STARTS, "policy", "targets", "roles", "alerts", "bridge")
 
 _INVALID = object()
 _PARTS: tuple[type[msgspec.Struct], ...] = (Backoff, Circuit, Hedge, Quota, ServerLimits, Threshold, Tries)
@@ -53,8 +54,11 @@ _WITHOUT_EFFECT: Mapping[type[msgspec.Struct], frozenset[str]] = {Circuit: froze
 class Configurable(Protocol):
     """What settings can be applied to: a `Runtime`. Settings know nothing else about the runtime."""
 
-    enabled: bool
     log: bool
+
+    def set_modes(self, mode: Mode | None, by_name: Mapping[str, Mode]) -> None:
+        """Set the mode, and the modes of targets by the names of their circuits. None: as the runtime was made."""
+        ...
 
     def configure(self, policy: Policy, by_name: Mapping[str, Policy], source: str = "") -> None:
         """Set the default policy, and the policies of targets by the names of their circuits. `source`: where they come from."""
@@ -74,7 +78,11 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
     """
 
     enabled: bool = True
-    """False: every recovery is a plain call."""
+    """False: every recovery is a plain call, as with `mode="off"`."""
+    mode: Mode | None = None
+    """What recoveries do: `recover`, `observe` or `off`. None: as the runtime was made."""
+    modes: Mapping[str, Mode] = {}
+    """The mode of one target by its name. `off` above is off for every target."""
     log: bool | None = None
     """Whether the runtime logs retries, fallbacks, circuit changes and give-ups by itself. None: as the runtime was made."""
     policy: Policy = INTERACTIVE
@@ -97,6 +105,7 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
             value = getattr(self, name)
             if not isinstance(value, bool) and (value is not None or name != "log"):
                 raise InvalidError.at(f"config.{name}", "true or false", value)
+        self._check_modes()
         targets = {f"targets.{name}": policy for name, policy in self.targets.items()}
         for path, policy in {"policy": self.policy, **targets}.items():
             if not isinstance(policy, Policy):
@@ -109,21 +118,38 @@ class Config(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
         if not isinstance(self.bridge, BridgeOptions):
             raise InvalidError.at("config.bridge", "a BridgeOptions", self.bridge)
         # Mistyped names are reported now, not when the settings are applied.
-        self._by_name()
+        _by_name(self.targets, "config.targets")
+
+    def _check_modes(self) -> None:
+        if self.mode is not None:
+            options.one_of("config.mode", self.mode, MODES)
+        for name, mode in _by_name(self.modes, "config.modes").items():
+            options.one_of(f"config.modes.{name}", mode, MODES)
 
     def policy_of(self, target: str | None) -> Policy:
         """Return the policy of a target, or the default policy if the target has none or is None."""
-        return self.policy if target is None else self._by_name().get(_circuit_name(target, "target"), self.policy)
+        if target is None:
+            return self.policy
+        return _by_name(self.targets, "config.targets").get(_circuit_name(target, "target"), self.policy)
+
+    def mode_of(self, target: str | None) -> Mode:
+        """Return the mode of a target, or the general one if the target has none or is None."""
+        general: Mode = (self.mode or "recover") if self.enabled else "off"
+        if general == "off" or target is None:
+            return general
+        return _by_name(self.modes, "config.modes").get(_circuit_name(target, "target"), general)
 
     def apply(self, runtime: Configurable) -> None:
         """Make a runtime use these settings. Running calls finish on the old ones, and circuits keep their state."""
-        runtime.configure(self.policy, self._by_name(), self.source)
-        runtime.enabled = self.enabled
+        runtime.configure(self.policy, _by_name(self.targets, "config.targets"), self.source)
+        runtime.set_modes(self.mode if self.enabled else "off", _by_name(self.modes, "config.modes"))
         if self.log is not None:
             runtime.log = self.log
 
-    def _by_name(self) -> dict[str, Policy]:
-        return {_circuit_name(name, "config.targets"): policy for name, policy in self.targets.items()}
+
+def _by_name(given: Mapping[str, V], path: str) -> dict[str, V]:
+    """Return values of targets by the names of their circuits."""
+    return {_circuit_name(name, path): value for name, value in given.items()}
 
 
 def read(tables: Mapping[str, Any], source: str = "configuration") -> Config:
@@ -151,9 +177,10 @@ def read_into(tables: Mapping[str, Any], source: str, problems: Problems) -> Con
     for name, value in switches.items():
         if not isinstance(value, bool):
             problems.add(name, "true or false", value)
+    mode = _mode(tables, "mode", problems)
     start, supervision = _start(tables, problems)
     policy = _overlay(Policy, start, tables.get("policy", {}), "policy", problems) or start
-    targets = _targets(tables.get("targets", {}), policy, problems)
+    targets, modes = _targets(tables.get("targets", {}), policy, problems)
     roles = _roles(tables.get("roles", {}), problems)
     alerts = _overlay(Alerts, Alerts(), tables.get("alerts", {}), "alerts", problems) or Alerts()
     bridge = _overlay(BridgeOptions, BridgeOptions(), tables.get("bridge", {}), "bridge", problems) or BridgeOptions()
@@ -161,6 +188,8 @@ def read_into(tables: Mapping[str, Any], source: str, problems: Problems) -> Con
         return None
     return Config(
         **switches,
+        mode=mode,
+        modes=modes,
         policy=policy,
         targets=targets,
         roles=roles,
@@ -200,11 +229,22 @@ def _start(tables: Mapping[str, Any], problems: Problems) -> tuple[Policy, bool]
     return INTERACTIVE, False
 
 
-def _targets(tables: Any, base: Policy, problems: Problems) -> dict[str, Policy]:
+def _mode(table: Mapping[str, Any], path: str, problems: Problems) -> Mode | None:
+    """Return the mode in a table, or None if there is none; a word that is no mode is a mistake."""
+    given = table.get("mode")
+    if given is None or given in MODES:
+        return given
+    problems.add(path, f"one of {', '.join(MODES)}", given)
+    return None
+
+
+def _targets(tables: Any, base: Policy, problems: Problems) -> tuple[dict[str, Policy], dict[str, Mode]]:
+    """Return the policies of targets, and their modes. The mode is no option of a policy: it also holds for policies in code."""
+    policies: dict[str, Policy] = {}
+    modes: dict[str, Mode] = {}
     if not isinstance(tables, dict):
         problems.add("targets", "a table of targets", tables)
-        return {}
-    policies: dict[str, Policy] = {}
+        return policies, modes
     for name, table in tables.items():
         path = f"targets.{name}"
         try:
@@ -215,8 +255,12 @@ def _targets(tables: Any, base: Policy, problems: Problems) -> dict[str, Policy]
         # `claude` and `provider:claude` are two names of one circuit, which cannot have two policies.
         if full in policies:
             problems.add_text(path, "each target once", f"another name of {full}")
+        if isinstance(table, dict) and "mode" in table:
+            if (mode := _mode(table, f"{path}.mode", problems)) is not None:
+                modes[full] = mode
+            table = {name: value for name, value in table.items() if name != "mode"}  # noqa: PLW2901 - without the mode
         policies[full] = _overlay(Policy, base, table, path, problems) or base
-    return policies
+    return policies, modes
 
 
 def _roles(tables: Any, problems: Problems) -> dict[str, RoleSettings]:

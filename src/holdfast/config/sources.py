@@ -20,7 +20,7 @@ from holdfast.config.problems import ConfigError, Problem, Problems
 from holdfast.config.settings import NONE, STARTS, Config, options_of, read_into
 from holdfast.faults import REDACTOR
 from holdfast.policies import Policy
-from holdfast.policies.policy import Counts
+from holdfast.policies.policy import Counts, Mode
 from holdfast.policies.queue import PRIORITIES
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def variables() -> Mapping[str, Any]:
     }
     return {
         _ENABLED: bool,
+        f"{_PREFIX}MODE": Mode,
         f"{_PREFIX}LOG": bool,
         f"{_PREFIX}BASE": str,
         f"{_PREFIX}PROFILE": str,
@@ -256,13 +257,20 @@ def _set(tables: dict[str, Any], option: str, value: Any) -> str:
         # Only one of them may be given, and the environment wins over the file.
         for other in STARTS:
             tables.pop(other, None)
-    if option in STARTS or option in ("enabled", "log"):
+    if option == "mode" and isinstance(targets := tables.get("targets"), dict):
+        # Somebody who switches a whole process over means every target, whatever the file has for one of them.
+        tables["targets"] = {name: _without_mode(table) for name, table in targets.items()}
+    if option in STARTS or option in ("enabled", "mode", "log"):
         tables[option] = value
         return option
     policy = tables.get("policy", {})
     # A `policy` that is not a table stays as it is, so that reading the tables reports it.
     tables["policy"] = {**policy, option: value} if isinstance(policy, dict) else policy
     return f"policy.{option}"
+
+
+def _without_mode(table: Any) -> Any:
+    return {name: value for name, value in table.items() if name != "mode"} if isinstance(table, dict) else table
 
 
 def _value(kind: Any, text: str) -> Any:

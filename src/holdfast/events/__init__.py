@@ -36,6 +36,7 @@ from holdfast.events.records import (
     MCPServerDisconnected,
     MCPServerReconnected,
     MessageDropped,
+    Observed,
     OperatorAsked,
     Recovered,
     RecoveryEvent,
@@ -58,6 +59,7 @@ from holdfast.events.records import (
     TaskStateChange,
     Unknown,
     UserNotified,
+    Would,
 )
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ __all__ = [
     "MCPServerReconnected",
     "MailboxPressure",
     "MessageDropped",
+    "Observed",
     "OperatorAsked",
     "Recovered",
     "RecoveryEvent",
@@ -115,6 +118,7 @@ __all__ = [
     "TaskStateChange",
     "Unknown",
     "UserNotified",
+    "Would",
     "decode",
     "decode_lines",
     "encode",

@@ -13,6 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast import options
+from holdfast.events.observed import ObservedTotals
 from holdfast.events.records import (
     ActorResumed,
     AgentFallback,
@@ -38,6 +39,7 @@ from holdfast.events.records import (
     MCPServerDisconnected,
     MCPServerReconnected,
     MessageDropped,
+    Observed,
     OperatorAsked,
     Recovered,
     Repaired,
@@ -99,6 +101,8 @@ class Levels(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     """A supervisor restarts a child."""
     step: int | None = _DEBUG
     """A retry, a repair, a fallback, a cancellation, a command, a stream that was resumed."""
+    observed: int | None = _INFO
+    """Observe mode: what recovery would have done, summed up once a minute."""
     attempt: int | None = _DEBUG
     """A call begins or ends. Even a call without failures has these."""
 
@@ -121,9 +125,14 @@ _NAMED_BY_CLASS = frozenset({"SYS_UNKNOWN", "SYS_PROGRAMMING_ERROR"})
 """Codes that stand for any exception: the class says more."""
 _SHOWN_SPREAD_S = 0.05
 
+_MINUTE_S = 60.0
 _CENT = 0.01
 _LONGEST_TEXT = 200
 """How many characters of the text of a crash are shown."""
+
+
+_DIVERTS = "fallback"
+"""The rule by which a target that fails leaves its calls to their fallbacks. Its end is as important as its beginning."""
 
 
 class _Failures:
@@ -136,17 +145,44 @@ class _Failures:
         self.codes: Counter[AnyCode] = Counter()
 
 
+class _Outage:
+    """The lines of a target that fails."""
+
+    __slots__ = ("latest", "left_out", "shown", "written")
+
+    def __init__(self) -> None:
+        self.shown = 0
+        """Lines written so far."""
+        self.left_out = 0
+        """Lines left out since the last one that was written."""
+        self.written = 0.0
+        self.latest = 0.0
+        """When the last failure was reported, written or not. After a minute without one the outage is over."""
+
+
+_REPEATED = (Retry, RetryDenied, Fallback, AgentFallback, Failed, Degraded, CircuitStateChange)
+"""What an outage reports again and again."""
+_FIRST_LINES = 8
+_QUIET_S = 60.0
+
+
 class LogLines:
     """Writes the line of each event. It remembers the failures of an operation until the operation ends.
+
+    With `brief`, a target that goes on failing has a line a minute. `levels` that are not a `Levels` raise `InvalidError`.
 
     Every event must be passed in, whether its line is shown or not: a summary is made of the events before it.
     """
 
-    def __init__(self, levels: Levels | None = None) -> None:
+    @options.suggests
+    def __init__(self, levels: Levels | None = None, *, brief: bool = False) -> None:
         if levels is not None and not isinstance(levels, Levels):
             raise InvalidError.at("levels", "a Levels", levels)
         self.levels = levels = levels or Levels()
         self._failures: Tracker[_Failures] = Tracker()
+        self._outages: Tracker[_Outage] | None = Tracker() if brief else None
+        """What was left out of each target. None: nothing is left out."""
+        self._totals: ObservedTotals | None = None
         self._writers: dict[type[Event], tuple[int | None, Callable[..., str]]] = {
             Recovered: (levels.recovered, self._recovered),
             Failed: (levels.failed, self._failed),
@@ -189,18 +225,54 @@ class LogLines:
             SubtaskFailed: (levels.step, _subtask_failed),
             TaskHalted: (levels.warned, _halted),
             TaskFinished: (levels.attempt, _task_finished),
+            Observed: (levels.observed, self._observed),
         }
 
     def of(self, event: Event) -> tuple[int | None, str]:
         """Return the event's level and line."""
         level, line = self._writers[type(event)]
         # One kind of event, two levels: only an opened circuit needs attention.
-        if isinstance(event, CircuitStateChange) and event.to is CircuitState.OPEN:
+        if isinstance(event, CircuitStateChange) and (event.to is CircuitState.OPEN or event.rule == _DIVERTS):
             level = self.levels.circuit_opened
         # The operation around it retries, falls back, or reports the failure itself: nobody has to act yet.
         if isinstance(event, Failed) and event.within:
             level = self.levels.failed_inside
-        return level, line(event)
+        text = line(event)
+        level = level if text else None
+        if self._outages is not None and level is not None and isinstance(event, _REPEATED):
+            return self._once(self._outages, event, level, text)
+        return level, text
+
+    def _once(self, outages: Tracker[_Outage], event: Event, level: int, text: str) -> tuple[int | None, str]:
+        """Return the line of a failure, or no level if its target has had enough lines for this minute.
+
+        An hour of an outage with 20 callers had 1,432 warnings. Now each target has its first ones, and then one a minute, which
+        says how many were left out.
+        """
+        name = event.circuit if isinstance(event, CircuitStateChange) else _name(event)
+        outage = outages.get(name)
+        if outage is None or event.at - outage.latest > _QUIET_S:
+            outage = _Outage()
+            outages.put(name, outage)
+        outage.latest = event.at
+        if outage.shown >= _FIRST_LINES and event.at - outage.written < _QUIET_S:
+            outage.left_out += 1
+            return None, text
+        more, outage.left_out = outage.left_out, 0
+        outage.shown, outage.written = outage.shown + 1, event.at
+        return level, f"{text} ({more} more warnings since the last line)" if more else text
+
+    def _observed(self, event: Observed) -> str:
+        """Return the sum of the last minute when it is over; empty before."""
+        totals = self._totals
+        if totals is None:
+            totals = self._totals = ObservedTotals()
+        totals.add(event)
+        # The wall clock may be set back.
+        if 0 <= event.at - totals.since < _MINUTE_S:
+            return ""
+        self._totals = None
+        return f"observe mode, {totals.seconds:.0f} s: {totals.brief}"
 
     def _retry(self, event: Retry) -> str:
         self._remember(event, event.fault.code)
@@ -321,7 +393,12 @@ def _resumed(event: StreamResumed) -> str:
 
 
 def _circuit(event: CircuitStateChange) -> str:
-    return f"circuit {event.circuit.removeprefix('provider:')} {event.from_} → {event.to}{_because(event.reason)}"
+    name = event.circuit.removeprefix("provider:")
+    if event.rule == _DIVERTS:
+        if event.to is CircuitState.OPEN:
+            return f"{name} fails, so its fallbacks answer{_because(event.reason)}"
+        return f"{name} answers again in place of its fallbacks"
+    return f"circuit {name} {event.from_} → {event.to}{_because(event.reason)}"
 
 
 def _budget(event: BudgetWarning) -> str:

@@ -41,6 +41,7 @@ __all__ = [
     "MCPServerReconnected",
     "MailboxPressure",
     "MessageDropped",
+    "Observed",
     "OperatorAsked",
     "Recovered",
     "RecoveryEvent",
@@ -63,6 +64,7 @@ __all__ = [
     "TaskStateChange",
     "Unknown",
     "UserNotified",
+    "Would",
 ]
 
 # Raise it only if an older reader would misread a record; new optional fields need no new version.
@@ -158,7 +160,8 @@ class CircuitStateChange(_Record, frozen=True, kw_only=True, tag="circuit-state-
     reason: AnyCode | None = None
     """The code of the failure that opened the circuit."""
     rule: str = ""
-    """What opened it: failures in a row, their share, slow calls, or a person."""
+    """What opened it: failures in a row, their share, slow calls, or a person. `fallback`: only calls that a fallback can answer are not
+    made; others are."""
     until: float | None = None
     """When an open circuit lets a probe through (wall clock)."""
 
@@ -571,6 +574,38 @@ class StagePostFired(_Record, frozen=True, kw_only=True, tag="stage-post-fired")
     """Why the phase failed; None if it did not."""
 
 
+Would: TypeAlias = Literal["nothing", "retry", "repair", "fall-back", "give-up", "wait", "reject"]
+"""What recovery would have done about a plain call: `event.would == "retry"`."""
+
+
+# One for each call, also for those that work: a share of failures needs the number of all calls.
+class Observed(_Record, frozen=True, kw_only=True, tag="observed"):
+    """In observe mode a plain call has ended. This is what recovery would have done about it; it has done nothing."""
+
+    outcome: Literal["answered", "failed", "left"]
+    """How the plain call ended. `left`: its caller stopped it, or left a stream early."""
+    took: float
+    """Seconds of the plain call, with the client's own retries."""
+    would: Would = "nothing"
+    """What would have been done after the failure; or, where it had not been sent at once, before the call: `wait` or `reject`."""
+    fault: Fault | None = None
+    """The failure. An answer has one too if recovery would have recognised it as a failure."""
+    reason: str = ""
+    """Why it would have been given up or rejected: `attempts`, `permanent` …, or a code."""
+    delay: float = 0.0
+    """Seconds before the next attempt, if it would have been retried."""
+    waits: float = 0.0
+    """Seconds that it would have waited for a circuit or for its turn, at least."""
+    stops: float | None = None
+    """Seconds after which a request would have been stopped; it took longer. None: none would have been."""
+    requests: int = 1
+    """Requests of the plain call, the client's own retries included."""
+    unwanted: int = 0
+    """Of these, the retries that recovery would not have sent."""
+    saved: float = 0.0
+    """Seconds from the moment when it would have been given up to the end of the plain call, if such retries followed."""
+
+
 # Not part of `Event`: nothing in this version creates one.
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """A record that a newer writer wrote. It is kept whole, so that copying a log loses nothing."""
@@ -628,6 +663,7 @@ Event: TypeAlias = (
     | SubtaskFailed
     | TaskHalted
     | TaskFinished
+    | Observed
 )
 """Every event that this version writes. A log may also contain `Unknown` records."""
 

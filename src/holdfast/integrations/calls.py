@@ -7,9 +7,12 @@ failure. It surfaces as the same object; no retry, no circuit, no fallback and n
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from holdfast.faults import InvalidError
+from holdfast.policies.backoff import PLAIN_ATTEMPTS
+from holdfast.policies.models.quote import quote_of
 from holdfast.runtime.adapter import Adapter
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.drivers import drive, drive_async
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Partial
     from holdfast.policies import Effect, Policy
+    from holdfast.policies.models.quote import Quote
     from holdfast.policies.target import TargetLike
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.stream import AfterFirst, Dialect
@@ -30,24 +34,47 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Asks: TypeAlias = "Callable[[tuple[Any, ...], Mapping[str, Any]], tuple[Any, Mapping[str, Any]]]"
+"""Takes the arguments of a call; returns the request in them, and settings such as `max_tokens`."""
+
+
+def _asked(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:  # noqa: ARG001 - the usual arguments
+    """Read the usual arguments of calls: the request, then its settings."""
+    request, settings = (*args, None, None)[:2]
+    return request, settings if isinstance(settings, Mapping) else {}
+
 
 class _Framework(Adapter):
     """Lets a framework's own exceptions pass, and finds the usage in its answers."""
 
-    def __init__(self, passing: tuple[type[Exception], ...], usage: Callable[[Any], Any] | None) -> None:
+    def __init__(
+        self,
+        passing: tuple[type[Exception], ...],
+        usage: Callable[[Any], Any] | None,
+        bare_attempts: int,
+        asks: Asks = _asked,
+    ) -> None:
         self.passing = passing
+        self.bare_attempts = bare_attempts
         self._usage = usage
+        self._asks = asks
 
     def reported(self, value: object) -> object:
         """Return the usage that an answer reports, in a form that budgets read."""
         return value if self._usage is None else self._usage(value)
 
+    def quote(self, op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Quote | None:
+        """Return what the request in the arguments may use at most."""
+        request, settings = self._asks(args, kwargs)
+        return None if request is None else quote_of({**settings, "request": request}, model=op.plan.target.model)
+
 
 class Calls:
     """How calls to one target recover.
 
-    `passing` are the exceptions that are not failures. `usage` returns the usage that an answer reports. `client_limits`: the
-    calls go through a client that has time limits of its own, as the clients of models have.
+    `passing` are the exceptions that are not failures. `usage` returns the usage that an answer reports. `asks` finds the
+    request in the arguments of a call; usually it is the first one, and its settings are the second. `through_client`:
+    the calls go through the client of a model.
     """
 
     def __init__(
@@ -59,12 +86,16 @@ class Calls:
         effect: Effect | None = None,
         fn: Any = None,
         usage: Callable[[Any], Any] | None = None,
-        client_limits: bool = False,
+        asks: Asks = _asked,
+        through_client: bool = False,
         runtime: Runtime | None = None,
     ) -> None:
         # If `fn` declares its own effect (`@tool`), that declaration wins over `effect`.
-        self._plan = Plan(target, policy, effect=effect, client_limits=client_limits, runtime=runtime).of(fn)
-        self._adapter = _Framework(passing, usage)
+        self._plan = Plan(
+            target, policy, effect=effect, through_client=through_client, asks_model=through_client, runtime=runtime
+        ).of(fn)
+        # The clients of models, which frameworks use, make three requests for one call if nobody chooses another number.
+        self._adapter = _Framework(passing, usage, PLAIN_ATTEMPTS if through_client else 1, asks)
 
     def before_fallback(self) -> Calls:
         """Return the same calls for when something outside of Holdfast answers after they have failed."""
@@ -100,7 +131,7 @@ class Calls:
     def call(self, fn: Callable[..., Any], /, *args: Any, chain: Chain | None = None) -> Any:
         """Call `fn`, with retries and then the chain's fallbacks."""
         plan = self.plan
-        if plan.off:
+        if plan.bare:
             # Recovery is off, so there is no operation, no event and no limit.
             return fn(*args)
         op = Operation(plan, self._adapter)
@@ -109,7 +140,7 @@ class Calls:
     async def acall(self, fn: Callable[..., Awaitable[Any]], /, *args: Any, chain: Chain | None = None) -> Any:
         """The same as `call`, in a task."""
         plan = self.plan
-        if plan.off:
+        if plan.bare:
             return await fn(*args)
         op = Operation(plan, self._adapter)
         call = drive_async(op, fn, args, {})
@@ -149,7 +180,7 @@ class Calls:
         resume: Callable[[Partial], tuple[Any, ...]] | None = None,
     ) -> Generator[T, None, None]:
         """Yield the items of `fn(*args)` in a thread."""
-        if self.plan.off:
+        if self.plan.bare:
             yield from fn(*args)
             return
         of = self.stream(dialect, fn, after_first=after_first, resume=resume)
@@ -166,7 +197,7 @@ class Calls:
         resume: Callable[[Partial], tuple[Any, ...]] | None = None,
     ) -> AsyncGenerator[T, None]:
         """Yield the items of `fn(*args)` in a task. The policy's limit of an attempt also limits the wait for each item."""
-        if self.plan.off:
+        if self.plan.bare:
             async for item in fn(*args):
                 yield item
             return

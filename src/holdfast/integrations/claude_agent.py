@@ -33,7 +33,7 @@ from holdfast.agents.names import take_names
 from holdfast.agents.parts import Asking, FellBack, Retrying
 from holdfast.agents.usage_limit import OnLimit, Parking
 from holdfast.faults import Fault, InvalidError
-from holdfast.policies.policy import DEFAULT_TIMEOUT, INTERACTIVE
+from holdfast.policies.policy import INTERACTIVE
 from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.budget import take_back_attempt
@@ -171,9 +171,7 @@ class RecoveringQuery:
     def policy(self) -> Policy:
         """The policy of its runs: as given, as configured for its name, or two attempts."""
         chosen = self._policy or self.runtime.policy_for(self.target)
-        if chosen is INTERACTIVE and self._policy is None:
-            return DEFAULT_POLICY
-        return chosen.replace(timeout=None) if chosen.timeout is DEFAULT_TIMEOUT else chosen
+        return DEFAULT_POLICY if chosen is INTERACTIVE and self._policy is None else chosen
 
     async def __call__(
         self,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -55,6 +56,10 @@ AfterFirst = Literal["raise", "restart"]
 
 # The SDK's runner would treat an event that reports a failure as a part of the answer.
 _EVENTS = msgspec.structs.replace(OPENAI.events, raises_failures=True)
+
+_ARGUMENTS = ("system_instructions", "input", "model_settings", "tools")
+"""The first arguments of a model's methods."""
+_ASKED = 2
 
 
 @options.suggests
@@ -155,7 +160,9 @@ class _Prepared:
         self.name = str(target)
         passing = (AgentsException,)
         self.calls: dict[Effect | None, Calls] = {
-            effect: Calls(target, policy, passing=passing, effect=effect, client_limits=True, runtime=runtime)
+            effect: Calls(
+                target, policy, passing=passing, effect=effect, asks=_asks, through_client=True, runtime=runtime
+            )
             for effect in (None, "unsafe")
         }
 
@@ -166,22 +173,23 @@ def _get_response(models: Sequence[_Prepared]) -> Any:
         effect = _effect(args, kwargs)
 
         def request(to: _Prepared) -> Any:
-            async def respond() -> Any:
+            async def respond(*_: Any) -> Any:
                 return await to.model.get_response(*args, **kwargs)
 
             return respond
 
         def recovered(to: _Prepared) -> Any:
-            async def respond() -> Any:
-                return await to.calls[effect].acall(request(to))
+            async def respond(*_: Any) -> Any:
+                return await to.calls[effect].acall(request(to), *asked)
 
             return respond
 
         # The chain is made for each call, because the fallbacks need the call's own arguments.
         first, *others = models
+        asked = _asked(args, kwargs)
         calls, respond = first.calls[effect], request(first)
         chain = calls.chain(respond, [(other.name, other.calls[effect], recovered(other)) for other in others])
-        return await calls.acall(respond, chain=chain)
+        return await calls.acall(respond, *asked, chain=chain)
 
     return get_response
 
@@ -205,6 +213,26 @@ def _live(models: Sequence[_Prepared], effect: Effect | None, after_first: After
     for model, other in zip(models[1:], others, strict=True):
         first.fallback(other, name=model.name)
     return first
+
+
+def _asks(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """Return the request and its settings. A stream has the SDK's own arguments, a call has what `_asked` returns."""
+    if len(args) == _ASKED and isinstance(args[1], Mapping) and not kwargs:
+        return args[0], args[1]
+    return _asked(args, kwargs)
+
+
+def _asked(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    named = dict(zip(_ARGUMENTS, args, strict=False)) | dict(kwargs)
+    most = getattr(named.get("model_settings"), "max_tokens", None)
+    tools = [_described(tool) for tool in named.get("tools") or ()]
+    request = {"system": named.get("system_instructions"), "input": named.get("input"), "tools": tools}
+    return request, {} if most is None else {"max_tokens": most}
+
+
+def _described(tool: Any) -> list[Any]:
+    """Return what the model gets of a tool."""
+    return [getattr(tool, name, None) for name in ("name", "description", "params_json_schema")]
 
 
 def _effect(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Effect | None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.runtime.recovery_warnings import RECOVERS, RecoveryWarning, warn
 
-__all__ = ["RECOVERS", "RecoveryWarning", "warn", "warn_of_transport"]
+if TYPE_CHECKING:
+    from holdfast.policies import Policy
+
+__all__ = ["RECOVERS", "RecoveryWarning", "warn", "warn_of_sync_hedge", "warn_of_transport"]
+
+
+def warn_of_sync_hedge(policy: Policy | None, what: str) -> None:
+    """Warn if a policy hedges calls that cannot be hedged: a blocking call cannot be cancelled when another one has answered."""
+    if getattr(policy, "hedge", None) is not None:
+        warn(f"`hedge` has no effect on {what}, whose calls block: only async calls are hedged")
 
 
 def warn_of_transport(transport: Any) -> None:

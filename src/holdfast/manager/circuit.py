@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from holdfast.events import CircuitState
 from holdfast.policies.circuit import BreakerMetrics, Circuit, Permit, Verdict
 from holdfast.policies.policy import DEFAULT_CIRCUIT, DOCUMENT, DOCUMENT_CIRCUIT, INTERACTIVE
-from holdfast.policies.queue import turn_of
 from holdfast.runtime.registry import TargetState
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ class CircuitHandle:
         if state.rejects(now):
             # A probe's outcome must come from a call that the circuit admitted.
             return
-        permit = state.admit(now, turn_of(now, "normal"))
+        permit = state.admit(now, state.take_turn("normal"))
         if isinstance(permit, Permit):
             state.settle(permit, verdict, now, code)
         self._runtime.report_transitions(state)

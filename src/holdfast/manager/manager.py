@@ -18,7 +18,7 @@ from holdfast.manager.metrics import ResilienceMetrics, Tallies
 from holdfast.manager.options import AgentExecutionContext, ExecutionOptions, chain_of_agents
 from holdfast.policies.target import target_of
 from holdfast.runtime.callables import is_async
-from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.drivers import call_plainly, call_plainly_async, drive, drive_async
 from holdfast.runtime.fallback import drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
@@ -215,7 +215,7 @@ class ResilienceManager:
         self, plan: Plan, chain: Chain | None, operation: Callable[[], Any], abort: Abort | None
     ) -> tuple[Any, Operation | None]:
         if plan.off:
-            return operation(), None
+            return call_plainly(plan, operation), None
         op = Operation(plan, abort=abort)
         # BaseException: a cancelled operation made attempts too, and they are counted.
         try:
@@ -230,7 +230,7 @@ class ResilienceManager:
         self, plan: Plan, chain: Chain | None, operation: Callable[[], Awaitable[Any]], abort: Abort | None
     ) -> tuple[Any, Operation | None]:
         if plan.off:
-            return await operation(), None
+            return await call_plainly_async(plan, operation), None
         op = Operation(plan, abort=abort)
         try:
             if chain is None:

@@ -41,7 +41,8 @@ def advice(policy: Policy) -> tuple[Advice, ...]:
 
 def _unlimited(policy: Policy) -> Iterator[Advice]:
     if policy.timeout is None and policy.deadline is None and policy.attempts != 1:
-        yield _warning("timeout", "nothing limits how long a call may hang: set timeout or deadline")
+        text = "only the client's own limit ends a call that hangs: set that, or timeout or deadline"
+        yield _note("timeout", text)
 
 
 def _waits(policy: Policy) -> Iterator[Advice]:

@@ -29,6 +29,7 @@ TRUSTED_S = 60.0
 TRUSTED_SHARE = 0.25
 """Where nothing remains, one call finds out whether that still holds, after this share of the announced time, but not before
 so many seconds."""
+FIRST_TRUST_S = 0.5
 LIES = 2
 """So many announcements in a row that nothing remains, of calls that waited for all of it to be back, are not believed."""
 LOOK_S = 1.0
@@ -92,6 +93,7 @@ class _Bucket:
         "_back_at",
         "_evenly",
         "_fullest",
+        "_is_believed",
         "_known_at",
         "_last_start",
         "_left",
@@ -108,6 +110,7 @@ class _Bucket:
         "_spent",
         "_starts",
         "_sure",
+        "_trust",
         "_unit",
         "_units_differ",
     )
@@ -116,6 +119,10 @@ class _Bucket:
         self._units_differ = units_differ
         self._unit = 1.0
         """What a call takes. Until it is known for tokens, a call is held back only if none is left."""
+        self._trust = FIRST_TRUST_S
+        """Seconds after which one call finds out whether nothing remains indeed. Each rejection doubles them."""
+        self._is_believed = False
+        """It has announced that something remains, or a call was rejected: so it is a limit."""
         self._missing, self._reported = _Usual(), _Usual()
         """What calls took, by what is missing after them, and by what their answers report. The larger one counts: services
         may count tokens that are not in the report, and announced times that are rounded hide what is missing."""
@@ -150,7 +157,7 @@ class _Bucket:
     # --- calls ---
 
     def wait(self, now: float, ahead: int) -> float:
-        if self._lies >= LIES:
+        if self._lies >= LIES or not self._is_believed:
             return 0.0
         self._refill(now)
         # A call that takes more than there ever is must not wait for ever.
@@ -161,7 +168,7 @@ class _Bucket:
         wait = missing / self._rate if self._rate else max(self._back_at - now, LOOK_S)
         if ahead:
             return wait
-        trusted = max(self._last_start, self._known_at) + max(TRUSTED_S, TRUSTED_SHARE * self._reset)
+        trusted = max(self._last_start, self._known_at) + min(self._trust, max(TRUSTED_S, TRUSTED_SHARE * self._reset))
         return min(wait, max(0.0, trusted - now))
 
     def started(self, now: float) -> None:
@@ -190,6 +197,16 @@ class _Bucket:
             # An older one: answers do not come back in the order of their calls.
             return
         is_first = self._known_at == -_INFINITY
+        is_lie = accepted and not remaining and self._remaining == 0.0 and since < self._back_at and not self._rate
+        # Some announce from the first answer on that nothing remains, and accept the next call all the same.
+        self._is_believed = not is_lie and (self._is_believed or remaining > 0 or not accepted)
+        if remaining > 0:
+            # It counts down, as a limit does.
+            self._trust = _INFINITY
+        elif is_lie:
+            self._trust = FIRST_TRUST_S
+        elif not accepted:
+            self._trust *= 2
         if remaining > 0:
             self._lies = 0
         elif since >= self._known_at + self._reset and announced.limit != 1 and not is_first:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 _LEAST_SCALE = 0.5
 """Scaled jitter multiplies a delay by 0.5 to 1.5."""
 
-__all__ = ["NEVER", "Backoff", "Curve", "Jitter", "Tries"]
+PLAIN_ATTEMPTS = 3
+"""Attempts that a provider's own client makes. What we have learned holds back few of these."""
+
+__all__ = ["NEVER", "PLAIN_ATTEMPTS", "Backoff", "Curve", "Jitter", "Tries"]
 
 Curve: TypeAlias = Literal["exponential", "linear", "fixed"]
 Jitter: TypeAlias = Literal["none", "full", "equal", "scaled", "decorrelated"]

@@ -1,7 +1,8 @@
 """The ledger of a budget: seconds, money, tokens, turns and attempts. A charge counts in every outer budget too.
 
 Invariant: a ledger's spend is what it was charged itself plus what its inner budgets were charged, to the nano-dollar.
-Usage that nobody knows is counted and estimated. It is not zero, and it blocks nothing. A model without a price does block: a
+What a call may cost at most is reserved before it is sent: spent and reserved together stay within every limit, as long as no call costs
+more than its reservation. Usage that nobody knows is counted and estimated. It is not zero, and it blocks nothing. A model without a price does block: a
 limit of money that does not know what calls cost would never be reached.
 """
 
@@ -19,7 +20,19 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
 
-__all__ = ["Account", "Ledger", "Left", "Limits", "Reached", "Spend", "Unit", "costs_nothing"]
+__all__ = [
+    "NANO",
+    "Account",
+    "Ledger",
+    "Left",
+    "Limits",
+    "Reached",
+    "Reservation",
+    "Short",
+    "Spend",
+    "Unit",
+    "costs_nothing",
+]
 
 Counted: TypeAlias = Literal["usd", "tokens", "turns", "attempts"]
 Unit: TypeAlias = Literal["seconds", "usd", "tokens", "turns", "attempts"]
@@ -27,7 +40,12 @@ Unit: TypeAlias = Literal["seconds", "usd", "tokens", "turns", "attempts"]
 NANO = 1_000_000_000
 """Money is counted in whole nano-dollars: with floats, ten charges of 0.1 dollars would not add up to 1."""
 
+_RESERVED: tuple[Counted, ...] = ("usd", "tokens")
+
 _FIRST_ERROR_STATUS = 400
+
+_NEVER_SENT = frozenset({"CIRCUIT_OPEN", "SYS_BUDGET_EXHAUSTED", "SYS_BULKHEAD_FULL", "SYS_RATE_LIMITED"})
+"""Codes of our own rejections. Nothing was sent."""
 
 
 class Limits(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -90,6 +108,31 @@ class Reached(msgspec.Struct, frozen=True):
     """Whose limit it is: 0 for the budget itself, 1 for the budget around it, and so on."""
 
 
+class Reservation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+    """What one call may use of a budget until it is settled."""
+
+    usd: int = 0
+    """In nano-dollars."""
+    tokens: int = 0
+    firm: bool = False
+    """It is the most that the call can cost, so the call is rejected if it never fits. False: an estimate, for which a call only waits."""
+
+
+class Short(msgspec.Struct, frozen=True, kw_only=True):
+    """The limit that a reservation does not fit into."""
+
+    unit: Unit
+    price: float
+    """What the call may cost."""
+    left: float
+    """What is left beside other reservations."""
+    limit: float
+    account: Account
+    """Whose limit it is."""
+    is_final: bool
+    """Waiting does not help: nothing else is in flight, or too much is spent already."""
+
+
 class Ledger:
     """The account of one budget together with those of the outer budgets. One lock must guard the whole tree.
 
@@ -143,6 +186,55 @@ class Ledger:
         for account in self.accounts:
             account.reserved -= 1
         _book(self.accounts, "turns", int(used), recovery=False)
+
+    def short_of(self, reservation: Reservation, owner: object = None) -> Short | None:
+        """Return the limit that a reservation does not fit into, the innermost budget's first; None: it fits."""
+        shorts = [short for account in self.accounts if (short := account.short_of(reservation, owner)) is not None]
+        # A call that one limit rejects for good need not wait for another. One that is not rejected waits for all of them.
+        decisive = (short for short in shorts if short.is_final == reservation.firm)
+        return next(decisive, shorts[0] if shorts else None)
+
+    def reserve(self, reservation: Reservation, owner: object = None) -> None:
+        """Reserve an amount in this budget and every outer one. `release` gives it back."""
+        for account in self.accounts:
+            account.hold(reservation, owner, 1)
+
+    def release(self, reservation: Reservation, owner: object = None) -> None:
+        """Give a reservation back."""
+        for account in self.accounts:
+            account.hold(reservation, owner, -1)
+
+    def usual(self) -> Reservation:
+        """Return what an attempt uses as far as these budgets know, for a call that nobody can price before it is made."""
+        usd, tokens = (_estimate(self.accounts, unit) or 0 for unit in _RESERVED)
+        return Reservation(usd=usd, tokens=tokens)
+
+    def charge_guess(
+        self, *, usd: float | None, tokens: int, most: Reservation, whole: bool, recovery: bool = False
+    ) -> None:
+        """Charge an attempt of unknown usage of which a part is known: its input, and the output that was seen.
+
+        `whole`: its output was seen as it came. Otherwise it counts as much as other attempts, but no more than its reservation.
+        The user's own estimates win.
+        """
+        guesses: tuple[tuple[Counted, int | None, int], ...] = (
+            ("usd", _nano(usd), most.usd),
+            ("tokens", tokens, most.tokens),
+        )
+        for unit, guess, limit in guesses:
+            fixed = next((a.usual[unit].fixed for a in self.accounts if a.usual[unit].fixed is not None), None)
+            if fixed is not None or guess is None:
+                self._charge_attempts(unit, None, 0, 1, recovery=recovery)
+            else:
+                usual = 0 if whole else _estimate(self.accounts, unit) or 0
+                _book(self.accounts, unit, max(guess, min(usual, limit)), recovery=recovery)
+        for account in self.accounts:
+            account.unknown += 1
+
+    @property
+    def limits_usage(self) -> bool:
+        """Whether a limit of money or tokens holds here."""
+        return any(account.limits_usage for account in self.accounts)
 
     def note_unpriced(self, model: str) -> None:
         """Remember that `model` was used and has no price, so that the money of this budget and the outer ones is not known."""
@@ -264,7 +356,10 @@ class Account:
         "_warn_at",
         "_warned",
         "ends",
+        "held",
         "limits_money",
+        "limits_usage",
+        "owners",
         "recovery",
         "reserved",
         "seconds",
@@ -285,9 +380,14 @@ class Account:
         """The part of `used` that went into recovery."""
         self.reserved = 0
         """Turns of requests that are on their way. They are nobody else's, and are not used yet."""
+        self.held: dict[Counted, int] = {"usd": 0, "tokens": 0}
+        """What calls that are under way may still use."""
+        self.owners: dict[object, int] = {}
+        """How many calls of each owner have a reservation."""
         self.unknown = 0
         """Attempts of unknown usage."""
         self.limits_money = limits.usd is not None
+        self.limits_usage = limits.usd is not None or limits.tokens is not None
         self.unpriced: str | None = None
         """A model that was used and has no price."""
         self.usual: dict[Counted, Usual] = {
@@ -312,7 +412,7 @@ class Account:
         elif self._seconds_left is not None:
             yield "seconds", self._seconds_left
         for unit, limit in self._counted:
-            reserved = self.reserved if unit == "turns" else 0
+            reserved = self.reserved if unit == "turns" else self.held.get(unit, 0)
             yield unit, max(0, limit - self.used[unit] - reserved)
 
     def spent(self, now: float) -> Reached | None:
@@ -330,6 +430,38 @@ class Account:
         taken = self.used["turns"] + self.reserved
         limit = dict(self._counted).get("turns")
         return None if limit is None or taken < limit else Reached("turns", taken, limit)
+
+    def hold(self, reservation: Reservation, owner: object, sign: int) -> None:
+        """Add a reservation (sign 1), or take it away again (sign -1)."""
+        self.held["usd"] += sign * reservation.usd
+        self.held["tokens"] += sign * reservation.tokens
+        count = self.owners.get(owner, 0) + sign
+        if count:
+            self.owners[owner] = count
+        else:
+            del self.owners[owner]
+
+    def short_of(self, reservation: Reservation, owner: object) -> Short | None:
+        """Return the limit that a reservation of `owner` does not fit into; None: it fits."""
+        for unit, limit in self._counted:
+            if unit not in self.held:
+                continue
+            price = reservation.usd if unit == "usd" else reservation.tokens
+            used, held = self.used[unit], self.held[unit]
+            if not price or used + held + price <= limit:
+                continue
+            scale = NANO if unit == "usd" else 1
+            return Short(
+                unit=unit,
+                price=price / scale,
+                left=max(0, limit - used - held) / scale,
+                limit=limit / scale,
+                account=self,
+                # What is spent never comes back. An estimate may be wrong, so its call waits for all others. A stream that
+                # the caller itself has open does not end while the caller waits.
+                is_final=held == 0 or not self.owners.keys() - {owner} or (reservation.firm and used + price > limit),
+            )
+        return None
 
     def nearly_spent(self, now: float) -> Iterator[Reached]:
         """Yield each limit that is nearly spent, once."""
@@ -388,6 +520,8 @@ def costs_nothing(fault: Fault) -> bool:
     if fault.maybe_executed:
         return False
     status = fault.context.get("status")
+    if fault.code in _NEVER_SENT:
+        return True
     return fault.code.startswith("CONN_") or (isinstance(status, int) and status >= _FIRST_ERROR_STATUS)
 
 

@@ -21,9 +21,11 @@ import msgspec
 
 from holdfast.clock import Rng
 from holdfast.faults import CATALOG, PATIENCE_S, Code, Fault, Scope
+from holdfast.policies.backoff import PLAIN_ATTEMPTS
 
 if TYPE_CHECKING:
     from holdfast.faults import Schedule
+    from holdfast.policies.backoff import Backoff
     from holdfast.policies.fallback import Consent
     from holdfast.policies.policy import Policy
     from holdfast.policies.repair import Repairs
@@ -34,6 +36,7 @@ __all__ = [
     "NEXT_PROBE_S",
     "RETURN_SPREAD",
     "SHORT_WAIT_S",
+    "TIME_LIMITS",
     "AfterFirst",
     "Ask",
     "Decider",
@@ -60,6 +63,9 @@ Effect: TypeAlias = Literal["read", "idempotent", "keyed", "unsafe"]
 
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
 
+TIME_LIMITS: frozenset[Code] = frozenset({"PROVIDER_TIMEOUT", "PROVIDER_STREAM_STALLED", "TOOL_TIMEOUT", "SYS_TIMEOUT"})
+"""Failures by a time limit of ours or the caller's: an impatient caller says nothing about the service."""
+
 AfterFirst: TypeAlias = Literal["raise", "continue", "restart"]
 """What a failure after the first item of a stream does: raise with the items that arrived; go on where it broke off; begin
 again."""
@@ -82,8 +88,18 @@ BEFORE_LESSER_ANSWER = 7
 but a person who gets "sorry" should get it while still there."""
 SHORT_WAIT_S = 5.0
 """How long a call waits for its turn although a fallback could answer. A fallback costs more than a short wait."""
+NO_SUCH_NAME = 3
+"""Attempts at a host whose name does not exist, where no number limits them: it is misspelt, and no time helps against that."""
+SHORTEST_TRUSTED_S = 1.0
+"""A requested delay of at least so many seconds is always kept to. A shorter one may be a default that nobody chose: an
+operation keeps to it once, and again only if the backoff begins with one as short."""
 LAST_TURN = 0.98
-"""A call whose turn comes too late by the present estimate waits for this share of the time it has left."""
+LAST_SPREAD = 0.08
+"""A call whose turn comes too late by the present estimate waits for this share of the time it has left, or up to so much less."""
+_PLAIN_S, _PLAIN_CAP_S, _PLAIN_JITTER = 0.5, 8.0, 0.25
+"""The first and the longest delay of the SDKs, and the share by which each may be shorter."""
+FRESH_S = 20.0
+"""A limit that was seen within so many seconds still holds."""
 RETURN_SPREAD = 0.2
 """A caller that waited for a circuit returns up to this share of its wait later than it may, so that callers
 return one after the other. Of 600 callers that an outage of ten minutes held up, 28 return in the same second."""
@@ -105,7 +121,7 @@ class Reason(StrEnum):
     UNKNOWN = "unknown"
     """The failure is not recognised, and repeating the call is not declared harmless."""
     UNDECLARED = "undeclared"
-    """The call of a tool may have happened, and nothing declares whether it may be repeated."""
+    """The call of a tool, or a POST that the failure shows, may have happened, and nothing declares whether it may be repeated."""
     RUNNING = "still-running"
     """The call still runs in a thread, and a second one beside it is not declared harmless."""
     ONE_SHOT = "one-shot"
@@ -144,11 +160,13 @@ class Retry(msgspec.Struct, frozen=True):
     of: int | None
     """Calls in all that this failure's schedule allows. None: no number limits them, only the deadline does."""
     why: Why = "backoff"
+    at_once: bool = False
+    """After this wait the call is made in any case, although its turn has not come: its time would end before."""
 
     @property
     def requested(self) -> bool:
-        """Whether the other side, or the circuit in front of it, determined this wait."""
-        return self.why in {"requested", "circuit"}
+        """Whether the other side determined this wait."""
+        return self.why == "requested"
 
     @property
     def elsewhere(self) -> bool:
@@ -198,6 +216,8 @@ class Facts(msgspec.Struct, kw_only=True):
     effect: Effect | None = None
     is_tool: bool = False
     """The call is a tool's, which may change the world: without a declared effect it is not repeated if it may have happened."""
+    shows_request: bool = False
+    """The failure itself shows a request that may not be sent twice, such as a POST to a shop."""
     is_running: bool = False
     """The failed call was left behind in its thread and still runs."""
     override: bool | None = None
@@ -220,8 +240,18 @@ class Facts(msgspec.Struct, kw_only=True):
     """The target answers most of its calls, so what failed is over after so many seconds; 0: nobody can say."""
     before_another: int | None = None
     """Attempts before something else answers: a fallback, or a lesser answer; None: nothing else would answer, or its time was named."""
+    limited_for: float = math.inf
+    """Seconds since the other side last rejected a call because there were too many, or announced that it would."""
     rejected: bool = False
     """No call was made: a circuit or a limiter rejected it."""
+    no_such_name: bool = False
+    """The name of the host does not exist, as far as the resolver knows."""
+    is_client_timeout: bool = False
+    """A time limit that is not ours ended the call. Its answer may have been on the way, and paid for."""
+    is_window_open: bool = False
+    """Nobody named the time in which attempts start."""
+    bare_attempts: int = 1
+    """Attempts that the client would make without us."""
     first_to_wait: bool = False
     """No other caller waits for the circuit, so this one must return the moment it may."""
     withdraw_retry: Callable[[], bool] = _no_quota
@@ -236,15 +266,35 @@ class Decider:
     After `decide` returned `Retry` or `RunRepair` the caller performs it, or gives up for a reason of its own.
     """
 
-    __slots__ = ("_failures", "_last_delay", "_most", "_slept", "_waited", "policy", "repairs")
+    __slots__ = (
+        "_failures",
+        "_had_last_turn",
+        "_hurried",
+        "_last_delay",
+        "_most",
+        "_owed",
+        "_slept",
+        "_timeouts",
+        "_waited",
+        "_went_at_once",
+        "policy",
+        "repairs",
+    )
 
     def __init__(self, policy: Policy, repairs: Repairs | None = None) -> None:
         self.policy = policy
         self.repairs = repairs
         self._failures: dict[Schedule, int] = {}
         self._last_delay = 0.0
+        self._owed = 0.0
+        """Seconds that a requested delay was shorter than the backoff's first, to be made up for."""
+        self._hurried = False
+        """A requested delay shorter than the backoff's first was kept to, and the call failed again."""
         self._waited = 0.0
         """Seconds of all waits, as long as they were meant to be."""
+        self._timeouts = 0
+        """Calls that a time limit ended that is not ours."""
+        self._had_last_turn = self._went_at_once = False
         self._slept = 0.0
         """Seconds of the waits that nothing ends early."""
         self._most: int | None = 0
@@ -286,6 +336,8 @@ class Decider:
 
     def _by_schedule(self, facts: Facts) -> Retry | GiveUp:
         fault = facts.fault
+        if leaves_outcome_unknown(facts.effect, fault):
+            return GiveUp(Reason.UNSAFE)
         if fault.code == "CIRCUIT_OPEN":
             return self._wait_for_circuit(fault.retry_after, facts)
         if facts.rejected and fault.code == "SYS_RATE_LIMITED":
@@ -298,34 +350,78 @@ class Decider:
         # operation.
         schedule = fault.schedule
         failures = self._failures[schedule] = self._failures.get(schedule, 0) + 1
-        attempts = tries.attempts or facts.before_another
+        attempts = tries.attempts or _unless_chosen(facts)
         self._most = None if self._most is None or attempts is None else max(self._most, attempts)
         if attempts is not None and failures >= attempts:
             return GiveUp(Reason.ATTEMPTS)
         if self._most is not None and facts.attempts >= self._most:
             return GiveUp(Reason.ATTEMPTS)
+        self._timeouts += facts.is_client_timeout
+        if self._timeouts >= PLAIN_ATTEMPTS and tries.attempts is None:
+            return GiveUp(Reason.ATTEMPTS)
         if facts.reopened_for is not None and facts.waits_for_circuit:
             # This call was a probe, and it failed. So the circuit stays open, and the operation waits for the next one.
             return self._wait_for_circuit(facts.reopened_for, facts)
+        return self._back_off(tries.backoff, failures, facts)
+
+    def _back_off(self, backoff: Backoff, failures: int, facts: Facts) -> Retry | GiveUp:
+        """Return the wait before the next attempt: as the other side requested, or by the schedule."""
+        fault, policy = facts.fault, self.policy
+        is_chosen = policy.backoff is not None or fault.code in policy.per_code
+        # The profiles of the documents keep to their own numbers.
+        is_plain = facts.attempts < facts.bare_attempts and not is_chosen and policy.profile == "holdfast"
         requested = fault.retry_after
-        if requested is not None and requested > self.policy.max_retry_after:
-            return GiveUp(Reason.RETRY_AFTER)
-        # A server that names a delay knows more than our backoff curve, so its delay is never shortened.
-        delay = (
-            tries.backoff.delay(failures, facts.rng, self._last_delay)
-            if requested is None
-            else requested * (1 + self.policy.spread * facts.rng.random())
-        )
-        self._last_delay = delay
-        if (
-            delay < facts.lasts
-            and requested is None
-            and self.policy.backoff is None
-            and fault.code not in self.policy.per_code
-        ):
+        if requested is not None and self._is_too_long(requested, facts):
+            if not is_plain:
+                return GiveUp(Reason.RETRY_AFTER if requested > self.policy.max_retry_after else Reason.DEADLINE)
+            if facts.is_window_open and requested <= self.policy.max_retry_after:
+                # Nobody named a time for the call, and the plain client waits as long.
+                self._waited += requested
+                return Retry(requested, self._most or None, "requested")
+            # It does not fit into the time of the call. The plain client's attempts are made all the same.
+            requested = None
+        if requested is not None and self._is_too_quick(requested, backoff):
+            requested = None
+        if requested is None and is_plain:
+            # As the plain client: where a second or third attempt helps, no call may be slower than without us. Our own schedule
+            # begins when the plain client has given up.
+            self._failures[fault.schedule] -= 1
+            return self._wait(_plain_delay(facts), facts, "backoff")
+        delay = self._delay(requested, backoff, failures, facts)
+        if requested is None and not is_chosen and delay < facts.lasts:
             # Sooner it would meet the same failure. Delays that somebody chose are kept.
             delay = facts.lasts * (1 + RETURN_SPREAD * facts.rng.random())
         return self._wait(delay, facts, "backoff" if requested is None else "requested")
+
+    def _is_too_long(self, requested: float, facts: Facts) -> bool:
+        return requested > self.policy.max_retry_after or _is_late(facts, requested)
+
+    def _delay(self, requested: float | None, backoff: Backoff, failures: int, facts: Facts) -> float:
+        # A server that names a delay knows more than our backoff curve, so its delay is never shortened.
+        delay = (
+            backoff.delay(failures, facts.rng, self._last_delay) + self._owed
+            if requested is None
+            else requested * (1 + self.policy.spread * facts.rng.random())
+        )
+        if requested is None:
+            self._owed = 0.0
+        self._last_delay = delay
+        return delay
+
+    def _is_too_quick(self, requested: float, backoff: Backoff) -> bool:
+        """Whether a requested delay is shorter than the backoff begins with, and such a delay was kept to before.
+
+        Servers send `Retry-After: 0` as a default, and a client that believes it each time sends thousands of requests. The
+        time that the first one saved is added to the next delay of the backoff, so that no more requests are sent than
+        without the header.
+        """
+        first = min(backoff.wait(1), SHORTEST_TRUSTED_S)
+        if requested >= first:
+            return False
+        if not self._hurried:
+            self._hurried, self._owed = True, first - requested
+            return False
+        return True
 
     def _wait(self, delay: float, facts: Facts, why: Why) -> Retry | GiveUp:
         if _is_late(facts, delay):
@@ -345,10 +441,27 @@ class Decider:
         """Wait until the other side accepts more calls. The wait is an estimate: the pace may rise before it is over."""
         delay = until_turn or NEXT_PROBE_S
         if not facts.waits_for_circuit and delay > SHORT_WAIT_S:
+            if facts.before_another is None and self.policy.wait_for_circuit is None:
+                # Nothing else would answer, and it does not wait: it does what the plain call does.
+                return self._go_at_once()
             return GiveUp(Reason.CIRCUIT)
-        if facts.deadline is not None and (left := facts.deadline - facts.now) <= delay < 2 * left:
-            delay = left * LAST_TURN
-        return self._wait(delay, facts, "turn")
+        left = math.inf if facts.deadline is None else facts.deadline - facts.now
+        if delay < left:
+            return self._wait(delay, facts, "turn")
+        # What was learned may spread calls, and never refuses one. At the end of its time it is made in any case, unless the
+        # other side has rejected another one just before, or this one.
+        if not self._had_last_turn:
+            self._had_last_turn = True
+            return self._wait(left * (LAST_TURN - LAST_SPREAD * facts.rng.random()), facts, "turn")
+        if facts.attempts >= facts.bare_attempts or facts.limited_for < FRESH_S:
+            return GiveUp(Reason.DEADLINE)
+        return self._go_at_once()
+
+    def _go_at_once(self) -> Retry | GiveUp:
+        if self._went_at_once:
+            return GiveUp(Reason.DEADLINE)
+        self._went_at_once = True
+        return Retry(0.0, self._most or None, "turn", at_once=True)
 
     def _wait_for_circuit(self, until_probe: float | None, facts: Facts) -> Retry | GiveUp:
         """Wait for the next probe. A rejected call is not an attempt, so these waits have a limit of their own."""
@@ -370,16 +483,15 @@ class Decider:
         return later * math.sqrt(facts.rng.random())
 
     def _forbidden(self, facts: Facts) -> Reason | None:
-        # From the strictest to the loosest rule: safety, the caller's rules, the policy's rules, the classifier.
+        # From the strictest to the loosest rule: a second call beside the first, the caller's rules, the policy's rules, the classifier.
         fault = facts.fault
-        if leaves_outcome_unknown(facts.effect, fault):
-            return Reason.UNSAFE
         if _is_running_beside(facts):
             return Reason.RUNNING
         if facts.override is not None:
             # A caller that names the failure to retry declares that the call may be repeated after it.
             return None if facts.override else Reason.UNWANTED
-        if facts.is_tool and facts.effect is None and fault.maybe_executed and fault.retryable:
+        may_do_harm = (facts.is_tool or facts.shows_request) and facts.effect is None
+        if may_do_harm and fault.maybe_executed and fault.retryable:
             return Reason.UNDECLARED
         if fault.code in self.policy.per_code:
             return None
@@ -431,6 +543,18 @@ def _is_running_beside(facts: Facts) -> bool:
 def is_repeatable(effect: Effect | None) -> bool:
     """Whether a call with this effect may be repeated although the first one may have happened."""
     return effect in {"read", "idempotent", "keyed"}
+
+
+def _unless_chosen(facts: Facts) -> int | None:
+    """Return how many calls are made in all where nobody chose a number; None: any number."""
+    most = facts.before_another
+    return min(most or NO_SUCH_NAME, NO_SUCH_NAME) if facts.no_such_name else most
+
+
+def _plain_delay(facts: Facts) -> float:
+    """Return the delay of the SDKs of OpenAI and Anthropic before their next attempt."""
+    delay = min(_PLAIN_S * 2.0 ** (facts.attempts - 1), _PLAIN_CAP_S)
+    return float(delay * (1 - _PLAIN_JITTER * facts.rng.random()))
 
 
 def _is_late(facts: Facts, delay: float) -> bool:

@@ -86,7 +86,7 @@ def _outlook_of(policy: Policy, what: str, codes: tuple[Code, ...], tries: Tries
 
 def _longest(policy: Policy, calls: int | None, waits: tuple[Wait, ...]) -> float | None:
     if policy.timeout is None:
-        # Without a timeout, a single call may use up the whole deadline.
+        # Without a timeout, a single call may use up the whole deadline. Where there is none, the call's own limits decide.
         return policy.deadline
     # The last attempt may start when the time for attempts is nearly over.
     ends = policy.deadline if policy.deadline is not None or policy.window is None else policy.window + policy.timeout

@@ -22,11 +22,11 @@ from __future__ import annotations
 __all__ = ["Pace"]
 
 BURST = 10
-OPEN_PER_S = 100.0
-OPEN_GROWTH = 0.7
+OPEN_PER_S = 600.0
+OPEN_GROWTH = 10.0
 """Before any rejection, a burst is spread a little, so that its first calls show the limit to the others: so many calls at
-once, then so many per second, and this many more per second with each call. That doubles the pace every second: of a burst of
-200 calls the last one starts after 1.2 s, of 10,000 after 6 s."""
+once, then so many per second, and this many more per second with each call. Of a burst of 60 calls the last one starts after
+0.06 s, of 1,000 after 0.3 s, of 10,000 after 0.5 s: a healthy service is hardly slower."""
 FIRST_PER_S = 4.0
 """The pace after the first rejection, when nothing is known about the limit."""
 SEARCH_GROWTH = 1.25
@@ -39,6 +39,10 @@ FEW = 3
 """Fewer calls than this between two rejections measure nothing."""
 LEVEL = 8
 """Calls from a cut until the pace is what was accepted before it."""
+CROWD_S = 20.0
+LEVEL_S = 8.0
+"""Where a call that comes now would wait longer than the first, the pace also rises with time, in the second instead of `LEVEL`
+calls. At a slow pace few calls start, and a limit that has ended must not outlive its end by minutes."""
 FREE = 48
 """Calls without a rejection after which the limit is gone: the pace is then 11 times what was accepted."""
 EVEN_CUT = 0.96
@@ -187,15 +191,19 @@ class Pace:
     __slots__ = (
         "_closest",
         "_cut_at",
+        "_idle",
         "_is_measured",
+        "_lent",
         "_named_until",
         "_next",
         "_open_per_s",
         "_pause",
+        "_paused_until",
         "_recent",
         "_starts",
         "_top",
         "_trials",
+        "_waiting",
         "_widest",
         "places",
     )
@@ -212,6 +220,14 @@ class Pace:
         self._trials = 0
         """Calls since the last cut that took a guessed place before the pace would have let them start."""
         self._cut_at = float("-inf")
+        self._idle = 0.0
+        """Seconds since the last cut in which a call might have started, and none came."""
+        self._waiting = 0
+        """Calls that waited when the latest one started."""
+        self._lent = 0.0
+        """Seconds by which a call that is not of low priority may start before `_next`."""
+        self._paused_until = float("-inf")
+        """Until when nobody starts, because a call was rejected."""
         self._recent: list[float] = []
         """When the latest calls started, without those that were rejected."""
         self._closest = float("inf")
@@ -228,47 +244,63 @@ class Pace:
         self.places.is_wrong = before is not None and before.places.is_wrong
 
     @property
-    def per_second(self) -> float:
-        """Calls that may start per second."""
+    def is_open(self) -> bool:
+        """Whether no limit is known: only a burst is spread."""
+        return self._open_per_s > 0.0
+
+    def per_second(self, now: float) -> float:
+        """Return the calls that may start per second."""
         if self._open_per_s:
             return self._open_per_s
         if self._pause:
             return 1.0 / self._pause
         if not self._is_measured:
             return self._top * SEARCH_GROWTH ** min(self._starts, FREE)
-        level, cut = (EVEN_LEVEL, EVEN_CUT) if self._is_even else (LEVEL, CUT)
-        rise = (min(self._starts / level, FREE / LEVEL) - 1.0) ** 3
-        return max(SLOWEST_PER_S, self._top * (1.0 + (1.0 - cut) * rise))
+        rise = (min(self._levels(now), FREE / LEVEL) - 1.0) ** 3
+        return max(SLOWEST_PER_S, self._top * (1.0 + (1.0 - (EVEN_CUT if self._is_even else CUT)) * rise))
+
+    def _levels(self, now: float) -> float:
+        """Return how far the pace has risen since the last cut: at 1 it is what was accepted before, at 6 the limit is gone."""
+        by_calls = self._starts / (EVEN_LEVEL if self._is_even else LEVEL)
+        # Only while calls are accepted: of a quiet hour nobody learns anything.
+        is_crowded = self._starts and self._waiting > CROWD_S * self._top
+        return max(by_calls, (now - self._cut_at) / LEVEL_S) if is_crowded else by_calls
 
     @property
     def _is_even(self) -> bool:
         """Whether the limit saves nothing for later: calls were accepted only if they were further apart than rejected ones."""
         return 0.0 < self._widest < EXACT * self._closest < float("inf")
 
-    @property
-    def is_over(self) -> bool:
+    def is_over(self, now: float) -> bool:
         """Whether so many calls were accepted in a row that there is no limit to keep to."""
         if self.places.is_known:
             return self.places.is_over
-        return self._starts >= (FREE * EVEN_LEVEL // LEVEL if self._is_even else FREE) and not self._open_per_s
+        return self._starts >= FEW and self._levels(now) >= FREE / LEVEL and not self._open_per_s
 
-    def wait(self, now: float, ahead: int = 0) -> float:
-        """Return the seconds until a call may start, if `ahead` calls go before it; 0: now."""
+    def wait(self, now: float, ahead: int = 0, *, low: bool = False) -> float:
+        """Return the seconds until a call may start, if `ahead` calls go before it; 0: now. `low`: its priority is low."""
         if self._open_per_s:
             return max(0.0, self._next - now + (ahead - BURST + 1) / self._open_per_s)
         # While every call is rejected, nobody knows the pace of those that follow. The last known one is the best guess.
-        wait = max(0.0, self._next - now + ahead / max(self.per_second, CUT * self._top))
+        start = self._next if low else max(self._next - self._lent, self._paused_until)
+        wait = max(0.0, start - now + ahead / max(self.per_second(now), CUT * self._top))
         if self.places.is_known:
             return max(self.places.wait(now, ahead), self._named_until - now)
         return min(wait, self.places.wait(now, ahead)) if self.places.is_guessed else wait
 
-    def started(self, now: float) -> None:
-        """A call starts."""
+    def started(self, now: float, *, low: bool = False, waiting: int = 0) -> None:
+        """A call starts. `low`: its priority is low. `waiting`: how many others wait."""
+        self._waiting = waiting
         if self._open_per_s and self._next > now + (BURST - 1.5) / self._open_per_s:
             self._open_per_s += OPEN_GROWTH
         self._recent = [*self._recent[1 - RECENT :], now]
         takes_guessed_place = self.places.is_guessed and now < self._next
-        self._next = max(now, self._next) + 1.0 / self.per_second
+        if now > self._next > self._cut_at:
+            self._idle += now - max(self._next, self._cut_at)
+        gap = 1.0 / self.per_second(now)
+        self._next = max(now, self._next) + gap
+        # After a call that could wait, one that cannot need not wait: the limit saves a little for later.
+        self._lent = gap if low and not self._is_even else 0.0
         if takes_guessed_place:
             # The pace alone would not have let it start, so it must not make the pace faster.
             self._trials += 1
@@ -311,14 +343,18 @@ class Pace:
             self._recent.remove(started)
         if not began_before:
             self._cut(now)
-        pause = 1.0 / self.per_second if requested is None else _trusted(requested)
-        self._next = max(self._next, now + pause) if began_before else now + pause
+        pause = 1.0 / self.per_second(now) if requested is None else _trusted(requested)
+        self._next = self._paused_until = max(self._next, now + pause) if began_before else now + pause
 
     def _gap_before(self, started: float) -> float | None:
         """Return the seconds from the start of the call before, if that is known."""
         # Of several calls that started at once, one is the first. The others have a call before them.
         before = [start for start in self._recent if start <= started]
         return started - before[-2] if len(before) > 1 and before[-1] == started else None
+
+    def surpassed(self) -> None:
+        """A call was accepted that did not wait for the pace: it may be too slow."""
+        self._starts += LEVEL
 
     def _cut(self, now: float) -> None:
         accepted, took = self._starts, now - self._cut_at
@@ -328,18 +364,25 @@ class Pace:
         elif not accepted:
             self._pause = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, self._pause * PAUSE_GROWTH))
         elif accepted < FEW or took <= 0.0:
-            self._top = max(SLOWEST_PER_S, self.per_second * DEEP_CUT / CUT)
+            self._top = max(SLOWEST_PER_S, self.per_second(now) * DEEP_CUT / CUT)
             self._is_measured = True
         else:
-            # The mean of two measurements: one alone is off by the calls that were under way.
-            measured = max(SLOWEST_PER_S, accepted / took)
-            self._top = (self._top + measured) / 2 if self._is_measured else measured
-            self._is_measured = True
+            self._measure(accepted / took)
         if self._is_even and self._is_measured:
             # It accepted calls that were no further apart.
             self._top = 1.0 / self._closest
         self._starts = self._trials = 0
-        self._cut_at = now
+        self._idle, self._cut_at = 0.0, now
+
+    def _measure(self, per_s: float) -> None:
+        """Learn from the calls per second that were accepted between two rejections."""
+        measured = max(SLOWEST_PER_S, per_s)
+        if self._is_measured and self._idle > 0.0 and measured < self._top:
+            # Nobody called for a while: that so few were accepted says nothing about the limit.
+            return
+        # The mean of two measurements: one alone is off by the calls that were under way.
+        self._top = (self._top + measured) / 2 if self._is_measured else measured
+        self._is_measured = True
 
 
 def _trusted(requested: float) -> float:

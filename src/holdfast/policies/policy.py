@@ -17,7 +17,7 @@ from holdfast.faults.catalog import suggested_codes
 from holdfast.policies.backoff import Backoff, Tries
 from holdfast.policies.circuit import GRADED, PROVIDER, Circuit
 from holdfast.policies.hedge import Hedge
-from holdfast.policies.profiles import ACTOR, HOLDFAST, PROFILES, Profile, ProfileName
+from holdfast.policies.profiles import ACTOR, HOLDFAST, PROFILES, STUD, Profile, ProfileName
 from holdfast.policies.queue import PRIORITIES, Priority
 from holdfast.policies.quota import Quota
 
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 __all__ = [
     "BATCH",
     "DEFAULT_CIRCUIT",
-    "DEFAULT_TIMEOUT",
     "DOCUMENT",
     "DOCUMENT_CIRCUIT",
     "INTERACTIVE",
+    "MODES",
     "PATIENT",
     "PHASES",
     "Counts",
+    "Mode",
     "Phase",
     "Policy",
     "PolicyOptions",
@@ -44,6 +45,10 @@ __all__ = [
 Counts: TypeAlias = Literal["attempt", "operation"]
 """What a circuit counts."""
 
+Mode: TypeAlias = Literal["recover", "observe", "off"]
+"""What a recovery does. `recover` acts. `observe` makes the plain call and reports what it would have done. `off` makes the plain call."""
+MODES: tuple[Mode, ...] = get_args(Mode)
+
 
 DEFAULT_CIRCUIT = GRADED
 """The circuit of a policy that names none. The settings may have another for the target, which is used instead."""
@@ -53,14 +58,9 @@ DOCUMENT_CIRCUIT = PROVIDER.replace()
 """The circuit of a name that only a `ResilienceManager` has used. It is known by identity, as nobody named it."""
 
 
-DEFAULT_TIMEOUT = 60.0
-"""The limit of a policy that names none. It is known by identity: `Policy(timeout=60.0)` names a limit, and it holds exactly. A
-limit that nobody named does not end an answer of a client that has time limits of its own."""
-
-
 DEFAULT_PATIENCE = 120.0
-"""The patience of a policy that names none, known by identity like the limit above. It ends early where something else could
-answer; a patience that somebody named does not."""
+"""The patience of a policy that names none, known by identity: `Policy(patience=120.0)` names one. It ends early where something
+else could answer; a patience that somebody named does not."""
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -110,12 +110,12 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     then retried until the deadline."""
     backoff: Backoff | None = None
     """The delays between attempts, for every kind of failure. None: by the failure."""
-    timeout: float | None = DEFAULT_TIMEOUT
-    """Seconds for one attempt. None: no limit. A client of a model has its own limit, and only a number given here ends its
-    attempts sooner."""
+    timeout: float | None = None
+    """Seconds for one attempt. None: no limit of ours, so a call that hangs is not stopped; a client's own limit still holds. Only
+    you know how long a healthy answer may take."""
     deadline: float | None = None
     """Seconds for everything: attempts, the delays between them, and an answer that is still coming. A fallback then has at
-    least `timeout` more. None: no answer is cut, and `patience` limits the rest."""
+    least `timeout` more, or the deadline once more. None: no answer is cut, and `patience` limits the rest."""
     patience: float | None = DEFAULT_PATIENCE
     """Seconds in which further attempts start, where there is no deadline. An answer that is coming may take longer. If you name
     them, they are used up before a fallback answers. None: an hour of waiting."""
@@ -147,8 +147,8 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     """Wait for the next probe of an open circuit instead of failing at once. None: wait if no fallback could answer,
     the key was not denied, and `attempts` is not 1."""
     priority: Priority = "normal"
-    """Which of the calls that wait for a target goes first: `high` before `normal` before `low`. A call that has waited a
-    minute longer goes before those of the next higher priority, so none waits for ever."""
+    """How the calls that wait for a target share it: `high` has 30 turns and `normal` 10 where `low` has 1. So none waits for
+    ever."""
     quota_group: str | None = None
     """A name for a rate limit that several keys, models or deployments share, such as an organisation's. The calls of all
     policies with the same name start at one pace. None: each key and model has a limit of its own."""
@@ -186,16 +186,14 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
             raise InvalidError.saying("policy.burst", "policy.per_second beside it", "no per_second")
         if self.waiting is not None and self.concurrency is None:
             raise InvalidError.saying("policy.waiting", "policy.concurrency beside it", "no concurrency")
-        # An attempt longer than the deadline would never reach its own limit, so one of the two is a mistake. A limit that
-        # nobody named is none: the deadline ends the attempt first.
-        named = self.timeout if self.timeout is not DEFAULT_TIMEOUT else None
-        if named is not None and self.deadline is not None and named > self.deadline:
+        # An attempt longer than the deadline would never reach its own limit, so one of the two is a mistake.
+        if self.timeout is not None and self.deadline is not None and self.timeout > self.deadline:
             raise InvalidError.at("policy.timeout", f"at most policy.deadline ({self.deadline:g} s)", self.timeout)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A circuit or a limit that nobody named is known by its identity, and a copy of it would count as named.
+        # A circuit or a patience that nobody named is known by its identity, and a copy of it would count as named.
         given = msgspec.structs.asdict(self)
-        unnamed = {"circuit": DEFAULT_CIRCUIT, "timeout": DEFAULT_TIMEOUT, "patience": DEFAULT_PATIENCE}
+        unnamed = {"circuit": DEFAULT_CIRCUIT, "patience": DEFAULT_PATIENCE}
         return _remade, ({name: value for name, value in given.items() if value is not unnamed.get(name, _remade)},)
 
     def replace(self, **changes: Unpack[PolicyOptions]) -> Policy:
@@ -270,19 +268,22 @@ def _check_per_code(per_code: Mapping[Code, Tries]) -> None:
 
 
 INTERACTIVE = Policy()
-"""The default policy, for a person who waits: 60 s for each attempt, and attempts start for 120 s.
+"""The default policy, for a person who waits: attempts start for 120 s. It does not stop a call that hangs: a client's own limit
+does, or one that you name.
 
     recover("claude", INTERACTIVE)
+    recover("claude", INTERACTIVE.replace(timeout=30))
 """
 
-PATIENT = Policy(timeout=300.0, patience=3600.0, wait_for_circuit=True)
+PATIENT = Policy(patience=3600.0, wait_for_circuit=True)
 """For work that matters while nobody waits: calls wait up to an hour for rate limits, overload and outages to pass.
 
     recover("claude", PATIENT)
 """
 
-BATCH = Policy(timeout=300.0, patience=3600.0, spread=0.2, priority="low", wait_for_circuit=True)
-"""For many calls at once: an hour in all, requested delays are spread, and calls of other policies go first.
+BATCH = Policy(patience=3600.0, spread=0.2, priority="low", wait_for_circuit=True)
+"""For many calls at once: attempts start for an hour, requested delays are spread, and of the calls that wait a normal one has ten turns
+for each of theirs.
 
     recover("claude", BATCH)
 """
@@ -291,7 +292,13 @@ BATCH = Policy(timeout=300.0, patience=3600.0, spread=0.2, priority="low", wait_
 _DOCUMENTS_DEADLINE_S = 120.0
 """The documents limit attempts and name no deadline. This one is long enough for all their attempts that fail soon."""
 
-DOCUMENT = Policy(profile="stud", circuit=DOCUMENT_CIRCUIT, deadline=_DOCUMENTS_DEADLINE_S, wait_for_circuit=False)
+DOCUMENT = Policy(
+    profile="stud",
+    circuit=DOCUMENT_CIRCUIT,
+    timeout=STUD.timeout("llm-call"),
+    deadline=_DOCUMENTS_DEADLINE_S,
+    wait_for_circuit=False,
+)
 """The policy of a `ResilienceManager` where none is configured: the numbers of the documents (S1-8, S1-12)."""
 
 
@@ -305,7 +312,7 @@ def policy_of(profile: Profile) -> Policy:
 
         recover("claude", policy_of(spec016))
     """
-    # The default policy has the timeout of a call to a model, not the default timeout of its profile.
+    # The default policy has no timeout: that of its profile is for tools.
     if profile is HOLDFAST:
         return INTERACTIVE
     timeout = profile.timeout()

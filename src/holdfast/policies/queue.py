@@ -1,69 +1,146 @@
-"""Who goes next: calls that wait for a target, by priority and then by arrival.
+"""Who goes next: calls that wait for a target share it fairly, by priority and by caller.
 
-A priority is an advance in seconds: a call goes before calls of a lower priority that came up to that long before it. So
-urgent calls go first, and no call waits for ever.
+Each caller has a line of its own for each priority. Lines take turns, and a line of a higher priority has more of them: 30 for
+`high` and 10 for `normal`, while a `low` one has 1. So a backlog of batch work never stands before an urgent call, a busy caller
+does not stand before a quiet one, and no call waits for ever.
 
-Invariant: of two calls with the same priority, the one that came first goes first.
+Invariant: of two calls of one line, the one that came first goes first (self-clocked fair queueing, Golestani 1994).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from itertools import count
-from typing import Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
-__all__ = ["PRIORITIES", "Priority", "Turn", "WaitQueue", "turn_of"]
+__all__ = ["PRIORITIES", "SHARES", "Priority", "Turn", "WaitQueue"]
 
 Priority: TypeAlias = Literal["high", "normal", "low"]
 """How soon a call goes that waits for its target, compared with the others."""
 
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
-_ADVANCE_S: dict[Priority, float] = {"high": 60.0, "normal": 0.0, "low": -60.0}
+SHARES: dict[Priority, int] = {"high": 1, "normal": 3, "low": 30}
+"""How far one call moves its line on, in virtual time. Whole numbers: what is due at the same time must compare as equal."""
 
-Turn: TypeAlias = tuple[float, int]
-"""The place of a call in the order: the smallest goes first."""
+MOST_LINES = 1024
+"""Lines in which nobody waits are forgotten beyond so many."""
 
 W = TypeVar("W")
 
 _NUMBERS = count()
 
 
-def turn_of(arrived: float, priority: Priority) -> Turn:
-    """Return the turn of a call that arrived at this time. The call keeps it over all its waits."""
-    return arrived - _ADVANCE_S[priority], next(_NUMBERS)
+class Turn(NamedTuple):
+    """The place of a call in the order. The call keeps it over all its waits."""
+
+    priority: Priority
+    caller: int
+    number: int
+    """Its place in the line of this priority and caller."""
+
+
+class _Line:
+    """The calls of one caller with one priority."""
+
+    __slots__ = ("due", "served", "share", "waiting")
+
+    def __init__(self, priority: Priority) -> None:
+        self.share = SHARES[priority]
+        self.served = 0
+        """The virtual time up to which it was served."""
+        self.due: int | None = None
+        """The virtual time at which its next call is served; None: nobody of it waits."""
+        self.waiting: list[int] = []
 
 
 class WaitQueue(Generic[W]):
     """The calls that wait for one target. It is not thread-safe: its owner holds a lock around each call."""
 
-    __slots__ = ("_turns", "_waits")
+    __slots__ = ("_lines", "_reached", "_waits")
 
     def __init__(self) -> None:
-        self._turns: list[Turn] = []
         self._waits: dict[Turn, W] = {}
+        self._lines: dict[tuple[Priority, int], _Line] = {}
+        self._reached = 0
+        """The virtual time of the latest call that started: a line in which nobody waited joins in here."""
 
     def __len__(self) -> int:
-        return len(self._turns)
+        return len(self._waits)
+
+    @staticmethod
+    def turn(priority: Priority, caller: int = 0) -> Turn:
+        """Return the turn of a call that comes now."""
+        return Turn(priority, caller, next(_NUMBERS))
 
     def ahead(self, turn: Turn) -> int:
         """Return how many waiting calls go before this turn."""
-        return bisect_left(self._turns, turn)
+        mine = self._line(turn)
+        before = bisect_left(mine.waiting, turn.number)
+        mine_at = self._next(mine) + before * mine.share
+        others = (line for line in self._lines.values() if line is not mine and line.waiting)
+        return before + sum(_calls_before(line, self._next(line), mine_at, turn.number) for line in others)
+
+    def served(self, turn: Turn) -> None:
+        """The call of this turn starts."""
+        line = self._line(turn)
+        line.served = self._next(line)
+        self._reached = max(self._reached, line.served)
+        line.due = line.served + line.share if line.waiting else None
 
     def join(self, turn: Turn, wait: W) -> None:
         """The call waits."""
-        insort(self._turns, turn)
+        line = self._line(turn)
+        line.due = self._next(line)
+        insort(line.waiting, turn.number)
         self._waits[turn] = wait
 
     def leave(self, turn: Turn) -> bool:
         """The call does not wait any more. False: it was taken already."""
         if self._waits.pop(turn, None) is None:
             return False
-        del self._turns[bisect_left(self._turns, turn)]
+        line = self._line(turn)
+        del line.waiting[bisect_left(line.waiting, turn.number)]
+        if not line.waiting:
+            line.due = None
         return True
 
     def take(self, most: int) -> list[tuple[Turn, W]]:
         """Take out the calls that go next, at most so many."""
-        taken = self._turns[:most]
-        del self._turns[:most]
+        if most <= 0:
+            return []
+        # Turns of one line compare by their number alone, and a line's next turns are `share` apart.
+        in_order = sorted(
+            (self._next(line) + place * line.share, number, Turn(*key, number))
+            for key, line in self._lines.items()
+            for place, number in enumerate(line.waiting[:most])
+        )
+        taken = [turn for _, _, turn in in_order[:most]]
+        for turn in taken:
+            # It is due until it has started: it comes back at once, and may be told to wait a little longer.
+            self._line(turn).waiting.remove(turn.number)
         return [(turn, self._waits.pop(turn)) for turn in taken]
+
+    def _line(self, turn: Turn) -> _Line:
+        key = turn.priority, turn.caller
+        line = self._lines.get(key)
+        if line is None:
+            if len(self._lines) >= MOST_LINES:
+                self._lines = {key: line for key, line in self._lines.items() if line.waiting}
+            line = self._lines[key] = _Line(turn.priority)
+        return line
+
+    def _next(self, line: _Line) -> int:
+        """Return the virtual time at which the next call of a line is served."""
+        return max(self._reached, line.served) + line.share if line.due is None else line.due
+
+
+def _calls_before(line: _Line, first: int, at: int, number: int) -> int:
+    """Return how many waiting calls of a line go before the call of this number that is due at `at`, if its first is due at `first`."""
+    if at < first:
+        return 0
+    before, rest = divmod(at - first, line.share)
+    if rest or (before < len(line.waiting) and line.waiting[before] < number):
+        # One is due at the same time and came sooner, or is due between.
+        before += 1
+    return min(len(line.waiting), before)

@@ -7,14 +7,24 @@ reservation back never lets two other calls start closer together.
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast import options
+from holdfast.policies.queue import SHARES
 
-__all__ = ["RateLimit", "RateLimitMachine"]
+if TYPE_CHECKING:
+    from holdfast.policies.queue import Priority
+
+__all__ = ["Rank", "RateLimit", "RateLimitMachine", "StartQueue"]
+
+Rank: TypeAlias = tuple[int, int]
+"""The place of a call among those that wait for a start: the smallest goes first."""
 
 _INFINITY = float("inf")
 # Callers compute a start as time plus wait. Two such sums that differ by less than this are the same reservation.
 _SAME = 1e-6
+_NUMBERS = count()
 
 
 class RateLimit(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -36,9 +46,11 @@ class RateLimitMachine:
     __slots__ = ("_ahead", "_before", "_free", "_interval", "_last", "_left", "_next", "_pace", "_period", "_until")
 
     def __init__(self, limit: RateLimit | None = None) -> None:
-        self._interval = 0.0 if limit is None else 1.0 / limit.per_second
+        self._interval = 0.0
         # How long before its even time a call may start. GCRA calls it the tolerance.
-        self._ahead = 0.0 if limit is None else (limit.burst - 1) * self._interval
+        self._ahead = 0.0
+        if limit is not None:
+            self.change(limit)
         # The even time of the next call. GCRA calls it the theoretical arrival time.
         self._next = -_INFINITY
         # When the latest reservation starts.
@@ -55,6 +67,11 @@ class RateLimitMachine:
         self._period = 0.0
         # Seconds between the calls that wait for the reset.
         self._pace = 0.0
+
+    def change(self, limit: RateLimit) -> None:
+        """Follow another limit. Reservations that exist keep their starts."""
+        self._interval = 1.0 / limit.per_second
+        self._ahead = (limit.burst - 1) * self._interval
 
     def reserve(self, now: float) -> float:
         """Reserve the next start and return the seconds to wait for it; 0: start now.
@@ -127,3 +144,54 @@ class RateLimitMachine:
             if start >= now:
                 return start
         return None
+
+
+class StartQueue:
+    """Which waiting call has which reserved start. A call of a higher priority takes the starts of those behind it.
+
+    Invariant: a start only ever moves to a later time, so that nobody has to be woken early: a call that wakes up looks whether its
+    start has moved, and sleeps on.
+    """
+
+    __slots__ = ("_last", "_lines", "_reached", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: dict[Rank, float] = {}
+        self._last: Rank | None = None
+        """No waiting call has a later turn."""
+        self._lines: dict[Priority, int] = {}
+        """For each priority, the latest turn."""
+        self._reached = 0
+        """The turn of the latest call that started."""
+
+    def turn(self, priority: Priority) -> Rank:
+        """Return the turn of a call that comes now: the priorities share the starts as in a `WaitQueue`."""
+        turn = self._lines[priority] = max(self._reached, self._lines.get(priority, 0)) + SHARES[priority]
+        return turn, next(_NUMBERS)
+
+    def join(self, turn: Rank, start: float) -> float:
+        """A call with this turn has reserved a start and waits; return the start that it gets."""
+        if self._last is None or turn > self._last:
+            # It comes last, as nearly every call does.
+            self._last = turn
+            self._starts[turn] = start
+            return start
+        late, mover = start, turn
+        # Each call takes the start of the next one behind it, and the last of them takes the new start.
+        for own, other in sorted((own, other) for other, own in self._starts.items()):
+            if other > mover and own < late:
+                self._starts[mover], mover = own, other
+        self._starts[mover] = late
+        return self._starts[turn]
+
+    def start_of(self, turn: Rank) -> float:
+        """Return the start that a waiting call has now."""
+        return self._starts[turn]
+
+    def leave(self, turn: Rank) -> float:
+        """The call starts, or does not wait any more; return its start."""
+        start = self._starts.pop(turn)
+        self._reached = max(self._reached, turn[0])
+        if not self._starts:
+            self._last = None
+        return start

@@ -64,6 +64,20 @@ class Target(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         )
         return tuple((scope, f"{kind}:{of}{name}") for scope, kind, of, name in named if name)
 
+    @property
+    def narrowest(self) -> str:
+        """The name of the circuit that a graded circuit counts failures on: the model as this key reaches it.
+
+        A sick model, a limited key or a region that is down says nothing about the others:
+
+            Target(provider="claude", model="opus", credential="team-a").narrowest    # deployment:claude/opus/team-a
+            Target(provider="claude", model="opus").narrowest                         # model:claude/opus
+        """
+        if self.model and self.credential:
+            return "deployment:" + "/".join(part for part in (self.provider, self.model, self.credential) if part)
+        names = self.names
+        return names[-1][1] if names else ""
+
     def __str__(self) -> str:
         """Return its name in events: the main circuit's, without `provider:`; a provider with its model is `claude/opus`."""
         names = self.names

@@ -46,8 +46,7 @@ class Messages:
         self._client = client
 
     async def exchange(self, model: str, request: Request) -> Reply:
-        # Without an explicit timeout the SDK rejects requests for long answers that are not streamed. Our policy has its
-        # own limit for an attempt.
+        # Without an explicit timeout the SDK rejects requests for long answers that are not streamed.
         answer = await self._client.messages.create(**_body(model, request), timeout=self._client.timeout)
         raise_for_error(answer)
         # Encode the arguments again, so that streamed and whole answers make a reply in the same way.

@@ -20,7 +20,7 @@ from holdfast.policies.models.prices import LIST_PRICES
 from holdfast.policies.models.prompt_cache import USD_PER_SECOND
 from holdfast.providers.messages import Reply
 from holdfast.providers.prompt_cache import WarmPrompts, Weighing
-from holdfast.runtime.drivers import drive_async
+from holdfast.runtime.drivers import call_plainly_async, drive_async
 from holdfast.runtime.fallback import Chain, drive_chain_async
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import Plan
@@ -103,7 +103,8 @@ class ModelChain:
             chain.fallback(exchange, name=name, consent=self._consent)
         plan = self._plan(first)
         if plan.off:
-            return await first(request)
+            plain: Reply = await call_plainly_async(plan, first, (request,))
+            return plain
         op = Operation(plan, self._weighing(able, request))
         call = drive_async(op, first, (request,), {})
         answer: Reply = await (drive_chain_async(op, chain, call, (request,), {}) if chain.configured else call)

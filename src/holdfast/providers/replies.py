@@ -45,10 +45,17 @@ def reply(
     If the answer reached its token limit, a tool call that was cut off is left out. In any other answer such a call raises
     `PROVIDER_OUTPUT_INVALID`, and so does text that is not the JSON that the request's schema requires.
     """
-    calls = tuple(call for one in called if (call := _call(one, may_be_cut=stop == "length")) is not None)
-    # An answer that calls tools, or was cut off, is not the JSON yet.
-    wants_data = request.schema is not None and stop == "end" and not calls
-    data = _data(text) if wants_data else None
+    try:
+        calls = tuple(call for one in called if (call := _call(one, may_be_cut=stop == "length")) is not None)
+        # An answer that calls tools, or was cut off, is not the JSON yet.
+        wants_data = request.schema is not None and stop == "end" and not calls
+        data = _data(text) if wants_data else None
+    except _InvalidError as error:
+        # The answer was paid for, so a budget must know what it used.
+        paid = {} if usage is None else {"model": model, "usage": _counts(usage)}
+        raise HoldfastError(
+            Fault.of("PROVIDER_OUTPUT_INVALID", context={"reason": str(error), **paid})
+        ) from error.__cause__
     return Reply(
         text=text, calls=calls, stop=stop, usage=usage, model=model, data=data, blocks=_kept_blocks(blocks, calls)
     )
@@ -77,7 +84,7 @@ def _call(called: Called, *, may_be_cut: bool) -> ToolCall | None:
         if may_be_cut:
             # Incomplete arguments must never run a tool. The model may call it again in its next answer.
             return None
-        raise _invalid(f"the arguments of {called.name} are not a JSON object: {error}") from error
+        raise _InvalidError(f"the arguments of {called.name} are not a JSON object: {error}") from error
     return ToolCall(id=called.id, name=called.name, arguments=arguments)
 
 
@@ -104,8 +111,18 @@ def _data(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise _invalid(f"the answer is not the JSON that the schema requires: {error}") from error
+        raise _InvalidError(f"the answer is not the JSON that the schema requires: {error}") from error
 
 
-def _invalid(reason: str) -> HoldfastError:
-    return HoldfastError(Fault.of("PROVIDER_OUTPUT_INVALID", context={"reason": reason}))
+class _InvalidError(Exception):
+    """The answer cannot be read."""
+
+
+def _counts(usage: Usage) -> dict[str, int]:
+    """Return the usage with Anthropic's names, because its kinds of tokens do not overlap."""
+    return {
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "cache_read_input_tokens": usage.cached,
+        "cache_creation_input_tokens": usage.written,
+    }

@@ -6,12 +6,15 @@ keys, proposes decisions and names the exceptions that are no failures.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.faults import Fault
     from holdfast.policies.decide import GiveUp, Retry
     from holdfast.policies.models.prompt_cache import Weighed
+    from holdfast.policies.models.quote import Quote
     from holdfast.runtime.operation import Operation
     from holdfast.runtime.plan import Plan
 
@@ -36,8 +39,9 @@ class Adapter:
     """Exceptions that steer a framework, such as interrupts and handoffs. They are no failures: they surface unchanged, and
     are never retried, counted or answered by a fallback."""
 
-    stops_hangs = False
-    """Whether a call may be stopped that takes far longer than usual, because nobody gave it a time limit."""
+    bare_attempts = 1
+    """Requests that the client makes for one call without Holdfast, if it retries by itself. Where nobody names a time limit, no
+    fewer are made, however long each of them takes."""
 
     def choose(self, op: Operation) -> Plan | None:  # noqa: ARG002 - the default ignores it
         """Return the plan of the next attempt, such as one with another key; None keeps the present plan.
@@ -61,6 +65,10 @@ class Adapter:
     def reported(self, value: object) -> object:
         """Return the part of an answer that reports its usage in a known form."""
         return value
+
+    def quote(self, op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Quote | None:  # noqa: ARG002 - the default ignores them
+        """Return what the next attempt, with these arguments, may use at most; None: nobody knows."""
+        return None
 
     def weighed(self, fault: Fault) -> Weighed | None:  # noqa: ARG002 - the default ignores it
         """Return what the integration has weighed after a failure, for the event about it; None: nothing."""

@@ -16,6 +16,7 @@ from holdfast.faults import InvalidError
 from holdfast.runtime import errors
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.drivers import begin_limit, leave, pause, pause_async
+from holdfast.runtime.reserve import reserve, reserve_async
 
 if TYPE_CHECKING:
     from contextvars import Token
@@ -97,9 +98,13 @@ class BlockAttempt:
         op = self._op
         try:
             # The circuit comes first: a call that it rejects must not take a place of the limiter.
+            if op.charges is not None and op.plan.limiter is None:
+                reserve(op, (), {})
             op.admit()
             if (limiter := op.plan.limiter) is not None:
                 self._place = (limiter, limiter.acquire(op.plan.runtime, op.deadline))
+                if op.charges is not None:
+                    reserve(op, (), {})
                 op.call_starts()
         except BaseException as error:
             # The attempt may also be cancelled while it waits for the limiter. Then the circuit's permit must go back.
@@ -112,9 +117,13 @@ class BlockAttempt:
     async def _admitted_async(self) -> float | None:
         op = self._op
         try:
+            if op.charges is not None and op.plan.limiter is None:
+                await reserve_async(op, (), {})
             op.admit()
             if (limiter := op.plan.limiter) is not None:
                 self._place = (limiter, await limiter.acquire_async(op.plan.runtime, op.deadline))
+                if op.charges is not None:
+                    await reserve_async(op, (), {})
                 op.call_starts()
         except BaseException as error:
             delay = self._failed(error)

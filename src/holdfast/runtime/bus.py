@@ -30,7 +30,7 @@ else:
     asyncio = lazy_module("asyncio", globals())
     logging = lazy_module("logging", globals())
 
-__all__ = ["Bus", "EventStream", "Handler", "Subscription", "log_writer", "structlog_writer"]
+__all__ = ["Bus", "EventStream", "Handler", "SilentBus", "Subscription", "log_writer", "structlog_writer"]
 
 _MOST_REPORTED = 1_000
 """How many hooks are remembered as reported. The oldest are forgotten, and may be reported again."""
@@ -141,6 +141,17 @@ class Bus:
         # endless recursion.
         name = getattr(handler, "__qualname__", type(handler).__name__)
         self.hook_raised(handler, f"event handler {name}", error, at=event.at, run=event.run)
+
+
+class SilentBus(Bus):
+    """The bus of a runtime that only works out what would happen: it reports nothing, not even to the session around."""
+
+    def wants(self, kind: type[Event]) -> bool:  # noqa: ARG002 - whatever it is
+        """Whether events of this kind have readers: never."""
+        return False
+
+    def emit(self, event: Event) -> None:
+        """Drop the event: it did not happen."""
 
 
 class Subscription:

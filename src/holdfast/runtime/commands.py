@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast._lazy import lazy_module
 from holdfast.events import Command, Commanded
+from holdfast.runtime.event_loop import running_loop
 
 if TYPE_CHECKING:
     import asyncio
@@ -135,7 +136,7 @@ class TaskWait(Wait):
 
     def __init__(self, waiting: Waiting, runtime: Runtime) -> None:
         super().__init__(waiting, runtime)
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
         self._woken: asyncio.Future[None] = self._loop.create_future()
 
     async def sleep(self, seconds: float) -> None:

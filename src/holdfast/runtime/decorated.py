@@ -458,7 +458,7 @@ def _async(plan: Plan, chain: Chain, fn: Callable[..., Any]) -> Any:
             if plan.is_shut and plan.looked_up == CHANGES.count and not chain.configured:
                 reject_again(plan)
             plan = plan.fresh()
-        if plan.off:
+        if plan.bare:
             return await fn(*args, **kwargs)
         op = Operation(plan)
         if chain.configured:
@@ -475,7 +475,7 @@ def _sync(plan: Plan, chain: Chain, fn: Callable[..., Any]) -> Any:
             if plan.is_shut and plan.looked_up == CHANGES.count and not chain.configured:
                 reject_again(plan)
             plan = plan.fresh()
-        if plan.off:
+        if plan.bare:
             return fn(*args, **kwargs)
         if chain.configured:
             return drive_chain(Operation(plan), chain, fn, args, kwargs)
@@ -491,7 +491,7 @@ def _outcome_async(plan: Plan, chain: Chain, fn: Any) -> Any:
         plan = plan.fresh()
         op = Operation(plan)
         call = drive_async(op, fn, args, kwargs)
-        return await _concluded(op, drive_chain_async(op, chain, call, args, kwargs) if _chains(op, chain) else call)
+        return await _concluded(op, drive_chain_async(op, chain, call, args, kwargs) if chain.configured else call)
 
     return outcome
 
@@ -510,7 +510,7 @@ def _outcome(plan: Plan, chain: Chain, fn: Any) -> Any:
         plan = plan.fresh()
         op = Operation(plan)
         try:
-            value = drive_chain(op, chain, fn, args, kwargs) if _chains(op, chain) else drive(op, fn, args, kwargs)
+            value = drive_chain(op, chain, fn, args, kwargs) if chain.configured else drive(op, fn, args, kwargs)
         except Exception as error:  # noqa: BLE001 - an outcome holds any error
             return Err(fault_of(error), error)
         # A plain function may return an awaitable. Then `outcome` returns an awaitable too.
@@ -529,7 +529,3 @@ async def _concluded(op: Operation, call: Awaitable[Any]) -> Outcome[Any]:
 
 def _ok(op: Operation, value: Any) -> Outcome[Any]:
     return Ok(value, via=op.via, attempts=timeline(op, value))
-
-
-def _chains(op: Operation, chain: Chain) -> bool:
-    return chain.configured and not op.plan.off

@@ -5,17 +5,20 @@ Invariant: both drivers are the same loop. Nothing is decided here.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast._lazy import lazy_module
+from holdfast.faults import Fault
 from holdfast.policies.decide import leaves_outcome_unknown
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer_async, fault_in, throw_away, throw_away_async
 from holdfast.runtime.callables import has_one_shot
-from holdfast.runtime.commands import TaskWait, ThreadWait
+from holdfast.runtime.commands import TaskWait, ThreadWait, Waiting
+from holdfast.runtime.facts import waits_until
 from holdfast.runtime.fault_of import did_not_happen, pass_outcome
 from holdfast.runtime.hedge import race
 from holdfast.runtime.limiter import CHECK_S
@@ -23,6 +26,8 @@ from holdfast.runtime.limits import Wheels, call_in_thread
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.postconditions import NOT_VERIFIED, check, check_async, verify, verify_async
 from holdfast.runtime.repair import repair, repair_async
+from holdfast.runtime.reserve import reserve, reserve_async
+from holdfast.runtime.responses import RESPONSES, failure_in_response, give_up_on
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, call_key
 
 if TYPE_CHECKING:
@@ -37,12 +42,24 @@ if TYPE_CHECKING:
     from holdfast.runtime.callables import Request
     from holdfast.runtime.commands import Wait
     from holdfast.runtime.limits import Limit
+    from holdfast.runtime.plan import Plan
+    from holdfast.runtime.responses import FailedResponseError
     from holdfast.runtime.tool import ToolContract, Verdict
 else:
     asyncio = lazy_module("asyncio", globals())
     logging = lazy_module("logging", globals())
 
-__all__ = ["begin_limit", "drive", "drive_async", "leave", "limited", "pause", "pause_async"]
+__all__ = [
+    "begin_limit",
+    "call_plainly",
+    "call_plainly_async",
+    "drive",
+    "drive_async",
+    "leave",
+    "limited",
+    "pause",
+    "pause_async",
+]
 
 
 async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would cost a frame per call
@@ -62,6 +79,8 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
                 if begun:
                     begun = False
                 else:
+                    if op.budget is not None and plan.limiter is None:
+                        await reserve_async(op, args, kwargs)
                     op.admit()
                 if plan.is_plain:
                     # This repeats `limited` without its frame, because nearly every call comes this way.
@@ -84,11 +103,14 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
                 if delay is None:
                     raise
             else:
-                fault = None if plan.accept is None else fault_in(op, value)
-                if fault is None:
+                # A class's name is compared first: every call comes this way, and few return a response.
+                is_good = plan.accept is None and type(value).__name__ not in RESPONSES
+                wrong = None if is_good else _failure_in(op, value)
+                if wrong is None:
                     op.succeeded(value)
                     return value
-                delay = op.unacceptable(fault, None, (args, kwargs))
+                if (delay := _reject(op, wrong, (args, kwargs))) is None:
+                    return give_up_on(value)
                 await throw_away_async(op, value)
             await pause_async(op, delay)
             if op.due_repair is not None:
@@ -101,13 +123,17 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
         leave(token)
 
 
-def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def drive(  # noqa: C901 - as its twin above
+    op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
     """Make the call until it succeeds or the operation gives up; the thread sleeps in between."""
     plan = op.plan
     token = AMBIENT.set(op)
     try:
         while True:
             try:
+                if op.budget is not None and plan.limiter is None:
+                    reserve(op, args, kwargs)
                 op.admit()
                 value = fn(*args, **kwargs) if plan.is_plain_sync else _attempt(op, fn, args, kwargs)
             except BaseException as error:
@@ -116,13 +142,20 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
                     raise
             else:
                 if hasattr(value, "__await__"):
+                    if plan.off and not inspect.iscoroutine(value):
+                        # A task or a future is handed on as it is: the caller of a plain call may do more with it than await it.
+                        op.abandoned(None)
+                        return value
                     # The function does not look async, but its result must be awaited: the call is not over yet (R23).
                     return _drive_awaitable(op, value, fn, args, kwargs)
-                fault = None if plan.accept is None else fault_in(op, value)
-                if fault is None:
+                # A class's name is compared first: every call comes this way, and few return a response.
+                is_good = plan.accept is None and type(value).__name__ not in RESPONSES
+                wrong = None if is_good else _failure_in(op, value)
+                if wrong is None:
                     op.succeeded(value)
                     return value
-                delay = op.unacceptable(fault, None, (args, kwargs))
+                if (delay := _reject(op, wrong, (args, kwargs))) is None:
+                    return give_up_on(value)
                 throw_away(op, value)
             pause(op, delay)
             if op.due_repair is not None:
@@ -142,10 +175,46 @@ async def _drive_awaitable(
     op.enter()
 
     async def await_or_call(*args: Any, **kwargs: Any) -> Any:
+        if pending and op.charges is not None and op.charges.copied is None:
+            # The call that made it could not wait for money, because its thread runs this event loop.
+            await reserve_async(op, args, kwargs)
         value = pending.pop() if pending else fn(*args, **kwargs)
         return await value if hasattr(value, "__await__") else value
 
     return await drive_async(op, await_or_call, args, kwargs, begun=True)
+
+
+def _failure_in(op: Operation, value: Any) -> Fault | FailedResponseError | None:
+    """Return why an answer is none: `accept` rejects it, or it is a response that reports a failure."""
+    return failure_in_response(op, value) if op.plan.accept is None else fault_in(op, value)
+
+
+def _reject(op: Operation, wrong: Fault | FailedResponseError, request: Request) -> float | None:
+    """Return the seconds to wait after a rejected answer; None: the caller gets the response, because nothing else would answer."""
+    if isinstance(wrong, Fault):
+        return op.unacceptable(wrong, None, request)
+    delay = op.failed(wrong, None, request)
+    if delay is None and op.has_fallbacks:
+        # A copy: the driver's frame refers to the failure, and the cycle with a traceback would keep both alive.
+        raise wrong.copy()
+    return delay
+
+
+# --- plain calls ---
+
+
+def call_plainly(plan: Plan, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    """Make the plain call of a plan that is off; in observe mode it is watched."""
+    kwargs = kwargs or {}
+    return fn(*args, **kwargs) if plan.bare else drive(Operation(plan), fn, args, kwargs)
+
+
+async def call_plainly_async(
+    plan: Plan, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...] = (), kwargs: Any = None
+) -> Any:
+    """The same as `call_plainly`, in a task."""
+    kwargs = kwargs or {}
+    return await (fn(*args, **kwargs) if plan.bare else drive_async(Operation(plan), fn, args, kwargs))
 
 
 # --- one attempt ---
@@ -189,8 +258,11 @@ async def _limited_attempt_async(
         return await limited(op, fn, args, kwargs)
     # The time limit starts after this wait, because the callee is not slow while the call waits for a place.
     check = None if op.abort is None else op.raise_if_aborted
-    ticket = await limiter.acquire_async(op.plan.runtime, op.deadline, check)
+    ticket = await limiter.acquire_async(op.plan.runtime, waits_until(op), check, op.plan.policy.priority)
     try:
+        if op.charges is not None:
+            # After the wait for a place: a call that has money set aside never waits for another call.
+            await reserve_async(op, args, kwargs)
         op.call_starts()
         return await limited(op, fn, args, kwargs)
     finally:
@@ -240,8 +312,10 @@ def _limited_attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...
     if limiter is None:
         return _call(op, fn, args, kwargs)
     check = None if op.abort is None else op.raise_if_aborted
-    ticket = limiter.acquire(op.plan.runtime, op.deadline, check)
+    ticket = limiter.acquire(op.plan.runtime, waits_until(op), check, op.plan.policy.priority)
     try:
+        if op.charges is not None:
+            reserve(op, args, kwargs)
         op.call_starts()
         return _call(op, fn, args, kwargs)
     finally:
@@ -322,10 +396,13 @@ def _failed_under_limit(op: Operation, limit: Limit, error: BaseException, reque
 def begin_limit(op: Operation) -> Limit | None:
     """Start the clock for the attempt just begun; None if it has no limit."""
     wheels = op.plan.wheels
+    if wheels is None and op.observation is not None:
+        op.observation.would_limit()
+        return None
     if (
         op.attempts == 1
         and op.around is None
-        and (not op.eventful or (op.attempt_started == op.started and op.adapter is None and op.hangs is None))
+        and (not op.eventful or (op.attempt_started == op.started and op.adapter is None))
     ):
         # A first attempt that has not waited and has no outer scope has the whole limit, so all such attempts share one timer.
         return None if wheels is None else wheels.begin(op.attempt_started, op)
@@ -350,7 +427,7 @@ async def pause_async(op: Operation, seconds: float) -> None:
         op.waited_for(0.0, None)
         await _yield_to_others(op)
         return
-    wait = TaskWait(op.waiting(seconds), runtime)
+    wait = TaskWait(_waiting(op, seconds), runtime)
     with _commandable(op, wait):
         for part in _parts(op.abort, seconds):
             await wait.sleep(part)
@@ -366,13 +443,19 @@ def pause(op: Operation, seconds: float) -> None:
         op.waited_for(0.0, None)
         return
     _warn_in_loop(op)
-    wait = ThreadWait(op.waiting(seconds), runtime)
+    wait = ThreadWait(_waiting(op, seconds), runtime)
     with _commandable(op, wait):
         for part in _parts(op.abort, seconds):
             wait.sleep(part)
             if wait.woken:
                 break
     op.waited_for(wait.lasted(), wait.command, woken=wait.woken)
+
+
+def _waiting(op: Operation, seconds: float) -> Waiting:
+    """Return the wait that begins now, as `runtime.commands.waiting()` shows it."""
+    until = op.plan.runtime.clock.wall() + seconds
+    return Waiting(op.run, op.plan.name, op.attempts, until, op.failed_with is not None)
 
 
 def _warn_in_loop(op: Operation) -> None:
@@ -428,6 +511,9 @@ async def _yield_to_others(op: Operation) -> None:
     except BaseException as stop:
         op.stopped(stop)
         raise
+
+
+# --- scopes ---
 
 
 def leave(token: Token[Ambient | None]) -> None:

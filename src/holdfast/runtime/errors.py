@@ -25,7 +25,8 @@ from holdfast.faults.surfaces import fill
 from holdfast.policies.circuit import Rule
 from holdfast.policies.decide import Reason
 from holdfast.runtime import reports
-from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.ambient import AMBIENT, in_force
+from holdfast.runtime.shown_request import unrepeatable_request
 from holdfast.runtime.tool_fault import in_own_words
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 __all__ = [
     "aborted",
     "deadline_passed",
+    "is_cut",
     "lateness",
+    "named_end",
     "outcome_unknown",
     "reject_again",
     "rejected",
@@ -47,6 +50,8 @@ __all__ = [
 
 _TIMEOUT_CODES: dict[Scope, Code] = {Scope.PROVIDER: "PROVIDER_TIMEOUT", Scope.TOOL: "TOOL_TIMEOUT"}
 
+_EARLY_S = 1e-3
+"""A socket's own limit may end early by so much."""
 _ROUNDING = 1e-6
 """Seconds. A timer for the rest of a deadline may fire early by a rounding error."""
 
@@ -76,6 +81,23 @@ def deadline_passed(op: Operation, limit: float | None = None) -> DeadlineError:
         limit = 0.0 if op.deadline is None else max(0.0, op.deadline - op.started)
     fault = Fault.of("SYS_DEADLINE_EXCEEDED", context={"limit_s": round(limit, 3)})
     return DeadlineError(fault.with_attempts(op.history))
+
+
+def named_end(op: Operation) -> float | None:
+    """Return when a limit that somebody named ends it, also an answer that is coming; None: none does.
+
+    Unlike `cut_at`, it leaves out a scope around that has ended meanwhile: a stream may be read on after its block.
+    """
+    own = None if op.plan.deadline is None else op.started + op.plan.deadline
+    around = op.around and in_force(op.around)
+    outer = None if around is None else around.cut_on(op.plan.monotonic)
+    return outer if own is None or (outer is not None and outer < own) else own
+
+
+def is_cut(op: Operation) -> bool:
+    """Whether a deadline that somebody named has passed."""
+    ends = named_end(op)
+    return ends is not None and op.plan.monotonic() >= ends - _EARLY_S
 
 
 def rejected(op: Operation, state: TargetState, rejection: Rejection, now: float) -> HoldfastError:
@@ -124,6 +146,7 @@ def _rejection_fault(op: Operation, rejection: Rejection, left: float | None, no
         context["retry_at"] = round(op.plan.wall(now) + left, 3)
         context["until"] = reports.time_of_day(context["retry_at"])
     if rejection.rule is Rule.FALLBACK:
+        op.plan.runtime.report_diverted(rejection.name, rejection.reason, context.get("retry_at"), op.run)
         # No circuit has opened. A call without a fallback would be made.
         why = f": {rejection.reason}" if rejection.reason else ""
         message = (
@@ -150,6 +173,9 @@ def surfacing(op: Operation, error: Exception, fault: Fault, reason: Reason) -> 
     if reason is Reason.UNSAFE:
         unknown = outcome_unknown(op, fault)
         return unknown, unknown.fault
+    if reason is Reason.UNDECLARED and (request := unrepeatable_request(error)) is not None:
+        message = f"{fault.message} ({request} may have happened; `effect=` says whether it may be repeated)"
+        fault = msgspec.structs.replace(fault, message=message)
     # The log and the events of a tool have the code that the model gets.
     return error, in_own_words(error, fault) if op.plan.is_tool else fault
 

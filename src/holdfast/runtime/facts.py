@@ -7,19 +7,34 @@ from __future__ import annotations
 
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from holdfast.faults import Fault
-from holdfast.policies.decide import BEFORE_FALLBACK, BEFORE_LESSER_ANSWER, Facts
+from holdfast.faults import Fault, HoldfastError
+from holdfast.policies.backoff import PLAIN_ATTEMPTS
+from holdfast.policies.decide import BEFORE_FALLBACK, BEFORE_LESSER_ANSWER, TIME_LIMITS, Facts
 from holdfast.runtime.budget import is_budget_spent
 from holdfast.runtime.callables import used_up
+from holdfast.runtime.fault_of import forget_account, has_account, with_outcome
+from holdfast.runtime.shown_request import may_have_happened, unrepeatable_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.runtime.callables import Request
 
-__all__ = ["Untried", "facts_of", "is_alone", "is_of_tool", "waits_for_circuit"]
+__all__ = [
+    "Untried",
+    "bare_attempts_of",
+    "facts_of",
+    "fault_of_attempt",
+    "is_alone",
+    "is_fallback_time_over",
+    "is_of_tool",
+    "least_attempts_of",
+    "tries_of",
+    "waits_for_circuit",
+    "waits_until",
+]
 
 _REJECTED = Fault.of("CIRCUIT_OPEN")
 """What the condition of a fallback is checked with before a call is made: the call is rejected, or there is nothing to answer."""
@@ -57,16 +72,22 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
         deadline=op.deadline,
         effect=plan.effect,
         is_tool=plan.is_tool,
+        shows_request=plan.watches_requests and fault.maybe_executed and unrepeatable_request(error) is not None,
         is_running=op.left_running,
         nested=op.gave_up_inside(error),
         budget_spent=is_budget_spent(op),
         before_another=_before_another(op, alone=alone),
         waits_for_circuit=waits_for_circuit(op, alone=alone),
-        open_until=plan.state.rejects_until if plan.obeys(plan.state) else None,
-        makes_way_until=plan.state.makes_way_until if plan.breaks and not alone else None,
+        open_until=plan.narrow.rejects_until if plan.obeys(plan.narrow) else None,
+        makes_way_until=plan.narrow.makes_way_until if plan.breaks and not alone else None,
         reopened_for=op.reopened_for,
+        limited_for=plan.limited_state.limited_for(now),
+        bare_attempts=bare_attempts_of(op),
+        is_window_open=least_attempts_of(op) > 1 and op.cut_at is None and op.outer_deadline is None,
+        is_client_timeout=plan.timeout is None and not plan.policy.names_patience and fault.code in TIME_LIMITS,
+        no_such_name=fault.code == "CONN_DNS_FAILED" and _is_unknown_name(error),
         first_to_wait=op.target_wait is not None and op.target_wait.is_first,
-        lasts=plan.state.failure_lasts(now) if plan.breaks else 0.0,
+        lasts=plan.narrow.failure_lasts(now) if plan.breaks else 0.0,
     )
     if plan.overrides is not None:
         facts.override = plan.overrides.of(error, plan.runtime, op.run)
@@ -77,6 +98,73 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
     if request is not None and (request[0] or request[1]):
         facts.arguments_used_up = partial(used_up, *request)
     return facts
+
+
+_UNKNOWN_NAME = frozenset({-2, -5, 8, 11001, 11004})
+"""Numbers by which resolvers say that a name does not exist: EAI_NONAME and EAI_NODATA on Linux, macOS and Windows. A resolver that
+does not answer (EAI_AGAIN, -3) says something else."""
+_MAX_CAUSES = 12
+
+
+def _is_unknown_name(error: BaseException) -> bool:
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if cause is None:
+            return False
+        # By its name, because importing `socket` takes time, and a program that has this error has imported it.
+        if type(cause).__name__ == "gaierror":
+            return getattr(cause, "errno", None) in _UNKNOWN_NAME
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def fault_of_attempt(op: Any, error: Exception) -> Fault:
+    """Return the fault of an error that an attempt of the operation raised."""
+    if op.adapter is not None and (fault := op.adapter.fault_of(error)) is not None:
+        return cast("Fault", fault)
+    if has_account(error) and not op.gave_up_inside(error):
+        # Another operation raised this very object before; its verdict and history are not ours.
+        forget_account(error)
+    fault = with_outcome(may_have_happened(error, op.plan), error)
+    # The words of a bare exception do not say whether a tool was called. The target does.
+    return fault if isinstance(error, HoldfastError) or is_of_tool(op) else fault.outside_tools()
+
+
+LONG_S = 60.0
+"""With less time than this until it is cut, an operation makes the plain client's attempts even where everybody's calls fail."""
+
+
+def tries_of(op: Any, now: float) -> int:
+    """Return the attempts made so far, for the circuit: it holds back few of the attempts that the plain client would make."""
+    made = len(op.history)
+    # With little time left, a wait for the circuit could be the end of the call. So such a call counts as a new one.
+    is_short = op.cut_at is not None and op.cut_at - now < LONG_S
+    return 0 if is_short and made < PLAIN_ATTEMPTS else made
+
+
+def bare_attempts_of(op: Any) -> int:
+    """Return the attempts that the client would make without us; 1: nobody knows."""
+    return 1 if op.adapter is None else cast("int", op.adapter.bare_attempts)
+
+
+def least_attempts_of(op: Any) -> int:
+    """Return the attempts that are made whatever time each of them takes; 1: somebody named a limit."""
+    if op.plan.policy.names_patience or op.plan.timeout is not None:
+        return 1
+    # A function of the user's may hold a client whose own retries were switched off, as it should be.
+    return PLAIN_ATTEMPTS if op.adapter is None else bare_attempts_of(op)
+
+
+def is_fallback_time_over(op: Any) -> bool:
+    """Whether the fallbacks of an operation have used up the time that all of them together have."""
+    return op.fallbacks_end is not None and op.plan.monotonic() >= op.fallbacks_end
+
+
+def waits_until(op: Any) -> float | None:
+    """Return until when an operation waits for a place that a limit of the user's gives: as long as somebody lets it."""
+    if op.plan.policy.names_patience or op.history:
+        return cast("float | None", op.deadline)
+    return min((end for end in (op.cut_at, op.outer_deadline) if end is not None), default=None)
 
 
 def waits_for_circuit(op: Any, *, alone: bool | None = None) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.events import AgentFallback, Degraded, Fallback
-from holdfast.faults import AbortedError, Fault, InvalidError, Scope
+from holdfast.faults import AbortedError, DeadlineError, Fault, InvalidError, Scope
 from holdfast.policies.decide import Ask, Skip, can_fall_back, decide_fallback, leaves_outcome_unknown
 from holdfast.policies.fallback import Consent, When, checked_when, meets
 from holdfast.runtime import errors, reports
@@ -27,8 +27,10 @@ from holdfast.runtime.budget import is_budget_spent
 from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
 from holdfast.runtime.callables import name_of, used_up
 from holdfast.runtime.drivers import drive, leave, limited
+from holdfast.runtime.facts import is_fallback_time_over
 from holdfast.runtime.fault_of import add_note, leave_fault
 from holdfast.runtime.plan import PLAN_ATTRIBUTE
+from holdfast.runtime.responses import FailedResponseError, give_up_on
 from holdfast.runtime.step_parameters import (
     check_parameters,
     check_step,
@@ -41,6 +43,7 @@ from holdfast.runtime.tool import contract_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
+    from holdfast.faults import Code
     from holdfast.policies.decide import Effect, Take
     from holdfast.runtime.operation import Operation
 
@@ -55,6 +58,9 @@ __all__ = [
     "meets_condition",
 ]
 
+
+_LATE: frozenset[Code] = frozenset({DeadlineError.code, "PROVIDER_TIMEOUT", "TOOL_TIMEOUT", "SYS_TIMEOUT"})
+"""Failures of a step that a time limit ended."""
 
 LAST_RESORT_S = 5.0
 """Seconds that a degraded answer, and a notification, have at least, also after fallbacks that hung."""
@@ -282,7 +288,7 @@ def _decide_step(op: Operation, step: Step, latest: Fault, primary: Fault, *, us
         consent=step.consent,
         budget_spent=is_budget_spent(op),
         arguments_used_up=used_up,
-        time_over=op.is_fallback_time_over(),
+        time_over=is_fallback_time_over(op),
     )
 
 
@@ -365,6 +371,8 @@ class _Walk:
         self.latest_name = chain.primary_name
         """Who failed with the latest fault."""
         self.failed: list[dict[str, str]] = []
+        self.was_cut = False
+        """A deadline passed in the latest step."""
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[_Call, Any, Any]:
         """Return the first answer; raise the primary's error if no step answers."""
@@ -372,7 +380,7 @@ class _Walk:
             return _surface(self._exhausted())
         for step in self.chain.steps:
             # The caller's abort signal is checked before the step is reported, so that no fallback begins after an abort.
-            self.op.check_abort()
+            _check_abort(self.op)
             decision = _decide_step(self.op, step, self.latest, self.primary, used_up=used_up(args, kwargs))
             if isinstance(decision, Ask) and not (yield from self._consent(step)):
                 decision = Skip("consent was not given")
@@ -466,6 +474,8 @@ class _Walk:
                 raise errors.outcome_unknown(self.op, fault) from error
             return True
         self.latest, self.latest_name = fault, step.name
+        # Looked at here: the last resorts get some more time.
+        self.was_cut = fault.code in _LATE and errors.is_cut(self.op)
         self.failed.append({"step": step.name, "code": fault.code, "message": fault.message})
         return False
 
@@ -499,11 +509,20 @@ class _Walk:
         return self.error
 
     def _exhausted(self) -> Exception:
-        """Return the primary's error. Its fault lists how every step ended."""
+        """Return the primary's error. Its fault lists how every step ended.
+
+        If a deadline passed in a fallback, that is what the caller must know: return a `DeadlineError`, whose cause is the
+        primary's error.
+        """
         fault = self._primary_with_steps()
         # The error's traceback refers to this walk. If the walk kept the error, the cycle would keep both alive.
         error = self._primary_error()
         self.error = None
+        if self.was_cut and fault.code != DeadlineError.code:
+            late = errors.deadline_passed(self.op)
+            context = {**late.fault.context, **fault.context, "primary": fault.code}
+            fault = msgspec.structs.replace(late.fault, context=context, attempts=fault.attempts)
+            late.__cause__, error = error, late
         leave_fault(error, fault)
         for record in self.failed:
             how = record.get("skipped") or f"{record['code']} {record['message']}"
@@ -552,12 +571,23 @@ def _is_open(fn: Any) -> bool:
 # --- the drivers of a chain ---
 
 
+def _check_abort(op: Operation) -> None:
+    """Raise `AbortedError` if the caller's signal was set between two fallbacks."""
+    try:
+        op.raise_if_aborted()
+    except AbortedError as error:
+        op.stopped(error)
+        raise
+
+
 async def drive_chain_async(
     op: Operation, chain: Chain, call: Awaitable[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
     """Await the call; when it has failed for good, walk down the chain."""
     untried = _Untried(chain, args, kwargs)
     op.expect_fallbacks(untried)
+    if op.plan.off:
+        return await call
     try:
         value = await call
     except AbortedError:
@@ -566,7 +596,11 @@ async def drive_chain_async(
     except Exception as error:
         if op.passes(error):
             raise
-        return await _walk_async(op, _Walk(op, chain, untried, error).run(args, kwargs))
+        try:
+            return await _walk_async(op, _Walk(op, chain, untried, error).run(args, kwargs))
+        except FailedResponseError as failure:
+            # A plain call would have returned it.
+            return give_up_on(failure.response)
     chain.keep(op, value, args, kwargs)
     return value
 
@@ -575,6 +609,8 @@ def drive_chain(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwa
     """Make the call; when it has failed for good, walk down the chain."""
     untried = _Untried(chain, args, kwargs)
     op.expect_fallbacks(untried)
+    if op.plan.off:
+        return drive(op, fn, args, kwargs)
     try:
         value = drive(op, fn, args, kwargs)
     except AbortedError:
@@ -582,7 +618,10 @@ def drive_chain(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwa
     except Exception as error:
         if op.passes(error):
             raise
-        return _walk(op, _Walk(op, chain, untried, error).run(args, kwargs))
+        try:
+            return _walk(op, _Walk(op, chain, untried, error).run(args, kwargs))
+        except FailedResponseError as failure:
+            return give_up_on(failure.response)
     if hasattr(value, "__await__"):
         return drive_chain_async(op, chain, value, args, kwargs)
     chain.keep(op, value, args, kwargs)

@@ -29,13 +29,15 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias
 import msgspec
 
 from holdfast.events import StreamResumed
-from holdfast.faults import AbortedError, Fault, HoldfastError, Partial, StreamCutError
+from holdfast.faults import AbortedError, DeadlineError, Fault, HoldfastError, Partial, StreamCutError
 from holdfast.policies.decide import AfterFirst, Ask, Reason, Skip, Take, can_fall_back, decide_fallback, may_resume
 from holdfast.policies.fallback import When
+from holdfast.policies.models.quote import text_tokens
 from holdfast.policies.models.tool_calls import OpenCall
 from holdfast.runtime import errors, reports
 from holdfast.runtime.budget import is_budget_spent
 from holdfast.runtime.callables import used_up
+from holdfast.runtime.facts import is_fallback_time_over
 from holdfast.runtime.fallback import meets_condition
 from holdfast.runtime.fault_of import add_note, forget_account
 
@@ -53,6 +55,7 @@ __all__ = [
     "Dialect",
     "Ending",
     "Flow",
+    "StreamDeadlineError",
     "Used",
     "Way",
     "stalled",
@@ -68,7 +71,19 @@ _MAX_BYTES = 16 * 1024 * 1024
 _MAX_PARTS = 64
 """How many parts of an item are measured."""
 
+_EARLY_S = 1e-3
+"""A timer or a socket may be early by a rounding error."""
+
 _NOTHING = object()
+
+
+class StreamDeadlineError(StreamCutError, DeadlineError):  # type: ignore[misc] # each base names its own usual code
+    """The deadline of a stream passed after its first item. It is a `DeadlineError` with `partial`, the items that arrived.
+
+    For example:
+        except DeadlineError as error:
+            print(error.fault.partial)
+    """
 
 
 # --- what differs between streams ---
@@ -90,6 +105,10 @@ def _no(item: Any) -> bool:  # noqa: ARG001 - the default of a dialect knows not
     return False
 
 
+def _said(item: Any) -> int:
+    return text_tokens(item) if isinstance(item, str) else 1
+
+
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about the items of one kind of stream. By default every item is content, and every end complete."""
 
@@ -108,6 +127,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Raise such a failure also after the first content. Otherwise the item is handed on, and the failure counts at the end."""
     used: Callable[[Any], Used | None] | None = None
     """What an item reports about the model and the tokens used so far. Without it the source itself is looked at."""
+    said: Callable[[Any], int] = _said
+    """About how many tokens of the answer an item holds. A budget counts them in case the usage is never reported."""
+    hides: Callable[[Any], bool] | None = None
+    """Whether the consumer must not see an item, because the consumer did not request it."""
     recognise: Callable[[Any], Dialect | None] | None = None
     """Takes the first item and returns a dialect that knows more; None if there is none."""
     timeout_is_silence: bool = False
@@ -145,14 +168,9 @@ class Ending:
             raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last event"))
 
 
-def stalled(name: str, seconds: float | None, *, learned: bool = False) -> HoldfastError:
-    """Return the error for a stream that sent nothing for `seconds`; None: for longer than the HTTP client's limit.
-
-    `learned`: the limit is not one that somebody gave.
-    """
+def stalled(name: str, seconds: float | None) -> HoldfastError:
+    """Return the error for a stream that sent nothing for `seconds`; None: for longer than the HTTP client's limit."""
     silence = "too long" if seconds is None else f"{seconds:g} s"
-    if learned:
-        silence += ", far longer than its earlier streams"
     context = {} if seconds is None else {"idle_s": seconds}
     return HoldfastError(Fault.of("PROVIDER_STREAM_STALLED", f"{name} sent nothing for {silence}", context=context))
 
@@ -252,17 +270,12 @@ class StreamPlan(Protocol):
     ways: tuple[Way, ...]
     first: Wheels | None
     idle: Wheels | None
-    watched: bool
     each: bool
     own: Wheels
     total: float | None
 
     def begin(self) -> Operation:
         """Return the operation of a stream that begins now."""
-        ...
-
-    def silence(self, gap: float | None) -> Wheels | None:
-        """Return the limit of the wait for a further item; `gap` is the learned one."""
         ...
 
 
@@ -281,7 +294,7 @@ def _decide_way(op: Operation, way: Way, latest: Fault, primary: Fault, *, used_
         circuit_open=way.of.plan.fresh().rejects(),
         budget_spent=is_budget_spent(op),
         arguments_used_up=used_up,
-        time_over=op.is_fallback_time_over(),
+        time_over=is_fallback_time_over(op),
     )
 
 
@@ -332,11 +345,11 @@ class Flow:
         self._request: Request | None = None
         """The arguments that the next source would be made with."""
         self._began = 0.0
-        self._read_at = 0.0
-        """When the wait for the next item began, where gaps are watched."""
         self.handed_out = False
         """An SDK's own object reads the stream now."""
         self._reads_usage = False
+        self._counts = False
+        """A budget counts what the answer says."""
         self._settled = False
         """The operation was settled at the last item, before the source ended."""
 
@@ -349,7 +362,6 @@ class Flow:
     def _use(self, of: StreamPlan) -> None:
         """Begin with the first source, or with a fallback. Each has its own limits and its own way to go on."""
         self.of, self.op = of, of.begin()
-        self.op.streams(watched=of.watched)
         self._began = self.op.plan.monotonic()
         self._mode = of.after_first
         self._call = OpenCall() if of.after_first == "continue" else None
@@ -367,29 +379,27 @@ class Flow:
         self._used = self._reported = None
         # Reading the usage is not free. It matters to a budget, and where the other side limits tokens.
         self._reads_usage = self.op.budget is not None or self.op.plan.limited_state.counts_tokens
+        self._counts = self.op.charges is not None and self.op.charges.reserves
 
     def _speak(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._looks = any(found is not None for found in (dialect.failure, dialect.ends, dialect.used))
         self._ending = Ending(dialect)
 
-    def reads(self, now: float) -> None:
-        """The wait for the next item begins."""
-        self._read_at = now
-
     def received(self, item: Any, source: Any) -> bool:
         """Handle an item; return False if it is held back and the next one is needed now. Raise a failure it reports."""
-        hangs = self.op.hangs
-        if hangs is not None and not self.fresh:
-            hangs.waited(self.op.plan.monotonic() - self._read_at)
         if item is ALIVE:
+            self._count(1)
             self.fresh = False
-            self._began_to_answer()
             return True
         if self._held is not None and not self._held and self._dialect.recognise is not None:
             self._speak(self._dialect.recognise(item) or self._dialect)
         if self._looks:
             self._look_at(item, source)
+        if self._counts:
+            self._count(self._dialect.said(item))
+        if self._dialect.hides is not None and self._dialect.hides(item):
+            return False
         if self._held is None:
             self.ready.append(item)
             return True
@@ -399,6 +409,10 @@ class Flow:
             return False
         self._release()
         return True
+
+    def _count(self, tokens: int) -> None:
+        if self._counts and self.op.charges is not None:
+            self.op.charges.saw(tokens)
 
     def _look_at(self, item: Any, source: Any) -> None:
         dialect = self._dialect
@@ -410,6 +424,8 @@ class Flow:
         self._ending.note(item)
         if dialect.used is not None and self._reads_usage and (used := dialect.used(item)) is not None:
             self._used = used if self._used is None else self._used.then(used)
+            if self._counts and self.op.charges is not None:
+                self.op.charges.learned(self._used)
         if self.handed_out and self._ending.complete:
             self.settle_complete()
 
@@ -422,19 +438,12 @@ class Flow:
         is_good = self._ending.complete and self._reported is None
         if is_good and not self._settled and not self.over and self.op.budget is None:
             self._settled = True
-            self._succeeded(self._used)
+            self.op.succeeded(self._used)
 
     def _release(self) -> None:
         self.ready.extend(self._held or ())
         self._held = None
-        if self.fresh:
-            self.fresh = False
-            self._began_to_answer()
-
-    def _began_to_answer(self) -> None:
-        op = self.op
-        if op.hangs is not None:
-            op.hangs.began(op.plan.monotonic() - op.attempt_started)
+        self.fresh = False
 
     def source_ended(self, source: Any) -> None:
         """Settle a stream whose source has ended; raise if the item that ends every complete stream is missing."""
@@ -447,14 +456,9 @@ class Flow:
             return
         # Settled before the last item is delivered, because the source has done its part.
         if self._reported is None:
-            self._succeeded(source if self._used is None else self._used)
+            self.op.succeeded(source if self._used is None else self._used)
         else:
             self.op.cut_off(self._reported)
-
-    def _succeeded(self, value: object) -> None:
-        if self.op.hangs is not None:
-            self.op.hangs.completed()
-        self.op.succeeded(value)
 
     def next_item(self) -> Any:
         """Return the next item that is ready, and count it as delivered."""
@@ -476,25 +480,33 @@ class Flow:
     # --- limits ---
 
     def ends(self) -> float | None:
-        """Return when the stream must end even if items arrive: at `total`; before the first item, at the deadline."""
-        if self.handed_out:
-            # The deadline limits the wait for an answer. Once an answer arrives, only silence ends it.
-            return None
+        """Return when the stream must end even if items arrive: at `total`, or at a deadline that somebody named."""
         op, total = self.op, self.of.total
-        ends = None if total is None else self._began + total
-        outer = op.outer_cut if self.delivered.count else op.cut_at
-        return outer if ends is None or (outer is not None and outer < ends) else ends
+        if op.around is None and total is None and op.plan.deadline is None:
+            return None
+        ends, named = None if total is None else self._began + total, errors.named_end(op)
+        return named if ends is None or (named is not None and named < ends) else ends
+
+    def is_overdue(self) -> bool:
+        """Whether it must have ended by now, and is not complete. The consumer's own time counts, too."""
+        ends = self.ends()
+        if ends is None or self.over or self._ending.complete or self.op.plan.off:
+            return False
+        return self.op.plan.monotonic() >= ends - _EARLY_S
+
+    def drop_ready(self) -> None:
+        """Forget the items that were not handed on: the time to do so is over."""
+        self.ready.clear()
 
     def late(self) -> HoldfastError:
         """Return the error of the limit that expired. Each limit has its own error (R77)."""
         op, ends, now = self.op, self.ends(), self.op.plan.monotonic()
-        if ends is not None and now >= ends:
+        if ends is not None and now >= ends - _EARLY_S:
             return errors.deadline_passed(op, ends - self._began)
         if self.fresh:
             return errors.timed_out(op)
-        limit = self.of.silence(None if op.hangs is None else op.hangs.gap)
-        learned = limit is not self.of.idle and op.hangs is not None and op.hangs.silent(now - self._read_at, now)
-        return stalled(op.plan.name or "The stream", 0.0 if limit is None else limit.seconds, learned=learned)
+        idle = self.of.idle
+        return stalled(op.plan.name or "The stream", 0.0 if idle is None else idle.seconds)
 
     # --- leaving and failing ---
 
@@ -506,7 +518,7 @@ class Flow:
         if self._settled:
             return
         if self._ending.complete and self._reported is None and not self._held and error is None:
-            self._succeeded(self._used)
+            self.op.succeeded(self._used)
         else:
             self.op.abandoned(error)
 
@@ -532,6 +544,8 @@ class Flow:
         if is_cut:
             error = self._settle_cut(error)
             op.reopen_window()
+        if op.observation is not None:
+            op.observation.is_cut = self.delivered.count > 0 and self._mode == "raise"
         delay = op.failed(error, None, request)
         if delay is None:
             if is_cut:
@@ -571,7 +585,8 @@ class Flow:
     def _settle_cut(self, error: BaseException) -> BaseException:
         """Raise `StreamCutError` if the stream may not resume; else return the failure to decide about."""
         if self._dialect.timeout_is_silence and self.op.plan.runtime.fault_of(error).code == "PROVIDER_TIMEOUT":
-            silence = self._client_timed_out()
+            # The HTTP client ended it by its own limit.
+            silence = stalled(self.op.plan.name, None)
             silence.__cause__ = error
             error = silence
         if not may_resume(self._mode, inside_tool_call=self._call is not None and self._call.inside):
@@ -584,19 +599,13 @@ class Flow:
             forget_account(error)
         return error
 
-    def _client_timed_out(self) -> HoldfastError:
-        """Return the error for a stream that the HTTP client ended by its own limit, which may be a learned one."""
-        op, now = self.op, self.op.plan.monotonic()
-        if op.hangs is not None and op.hangs.silent(now - self._read_at, now):
-            return stalled(op.plan.name, now - self._read_at, learned=True)
-        return stalled(op.plan.name, None)
-
     def _raise_cut(self, error: BaseException) -> NoReturn:
         """Raise `StreamCutError` with the delivered items; a defect in the source's own code is raised as it is."""
         fault = self.op.plan.runtime.fault_of(error)
         if fault.code == "SYS_PROGRAMMING_ERROR":
             raise error
-        raise StreamCutError(self.delivered.on(fault)) from error
+        kind = StreamDeadlineError if fault.code == DeadlineError.code else StreamCutError
+        raise kind(self.delivered.on(fault)) from error
 
     def _fall_back(self, error: BaseException) -> float | None:
         """Take the next source whose condition is met (R75); if there is none, let the first source's error surface."""
@@ -619,6 +628,9 @@ class Flow:
             return None
         add_note(surfacing, f"holdfast: fallback {self.op.via}: {latest.code} {latest.message}")
         try:
+            if latest.code == DeadlineError.code and primary.code != latest.code and errors.is_cut(self.op):
+                # The deadline of the request passed in a fallback: that is what the caller must know.
+                raise error from surfacing
             raise surfacing
         finally:
             # A frame in an exception's traceback must not refer to the exception: the cycle would keep both alive.

@@ -15,6 +15,7 @@ from holdfast.policies.hedge import next_hedge
 from holdfast.runtime.answers import throw_away_async
 from holdfast.runtime.leaks import leave_behind
 from holdfast.runtime.limits import CANCEL_GRACE_S
+from holdfast.runtime.reserve import reserve_copy
 
 if TYPE_CHECKING:
     import asyncio
@@ -103,7 +104,11 @@ def _may_add(op: Operation) -> bool:
         return False
     if op.plan.rationed and not op.plan.state.withdraw_retry(now):
         return False
+    if not reserve_copy(op):
+        return False
     if op.plan.limiter is not None and not op.plan.limiter.try_acquire(now):
+        if op.charges is not None:
+            op.charges.release_copy()
         return False
     if op.budget is not None:
         op.budget.attempt_begun(again=True)

@@ -1,36 +1,48 @@
 """The limiter of a target: how many calls run at once, and how many start per second.
 
 Invariant: every acquired place is released once, however the call ends. A caller that is cancelled while it waits frees its
-place in the queue (R69). Callers of any thread and event loop share one queue.
+place in the queue (R69). Callers of any thread and event loop share one queue, in the order of `policies/queue.py`.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from contextlib import closing
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
 from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place
-from holdfast.policies.rate_limit import RateLimit, RateLimitMachine
+from holdfast.policies.queue import WaitQueue
+from holdfast.policies.rate_limit import RateLimit, RateLimitMachine, StartQueue
+from holdfast.runtime.event_loop import running_loop
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from holdfast.clock import Clock
+    from holdfast.policies.queue import Priority, Turn
+    from holdfast.policies.rate_limit import Rank
 else:
     asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["CHECK_S", "Check", "Limiter", "limiter_for"]
+__all__ = ["CHECK_S", "Check", "Limiter", "LimiterOptions", "NotifyingLock", "limiter_for", "limits_of", "strictest"]
 
 CHECK_S = 0.05
 """Seconds between two checks of the caller's signal in a wait. Few kinds of signals can be awaited, so it is polled."""
 
 Check: TypeAlias = "Callable[[], None]"
 """Raises if the caller no longer wants to wait."""
+
+
+_NO_PLACE = -1
+"""The ticket of a call that had no limit of places when it began, and has none to give back."""
+_ROUNDING = 1e-6
+"""Seconds. A timer may fire early by a rounding error."""
 
 
 class Sleeper(Protocol):
@@ -44,7 +56,7 @@ class Sleeper(Protocol):
         ...
 
 
-class _Lock:
+class NotifyingLock:
     """A lock that calls a function each time it is free again."""
 
     __slots__ = ("_freed", "acquire", "release")
@@ -67,54 +79,71 @@ class Limiter:
 
     def __init__(self, name: str, bulkhead: Bulkhead | None, rate: RateLimit | None) -> None:
         self.name = name
-        self._lock = _Lock(self._pass_on)
+        self._lock = NotifyingLock(self._pass_on)
         self._bulkhead = bulkhead
         self._places = None if bulkhead is None else BulkheadMachine(bulkhead)
         self._rate = rate
         self._pace = None if rate is None else RateLimitMachine(rate)
+        self._starts = StartQueue()
         self._wakers: dict[int, Callable[[], None]] = {}
         self._returned: deque[int] = deque()
         """Tickets of places that no other caller has yet."""
 
-    async def acquire_async(self, runtime: Sleeper, deadline: float | None, check: Check | None = None) -> int:
+    async def acquire_async(
+        self, runtime: Sleeper, deadline: float | None, check: Check | None = None, priority: Priority = "normal"
+    ) -> int:
         """Wait for a place and for the start of the call; return the ticket for `release`.
 
         `check` is called often during the wait, and ends it by raising. Raises `HoldfastError` where the queue is full, or where
         the wait would pass the deadline.
         """
+        turn = WaitQueue.turn(priority)
         # The place comes first. A start that is reserved while the caller still waits for a place would pass unused.
-        ticket = await self._place_async(runtime.clock, deadline, check)
+        ticket = await self._place_async(runtime.clock, deadline, check, turn)
         try:
-            now = runtime.clock.monotonic()
-            if wait := self._reserve_start(now, deadline):
-                try:
-                    for part in _parts(wait if runtime.waits else 0.0, check):
+            if self._pace is not None:
+                # Closed here, and not by the garbage collector: a start that is not used goes back at once.
+                with closing(self._waits_for_start(runtime, deadline, priority)) as waits:
+                    for part in (part for wait in waits for part in _parts(wait, check)):
                         await asyncio.sleep(part)
-                except BaseException:
-                    # The start is given back, so that the next caller can use it.
-                    self._cancel_start(now + wait)
-                    raise
         except BaseException:
             self.release(ticket)
             raise
         return ticket
 
-    def acquire(self, runtime: Sleeper, deadline: float | None, check: Check | None = None) -> int:
+    def acquire(
+        self, runtime: Sleeper, deadline: float | None, check: Check | None = None, priority: Priority = "normal"
+    ) -> int:
         """Do the same in a thread, which blocks during the wait."""
-        ticket = self._place(runtime.clock, deadline, check)
+        turn = WaitQueue.turn(priority)
+        ticket = self._place(runtime.clock, deadline, check, turn)
         try:
-            now = runtime.clock.monotonic()
-            if wait := self._reserve_start(now, deadline):
-                try:
-                    for part in _parts(wait, check):
+            if self._pace is not None:
+                with closing(self._waits_for_start(runtime, deadline, priority)) as waits:
+                    for part in (part for wait in waits for part in _parts(wait, check)):
                         runtime.sleep(part)
-                except BaseException:
-                    self._cancel_start(now + wait)
-                    raise
         except BaseException:
             self.release(ticket)
             raise
         return ticket
+
+    def change(self, bulkhead: Bulkhead | None, rate: RateLimit | None) -> None:
+        """Follow other limits. Calls that run keep their places, and count for the new number."""
+        with self._lock:
+            woken: list[int] = []
+            self._bulkhead, self._rate = bulkhead, rate
+            # A limit that is gone stays as wide as can be: calls may wait behind it.
+            if self._places is not None:
+                woken = self._places.resize(bulkhead or Bulkhead(concurrency=sys.maxsize))
+            elif bulkhead is not None:
+                self._places = BulkheadMachine(bulkhead)
+            if rate is None or self._pace is None:
+                self._pace = None if rate is None else RateLimitMachine(rate)
+            else:
+                self._pace.change(rate)
+        for ticket in woken:
+            self._wake(ticket)
+        self._pass_on()
 
     def try_acquire(self, now: float) -> bool:
         """Take a place and a start if both are free now; never wait. `release(0)` gives the place back."""
@@ -130,7 +159,7 @@ class Limiter:
 
     def release(self, ticket: int) -> None:
         """Give the place to the next waiter."""
-        if self._places is not None:
+        if self._places is not None and ticket != _NO_PLACE:
             self._returned.append(ticket)
             self._pass_on()
 
@@ -150,10 +179,10 @@ class Limiter:
 
     # --- places ---
 
-    async def _place_async(self, clock: Clock, deadline: float | None, check: Check | None) -> int:
+    async def _place_async(self, clock: Clock, deadline: float | None, check: Check | None, turn_in_line: Turn) -> int:
         if self._places is None:
-            return 0
-        loop = asyncio.get_running_loop()
+            return _NO_PLACE
+        loop = running_loop()
         turn: asyncio.Future[bool] = loop.create_future()
 
         def finish(came: bool) -> None:  # noqa: FBT001 - a callback of the loop takes positional arguments
@@ -164,7 +193,7 @@ class Limiter:
         def wake() -> None:
             loop.call_soon_threadsafe(finish, True)  # noqa: FBT003 - a callback of the loop
 
-        ticket = self._enter(wake)
+        ticket = self._enter(wake, turn_in_line)
         if not ticket:
             return 0
         timer = None if deadline is None else loop.call_later(_left(clock, deadline), finish, False)  # noqa: FBT003 - a callback of the loop
@@ -184,13 +213,13 @@ class Limiter:
             raise self._full()
         return ticket
 
-    def _place(self, clock: Clock, deadline: float | None, check: Check | None) -> int:
+    def _place(self, clock: Clock, deadline: float | None, check: Check | None, turn_in_line: Turn) -> int:
         if self._places is None:
-            return 0
+            return _NO_PLACE
         # A bare lock: unlike an Event, it can be released while this very thread is about to wait for it.
         turn = threading.Lock()
         turn.acquire()
-        ticket = self._enter(turn.release)
+        ticket = self._enter(turn.release, turn_in_line)
         if not ticket:
             return 0
         try:
@@ -204,11 +233,11 @@ class Limiter:
             raise self._full()
         return ticket
 
-    def _enter(self, wake: Callable[[], None]) -> int:
+    def _enter(self, wake: Callable[[], None], turn: Turn) -> int:
         """Take a place at once (0), or a place in the queue (its ticket)."""
         assert self._places is not None
         with self._lock:
-            entry = self._places.acquire()
+            entry = self._places.acquire(turn)
             if entry is Place.FULL:
                 raise self._full()
             if isinstance(entry, Place):
@@ -238,30 +267,83 @@ class Limiter:
 
     # --- pace ---
 
-    def _reserve_start(self, now: float, deadline: float | None) -> float:
-        """Reserve a start and return the wait for it."""
-        if self._pace is None or self._rate is None:
+    def _waits_for_start(self, runtime: Sleeper, deadline: float | None, priority: Priority) -> Generator[float]:
+        """Yield the seconds to sleep until the call may start. Calls of a higher priority may delay it meanwhile."""
+        now = runtime.clock.monotonic()
+        with self._lock:
+            turn = self._starts.turn(priority)
+        wait = self._reserve_start(now, deadline, turn)
+        if not wait:
+            return
+        started = False
+        try:
+            while wait > _ROUNDING and runtime.waits:
+                yield wait
+                now = runtime.clock.monotonic()
+                with self._lock:
+                    wait = self._starts.start_of(turn) - now
+                if wait > _ROUNDING and deadline is not None and now + wait >= deadline:
+                    raise self._too_late(wait)
+            started = True
+        finally:
+            with self._lock:
+                start = self._starts.leave(turn)
+                if not started and self._pace is not None:
+                    # The start is given back, so that the next caller can use it.
+                    self._pace.cancel(start)
+
+    def _reserve_start(self, now: float, deadline: float | None, turn: Rank) -> float:
+        """Reserve a start and return the wait for it; 0: it starts now, and has no start to give back."""
+        if self._pace is None:
             return 0.0
         with self._lock:
             wait = self._pace.reserve(now)
+            if not wait:
+                return 0.0
+            wait = self._starts.join(turn, now + wait) - now
             if deadline is None or now + wait < deadline:
                 return wait
-            self._pace.cancel(now + wait)
-        context = {"limit": self._rate.per_second, "name": self.name}
-        raise HoldfastError(Fault.of("SYS_RATE_LIMITED", retry_after=wait, context=context))
+            self._pace.cancel(self._starts.leave(turn))
+        raise self._too_late(wait)
 
-    def _cancel_start(self, start: float) -> None:
-        if self._pace is not None:
-            with self._lock:
-                self._pace.cancel(start)
+    def _too_late(self, wait: float) -> HoldfastError:
+        context = {"limit": 0.0 if self._rate is None else self._rate.per_second, "name": self.name}
+        return HoldfastError(Fault.of("SYS_RATE_LIMITED", retry_after=wait, context=context))
+
+
+LimiterOptions: TypeAlias = tuple[int | None, int | None, float | None, int | None]
+"""`concurrency`, `waiting`, `per_second` and `burst` of a policy."""
+_N = TypeVar("_N", int, float)
+_Limits: TypeAlias = "tuple[Bulkhead | None, RateLimit | None]"
+
+
+def limits_of(
+    concurrency: int | None, waiting: int | None, per_second: float | None, burst: int | None = None
+) -> _Limits:
+    """Return the limits that these options of a policy describe."""
+    bulkhead = None if concurrency is None else Bulkhead(concurrency=concurrency, waiting=waiting)
+    return bulkhead, None if per_second is None else RateLimit(per_second=per_second, burst=burst or 1)
+
+
+def strictest(present: LimiterOptions, wanted: LimiterOptions) -> LimiterOptions:
+    """Return the smaller number of each option; an option that only one of them has is as that one has it."""
+    return (
+        _smaller(present[0], wanted[0]),
+        _smaller(present[1], wanted[1]),
+        _smaller(present[2], wanted[2]),
+        _smaller(present[3], wanted[3]),
+    )
+
+
+def _smaller(one: _N | None, other: _N | None) -> _N | None:
+    return one if other is None or (one is not None and one <= other) else other
 
 
 def limiter_for(
     name: str, concurrency: int | None, waiting: int | None, per_second: float | None, burst: int | None = None
 ) -> Limiter:
     """Return the limiter that these options of a policy describe."""
-    bulkhead = None if concurrency is None else Bulkhead(concurrency=concurrency, waiting=waiting)
-    return Limiter(name, bulkhead, None if per_second is None else RateLimit(per_second=per_second, burst=burst or 1))
+    return Limiter(name, *limits_of(concurrency, waiting, per_second, burst))
 
 
 def _parts(seconds: float, check: Check | None) -> Iterator[float]:

@@ -24,13 +24,13 @@ import contextvars
 import gc
 import threading
 import weakref
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.event_loop import running_loop
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from holdfast.clock import Clock
-    from holdfast.runtime.registry import TargetState
 else:
     asyncio = lazy_module("asyncio", globals())
 
@@ -48,16 +47,14 @@ __all__ = [
     "CLEANUP_S",
     "MOST_ABANDONED",
     "AbandonedThreads",
-    "HangGuard",
     "Limit",
     "Overdue",
     "Wheels",
     "call_in_thread",
     "extended",
+    "limit_of_attempt",
 ]
 
-_EARLY_S = 1e-3
-"""A timer may fire early by a rounding error."""
 _NEARLY = 0.01
 """An outer limit of the same length ends a little earlier. Within this share of the limit, both count as over."""
 
@@ -164,7 +161,7 @@ class Wheels:
 
     def begin(self, began: float, op: Any, own: _Wheel | None = None) -> Limit:
         """Start the clock in the running task, as of `began`. `own`: the wheel of this limit alone."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         # A wheel keeps its loop alive, so no other loop can get the same id while the wheel is in this dict.
         wheel = own or self._by_loop.get(id(loop)) or self._new(loop)
         task = asyncio.current_task(loop)
@@ -178,7 +175,7 @@ class Wheels:
 
     def begin_own(self, seconds: float, op: Any) -> Limit:
         """Start the clock in the running task for a duration of its own."""
-        wheel = _Wheel(asyncio.get_running_loop(), seconds, self._monotonic, single=True)
+        wheel = _Wheel(running_loop(), seconds, self._monotonic, single=True)
         return self.begin(self._monotonic(), op, wheel)
 
     def _new(self, loop: AbstractEventLoop) -> _Wheel:
@@ -408,72 +405,7 @@ class _ThreadCall:
         return self._value
 
 
-class HangGuard:
-    """Stops the attempts of one operation that take far longer than the answers before them.
-
-    It knows three kinds of times: to a whole `answer`, to the `first` item of a stream, and the longest `gap` between two items
-    of a stream. One stream is one sample of a gap: its gaps resemble each other, so a hundred of them show no more than one.
-    """
-
-    __slots__ = ("_kind", "_longest", "_seconds", "_state", "gap")
-
-    def __init__(self, state: TargetState) -> None:
-        self._state = state
-        self._kind = ""
-        self._seconds: float | None = None
-        self._longest: float | None = None
-        """The longest gap between two items so far; None before the second item."""
-        self.gap: float | None = None
-        """The seconds without an item after which the present stream hangs; None: nobody knows."""
-
-    def begin(self, kind: str) -> float | None:
-        """An attempt of this kind begins: return the seconds after which it hangs; None: nobody knows."""
-        self._kind, self._seconds = kind, self._state.hangs_after(kind)
-        return self._seconds
-
-    def ended(self, kind: str, took: float) -> None:
-        """The answer, or its first item, has come after so many seconds."""
-        self._seconds = None
-        self._state.took(kind, took)
-
-    def failed(self, took: float, now: float) -> None:
-        """The attempt failed after so many seconds. If that was the limit, it was stopped."""
-        if self._seconds is not None and took >= self._seconds - _EARLY_S:
-            self._state.stopped(self._kind, now)
-
-    # --- streams ---
-
-    def begin_read(self) -> float | None:
-        """A stream is opened that is read in a thread: return one limit for all its waits; None: nobody knows."""
-        first, gap = self.begin("first"), self._state.hangs_after("gap")
-        self._seconds = None if first is None or gap is None else max(first, gap)
-        return self._seconds
-
-    def began(self, took: float) -> None:
-        """The first item of a stream has come after so many seconds."""
-        self.ended("first", took)
-        self._longest = None
-        gap = self._state.hangs_after("gap")
-        # Whole seconds: streams with the same limit share a timer.
-        self.gap = None if gap is None else float(ceil(gap))
-
-    def waited(self, seconds: float) -> None:
-        """A further item has come after so many seconds."""
-        if self._longest is None or seconds > self._longest:
-            self._longest = seconds
-
-    def completed(self) -> None:
-        """The stream is complete. One that was cut or left says nothing about the gaps in the rest of it."""
-        if self._longest is not None:
-            self._state.took("gap", self._longest)
-            self._longest = None
-
-    def silent(self, seconds: float, now: float) -> bool:
-        """The stream has broken after a silence of so many seconds; return whether it was stopped because it hung."""
-        is_hang = self.gap is not None and seconds >= self.gap - _EARLY_S
-        if is_hang:
-            self._state.stopped("gap", now)
-        return is_hang
+# --- ends ---
 
 
 def extended(ends: float | None, least: float, outer: float | None) -> float | None:
@@ -481,3 +413,12 @@ def extended(ends: float | None, least: float, outer: float | None) -> float | N
     if ends is None:
         return None
     return max(ends, least if outer is None else min(least, outer))
+
+
+def limit_of_attempt(op: Any) -> float | None:
+    """Return how many seconds the attempt that an `Operation` has just begun may take; None: any time."""
+    allowed: float | None = op.plan.timeout
+    if op.cut_at is None:
+        return allowed
+    left: float = op.cut_at - op.attempt_started
+    return left if allowed is None or left < allowed else allowed

@@ -34,14 +34,12 @@ from holdfast.policies.decide import (
     gives_up_at_once,
 )
 from holdfast.policies.repair import Repairs
-from holdfast.runtime import errors, reports
+from holdfast.runtime import budget, errors, facts, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
-from holdfast.runtime.budget import Charges, charge_answer, charge_attempt, charge_failure, take_back_attempt
-from holdfast.runtime.commands import Waiting
 from holdfast.runtime.due_repair import DueRepair
-from holdfast.runtime.facts import facts_of, is_alone, is_of_tool, waits_for_circuit
-from holdfast.runtime.fault_of import GAVE_UP_IN, forget_account, gave_up_in, has_account, leave_account, with_outcome
-from holdfast.runtime.limits import HangGuard, extended
+from holdfast.runtime.fault_of import GAVE_UP_IN, gave_up_in, leave_account
+from holdfast.runtime.limits import extended, limit_of_attempt
+from holdfast.runtime.observation import Observation
 from holdfast.runtime.recovery_warnings import warn_of_retries_inside
 from holdfast.runtime.target_wait import TargetWait
 
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
     from holdfast.policies.decide import Decision
     from holdfast.runtime.adapter import Abort, Adapter
     from holdfast.runtime.ambient import Ambient, Monotonic
-    from holdfast.runtime.budget import Budget
+    from holdfast.runtime.budget import Budget, Charges
     from holdfast.runtime.callables import Request
     from holdfast.runtime.facts import Untried
     from holdfast.runtime.plan import Plan, ScopedPermit
@@ -119,18 +117,22 @@ class Operation:
     """Its place among the calls that wait for a target; None: no circuit and no limit has rejected it."""
     waits = False
     """It waits for a target, readers know that, and no call was made since."""
+    goes_at_once = False
+    """It has waited for its turn as long as it could: the next attempt is made in any case."""
     failed_at = 0.0
     """When its latest attempt failed."""
     rests = 0
     """How often it waited for a moment because its target had just failed another call."""
     reopened_for: float | None = None
     """If the attempt just made was a failed probe: for how many seconds its circuit is open again."""
-    is_stream = False
-    """Its answer comes in items, and may take any time once it has begun."""
-    hangs: HangGuard | None = None
-    """Stops attempts that take far longer than usual; None: it has a time limit that somebody gave."""
+    window_began: float | None = None
+    """When the time in which attempts start began anew; None: with the operation."""
+    attempts_took = 0.0
+    """Seconds that all attempts took so far."""
     over = False
     """It has ended. Tasks that still run in its context are not in its scope."""
+    observation: Observation | None = None
+    """What watches its plain call in observe mode, and works out what would have been done."""
     _run = ""
 
     def __init__(self, plan: Plan, adapter: Adapter | None = None, abort: Abort | None = None) -> None:
@@ -151,10 +153,13 @@ class Operation:
             self.cut_at = self.deadline
         if adapter is not None or abort is not None:
             self.adapter, self.abort, self.eventful = adapter, abort, True
-            if adapter is not None and adapter.stops_hangs and plan.stops_hangs:
-                self.hangs = HangGuard(plan.timed_state)
         around = AMBIENT.get()
-        if around is not None and (around := in_force(around)) is not None and not plan.off:
+        if plan.off:
+            # A plain call is no scope: what runs inside it belongs to the scope around.
+            self.around, self.over, self.eventful = around, True, True
+            if plan.shadow is not None:
+                self.observation = Observation(plan, adapter)
+        elif around is not None and (around := in_force(around)) is not None:
             self._narrow(around)
 
     @property
@@ -187,11 +192,16 @@ class Operation:
         # The first attempt with nothing around it begins when the operation does: one reading of the clock serves both.
         now = self.started
         if self.attempts or self.eventful or self.around is not None:
+            if self.plan.off:
+                self.attempts += 1
+                if self.observation is not None:
+                    self.observation.begins(self)
+                return
             now = self._check_scope()
         plan = self.plan
         if self.permit is None:
             self.permit = plan.admit(now)
-            if self.permit is None and not plan.off and plan.obeys(plan.state):
+            if self.permit is None and plan.obeys(plan.state):
                 self.permit = self._request_permit(plan.state, now)
         self.attempts += 1
         if plan.eventful or self.budget is not None:
@@ -199,21 +209,24 @@ class Operation:
 
     def _check_scope(self) -> float:
         """Check what may forbid another attempt before a permit is requested from any circuit; return the time."""
+        budget.take_back_outer_attempt(self)
         # The caller's signal comes first: a call that is no longer wanted must not take a key, a budget or a permit.
         self.raise_if_aborted()
-        if self.adapter is not None and not self.plan.off and (plan := self.adapter.choose(self)) is not None:
+        if self.adapter is not None and (plan := self.adapter.choose(self)) is not None:
             self._use(plan)
         now = self.attempt_started = self.plan.monotonic()
         if self.deadline is not None and now >= self.deadline:
             raise errors.deadline_passed(self)
-        if self.plan.breaks and not is_alone(self) and (rejection := self.plan.state.makes_way(now)) is not None:
-            raise errors.rejected(self, self.plan.state, rejection, now)
-        if self.rests < RESTS * self.attempts and self.plan.breaks and self.plan.runtime.waits:
+        if self.plan.breaks and not facts.is_alone(self) and (rejection := self.plan.narrow.makes_way(now)) is not None:
+            raise errors.rejected(self, self.plan.narrow, rejection, now)
+        if (
+            self.attempts >= facts.bare_attempts_of(self)
+            and self.rests < RESTS * self.attempts
+            and self.plan.breaks
+            and self.plan.runtime.waits
+        ):
             self._rest(now)
         if self.budget is not None:
-            if not self.attempts and (outer := self.outer) is not None:
-                # This nested operation makes the calls, so the outer attempt is not charged.
-                take_back_attempt(outer)
             self.budget.check(self.plan.listed_model)
         return now
 
@@ -236,13 +249,13 @@ class Operation:
         """Request a permit from a circuit that is not closed. Raises `CircuitOpenError` if it rejects the call."""
         wait = self.target_wait
         if wait is None:
-            wait = self.target_wait = TargetWait(self.plan, self.started)
-        permit = wait.request(self.plan, state, now)
+            wait = self.target_wait = TargetWait()
+        permit = wait.request(self.plan, state, now, facts.tries_of(self, now), forced=self.goes_at_once)
         if state.has_transitions:
             self.plan.runtime.report_transitions(state, self.run)
         if isinstance(permit, Rejection):
             # Only a caller whose deadline comes after the next probe may count as the first to wait for the circuit.
-            if waits_for_circuit(self) and (self.deadline is None or (permit.retry_at or now) < self.deadline):
+            if facts.waits_for_circuit(self) and (self.deadline is None or (permit.retry_at or now) < self.deadline):
                 wait.is_first = state.is_first_to_wait(permit)
             raise errors.rejected(self, state, permit, now)
         return permit
@@ -255,7 +268,7 @@ class Operation:
             self._request_other_permits(now)
         if self.attempts == 1 and plan.rationed:
             plan.state.called(now)
-        charge_attempt(self)
+        budget.charge_attempt(self, sends=plan.limiter is None)
         reports.attempt_started(self)
 
     def _request_other_permits(self, now: float) -> None:
@@ -275,20 +288,7 @@ class Operation:
 
     def limit(self) -> float | None:
         """Return how many seconds the attempt just begun may take."""
-        allowed = self.plan.timeout
-        if self.hangs is not None:
-            hang = self.hangs.begin_read() if self.is_stream else self.hangs.begin("answer")
-            allowed = hang if allowed is None or (hang is not None and hang < allowed) else allowed
-        if self.cut_at is None:
-            return allowed
-        left = self.cut_at - self.attempt_started
-        return left if allowed is None or left < allowed else allowed
-
-    def streams(self, *, watched: bool) -> None:
-        """Its answer comes in items. `watched`: it may be stopped where it takes far longer than usual."""
-        self.is_stream = True
-        if watched and self.adapter is None and self.plan.stops_hangs:
-            self.hangs = HangGuard(self.plan.timed_state)
+        return limit_of_attempt(self)
 
     def call_starts(self) -> None:
         """The call itself begins now: waiting for the limiter is not the callee's time.
@@ -299,6 +299,9 @@ class Operation:
         self.attempt_started = self.plan.monotonic()
         # The deadline came nearer during the wait, so the attempt needs a time limit of its own.
         self.eventful = True
+        if not self.history and not self.plan.policy.names_patience:
+            # A wait for a limit that the user chose is no failure: the time for retries begins with the call.
+            self.reopen_window()
 
     # --- how an attempt ends ---
 
@@ -310,20 +313,22 @@ class Operation:
         self.over = True
         if permit is not None and plan.succeed(permit, now):
             plan.runtime.report_transitions(plan.state, self.run)
-        if self.eventful and not plan.off:
+        if self.eventful and not plan.bare:
             self._ended_well(value, now)
 
     def _ended_well(self, value: object, now: float) -> None:
         plan = self.plan
+        if self.observation is not None:
+            self.observation.answered(value)
+            return
         if self.others:
             others, self.others = self.others, ()
             plan.settle(None, others, Verdict.SUCCESS, now, self)
         if self.adapter is not None:
             self.adapter.succeeded(self, value)
-        if self.hangs is not None and not self.is_stream:
-            self.hangs.ended("answer", now - self.attempt_started)
-        charge_answer(self, value)
+        budget.charge_answer(self, value)
         reports.attempt_ended(self, now, None)
+        reports.returned(self)
         if self.first_failure is not None:
             if plan.rationed:
                 plan.state.return_retries(now, len(self.history))
@@ -337,11 +342,13 @@ class Operation:
         """
         if self.plan.off:
             self.over = True
+            if self.observation is not None:
+                self.observation.ended_with(error, self)
             return None
         if (
             not self.attempts
             and isinstance(error, CircuitOpenError)
-            and gives_up_at_once(waits=waits_for_circuit(self))
+            and gives_up_at_once(waits=facts.waits_for_circuit(self))
         ):
             # Nothing was called, so there is nothing to recognise or settle, and the error already says everything.
             self._rejected_at_once(error)
@@ -355,7 +362,7 @@ class Operation:
         # Only for calls that were made: an integration knows its own failures, not the rejections of our circuits and limits.
         if proposal is None and self.adapter is not None and self.attempts > len(self.history):
             proposal = self.adapter.propose(self, error)
-        return self._respond(error, self._fault(error), proposal, request)
+        return self._respond(error, facts.fault_of_attempt(self, error), proposal, request)
 
     def unacceptable(self, fault: Fault, proposal: Proposal = None, request: Request | None = None) -> float:
         """Handle a rejected answer; return the seconds to wait, or raise an error that carries the answer."""
@@ -380,20 +387,26 @@ class Operation:
         self.failed_with = None
         if not self.plan.off:
             self._settle(Verdict.CANCELLED, self.plan.monotonic())
+            budget.charge_stopped(self)
             reports.cancelled(self, error)
+        elif self.observation is not None:
+            self.observation.left()
 
     def abandoned(self, error: BaseException | None) -> None:
         """The caller left before the end: nothing is known about the callee (R78)."""
         self.over = True
         if not self.plan.off:
             self._settle(Verdict.IGNORED, self.plan.monotonic())
+            budget.charge_stopped(self)
             # A stream that was left before its first call has emitted nothing, so it has no end to report.
             if self.attempts or (error is not None and not isinstance(error, Exception)):
                 reports.cancelled(self, error)
+        elif self.observation is not None:
+            self.observation.left()
 
     def cut_off(self, error: Exception) -> None:
         """It failed after a part was delivered, and the caller chose not to get any part twice: settle and give up."""
-        fault, now = self._fault(error), self.plan.monotonic()
+        fault, now = facts.fault_of_attempt(self, error), self.plan.monotonic()
         self._settle_failure(fault, now)
         self._count_failure(fault, now)
         decision = self._decide(error, fault, now, final=Reason.PARTIAL)
@@ -408,7 +421,7 @@ class Operation:
         self.over = True
         now = self.plan.monotonic()
         self._settle(Verdict.IGNORED, now)
-        charge_answer(self, None)
+        budget.charge_answer(self, None)
         reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
             reports.recovered(self, now)
@@ -416,6 +429,7 @@ class Operation:
     def _rejected_at_once(self, error: CircuitOpenError) -> None:
         self.over = True
         self.reason = Reason.CIRCUIT
+        budget.charge_stopped(self)
         if self.around is not None:
             error.__dict__[GAVE_UP_IN] = self.outer_run
         if not self.has_fallbacks:
@@ -435,24 +449,31 @@ class Operation:
 
     def _respond(self, error: Exception, fault: Fault, proposal: Proposal, request: Request | None) -> float | None:
         now = self.plan.monotonic()
+        made = self.attempts > len(self.history)
+        return self._perform(self.judge(error, fault, now, proposal, request), error, fault, now, made=made)
+
+    def judge(
+        self, error: Exception, fault: Fault, now: float, proposal: Proposal = None, request: Request | None = None
+    ) -> Decision:
+        """Settle a failed or rejected attempt, and return what to do next. Nothing of that is done yet."""
         # Where our own protections rejected the call, it was not made: there is nothing to settle or to remember.
         made = self.attempts > len(self.history)
         if made:
-            if self.hangs is not None:
-                self.hangs.failed(now - self.attempt_started, now)
             if not self.plan.per_operation:
                 self._settle_failure(fault, now)
             elif counted_by(fault, self.plan.scopes) is not None:
                 self.blamed = fault
             self._count_failure(fault, now)
+            self._keep_window_open(now)
         else:
+            budget.charge_stopped(self)
             self.reopened_for = None
             self.eventful = True  # the next attempt must read the clock again
             request = None
         decision = self._decide(error, fault, now, proposal, request=request, rejected=not made)
         if made:
             self._add_attempt(fault, now, decision.then)
-        return self._perform(decision, error, fault, now, made=made)
+        return decision
 
     def _decide(
         self,
@@ -471,9 +492,9 @@ class Operation:
             # Made with the first failure: a call that works at once needs no decision.
             repairs = Repairs(repair for repair, _ in plan.repairs) if plan.repairs else None
             self.decider = Decider(plan.policy, repairs)
-        facts = facts_of(self, error, fault, now, request)
-        facts.final, facts.proposal, facts.rejected = final, proposal, rejected
-        return self.decider.decide(facts)
+        known = facts.facts_of(self, error, fault, now, request)
+        known.final, known.proposal, known.rejected = final, proposal, rejected
+        return self.decider.decide(known)
 
     def _perform(
         self, decision: Decision, error: Exception, fault: Fault, now: float, *, made: bool = False
@@ -492,6 +513,10 @@ class Operation:
         self.waited_before = 0.0 if made else self.waited
         self.waited = self.waited_before + decision.delay
         self.moves += decision.elsewhere
+        self.goes_at_once = decision.at_once
+        if self.deadline is not None and now + decision.delay >= self.deadline:
+            # Decided so, because nobody named a time.
+            self._set_window(now + decision.delay)
         if self.has_fallbacks:
             self.failed_with = (error, fault, made)
         return decision.delay
@@ -524,16 +549,6 @@ class Operation:
         self._perform(decision, error, due.fault, now)
         return error
 
-    def _fault(self, error: Exception) -> Fault:
-        if self.adapter is not None and (fault := self.adapter.fault_of(error)) is not None:
-            return fault
-        if has_account(error) and not self.gave_up_inside(error):
-            # Another operation raised this very object before; its verdict and history are not ours.
-            forget_account(error)
-        fault = with_outcome(self.plan.runtime.fault_of(error, provider=self.plan.provider), error)
-        # The words of a bare exception do not say whether a tool was called. The target does.
-        return fault if isinstance(error, HoldfastError) or is_of_tool(self) else fault.outside_tools()
-
     def gave_up_inside(self, error: Exception) -> bool:
         """Whether a nested recovery gave up on the error. It would have read our run id, which is made at the first read."""
         return bool(self._run) and gave_up_in(error, self._run)
@@ -543,7 +558,7 @@ class Operation:
         if self.first_failure is None:
             self.first_failure = now
         self.eventful = True
-        charge_failure(self, fault)
+        budget.charge_failure(self, fault)
         reports.attempt_ended(self, now, fault)
 
     def _add_attempt(self, fault: Fault, now: float, then: str = "") -> None:
@@ -583,14 +598,9 @@ class Operation:
         self.reopened_for = self.plan.settle_failure(permit, others, fault, now, self)
         if self.reopened_for is not None and self.target_wait is not None:
             # Its probe has just failed, so it is the first to know when the next probe is due.
-            self.target_wait.is_first = True
+            self.target_wait.probe_failed(self.plan)
 
     # --- waits ---
-
-    def waiting(self, seconds: float) -> Waiting:
-        """Return the wait that begins now, as `runtime.commands.waiting()` shows it."""
-        until = self.plan.runtime.clock.wall() + seconds
-        return Waiting(self.run, self.plan.name, self.attempts, until, self.failed_with is not None)
 
     def join(self, wake: Callable[[], None]) -> None:
         """The wait begins. If it is for a target, `wake` ends it as soon as the target may be called."""
@@ -632,13 +642,6 @@ class Operation:
         if self.abort is not None and self.abort.is_set():
             raise errors.aborted(self)
 
-    def check_abort(self) -> None:
-        """Raise `AbortedError` if the caller's signal is set. Called between two fallbacks."""
-        if self.abort is not None and self.abort.is_set():
-            error = errors.aborted(self)
-            self.stopped(error)
-            raise error
-
     # --- fallbacks ---
 
     def expect_fallbacks(self, untried: Untried) -> None:
@@ -656,14 +659,14 @@ class Operation:
 
     def enter(self) -> None:
         """Its scope is in force again: the awaited result or a fallback belongs to it."""
-        self.over = False
+        self.over = self.plan.off
 
     def end(self) -> None:
         """Its scope ends: tasks that still run in its context are no longer part of it."""
         self.over = True
 
     def extend_deadline(self, at_least: float = 0.0) -> None:
-        """Give the next fallback what is left of the deadline, but at least the time limit of one attempt.
+        """Give the next fallback what is left of the deadline, but at least the time limit of one attempt, or the deadline anew.
 
         A callee that hangs uses up the whole deadline, and that is when its fallbacks are needed. All fallbacks together have
         the deadline once more. After that the next one has `at_least` seconds. The deadline of the scope around still holds.
@@ -683,15 +686,26 @@ class Operation:
             self.fallbacks_end = max(now, self.deadline or now) + once_more
         return self.fallbacks_end
 
-    def is_fallback_time_over(self) -> bool:
-        """Whether the fallbacks have used up the time that all of them together have."""
-        return self.fallbacks_end is not None and self.plan.monotonic() >= self.fallbacks_end
-
     def reopen_window(self) -> None:
         """An answer broke off that had been coming for a while: the time to begin anew counts from here."""
+        self.window_began, self.attempts_took = self.plan.monotonic(), 0.0
+        self._set_window(self.window_began)
+
+    def _set_window(self, began: float) -> None:
+        """Let attempts start for the policy's patience."""
         if self.plan.deadline is None and self.plan.patience is not None:
-            ends = self.plan.monotonic() + self.plan.patience
-            self.deadline = ends if self.outer_deadline is None else min(ends, self.outer_deadline)
+            self.deadline = extended(began, began + self.plan.patience, self.outer_deadline)
+
+    def _keep_window_open(self, now: float) -> None:
+        """An attempt has failed. A window that nobody named leaves room for the attempts that the bare client makes.
+
+        Until these were made, it does not count the time of the attempts, only that of the waits between them.
+        """
+        least = facts.least_attempts_of(self)
+        if least > 1:
+            self.attempts_took += now - self.attempt_started
+            began = self.started if self.window_began is None else self.window_began
+            self._set_window(began + self.attempts_took if self.attempts < least else began)
 
     def begin_step(self, name: str) -> None:
         """The next fallback is called."""
@@ -699,13 +713,13 @@ class Operation:
         self.via = name
         self.attempts += 1
         self.waited = 0.0
-        charge_attempt(self)
+        budget.charge_attempt(self)
         reports.attempt_started(self)
 
     def step_answered(self, value: object) -> None:
         """The fallback just called returned a good answer."""
         now = self.plan.monotonic()
-        charge_answer(self, value)
+        budget.charge_answer(self, value)
         if self.first_failure is None:
             # A circuit rejected the primary call, so no attempt failed. The recovery time counts from the beginning.
             self.first_failure = self.started
@@ -715,7 +729,7 @@ class Operation:
     def step_failed(self, fault: Fault, *, remember: bool) -> None:
         """The fallback just called failed; a defect in its code is not remembered as an attempt."""
         now = self.plan.monotonic()
-        charge_failure(self, fault)
+        budget.charge_failure(self, fault)
         reports.attempt_ended(self, now, fault)
         if remember:
             self._add_attempt(fault, now)
@@ -744,7 +758,7 @@ class Operation:
         self.around = around
         self.budget = around.budget
         if self.budget is not None:
-            self.charges = Charges(self.budget, of_tool=bool(self.plan.target.tool))
+            self.charges = budget.Charges.of(self.budget, self.plan)
         outer = self.outer_deadline = around.deadline_on(self.plan.monotonic)
         if outer is not None and (self.deadline is None or outer < self.deadline):
             self.deadline = outer
@@ -753,8 +767,9 @@ class Operation:
             self.cut_at = cut
 
     def deadline_on(self, monotonic: Monotonic) -> float | None:
-        """Return until when attempts inside may start, as a reading of the given clock."""
-        return on_clock(self.deadline, self.plan.monotonic, monotonic)
+        """Return until when attempts inside may start, as a reading of the given clock. A window that nobody named is none."""
+        is_named = self.plan.deadline is not None or self.plan.policy.names_patience
+        return on_clock(self.deadline if is_named else self.outer_deadline, self.plan.monotonic, monotonic)
 
     def cut_on(self, monotonic: Monotonic) -> float | None:
         """Return when everything inside is cut, as a reading of the given clock."""

@@ -8,22 +8,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from holdfast import options
 from holdfast.faults import InvalidError, Schedule, Scope
 from holdfast.policies.backoff import NEVER, Tries
 from holdfast.policies.circuit import Verdict, counted_by
-from holdfast.policies.decide import is_repeatable
-from holdfast.policies.policy import (
-    BATCH,
-    DEFAULT_CIRCUIT,
-    DEFAULT_TIMEOUT,
-    DOCUMENT_CIRCUIT,
-    INTERACTIVE,
-    PATIENT,
-    Policy,
-)
+from holdfast.policies.decide import TIME_LIMITS, is_repeatable
+from holdfast.policies.policy import DEFAULT_CIRCUIT, DOCUMENT_CIRCUIT, Policy
 from holdfast.policies.target import Target, target_of
 from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async, name_of
 from holdfast.runtime.limits import Wheels
@@ -61,6 +54,9 @@ _NO_TARGET = ((Scope.PROCESS, ""),)
 _LIMITED = frozenset({Scope.MODEL, Scope.CREDENTIAL})
 """Model providers limit calls per model and per key."""
 
+_PROVIDERS = frozenset({Scope.PROVIDER, Scope.MODEL, Scope.CREDENTIAL})
+"""Scopes of a call to a provider. Its failures are counted at the narrowest of them."""
+
 Accept: TypeAlias = "Callable[[Any], bool | Code | Fault | None]"
 """Looks at an answer: True or None accepts it; False, a code or a Fault rejects it, and the call is made again.
 
@@ -71,8 +67,32 @@ ScopedPermit: TypeAlias = "tuple[TargetState, Permit, Scope]"
 """A permit of a circuit besides the main one."""
 
 
-_PRESET_TIMEOUTS = frozenset(preset.timeout for preset in (INTERACTIVE, PATIENT, BATCH))
-"""Time limits that nobody chose for one function."""
+_CALLERS = count(1)
+
+
+def _check(policy: Any, accept: Any, runtime: Any) -> None:
+    """Raise `InvalidError` for what is not what it should be."""
+    if policy is not None and not isinstance(policy, Policy):
+        raise InvalidError.at("recover.policy", "a Policy such as INTERACTIVE", policy)
+    if accept is not None and not callable(accept):
+        raise InvalidError.at("recover.accept", "a function that looks at the answer", accept)
+    if is_async(accept):
+        # A coroutine object is no verdict, and nothing could await it after a plain call.
+        raise InvalidError.saying("recover.accept", "a plain function of the answer", "an async function")
+    if runtime is not None and not isinstance(runtime, Runtime):
+        raise InvalidError.at("recover.runtime", "a Runtime", runtime)
+
+
+class Attempting(Protocol):
+    """An operation whose attempt has failed."""
+
+    attempts: int
+    attempt_started: float
+
+    @property
+    def run(self) -> str:
+        """The id that its events carry."""
+        ...
 
 
 def _no_permit(now: float) -> None:
@@ -88,6 +108,10 @@ class Plan:
     state: TargetState
     """The state of the main target: the first name of agent, tool, provider, model, credential that the call has."""
     other_states: tuple[tuple[TargetState, Scope], ...]
+    shadow: Plan | None = None
+    """In observe mode: what its calls would recover with. Its circuits and limits are in the runtime's shadow."""
+    always_acts = False
+    """In observe mode it acts all the same: what it does is the program's own, and no decision of ours."""
 
     def __init__(
         self,
@@ -100,26 +124,19 @@ class Plan:
         threads: bool = False,
         alone: bool = False,
         keeps_circuits: bool = False,
-        client_limits: bool = False,
+        through_client: bool = False,
+        asks_model: bool = False,
         limited_as: str = "",
         overrides: Overrides | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        if policy is not None and not isinstance(policy, Policy):
-            raise InvalidError.at("recover.policy", "a Policy such as INTERACTIVE", policy)
-        if accept is not None and not callable(accept):
-            raise InvalidError.at("recover.accept", "a function that looks at the answer", accept)
-        if is_async(accept):
-            # A coroutine object is no verdict, and nothing could await it after a plain call.
-            raise InvalidError.saying("recover.accept", "a plain function of the answer", "an async function")
+        _check(policy, accept, runtime)
         options.names("recover.needs", needs)
         options.flag("recover.threads", threads)
-        if runtime is not None and not isinstance(runtime, Runtime):
-            raise InvalidError.at("recover.runtime", "a Runtime", runtime)
         self.target = Target() if target is None else target_of(target)
         self.name = str(self.target)
         self.provider = self.target.provider
-        self.listed_model = self.target.model if client_limits and "@" not in self.provider else ""
+        self.listed_model = self.target.model if through_client and "@" not in self.provider else ""
         """The model under the name that its provider sells it by; empty where a person or another server chose the name."""
         self._given_limited_as = limited_as
         self._has_fallback = False
@@ -130,9 +147,13 @@ class Plan:
         """It shares nothing with other calls to its target, not even a circuit."""
         self.keeps_circuits = keeps_circuits
         """Its policy names no circuit: each name keeps the settings that it already has, or takes the configured ones."""
-        self.client_limits = client_limits
-        """What it calls has time limits of its own, as every SDK's client has. Limits that nobody gave end no attempt."""
+        self.through_client = through_client
+        """It calls through the client of an SDK: the model has the name that its provider sells it by."""
+        self.asks_model = asks_model
+        """Its calls ask a model and change nothing, so that they may be hedged without a declared effect."""
         self.overrides = overrides
+        self.caller = next(_CALLERS)
+        """Calls of one caller wait in one line. Copies of the plan are the same caller."""
         self.contract = None if effect is None else ToolContract(effect=effect)
         self.repairs: list[tuple[Repair, Repairer]] = []
         """The repairs and the functions that perform them, in the order they were added."""
@@ -155,7 +176,12 @@ class Plan:
         runtime = self.runtime = self._given_runtime or default_runtime()
         # A reload that a signal handler requested is done here, before its settings are read.
         runtime.catch_up()
-        self.off = not runtime.enabled
+        mode = runtime.mode_for(self.target)
+        observes = mode == "observe" and not self.always_acts
+        self.off = mode == "off" or observes
+        """Its calls are plain calls."""
+        self.bare = mode == "off"
+        """Nobody looks at its plain calls either."""
         self.monotonic = runtime.clock.monotonic
         policy = self.policy = self._with_contract(self._chosen_policy(runtime))
         wanted = policy.has_fallback
@@ -166,6 +192,8 @@ class Plan:
         self.limited_as = "" if policy.quota_group is not None else self._given_limited_as or self.target.model
         """What the other side limits, beside the key: the model."""
         self.effect = None if self.contract is None else self.contract.effect
+        self.watches_requests = self.effect is None and not self.asks_model
+        """Nobody declared what its calls do: a failure that shows a POST is not repeated."""
         self._look_up_limits(runtime, policy)
         self._look_up_states(runtime, policy)
         self.watched = runtime.bus.wants_attempts and not self.off
@@ -175,6 +203,15 @@ class Plan:
         self.eventful = not self.off and (self.watched or bool(self.other_states) or self.rationed)
         """Even a successful attempt has more to do than to settle one permit."""
         self.accept = None if self.off else self._given_accept
+        self.shadow = self._look_up_shadow(runtime) if observes else None
+
+    def _look_up_shadow(self, runtime: Runtime) -> Plan:
+        other = copy.copy(self)
+        other._given_runtime = runtime.shadow  # noqa: SLF001 - its own class
+        # What it has learned about a function without a target is its own, and stays when something else changes.
+        other._own_state = None if self.shadow is None else self.shadow._own_state  # noqa: SLF001 - its own class
+        other.look_up()
+        return other
 
     @property
     def configured_from(self) -> str:
@@ -198,35 +235,36 @@ class Plan:
         self.deadline = None if self.off else policy.deadline
         self.patience = None if self.off else policy.window
         """Seconds in which attempts may start."""
-        if self.client_limits and policy.timeout is DEFAULT_TIMEOUT:
-            self.timeout = None
-        is_preset = any(policy.timeout is preset.timeout for preset in (INTERACTIVE, PATIENT, BATCH))
-        self.stops_hangs = is_preset and self.effect != "unsafe" and not self.off
-        """A call may be stopped that takes far longer than usual. A limit that somebody gave holds exactly instead."""
         # The first attempt gets the smaller of timeout and deadline. `Operation.limit` shortens the limit of later attempts.
         limits = [limit for limit in (self.timeout, self.deadline) if limit is not None]
         self.wheels = Wheels(min(limits), runtime.clock) if limits else None
         # A hedge repeats the call, so it needs an effect that may be repeated.
-        self.hedge = policy.hedge if is_repeatable(self.effect) else None
+        self.hedge = policy.hedge if is_repeatable(self.effect) or self.asks_model else None
 
     def _look_up_states(self, runtime: Runtime, policy: Policy) -> None:
         names = self.target.names
+        narrowest = self.target.narrowest
+        if policy.circuit is not None and policy.circuit.graded and names and names[-1][1] != narrowest:
+            names += ((Scope.MODEL, narrowest),)
         self.scopes = tuple(scope for scope, _ in names or _NO_TARGET)
         self.is_tool = Scope.TOOL in self.scopes
         shared = [] if self.alone else [runtime.registry.get(name) for _, name in names]
         states = shared or [self._unshared_state(runtime)]
         now = self.monotonic()
-        for state, scope in zip(states, self.scopes, strict=False):
+        for state in states:
             if state.serve(self._with_own_circuit(policy, runtime, state), now):
                 # Other plans hold the limiter that was replaced: they must look up again.
                 CHANGES.happened()
-            if scope in _LIMITED and policy.circuit is not None and policy.quota_group is None:
-                state.expect_limits()
         self.state = states[0]
-        self.timed_state = next(
-            (s for s, scope in zip(states, self.scopes, strict=False) if scope is Scope.MODEL), states[0]
-        )
-        """The state that knows how long answers take: each model has a speed of its own."""
+        self.narrow = states[-1] if self.scopes[0] in _PROVIDERS and states[-1].is_graded else states[0]
+        """The state whose circuit counts what fails: the narrowest one of a provider's, so that a sick model harms no other."""
+        self._counting: dict[Scope, TargetState] = {}
+        """Which state counts the failures of a scope."""
+        for state, scope in zip(states, self.scopes, strict=False):
+            is_narrow = state.is_graded and scope in _PROVIDERS and self.scopes[0] in _PROVIDERS
+            self._counting.setdefault(scope, self.narrow if is_narrow else state)
+        if self.scopes[-1] in _LIMITED and policy.circuit is not None and policy.quota_group is None:
+            states[-1].expect_limits()
         self.quota_state = self._look_up_quota(runtime, policy, now)
         self.limited_state = self.quota_state or states[-1]
         """The state whose calls share the limits of the other side: that of the group, or of the key, the model, the provider."""
@@ -242,7 +280,7 @@ class Plan:
         self.counts_all = policy.circuit is not None and policy.circuit.count_all
         limits_calls = policy.concurrency is not None or policy.per_second is not None
         self.limiter = self.state.limiter if limits_calls and not self.off else None
-        self.settles = self.contract is not None and self.contract.settles
+        self.settles = self.contract is not None and self.contract.settles and not self.off
         """Its tool checks results, or finds out whether a call happened."""
         self.is_plain = self.limiter is None and (self.hedge is None or self.off) and not self.settles
         """An async attempt is nothing but the call under its time limit."""
@@ -333,6 +371,13 @@ class Plan:
         other.look_up()
         return other
 
+    def acting(self) -> Plan:
+        """Return a plan that acts in observe mode too."""
+        other = copy.copy(self)
+        other.always_acts = True
+        other.look_up()
+        return other
+
     def before_fallback(self) -> Plan:
         """Return a plan for calls that something outside of Holdfast answers when they have failed for good."""
         other = copy.copy(self)
@@ -393,7 +438,7 @@ class Plan:
         given, contract = self._given_policy, self.contract
         chose_timeout = contract is not None and contract.timeout is not None
         if given is not None and given.profile == "holdfast":
-            chose_timeout = chose_timeout or given.timeout not in _PRESET_TIMEOUTS | {None}
+            chose_timeout = chose_timeout or given.timeout is not None
         is_plain = not is_async(fn)
         # A lambda or a wrapper often returns the coroutine of an async function, and its call does have the limit.
         returns_coroutine = name_of(fn).endswith("<lambda>") or is_async(inspect.unwrap(fn))
@@ -417,8 +462,13 @@ class Plan:
     # --- circuits ---
 
     def obeys(self, state: TargetState) -> bool:
-        """Whether an open circuit of this state rejects the calls of this plan."""
-        return self.breaks or state is self.quota_state or state.is_held
+        """Whether an open circuit or a pace of this state holds back the calls of this plan.
+
+        Of the graded circuits only the narrowest does. Others may call a provider under its name alone, and what they meet says
+        nothing about this model and key.
+        """
+        is_wider = state.is_graded and state is not self.narrow
+        return (self.breaks and not is_wider) or state is self.quota_state or state.is_held
 
     def rejects(self) -> bool:
         """Whether a circuit would reject a call now."""
@@ -438,7 +488,7 @@ class Plan:
                 self.runtime.report_transitions(state, op.run)
 
     def settle_failure(
-        self, permit: Permit | None, others: tuple[ScopedPermit, ...], fault: Fault, now: float, op: Ambient
+        self, permit: Permit | None, others: tuple[ScopedPermit, ...], fault: Fault, now: float, op: Attempting
     ) -> float | None:
         """Settle every permit after a failure, which counts on one circuit at most: the one of its scope.
 
@@ -446,25 +496,35 @@ class Plan:
         """
         # A revoked key must not open the circuit of the whole provider, so the other circuits ignore the failure.
         main = self.scopes[0]
-        counted = main if self.counts_all else counted_by(fault, self.scopes)
         is_limit = fault.schedule is Schedule.RATE_LIMIT
         # Other failures that name a time only guess.
         requested = self._requested_pause(fault) if is_limit else None
-        # Where a group shares a limit, its calls are slowed, and no single key or model counts as failing.
-        quota = self.quota_state if is_limit and counted is not None else None
+        counted = self._counted_on(fault, now - op.attempt_started)
         reopened = None
         permits = others if permit is None else ((self.state, permit, main), *others)
-        for state, held, scope in permits:
-            counts = state is quota if quota is not None else scope is counted and state is not self.quota_state
+        for state, held, _ in permits:
+            counts = state is counted
             verdict = Verdict.FAILURE if counts else Verdict.IGNORED
             if counts and is_limit:
                 state.limited(held, now, requested)
-            changed = state.settle(held, verdict, now, fault.code, requested)
+            changed = state.settle(held, verdict, now, fault.code, requested, counts and op.attempts == 1)
             if held.probe and verdict is Verdict.FAILURE:
                 reopened = state.reopened_for(now)
             if changed:
                 self.runtime.report_transitions(state, op.run)
         return reopened
+
+    def _counted_on(self, fault: Fault, took: float) -> TargetState | None:
+        """Return the state whose circuit counts this failure of a call that took so long; None: none does."""
+        scope = self.scopes[0] if self.counts_all else counted_by(fault, self.scopes)
+        if scope is None:
+            return None
+        if self.quota_state is not None and fault.schedule is Schedule.RATE_LIMIT:
+            # Where a group shares a limit, its calls are slowed, and no single key or model counts as failing.
+            return self.quota_state
+        state = self._counting[scope]
+        is_patience = fault.code in TIME_LIMITS and state.is_graded and not state.is_far_beyond(took)
+        return None if is_patience else state
 
     def announced(self, limits: AnnouncedLimits, since: float, *, accepted: bool) -> None:
         """An answer announced the limits of the other side. Its call started at `since`, and was accepted or rejected."""

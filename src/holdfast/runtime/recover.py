@@ -101,8 +101,8 @@ def recover(
     accept: a plain function of the answer. True or None accepts it; False, a code or a `Fault` rejects it, and the call is
         retried. If it raises or returns anything else, the answer is rejected too, and the defect is reported once.
     needs: capabilities that a fallback must offer, such as `{"vision"}`.
-    threads: gives sync functions the policy's time limit. A call that is late is left behind in its thread; it is repeated only
-        if `effect` says that this is harmless.
+    threads: gives sync functions the time limit that the policy names. A call that is late is left behind in its thread; it is
+        repeated only if `effect` says that this is harmless.
     retry_on, never_retry: exceptions to retry, or not to: a type, several types, or a function of the exception that returns
         True. `never_retry` wins.
     runtime: by default the default runtime.
@@ -185,7 +185,7 @@ class Recovery:
             reply = await recover("claude").call(ask_async, "hello")
         """
         plan = self._called(fn)
-        if plan.off:
+        if plan.bare:
             return fn(*args, **kwargs)
         return _later(plan, fn, args, kwargs) if is_async(fn) else drive(Operation(plan), fn, args, kwargs)
 

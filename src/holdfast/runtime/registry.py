@@ -11,23 +11,24 @@ was dropped.
 
 from __future__ import annotations
 
+import math
 import operator
 import threading
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from holdfast._lazy import lazy_module
 from holdfast.events import CircuitState
 from holdfast.faults import InvalidError
 from holdfast.policies.allowance import Allowance
+from holdfast.policies.backoff import PLAIN_ATTEMPTS
 from holdfast.policies.circuit import Breaker, Circuit, Rejection, Rule
 from holdfast.policies.circuit import Verdict as _Verdict
-from holdfast.policies.hang import HangWatch
 from holdfast.policies.hedge import HedgeMachine
 from holdfast.policies.pace import Pace
 from holdfast.policies.queue import WaitQueue
 from holdfast.policies.quota import QuotaMachine
-from holdfast.runtime.limiter import limiter_for
+from holdfast.runtime.limiter import limiter_for, limits_of, strictest
 
 if TYPE_CHECKING:
     import logging
@@ -38,16 +39,14 @@ if TYPE_CHECKING:
     from holdfast.policies import Policy
     from holdfast.policies.circuit import BreakerMetrics, Permit, Transition, Verdict
     from holdfast.policies.hedge import Hedge
-    from holdfast.policies.queue import Turn
+    from holdfast.policies.queue import Priority, Turn
     from holdfast.policies.quota import Quota
-    from holdfast.runtime.limiter import Limiter
+    from holdfast.runtime.limiter import Limiter, LimiterOptions
 else:
     logging = lazy_module("logging", globals())
 
 __all__ = ["Registry", "TargetState"]
 
-_Limits: TypeAlias = tuple[int | None, int | None, float | None, int | None]
-_N = TypeVar("_N", int, float)
 
 _METRICS_ONLY = Circuit(mode="metrics-only")
 """Counts calls where no policy has a circuit."""
@@ -86,6 +85,7 @@ class TargetState:
         "_hedge_machine",
         "_is_busy",
         "_left",
+        "_limited_at",
         "_limiter_options",
         "_lock",
         "_pace",
@@ -97,7 +97,6 @@ class TargetState:
         "_renewed",
         "_unsettled",
         "_warned",
-        "_watches",
         "admit_if_closed",
         "circuit",
         "counts_tokens",
@@ -119,7 +118,7 @@ class TargetState:
         self._quota_machine: QuotaMachine | None = None
         self._hedge: Hedge | None = None
         self._hedge_machine: HedgeMachine | None = None
-        self._limiter_options: _Limits | None = None
+        self._limiter_options: LimiterOptions | None = None
         self._queue: WaitQueue[Callable[[], None]] = WaitQueue()
         """The calls that wait for it, each as the function that wakes it."""
         self._pace: Pace | None = None
@@ -134,9 +133,9 @@ class TargetState:
         """Calls that were woken and have not come yet, and when they were woken."""
         self._left: list[Turn] = []
         """Calls that stopped waiting while the lock was held."""
-        self._watches: dict[str, HangWatch] = {}
-        """How long answers take, by kind of call."""
         self._expects_limits = False
+        self._limited_at = -math.inf
+        """When the other side last rejected a call because there were too many, or announced that it would."""
         self._is_busy = False
         """Calls wait for it, or it has a pace."""
         self._rejection: tuple[Rejection, Fault] | None = None
@@ -152,41 +151,64 @@ class TargetState:
 
     # --- the circuit ---
 
-    def admit(self, now: float, turn: Turn, *, queues: bool = True, limited_as: str = "") -> Permit | Rejection:
+    def admit(
+        self,
+        now: float,
+        turn: Turn,
+        *,
+        queues: bool = True,
+        limited_as: str = "",
+        tries: int = PLAIN_ATTEMPTS,
+        low: bool = False,
+        forced: bool = False,
+    ) -> Permit | Rejection:
         """Return a permit for one call, or why the call must not be made now. Its turn is its place among those that wait.
 
         `queues` is False where no time passes in waits, as in a test that skips them: such a call's turn would never come.
-        `limited_as` names the announced limits that the call is under.
+        `limited_as` names the announced limits that the call is under. `tries`: see `Breaker.admit`. `low`: its
+        priority is low. `forced`: it goes before its turn, because its time would end before.
         """
         with self._lock:
             if self._unsettled or self._left:
                 self._settle_given_back()
             self._called.pop(turn, None)
             allowance = self._allowances.get(limited_as)
-            answer = (self._wait_for_turn(now, turn, allowance) if queues else None) or self._breaker.admit(now)
+            wait = self._wait_for_turn(now, turn, allowance, tries, low=low) if queues and not forced else None
+            answer = wait or self._breaker.admit(now, tries)
             if isinstance(answer, Rejection) or not self._breaker.paced:
                 return answer
+            answer.forced = forced and not answer.settled
+            self._queue.served(turn)
             if allowance is not None:
                 allowance.started(now)
             if self._pace is not None:
-                self._pace.started(now)
+                self._pace.started(now, low=low, waiting=len(self._queue))
                 self._paced[answer] = len(self._paced)
-                if self._pace.is_over:
+                if self._pace.is_over(now):
                     self._set_pace(Pace(is_limited=False, before=self._pace) if self._expects_limits else None)
             due = self._take_due(now)
         self._wake(due)
         return answer
 
-    def _wait_for_turn(self, now: float, turn: Turn, allowance: Allowance | None) -> Rejection | None:
+    def take_turn(self, priority: Priority, caller: int = 0) -> Turn:
+        """Return the place of a call among those that wait; see `WaitQueue.turn`."""
+        with self._lock:
+            return self._queue.turn(priority, caller)
+
+    def _wait_for_turn(
+        self, now: float, turn: Turn, allowance: Allowance | None, tries: int, *, low: bool
+    ) -> Rejection | None:
         """Return why a call must wait although the circuit would admit it; None: it need not."""
         ahead = self._queue.ahead(turn)
-        wait = 0.0 if self._pace is None else self._pace.wait(now, ahead)
+        wait = 0.0 if self._pace is None else self._pace.wait(now, ahead, low=low)
         if allowance is not None:
-            wait = max(wait, allowance.wait(now, ahead))
+            # A call that can wait leaves one for a call that cannot.
+            wait = max(wait, allowance.wait(now, ahead + low))
         if wait > _ROUNDING:
             return Rejection(name=self.name, state=self._breaker.state(now), retry_at=now + wait, rule=Rule.PACE)
-        # The first probe is for whoever comes: those who wait may sleep a little longer than they must.
-        return self._breaker.rejection if ahead and self._breaker.good_probes else None
+        # The first probe is for any caller: those who wait may sleep a little longer than they must.
+        is_behind = ahead and self._breaker.good_probes and self._breaker.holds_back(tries)
+        return self._breaker.rejection if is_behind else None
 
     def makes_way(self, now: float) -> Rejection | None:
         """Return why a call that a fallback could answer must not be made; None: it may be."""
@@ -218,8 +240,14 @@ class TargetState:
         # `pending` is nearly always an empty tuple. `bool(…)` would cost one more call.
         return breaker.pending  # type: ignore[return-value] # only its truth is read
 
-    def settle(
-        self, permit: Permit, verdict: Verdict, now: float, code: Code | None = None, requested: float | None = None
+    def settle(  # noqa: PLR0917 - as `Breaker.settle` takes them
+        self,
+        permit: Permit,
+        verdict: Verdict,
+        now: float,
+        code: Code | None = None,
+        requested: float | None = None,
+        first: bool = False,  # noqa: FBT001, FBT002 - as `Breaker.settle` takes it
     ) -> bool:
         """Settle a permit; return whether the circuit changed."""
         if verdict in _GIVES_BACK:
@@ -229,7 +257,7 @@ class TargetState:
             return self.succeed(permit, now)
         with self._lock:
             self._settle_given_back()
-            self._breaker.settle(permit, verdict, now, code=code, requested=requested)
+            self._breaker.settle(permit, verdict, now, code=code, requested=requested, first=first)
             due = self._take_due(now) if self._ended(permit) else []
             changed = bool(self._breaker.pending)
         self._wake(due)
@@ -248,6 +276,7 @@ class TargetState:
         Call it before the permit is settled, which ends the call for the pace, too.
         """
         with self._lock:
+            self._limited_at = now
             if self._breaker.config.graded:
                 if self._pace is None:
                     self._set_pace(Pace())
@@ -256,7 +285,11 @@ class TargetState:
                     # It started before there was a pace.
                     self._pace.started(permit.started)
                 beside = self._paced.pop(permit, 0)
-                self._pace.limited(permit.started, now, requested, beside, len(self._queue))
+                if permit.forced:
+                    # It came too soon, and we knew.
+                    self._pace.ended()
+                else:
+                    self._pace.limited(permit.started, now, requested, beside, len(self._queue))
 
     def announced(
         self, limits: AnnouncedLimits, since: float, now: float, *, accepted: bool = True, limited_as: str = ""
@@ -272,7 +305,16 @@ class TargetState:
                 allowance = self._allowances[limited_as] = Allowance()
                 self._set_pace(self._pace)
             allowance.learn(limits, since, now, accepted=accepted)
+            if self._pace is not None and self._pace.is_open:
+                # What is announced says how fast calls may start. No burst needs to be spread to find out.
+                self._set_pace(None)
+            if allowance.wait(now) > 0:
+                self._limited_at = now
             self.counts_tokens = self.counts_tokens or limits.tokens is not None
+
+    def limited_for(self, now: float) -> float:
+        """Return the seconds since the other side last rejected a call because there were too many, or announced that it would."""
+        return now - self._limited_at
 
     def used(self, tokens: int, limited_as: str = "") -> None:
         """An answer reports how many tokens its call took."""
@@ -323,6 +365,8 @@ class TargetState:
             if self._paced.pop(permit, None) is not None:
                 assert self._pace is not None
                 self._pace.accepted(permit.started, now)
+                if permit.forced:
+                    self._pace.surpassed()
             self._forget_missing(now)
             if not self._queue and not self._called:
                 self._breaker.nobody_waits(now)
@@ -376,6 +420,15 @@ class TargetState:
             self._ended(permit)
         if self._left:
             self._remove_left()
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether its circuit slows calls down before it rejects them."""
+        return self._breaker.config.graded
+
+    def is_far_beyond(self, seconds: float) -> bool:
+        """Whether a call that took so long without an answer shows that the service is sick: far longer than any answer so far."""
+        return self._breaker.is_far_beyond(seconds)
 
     @property
     def is_closed(self) -> bool:
@@ -515,29 +568,6 @@ class TargetState:
             with self._lock:
                 self._hedge_machine.took(seconds)
 
-    # --- hangs ---
-
-    def hangs_after(self, kind: str) -> float | None:
-        """Return the seconds after which a call of this kind hangs; None while too few answers were measured."""
-        with self._lock:
-            return self._watch(kind).limit()
-
-    def took(self, kind: str, seconds: float) -> None:
-        """Remember how long an answer to a call of this kind took."""
-        with self._lock:
-            self._watch(kind).took(seconds)
-
-    def stopped(self, kind: str, now: float) -> None:
-        """A call of this kind was stopped because it hung."""
-        with self._lock:
-            self._watch(kind).stopped(now)
-
-    def _watch(self, kind: str) -> HangWatch:
-        watch = self._watches.get(kind)
-        if watch is None:
-            watch = self._watches[kind] = HangWatch()
-        return watch
-
     # --- settings ---
 
     def serve(self, policy: Policy, now: float) -> bool:
@@ -562,19 +592,22 @@ class TargetState:
         wanted = (policy.concurrency, policy.waiting, policy.per_second, burst)
         return wanted != _NO_LIMITER and self._limit(wanted)
 
-    def _limit(self, wanted: _Limits) -> bool:
+    def _limit(self, wanted: LimiterOptions) -> bool:
         """Take on a policy's limits. Two libraries may name different ones: the smallest number of each option holds."""
         with self._lock:
             present = None if _LIMITER_OPTIONS in self._renewed else self._limiter_options
             self._renewed -= {_LIMITER_OPTIONS}
-            options = wanted if present is None else _strictest(present, wanted)
+            options = wanted if present is None else strictest(present, wanted)
             differs = present is not None and present != wanted and not self._warned
             self._warned = self._warned or differs
             is_stricter = options != self._limiter_options
             if is_stricter:
-                # Calls that run give their places back to the limiter they have them from.
                 self._limiter_options = options
-                self.limiter = limiter_for(self.name, *options)
+                if self.limiter is None:
+                    self.limiter = limiter_for(self.name, *options)
+                else:
+                    # The same limiter goes on: calls that run count for the new number of places.
+                    self.limiter.change(*limits_of(*options))
         if differs:
             # Outside the lock: a handler of the log may make a recovered call.
             logging.getLogger("holdfast").warning(
@@ -727,20 +760,6 @@ class Registry:
             self._opens_of_evicted += state.opens
         # Plans hold states directly. This makes every plan look up again, so that none keeps using a dropped state.
         self._evicted()
-
-
-def _strictest(present: _Limits, wanted: _Limits) -> _Limits:
-    """Return the smaller number of each option; an option that only one of them has is as that one has it."""
-    return (
-        _smaller(present[0], wanted[0]),
-        _smaller(present[1], wanted[1]),
-        _smaller(present[2], wanted[2]),
-        _smaller(present[3], wanted[3]),
-    )
-
-
-def _smaller(one: _N | None, other: _N | None) -> _N | None:
-    return one if other is None or (one is not None and one <= other) else other
 
 
 # A sort key in C that returns plain floats: callers wait while this runs, and a tuple for each of many states would wake the

@@ -53,6 +53,7 @@ __all__ = [
     "recovered",
     "rejected",
     "retry",
+    "returned",
     "suppressed",
     "time_of_day",
     "timeline",
@@ -155,6 +156,13 @@ def recovered(op: Operation, now: float) -> None:
                 took=now - op.started,
             )
         )
+
+
+def returned(op: Operation) -> None:
+    """Report that its target has answered again, if its calls went to fallbacks before."""
+    plan = op.plan
+    if plan.runtime.diverted:
+        plan.runtime.report_returned((plan.state.name, *(state.name for state, _ in plan.other_states)), op.run)
 
 
 def cancelled(op: Operation, error: BaseException | None) -> None:

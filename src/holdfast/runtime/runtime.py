@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 from weakref import WeakSet
 
 from holdfast import config, options
@@ -23,12 +23,14 @@ from holdfast.events import (
     AgentFallback,
     ChildLeaked,
     ChildRestarting,
+    CircuitState,
     CircuitStateChange,
     Degraded,
     Event,
     Failed,
     Fallback,
     GaveUp,
+    Observed,
     OperatorAsked,
     Recovered,
     Repaired,
@@ -41,8 +43,8 @@ from holdfast.events import (
 )
 from holdfast.events.lines import Levels, LogLines
 from holdfast.faults import InvalidError
-from holdfast.policies.policy import INTERACTIVE
-from holdfast.runtime.bus import Bus, EventStream, Handler, Subscription, log_writer, structlog_writer
+from holdfast.policies.policy import INTERACTIVE, MODES
+from holdfast.runtime.bus import Bus, EventStream, Handler, SilentBus, Subscription, log_writer, structlog_writer
 from holdfast.runtime.commands import Commands
 from holdfast.runtime.fault_of import Rules, fault_by, use_rules
 from holdfast.runtime.limits import AbandonedThreads
@@ -52,11 +54,12 @@ from holdfast.runtime.secrets import process_redactor
 if TYPE_CHECKING:
     import asyncio
     import logging
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from holdfast.clock import Clock, Rng
-    from holdfast.faults import Fault
+    from holdfast.faults import Code, Fault
     from holdfast.policies import Policy
+    from holdfast.policies.policy import Mode
     from holdfast.policies.target import Target
     from holdfast.runtime.registry import TargetState
 
@@ -92,9 +95,10 @@ class _Changes:
 _LOGGED = (
     *(Retry, Repaired, Fallback, AgentFallback, Degraded, Recovered, Failed, CircuitStateChange),
     *(ActorResumed, ChildRestarting, ChildLeaked, GaveUp, UserNotified, OperatorAsked),
-    *(TaskOutputRejected, TaskDecomposed, SubtaskFailed, TaskHalted),
+    *(TaskOutputRejected, TaskDecomposed, SubtaskFailed, TaskHalted, Observed),
 )
-"""What a runtime logs by itself. None of these happens in a call that works at once, so the log costs such a call nothing."""
+"""What a runtime logs by itself. None of these happens in a call that works at once, so the log costs such a call nothing. Only
+observe mode reports every call; its log has one line a minute."""
 
 CHANGES = _Changes()
 """Counts the changes after which a recovery looks up its plan again: another runtime, readers, circuits, settings."""
@@ -115,7 +119,10 @@ class Runtime:
 
     clock, rng: time and chance; by default those of the machine.
     waits: False makes every wait end at once.
-    enabled: False makes every recovery a plain call; by default the environment variable `HOLDFAST_ENABLED` decides.
+    mode: what its recoveries do. `"recover"` acts. `"observe"` makes the plain call and reports what recovery would have done
+        and changed. `"off"` makes the plain call. By default the environment variables `HOLDFAST_MODE` and
+        `HOLDFAST_ENABLED` decide, else it is `"recover"`.
+    enabled: False is another way to write `mode="off"`.
     most_circuits: how many targets it remembers. Beyond that, the targets that were idle longest are forgotten.
     consent: a function of operation, step and fault that returns True if a fallback with `consent="ask"` may be used.
     log: whether it writes retries, fallbacks and failures to `logging.getLogger("holdfast")`.
@@ -130,6 +137,7 @@ class Runtime:
         clock: Clock | None = None,
         rng: Rng | None = None,
         waits: bool = True,
+        mode: Mode | None = None,
         enabled: bool | None = None,
         most_circuits: int = 10_000,
         consent: Callable[[str, str, Fault], Any] | None = None,
@@ -141,11 +149,22 @@ class Runtime:
         options.count("runtime.most_circuits", most_circuits)
         if enabled is not None and not isinstance(enabled, bool):
             raise InvalidError.at("runtime.enabled", "True or False or None", enabled)
+        if mode is not None:
+            options.one_of("runtime.mode", mode, MODES)
+            if enabled is not None and enabled != (mode != "off"):
+                raise InvalidError.saying("runtime.enabled", f"nothing beside mode={mode!r}", repr(enabled))
         self.clock: Clock = clock or SystemClock()
         self.rng: Rng = rng or random.Random()  # noqa: S311 - jitter, not secrets
         self.waits = waits
         """False: no wait takes time, for tests."""
-        self._enabled = enabled_by_environment() if enabled is None else enabled
+        if mode is None and enabled is not None:
+            mode = "recover" if enabled else "off"
+        self._given_mode = mode
+        self._mode: Mode = mode_by_environment() if mode is None else mode
+        self._mode_if_on: Mode = "recover"
+        """The mode that `enabled = True` returns to."""
+        self._modes: Mapping[str, Mode] = {}
+        self._shadow: Runtime | None = None
         self._consent = consent
         self._policy = INTERACTIVE
         self._policies: Mapping[str, Policy] = {}
@@ -161,6 +180,8 @@ class Runtime:
         self.rules = Rules()
         """The rules that its operations recognise failures by; extensions add theirs."""
         self.log_readers: dict[object, frozenset[type[Event]]] = {}
+        self.diverted: set[str] = set()
+        """The targets whose calls go to their fallbacks although no circuit has opened."""
         """Sinks that people read (a log, the live line) and their kinds: the runtime's own log leaves these out."""
         self._log: Subscription | None = None
         self._write: tuple[Any, Handler] | None = None
@@ -199,7 +220,7 @@ class Runtime:
         if self._write is None or self._write[0] is not structlog:
             # Retries and fallbacks are warnings here: somebody who set nothing up must still see why a call takes 20 seconds,
             # and by default `logging` shows warnings.
-            lines = LogLines(Levels(step=logging.WARNING))
+            lines = LogLines(Levels(step=logging.WARNING), brief=True)
             bound = None if structlog is None else structlog.get_logger("holdfast")
             self._write = (
                 structlog,
@@ -208,14 +229,65 @@ class Runtime:
         self._write[1](event)
 
     @property
+    def mode(self) -> Mode:
+        """What recoveries do from the next call on: `recover`, `observe` or `off`. A target may have a mode of its own."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        options.one_of("runtime.mode", mode, MODES)
+        if mode == "off" != self._mode:
+            self._mode_if_on = self._mode
+        self._mode = mode
+        CHANGES.happened()
+
+    @property
     def enabled(self) -> bool:
-        """Whether recoveries do anything. False makes every recovery a plain call, from the next call on."""
-        return self._enabled
+        """Whether the mode is not `off`. False makes every recovery a plain call, from the next call on. True takes that back."""
+        return self._mode != "off"
 
     @enabled.setter
     def enabled(self, enabled: bool) -> None:
-        self._enabled = enabled
-        CHANGES.happened()
+        self.mode = self._mode_if_on if enabled else "off"
+
+    def set_modes(self, mode: Mode | None, by_name: Mapping[str, Mode]) -> None:
+        """Set the mode, and those of single targets, such as `provider:claude`. None: the mode it was made with.
+
+        `off` is off for every target. Otherwise a target's own mode wins.
+
+            runtime.set_modes("observe", {"provider:claude": "recover"})
+        """
+        for name, one in by_name.items():
+            options.one_of(f"runtime.modes.{name}", one, MODES)
+        self._modes = dict(by_name)
+        self.mode = mode or self._given_mode or "recover"
+
+    @property
+    def has_own_modes(self) -> bool:
+        """Whether some targets have a mode of their own."""
+        return bool(self._modes) and self._mode != "off"
+
+    def mode_for(self, target: Target) -> Mode:
+        """Return the mode of a target: that of its first name that has one, else the runtime's."""
+        if self.has_own_modes:
+            for _, name in target.names:
+                if (mode := self._modes.get(name)) is not None:
+                    return mode
+        return self._mode
+
+    @property
+    def shadow(self) -> Runtime:
+        """For observe mode: a runtime with the same clock, settings and rules that makes no call, and that nobody hears.
+
+        Its circuits and limits are those that this runtime would have if it recovered.
+        """
+        if self._shadow is None:
+            # Its own chance: the calls of this runtime that do recover must wait as long as they would without it.
+            shadow = self.fresh(clock=self.clock, rng=random.Random(0))  # noqa: S311 - jitter, not secrets
+            shadow.mode, shadow.rules, shadow.bus = "recover", self.rules, SilentBus(CHANGES.happened)
+            shadow._consent = None  # noqa: SLF001 - its own class. Nobody is asked about a fallback that is not used.
+            self._shadow = shadow
+        return self._shadow
 
     def consent(self, operation: str, step: str, fault: Fault) -> Any:
         """For recoveries: whether a fallback with `consent="ask"` may be used. Without a `consent` function it may not."""
@@ -243,10 +315,12 @@ class Runtime:
         self._policy, self._policies, self.configured_from = policy, dict(by_name), source
         # Before the change is counted: a plan that looks up again must find targets that accept the new settings.
         self.registry.renew()
+        if self._shadow is not None:
+            self._shadow.configure(policy, by_name, source)
         CHANGES.happened()
 
     def fresh(self, *, clock: Clock | None = None, rng: Rng | None = None) -> Runtime:
-        """Return a new runtime with the settings of this one: policies, rules, consent, `enabled` and `waits`.
+        """Return a new runtime with the settings of this one: policies, rules, consent, modes and `waits`.
 
         It has its own circuits, no readers of events and no log. Clock and chance are the machine's by default. For tests,
         which must check the policy that the program has:
@@ -254,7 +328,8 @@ class Runtime:
             with use_runtime(default_runtime().fresh(clock=VirtualClock())):
                 answer("hi")
         """
-        new = Runtime(clock=clock, rng=rng, waits=self.waits, enabled=self.enabled, consent=self._consent)
+        new = Runtime(clock=clock, rng=rng, waits=self.waits, mode=self._mode, consent=self._consent)
+        new._modes = self._modes
         new.rules = self.rules.copy()
         new.configure(self._policy, self._policies, self.configured_from)
         return new
@@ -350,6 +425,29 @@ class Runtime:
         if isinstance(self.rng, random.Random):
             self.rng.seed()
 
+    def report_diverted(self, name: str, reason: Code | None, until: float | None, run: str) -> None:
+        """For recoveries: calls that a fallback can answer are not made any more. It is reported once, like an open circuit."""
+        if name not in self.diverted:
+            self.diverted.add(name)
+            self._report_diversion(name, CircuitState.OPEN, run, reason=reason, until=until)
+
+    def report_returned(self, names: Iterable[str], run: str) -> None:
+        """For recoveries: these targets have answered a call that a fallback could have answered."""
+        for name in self.diverted.intersection(names):
+            self.diverted.discard(name)
+            self._report_diversion(name, CircuitState.CLOSED, run)
+
+    def _report_diversion(
+        self, name: str, to: CircuitState, run: str, *, reason: Code | None = None, until: float | None = None
+    ) -> None:
+        before = CircuitState.CLOSED if to is CircuitState.OPEN else CircuitState.OPEN
+        at = self.clock.wall()
+        self.bus.emit(
+            CircuitStateChange(
+                at=at, run=run, circuit=name, from_=before, to=to, reason=reason, rule="fallback", until=until
+            )
+        )
+
     def report_transitions(self, state: TargetState, run: str = "") -> None:
         """For recoveries: emit the changes of a circuit as events."""
         # Outside the circuit's lock: a reader of the event may look at the circuit.
@@ -358,6 +456,8 @@ class Runtime:
             return
         to_wall = self.clock.wall() - self.clock.monotonic()
         for change in transitions:
+            # From here on the circuit reports its own end.
+            self.diverted.discard(state.name)
             until = None if change.until is None else change.until + to_wall
             self.bus.emit(
                 CircuitStateChange(
@@ -388,10 +488,17 @@ def _check(clock: Any, rng: Any, consent: Any) -> None:
         raise InvalidError.at("runtime.consent", "a function or None", consent)
 
 
-def enabled_by_environment() -> bool:
-    """Whether `HOLDFAST_ENABLED` (or its alias `RESILIENCE_ENABLED`) leaves recovery on."""
+def mode_by_environment() -> Mode:
+    """Return the mode that `HOLDFAST_MODE` and `HOLDFAST_ENABLED` (or its alias `RESILIENCE_ENABLED`) name.
+
+    Raises `InvalidError` if `HOLDFAST_MODE` is no mode.
+    """
     value = os.environ.get("HOLDFAST_ENABLED", os.environ.get("RESILIENCE_ENABLED", "true"))
-    return value.strip().lower() not in {"false", "0", "no", "off"}
+    if value.strip().lower() in {"false", "0", "no", "off"}:
+        return "off"
+    mode: Any = os.environ.get("HOLDFAST_MODE", "recover").strip()
+    options.one_of("HOLDFAST_MODE", mode, MODES)
+    return cast("Mode", mode)
 
 
 _runtimes: WeakSet[Runtime] = WeakSet()
@@ -415,7 +522,8 @@ def default_runtime() -> Runtime:
         with _making_default:
             if _default is None:
                 # It becomes the default only after its settings were applied: wrong ones must raise again with the next call.
-                runtime = Runtime(log=True)
+                # Not the mode of the environment, which `load` reads: it lists all mistakes together.
+                runtime = Runtime(log=True, mode="recover")
                 config.load().apply(runtime)
                 _make_default(runtime)
     assert _default is not None

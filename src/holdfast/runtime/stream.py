@@ -33,9 +33,11 @@ from holdfast.runtime.answers import close_answer, close_answer_async
 from holdfast.runtime.callables import name_of, reads_in
 from holdfast.runtime.dialects import ANY_STREAM
 from holdfast.runtime.drivers import leave, pause, pause_async
+from holdfast.runtime.facts import waits_until
 from holdfast.runtime.flow import ALIVE, AfterFirst, AttemptContext, Dialect, Flow, Way
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.operation import Operation
+from holdfast.runtime.reserve import reserve, reserve_async
 
 if TYPE_CHECKING:
     import asyncio
@@ -108,8 +110,6 @@ class StreamOf(Generic[P, T]):
         self.ways: tuple[Way, ...] = ()
         self._adapter = adapter
         self._first, self._idle = first, idle
-        self.watched = first is None or idle is None
-        """Nobody gave one of its limits, so a learned one holds."""
         self.each = first is None
         """The limit is for each event. With `first` it is for the first content, whatever comes before that."""
         self._beside: tuple[StreamOf[P, T], ...] = ()
@@ -182,17 +182,13 @@ class StreamOf(Generic[P, T]):
     def _bind(self, plan: Plan) -> None:
         """Use a plan, and make the limits with its timeout and its clock."""
         self.plan, clock = plan, plan.runtime.clock
-        self.first = Wheels(limit, clock) if (limit := self._first or plan.timeout) else None
-        self.idle = Wheels(limit, clock) if (limit := self._idle or plan.timeout) else None
-        self.own = self.learned = Wheels(0.0, clock)
+        self.first = self._wheels(self._first)
+        self.idle = self._wheels(self._idle)
+        self.own = Wheels(0.0, clock)
 
-    def silence(self, gap: float | None) -> Wheels | None:
-        """Return the limit of the wait for a further item: the given one, or the learned one if that is shorter."""
-        if gap is None or self._idle is not None or (self.idle is not None and self.idle.seconds <= gap):
-            return self.idle
-        if self.learned.seconds != gap:
-            self.learned = Wheels(gap, self.plan.runtime.clock)
-        return self.learned
+    def _wheels(self, given: float | None) -> Wheels | None:
+        seconds = given or self.plan.timeout
+        return None if seconds is None else Wheels(seconds, self.plan.runtime.clock)
 
 
 # --- the drivers ---
@@ -291,6 +287,12 @@ class _Driver:
                 "stream", "one consumer at a time", "a second one while the first waits for an item"
             )
 
+    def _check_time(self) -> None:
+        """Raise if the stream must have ended by now: the consumer came back too late."""
+        if self._flow.is_overdue():
+            self._flow.drop_ready()
+            raise self._flow.late()
+
     def _admit(self) -> None:
         op = self._flow.op
         # Only a reader of events can change the context, so without one the copy is not needed.
@@ -378,13 +380,14 @@ class Stream(_Driver, Generic[T]):
         if not self._entered:
             raise InvalidError.saying("stream", "`async with` around it", "a stream that was not entered")
         flow = self._flow
-        if not flow.ready:
+        if not flow.ready or flow.is_overdue():
             self._claim()
             try:
-                while not flow.ready:
+                while not flow.ready or flow.is_overdue():
                     if flow.over:
                         raise StopAsyncIteration
                     try:
+                        self._check_time()
                         if self._source is None:
                             await self._begin()
                         await self._read()
@@ -399,9 +402,16 @@ class Stream(_Driver, Generic[T]):
     async def _begin(self) -> None:
         """Begin an attempt; the source itself is opened under the first item's limit."""
         op = self._flow.op
+        if op.charges is not None and op.plan.limiter is None:
+            await reserve_async(op, self._args, self._kwargs)
         self._admit()
         if (limiter := op.plan.limiter) is not None:
-            self._place = (limiter, await limiter.acquire_async(op.plan.runtime, op.deadline))
+            self._place = (
+                limiter,
+                await limiter.acquire_async(op.plan.runtime, waits_until(op), None, op.plan.policy.priority),
+            )
+            if op.charges is not None:
+                await reserve_async(op, self._args, self._kwargs)
             op.call_starts()
         self._flow.source_opened()
 
@@ -492,12 +502,9 @@ class Stream(_Driver, Generic[T]):
         of, op = self._flow.of, self._flow.op
         if op.plan.off:
             return None
-        now, ends, hangs = op.plan.monotonic(), self._flow.ends(), op.hangs
+        now, ends = op.plan.monotonic(), self._flow.ends()
         left = None if ends is None else max(0.0, ends - now)
-        self._flow.reads(now)
-        wheels = of.first if self._flow.fresh else of.silence(None if hangs is None else hangs.gap)
-        if self._flow.fresh and of.each and hangs is not None and (hang := hangs.begin("first")) is not None:
-            left = hang if left is None else min(left, hang)
+        wheels = of.first if self._flow.fresh else of.idle
         if wheels is not None and (left is None or wheels.seconds <= left):
             return wheels.begin(now, op)
         return None if left is None else of.own.begin_own(left, op)
@@ -564,13 +571,14 @@ class BlockingStream(_Driver, Generic[T]):
 
     def __next__(self) -> T:
         flow = self._flow
-        if not flow.ready:
+        if not flow.ready or flow.is_overdue():
             self._claim()
             try:
-                while not flow.ready:
+                while not flow.ready or flow.is_overdue():
                     if flow.over:
                         raise StopIteration
                     try:
+                        self._check_time()
                         if self._source is None:
                             self._begin()
                         self._read()
@@ -584,9 +592,13 @@ class BlockingStream(_Driver, Generic[T]):
 
     def _begin(self) -> None:
         op = self._flow.op
+        if op.charges is not None and op.plan.limiter is None:
+            reserve(op, self._args, self._kwargs)
         self._admit()
         if (limiter := op.plan.limiter) is not None:
-            self._place = (limiter, limiter.acquire(op.plan.runtime, op.deadline))
+            self._place = (limiter, limiter.acquire(op.plan.runtime, waits_until(op), None, op.plan.policy.priority))
+            if op.charges is not None:
+                reserve(op, self._args, self._kwargs)
             op.call_starts()
         self._flow.source_opened()
 
@@ -599,12 +611,15 @@ class BlockingStream(_Driver, Generic[T]):
         try:
             if self._source is None:
                 self._source = self._open()
-            if flow.op.hangs is not None:
-                flow.reads(flow.op.plan.monotonic())
             while not flow.received(next(self._source), self._source):
                 pass
         except StopIteration:
             ended = True
+        except Exception as error:
+            # Nothing can interrupt a thread that reads, but its HTTP client has the rest of the time as its own limit.
+            if flow.is_overdue():
+                raise flow.late() from error
+            raise
         finally:
             self._busy = False
             if inside:

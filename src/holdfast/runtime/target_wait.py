@@ -1,6 +1,6 @@
 """`TargetWait`: how one operation waits for its targets, from the first time that a circuit or a limit rejects it.
 
-Invariant: an operation has one turn, which it keeps over all its waits: nobody who came later goes before it.
+Invariant: an operation keeps its turn over all its waits, until it was a probe that failed.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.policies.circuit import Rejection
 from holdfast.policies.decide import stays_open
-from holdfast.policies.queue import turn_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.policies.circuit import Permit
+    from holdfast.policies.queue import Turn
     from holdfast.runtime.plan import Plan
     from holdfast.runtime.registry import TargetState
 
@@ -24,10 +24,11 @@ __all__ = ["TargetWait"]
 class TargetWait:
     """The place of one operation among those that wait for a target."""
 
-    __slots__ = ("_target", "_turn", "in_vain", "is_first")
+    __slots__ = ("_target", "_turns", "in_vain", "is_first")
 
-    def __init__(self, plan: Plan, arrived: float) -> None:
-        self._turn = turn_of(arrived, plan.policy.priority)
+    def __init__(self) -> None:
+        self._turns: dict[TargetState, Turn] = {}
+        """Its turn at each target that it has asked."""
         self._target: TargetState | None = None
         """The target that rejected it last, until the wait for that is over."""
         self.is_first = False
@@ -35,20 +36,38 @@ class TargetWait:
         self.in_vain = False
         """That circuit was opened by a failure that does not pass by itself."""
 
-    def request(self, plan: Plan, state: TargetState, now: float) -> Permit | Rejection:
-        """Request a permit from a target, and remember the target that rejects."""
-        answer = state.admit(now, self._turn, queues=plan.runtime.waits, limited_as=plan.limited_as)
+    def request(self, plan: Plan, state: TargetState, now: float, tries: int, *, forced: bool) -> Permit | Rejection:
+        """Request a permit from a target, and remember the target that rejects. `tries`, `forced`: see `TargetState.admit`."""
+        priority = plan.policy.priority
+        turn = self._turns.get(state)
+        if turn is None:
+            turn = self._turns[state] = state.take_turn(priority, plan.caller)
+        answer = state.admit(
+            now,
+            turn,
+            queues=plan.runtime.waits,
+            limited_as=plan.limited_as,
+            tries=tries,
+            low=priority == "low",
+            forced=forced,
+        )
         if isinstance(answer, Rejection):
             self._target, self.in_vain = state, stays_open(answer.reason)
         return answer
 
+    def probe_failed(self, plan: Plan) -> None:
+        """Its probe failed. Others go before it now: a request that always fails must not be the probe each time."""
+        self.is_first = True
+        for state in self._turns:
+            self._turns[state] = state.take_turn(plan.policy.priority, plan.caller)
+
     def join(self, wake: Callable[[], None]) -> None:
         """The wait begins; `wake` ends it as soon as the target may be called."""
         if self._target is not None:
-            self._target.join(self._turn, wake)
+            self._target.join(self._turns[self._target], wake)
 
     def leave(self, now: float) -> None:
         """The wait is over."""
         target, self._target = self._target, None
         if target is not None:
-            target.leave(self._turn, now)
+            target.leave(self._turns[target], now)

@@ -29,6 +29,7 @@ from holdfast.events import (
     MCPServerDisconnected,
     MCPServerReconnected,
     MessageDropped,
+    Observed,
     OperatorAsked,
     Recovered,
     Repaired,
@@ -100,6 +101,7 @@ CLASSES: Mapping[type[Event], AuditClass] = {
     StagePreFired: "StageExecution",
     StagePostFired: "StageExecution",
     AttemptEnded: "ProviderExchange",
+    Observed: "ProviderExchange",
 }
 """The class of each kind of event. A call to a tool is a ToolInvocation instead."""
 
@@ -129,6 +131,6 @@ def audit_of(event: Event, redactor: Redactor, *, otherwise: str = "", correlati
 
 
 def _class_of(event: Event) -> AuditClass:
-    if isinstance(event, AttemptEnded) and event.operation.startswith("tool:"):
+    if isinstance(event, AttemptEnded | Observed) and event.operation.startswith("tool:"):
         return "ToolInvocation"
     return CLASSES[type(event)]

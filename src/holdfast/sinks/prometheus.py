@@ -18,10 +18,12 @@ from holdfast.events import (
     Degraded,
     Failed,
     Fallback,
+    Observed,
     Recovered,
     Retry,
     RetryDenied,
 )
+from holdfast.events.observed import ObservedTotals
 from holdfast.events.tracker import Tracker
 from holdfast.extras import needs_extra
 from holdfast.faults import CATALOG
@@ -149,6 +151,21 @@ class _Counts:
         self._changes = self._series(prometheus.Counter, "circuit_changes", "Changes of circuits", "circuit", "to")
         self._state = self._series(prometheus.Gauge, "circuit_state", "State of a circuit: 0 closed, 1 half-open, 2 open", "circuit")  # fmt: skip
 
+        self._observed = self._series(
+            prometheus.Counter,
+            "observed_calls",
+            "Plain calls of observe mode, by how they ended and what recovery would have done",
+            "target",
+            "outcome",
+            "would",
+        )
+        self._harmed = self._series(
+            prometheus.Counter,
+            "observed_harmed",
+            "Answered plain calls of observe mode that would have been worse off with recovery",
+            "target",
+        )
+
     def handlers(self) -> dict[type[Event], Callable[[Any], object]]:
         return {
             AttemptEnded: self._attempt_ended,
@@ -161,6 +178,7 @@ class _Counts:
             Cancelled: self._cancelled,
             RetryDenied: self._retry_denied,
             CircuitStateChange: self._circuit_changed,
+            Observed: self._observe,
         }
 
     def unregister(self) -> None:
@@ -201,6 +219,14 @@ class _Counts:
 
     def _retry_denied(self, event: RetryDenied) -> None:
         self._denied(self._targets.label(event.operation), _code(event.because)).inc()
+
+    def _observe(self, event: Observed) -> None:
+        target = self._targets.label(event.operation)
+        self._observed(target, event.outcome, event.would).inc()
+        totals = ObservedTotals()
+        totals.add(event)
+        if totals.harmed:
+            self._harmed(target).inc()
 
     def _circuit_changed(self, event: CircuitStateChange) -> None:
         self._changes(self._circuits.label(event.circuit), event.to.value).inc()

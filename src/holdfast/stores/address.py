@@ -164,6 +164,10 @@ def _postgres(url: str, given: dict[str, Any]) -> Store:
     if schemas:
         rest = urlencode([pair for pair in parameters if pair[0] != "schema"], safe="/")
         url, given = urlunsplit(parts._replace(query=rest)), {**given, "schema": schemas[-1]}
+    # Each by itself, so that the message names the one that is missing.
+    for package in ("psycopg", "psycopg_pool"):
+        with needs_extra("a store on PostgreSQL", package.replace("_", "-"), "postgres"):
+            import_module(package)
     with needs_extra("a store on PostgreSQL", "psycopg", "postgres"):
         module = import_module("holdfast.stores.postgres")
     store: Store = module.PostgresStore(url, **given)

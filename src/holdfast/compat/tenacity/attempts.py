@@ -150,7 +150,10 @@ class Attempts:
             # None means that `wait` raised. That error is already in the log.
             if wait is not None:
                 self._report("wait", retrying.wait, invalid)
-            return GiveUp(Reason.UNWANTED)
+            if not isinstance(wait, (int, float)):
+                return GiveUp(Reason.UNWANTED)
+            # A time that is over gives a negative wait, and arithmetic may give NaN: the next attempt follows at once.
+            state.upcoming_sleep = 0.0
         if (yield from self._evaluate("stop", retrying.stop, otherwise=True)):
             return GiveUp(why_stopped(retrying.stop, state))
         return Retry(state.upcoming_sleep, most_attempts(retrying.stop, state.attempt_number))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Never, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, NoReturn, ParamSpec, TypedDict, TypeVar, overload
 
 from holdfast.compat.tenacity import nap
 from holdfast.compat.tenacity.after import after_nothing
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["AsyncRetrying", "BaseRetrying", "Options", "Retried", "Retrying", "retry"]
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
+S = TypeVar("S")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -91,7 +93,7 @@ class BaseRetrying(RetryObject):
         self._check()
         # `retry` itself is the user's decision to repeat, so calls count as idempotent. A function that @tool marks as
         # unsafe stays unsafe.
-        self._plan = Plan(None, _NO_LIMITS, effect="idempotent")
+        self._plan = Plan(None, _NO_LIMITS, effect="idempotent").acting()
         # There is no target, so such retries share no circuit and no limits with other calls.
         self._plan.name = self.name or ""
         self._statistics = Statistics()
@@ -327,7 +329,7 @@ class _AsyncLoop:
             self._attempts.leave()
 
 
-class Retried(Protocol[P, T_co]):
+class Retried(Generic[P, T_co]):
     """The type of a decorated function: a real function of the same kind, with its settings as attributes.
 
     For example:
@@ -342,11 +344,30 @@ class Retried(Protocol[P, T_co]):
     statistics: dict[str, Any]
     """The numbers of the call that began last."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co: ...
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Call the function, with retries."""
+        raise NotImplementedError
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(  # type: ignore[misc] # mypy does not see that `self` is such a callable where it binds a class
+            self: Callable[Concatenate[type[S], Q], T_co], instance: S | None, owner: type[S], /
+        ) -> Retried[Q, T_co]: ...
+        @overload
+        def __get__(self, instance: None, owner: type[Any], /) -> Retried[P, T_co]: ...
+        @overload
+        def __get__(
+            self: Callable[Concatenate[S, Q], T_co], instance: S, owner: type[Any] | None = None, /
+        ) -> Retried[Q, T_co]: ...
+        @overload
+        def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Retried[P, T_co]: ...
+        def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Any:
+            """Bind it to an object as a method, or to the class as a class method."""
 
     def retry_with(self, **changes: Unpack[Options]) -> Retried[P, T_co]:
         """Return the same function with other settings."""
-        ...
+        raise NotImplementedError
 
 
 @overload

@@ -18,6 +18,7 @@ from anthropic import (
 )
 
 from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk
+from holdfast.policies.models.quote import text_tokens
 from holdfast.runtime.flow import Dialect, Used
 
 __all__ = ["ANTHROPIC"]
@@ -45,6 +46,14 @@ def _used(event: Any) -> Used | None:
     return Used(None, event.usage.to_dict()) if kind == "message_delta" else None
 
 
+def _said(event: Any) -> int:
+    delta = getattr(event, "delta", None)
+    if getattr(event, "type", None) != "content_block_delta" or delta is None:
+        return 0
+    texts = (getattr(delta, name, None) for name in ("text", "partial_json", "thinking"))
+    return sum(text_tokens(text) for text in texts if isinstance(text, str))
+
+
 def _error_in(response: Any, options: Any) -> ErrorInResponse | None:  # noqa: ARG001 - an error says so by its type
     if getattr(response, "type", None) != "error":
         return None
@@ -65,7 +74,7 @@ ANTHROPIC = Sdk(
     protocol="anthropic",
     names={"api.anthropic.com": "anthropic"},
     # This SDK raises for every failure in a stream, so no event reports a failure.
-    events=Dialect(opens=_opens, ends=_ends, used=_used, timeout_is_silence=True),
+    events=Dialect(opens=_opens, ends=_ends, used=_used, said=_said, timeout_is_silence=True),
     error_in=_error_in,
     error=APIError,
     unreachable=APIConnectionError,

@@ -11,15 +11,18 @@ Invariant: nothing changes on the clients that were given. A copy of a copy (`wi
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.integrations.calls import check_after_first
 from holdfast.integrations.clients.exchange import Exchange, with_limit, without_retries
+from holdfast.integrations.clients.plain import PlainCall, with_own_retries
 from holdfast.integrations.clients.pool import SENDING, KeyChoice, Member, Pool, note_limits, note_limits_async
 from holdfast.integrations.clients.streams import check_end, check_end_async, open_stream, open_stream_async
-from holdfast.integrations.recovery_warnings import warn, warn_of_transport
+from holdfast.integrations.recovery_warnings import warn, warn_of_sync_hedge, warn_of_transport
 from holdfast.policies.pool import check_weights
+from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.flow import Dialect
 from holdfast.runtime.operation import Operation
@@ -68,12 +71,19 @@ def recover_clients(
     check_weights(shares, len(clients))
     for client in given:
         warn_of_transport(getattr(client._client, "_transport", None))  # noqa: SLF001 - the SDKs have no public name for it
-    # Call the class's `copy`, because the instance may have a `copy` of its own, as our copies do.
-    copies = [type(client).copy(client, max_retries=0) for client in given]
-    members = [_member(index, client, several=len(copies) > 1) for index, client in enumerate(copies)]
+    members = [_member(index, client, several=len(given) > 1) for index, client in enumerate(given)]
+    if isinstance(given[0], sdk.sync):
+        warn_of_sync_hedge(policy, type(given[0]).__name__)
     provider = name or sdk.name_of(given[0])
     pool = Pool(
-        members, sdk=sdk, name=provider, policy=policy, weights=shares, after_first=after_first, runtime=runtime
+        members,
+        sdk=sdk,
+        name=provider,
+        policy=policy,
+        weights=shares,
+        after_first=after_first,
+        bare_attempts=1 + max(client.max_retries for client in given),
+        runtime=runtime,
     )
     # A policy that is not valid must raise here, where the user wrote it, and not at the first call.
     pool.plan(members[0], "", None)
@@ -93,10 +103,12 @@ def _check(clients: Sequence[Any], sdk: Sdk) -> None:
         raise InvalidError.saying("recovering.more", "clients of one kind, sync or async", "clients of both kinds")
 
 
-def _member(index: int, client: Any, *, several: bool) -> Member:
+def _member(index: int, given: Any, *, several: bool) -> Member:
+    # The class's `copy`: the instance may have a `copy` of its own, as our copies do.
+    client = type(given).copy(given, max_retries=0)
     # A key that is not plain text has no fingerprint. In a pool it still needs a name, for its own circuit.
     credential = credential_of(client) or (f"client-{index + 1}" if several else "")
-    return Member(index, client, credential, client.request)
+    return Member(index, client, credential, given.max_retries)
 
 
 def _take_over(pool: Pool, index: int = 0) -> Any:
@@ -127,31 +139,30 @@ def _add_hook(client: Any, hook: Callable[[Any], Any]) -> None:
 
 def _request(pool: Pool, first: Member) -> Callable[..., Any]:
     def request(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        plan = pool.plan(first, "", None)
-        if plan.off:
-            return first.send(cast_to, options, stream=stream, stream_cls=stream_cls)
         keys = KeyChoice(pool, first, without_retries(first.client, options))
+        if keys.plan().off:
+            plain = PlainCall(keys, _dialect(pool.sdk, cast_to), cast_to, options)
+            return plain.send(stream=stream, stream_cls=stream_cls)
 
         def send(op: Operation) -> Any:
             member = keys.member
             # The variable is set for this request only. A response to a nested call must not count for this key.
-            token = SENDING.set(keys.sends())
+            token = SENDING.set(keys.sends(op))
             try:
                 limited = with_limit(op.limit(), keys.options, member.client)
                 return member.send(cast_to, limited, stream=stream, stream_cls=stream_cls)
             finally:
                 SENDING.reset(token)
 
-        def to_sdk_error(error: HoldfastError) -> None:
-            _exchange(keys, cast_to).make_sdk_error(error)
-
+        exchange = partial(_exchange, keys, cast_to)
         if stream:
-            return open_stream(keys.stream_of(_dialect(pool.sdk, cast_to)), send, to_sdk_error)
+            dialect = keys.request_usage(_dialect(pool.sdk, cast_to))
+            return open_stream(keys.stream_of(dialect), send, exchange)
         op = Operation(keys.plan(), keys)
         try:
-            return drive(op, lambda: _exchange(keys, cast_to).checked(send(op)), (), {})
+            return drive(op, lambda: exchange().checked(send(op)), (), {})
         except HoldfastError as error:
-            to_sdk_error(error)
+            exchange().make_sdk_error(error)
             raise
 
     return request
@@ -159,9 +170,10 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
 
 def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
     async def request(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        if pool.plan(first, "", None).off:
-            return await first.send(cast_to, options, stream=stream, stream_cls=stream_cls)
         keys = KeyChoice(pool, first, without_retries(first.client, options))
+        if keys.plan().off:
+            plain = PlainCall(keys, _dialect(pool.sdk, cast_to), cast_to, options)
+            return await plain.send_async(stream=stream, stream_cls=stream_cls)
 
         async def send() -> Any:
             member = keys.member
@@ -171,18 +183,18 @@ def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
             finally:
                 SENDING.reset(token)
 
-        async def attempt() -> Any:
-            return await _exchange(keys, cast_to).checked_async(await send())
+        exchange = partial(_exchange, keys, cast_to)
 
-        def to_sdk_error(error: HoldfastError) -> None:
-            _exchange(keys, cast_to).make_sdk_error(error)
+        async def attempt() -> Any:
+            return await exchange().checked_async(await send())
 
         if stream:
-            return await open_stream_async(keys.stream_of(_dialect(pool.sdk, cast_to)), send, to_sdk_error)
+            dialect = keys.request_usage(_dialect(pool.sdk, cast_to))
+            return await open_stream_async(keys.stream_of(dialect), send, exchange)
         try:
             return await drive_async(Operation(keys.plan(), keys), attempt, (), {})
         except HoldfastError as error:
-            to_sdk_error(error)
+            exchange().make_sdk_error(error)
             raise
 
     return request
@@ -202,19 +214,20 @@ def _copy(pool: Pool, member: Member) -> Callable[..., Any]:
         """Return a client with some options changed. They apply to all clients of a pool. A new key makes a pool of one."""
         if changes.get("max_retries"):
             warn("the policy decides about retries, so max_retries stays 0: give `recovering` a policy with attempts=…")
-        changes["max_retries"] = 0
+        given = changes.pop("max_retries", None)
         if any(changes.get(option) for option in _CREDENTIALS):
             # A client with another key shares no limits, pauses or circuits with the pool.
-            client = type(member.client).copy(member.client, **changes)
-            return _take_over(pool.of_one(Member(0, client, credential_of(client), client.request)))
-        return _take_over(pool.like([_changed(one, changes) for one in pool.members]), member.index)
+            one = _changed(member, changes, given)
+            return _take_over(pool.of_one(Member(0, one.client, credential_of(one.client), one.retries)))
+        return _take_over(pool.like([_changed(one, changes, given) for one in pool.members]), member.index)
 
     return copy
 
 
-def _changed(member: Member, changes: dict[str, Any]) -> Member:
-    client = type(member.client).copy(member.client, **changes)
-    return Member(member.index, client, member.credential, client.request)
+def _changed(member: Member, changes: dict[str, Any], given: Any) -> Member:
+    """Return a member with a changed copy of its client. `given` are the retries that it has while recovery is off."""
+    client = type(member.client).copy(member.client, max_retries=0, **changes)
+    return Member(member.index, client, member.credential, given if isinstance(given, int) else member.retries)
 
 
 def _close(pool: Pool) -> Callable[[], None]:
@@ -236,45 +249,60 @@ def _close_async(pool: Pool) -> Callable[[], Any]:
 # --- clients for frameworks, which do the recovery themselves ---
 
 
-def checked_client(client: C, sdk: Sdk, runtime: Runtime | None = None) -> C:
+def checked_client(client: C, sdk: Sdk, runtime: Runtime | None = None, retries: int | None = None) -> C:
     """Return a client like `client` without retries. It raises for failures that the SDK would return as answers.
 
     To a framework, a stream that ends in the middle of a tool call looks complete, and an error with status 200 looks like
     an answer without content. Only the client can see the difference. While recovery is off in `runtime`, or in the default
-    runtime, answers pass unchecked.
+    runtime, answers pass unchecked, and the client retries by itself: as often as `retries` says, by default as `client` does.
     """
+    own: int = client.max_retries if retries is None else retries  # type: ignore[attr-defined] # as below
     checked: Any = client.with_options(max_retries=0)  # type: ignore[attr-defined] # every client of either SDK has it
     own_copy = checked.copy
 
     def copy(**changes: Any) -> Any:
         # Frameworks sometimes make a copy without retries for one call. This client has no retries already.
-        return checked if changes == {"max_retries": 0} else checked_client(own_copy(**changes), sdk, runtime)
+        return checked if changes == {"max_retries": 0} else checked_client(own_copy(**changes), sdk, runtime, own)
 
     is_sync = isinstance(checked, sdk.sync)
     checks = _checked_request if is_sync else _checked_request_async
-    checked.request = checks(checked, sdk, runtime)
+    checked.request = checks(checked, sdk, runtime, own)
     checked.copy = checked.with_options = copy
     result: C = checked
     return result
 
 
-def _checked_request(client: Any, sdk: Sdk, runtime: Runtime | None) -> Any:
+def _checked_request(client: Any, sdk: Sdk, runtime: Runtime | None, retries: int) -> Any:
     send = client.request
 
     def request(cast_to: Any, options: Any, **how: Any) -> Any:
+        if not _recovers(runtime):
+            return send(cast_to, with_own_retries(options, retries), **how)
         answer = send(cast_to, options, **how)
-        unchecked = not (runtime or default_runtime()).enabled or check_end(answer, _dialect(sdk, cast_to))
-        return answer if unchecked else Exchange(sdk, client, cast_to, options).checked(answer)
+        is_stream = check_end(answer, _dialect(sdk, cast_to))
+        return answer if is_stream else Exchange(sdk, client, cast_to, options).checked(answer)
 
     return request
 
 
-def _checked_request_async(client: Any, sdk: Sdk, runtime: Runtime | None) -> Any:
+def _checked_request_async(client: Any, sdk: Sdk, runtime: Runtime | None, retries: int) -> Any:
     send = client.request
 
     async def request(cast_to: Any, options: Any, **how: Any) -> Any:
+        if not _recovers(runtime):
+            return await send(cast_to, with_own_retries(options, retries), **how)
         answer = await send(cast_to, options, **how)
-        unchecked = not (runtime or default_runtime()).enabled or check_end_async(answer, _dialect(sdk, cast_to))
-        return answer if unchecked else await Exchange(sdk, client, cast_to, options).checked_async(answer)
+        is_stream = check_end_async(answer, _dialect(sdk, cast_to))
+        return answer if is_stream else await Exchange(sdk, client, cast_to, options).checked_async(answer)
 
     return request
+
+
+def _recovers(runtime: Runtime | None) -> bool:
+    """Whether the framework's call that sends a request now recovers. The client does not know its target."""
+    runtime = runtime or default_runtime()
+    if not runtime.has_own_modes:
+        return runtime.mode == "recover"
+    # A plain call is no scope, so an operation is in force here only if it recovers.
+    op = in_force(AMBIENT.get())
+    return isinstance(op, Operation) and op.adapter is not None

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from holdfast.faults import (
     AbortedError,
@@ -24,17 +24,26 @@ from holdfast.faults import (
     StreamCutError,
 )
 from holdfast.integrations.errors import make_also
+from holdfast.policies.models.endpoints import is_model_endpoint
+from holdfast.policies.models.quote import quote_of
+from holdfast.runtime.errors import named_end
 
 if TYPE_CHECKING:
     from holdfast.integrations.clients.sdk import Sdk
     from holdfast.policies import Effect
+    from holdfast.policies.models.quote import Quote
+    from holdfast.runtime.operation import Operation
 
 __all__ = [
     "Exchange",
+    "asks_model",
     "can_replay",
     "effect_of",
     "is_for_helper",
+    "is_raw",
+    "limit_reads",
     "model_of",
+    "quote_of_request",
     "should_retry",
     "with_limit",
     "without_retries",
@@ -42,8 +51,15 @@ __all__ = [
 
 _EFFECTS: Mapping[str, Effect] = {"get": "read", "put": "idempotent", "delete": "idempotent"}
 _CONFLICT = 409
+_FREE = ("/count_tokens", "/moderations", "/input_tokens")
+"""The ends of addresses whose answers cost nothing."""
 _HELPERS = frozenset({"x-stainless-helper-method", "x-stainless-stream-helper"})
 _PARTS = ("connect", "read", "write", "pool")
+_SHORTEST_READ_S = 1e-3
+"""A limit of 0 would make a socket one that never waits, and fails in another way."""
+_HTTP = frozenset({"httpx", "httpx2"})
+_NOT_SENT = frozenset({"ConnectTimeout", "PoolTimeout"})
+"""Time limits of the HTTP library that end before the request is sent."""
 
 
 # --- requests ---
@@ -56,9 +72,30 @@ def model_of(options: Any) -> str:
     return model if isinstance(model, str) else ""
 
 
+def quote_of_request(options: Any) -> Quote | None:
+    """Return what a request may use at most; None if it names no model, or is no request for an answer."""
+    url = options.url.rstrip("/")
+    if url.endswith(_FREE):
+        return None
+    return quote_of(options.json_data, max_output=0 if url.endswith("/embeddings") else None)
+
+
+def is_raw(options: Any) -> bool:
+    """Return whether the caller reads the response itself, without the SDK's stream."""
+    headers = options.headers if isinstance(options.headers, Mapping) else {}
+    return any(name.lower() == "x-stainless-raw-response" for name in headers)
+
+
 def effect_of(options: Any) -> Effect | None:
     """Return what a request does to the world, as its method declares it."""
     return _EFFECTS.get(options.method.lower())
+
+
+def asks_model(options: Any) -> bool:
+    """Return whether a request only asks a model, so that a second one changes nothing."""
+    # A response that is kept or runs in the background is an object of the account: two requests make two of them.
+    body = options.json_data if isinstance(options.json_data, Mapping) else {}
+    return is_model_endpoint(options.url) and not body.get("background")
 
 
 def is_for_helper(options: Any) -> bool:
@@ -91,11 +128,28 @@ def with_limit(seconds: float | None, options: Any, client: Any) -> Any:
     return options
 
 
-def has_given_limit(options: Any, client: Any) -> bool:
-    """Return whether somebody gave this request or its client a time limit: then it holds exactly."""
-    usual = getattr(sys.modules[type(client).__module__.partition(".")[0]], "DEFAULT_TIMEOUT", None)
-    # Anthropic's SDK sets its usual limit on the request itself.
-    return bool((options.timeout if _is_limit(options.timeout) else client.timeout) != usual)
+def limit_reads(response: Any, op: Operation) -> None:
+    """Let no read of a blocking response end after the deadline of its operation.
+
+    The HTTP library reads the limit of its reads once, when the body begins. So each read of the connection is cut here.
+    """
+    extensions = response.extensions
+    network = extensions.get("network_stream")
+    if network is None or extensions.get("http_version") == b"HTTP/2":
+        # A connection of HTTP/2 has the responses of other calls, too.
+        return
+    own, reading, now = type(network).read, ref(response), op.plan.monotonic
+
+    def read(max_bytes: int, timeout: float | None = None) -> Any:
+        current = reading()
+        # The connection serves other requests after this response.
+        ends = None if current is None or current.is_closed else named_end(op)
+        if ends is not None:
+            left = max(ends - now(), _SHORTEST_READ_S)
+            timeout = left if timeout is None or left < timeout else timeout
+        return own(network, max_bytes, timeout=timeout)
+
+    network.read = read
 
 
 def can_replay(options: Any) -> bool:
@@ -167,6 +221,16 @@ class Exchange:
         self._check(await answer if inspect.isawaitable(answer) else answer)
         return response
 
+    def failure_in(self, response: Any) -> Exception | None:
+        """Return the failure that a response is; None if it is none. A raw response is left alone: nothing reads it."""
+        if self._is_raw(response):
+            return None
+        try:
+            self._check(response)
+        except Exception as error:  # noqa: BLE001 - an error of the SDK, or one of ours
+            return error
+        return None
+
     @property
     def _wants_object(self) -> bool:
         return hasattr(self.cast_to, "model_fields")
@@ -207,7 +271,24 @@ class Exchange:
             attributes["code"] = error.fault.code
         make_also(error, self._kind_of(error), attributes)
 
-    def _own_error(self, error: HoldfastError) -> Exception | None:
+    def sdk_error_for(self, error: Exception) -> Exception | None:
+        """Return the SDK's error for an error of its HTTP library; None for any other error.
+
+        While a stream is read, the SDKs let such an error through. Their users catch the SDK's errors.
+        """
+        kinds = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] in _HTTP}
+        if "RequestError" not in kinds:
+            return None
+        kind: Any = self.sdk.late if "TimeoutException" in kinds else self.sdk.unreachable
+        own: Exception = kind(request=self._request())
+        return own
+
+    def is_own_timeout(self, error: Exception) -> bool:
+        """Return whether the client's own time limit ended a request that the service may have received."""
+        own = error if isinstance(error, self.sdk.late) else self._own_error(error)
+        return isinstance(own, self.sdk.late) and type(own.__cause__).__name__ not in _NOT_SENT
+
+    def _own_error(self, error: Exception) -> Exception | None:
         """Return the error of the SDK that led to one of ours."""
         cause: BaseException | None = error
         while isinstance(cause, HoldfastError):

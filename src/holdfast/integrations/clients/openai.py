@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, OpenAI
 
 from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk
+from holdfast.policies.models.quote import text_tokens, tokens_of
 from holdfast.runtime.flow import Dialect, Used
 
 __all__ = ["OPENAI"]
@@ -77,6 +80,44 @@ def _used(event: Any) -> Used | None:
     return None if usage is None else Used(getattr(report, "model", None), usage.to_dict())
 
 
+def _said(event: Any) -> int:
+    kind = getattr(event, "type", None)
+    if kind is not None:
+        # The last events of each part repeat it as a whole.
+        return text_tokens(event.delta) if isinstance(getattr(event, "delta", None), str) else 0
+    return sum(_said_in(choice) for choice in getattr(event, "choices", ()))
+
+
+def _said_in(choice: Any) -> int:
+    delta = getattr(choice, "delta", None)
+    if delta is None:
+        return text_tokens(getattr(choice, "text", None) or "")
+    fields = delta.to_dict() if hasattr(delta, "to_dict") else vars(delta)
+    return tokens_of([value for field, value in fields.items() if field != "role"])
+
+
+def _is_usage_only(event: Any) -> bool:
+    """Return whether a chunk holds nothing but the usage. It comes last, and only if the request wants it."""
+    return getattr(event, "object", None) in _CHUNKS and not event.choices and getattr(event, "usage", None) is not None
+
+
+def _with_usage(options: Any, host: str) -> Any | None:
+    """Return a request for a stream that also reports its usage; None: it does so already, or the service may not know how."""
+    body = options.json_data
+    if not options.url.endswith("/completions") or not isinstance(body, Mapping):
+        return None
+    given = body.get("stream_options")
+    if not _reports_usage(host) or (given is not None and (not isinstance(given, Mapping) or "include_usage" in given)):
+        return None
+    options = copy.copy(options)
+    options.json_data = {**body, "stream_options": {**(given or {}), "include_usage": True}}
+    return options
+
+
+def _reports_usage(host: str) -> bool:
+    return host in ("api.openai.com", "api.x.ai") or host.endswith(".api.openai.com")
+
+
 def _error_in(response: Any, options: Any) -> ErrorInResponse | None:
     """Return the error that a response contains, or None.
 
@@ -96,7 +137,9 @@ OPENAI = Sdk(
     async_=(AsyncOpenAI,),
     protocol="openai",
     names={"api.openai.com": "openai", "api.x.ai": "xai"},
-    events=Dialect(opens=_opens, ends=_ends, failure=_failure, used=_used, timeout_is_silence=True),
+    events=Dialect(opens=_opens, ends=_ends, failure=_failure, used=_used, said=_said, timeout_is_silence=True),
+    with_usage=_with_usage,
+    is_usage_only=_is_usage_only,
     error_in=_error_in,
     error=APIError,
     unreachable=APIConnectionError,

@@ -10,25 +10,34 @@ import copy
 import threading
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
+
+import msgspec
 
 from holdfast._platform import after_fork
 from holdfast.classify.hints import announced_limit, announced_limits, limit_headers
 from holdfast.faults import Fault, HoldfastError, Schedule, Scope
 from holdfast.integrations.clients.exchange import (
+    Exchange,
+    asks_model,
     can_replay,
     effect_of,
-    has_given_limit,
     is_for_helper,
+    is_raw,
+    limit_reads,
     model_of,
+    quote_of_request,
     should_retry,
 )
-from holdfast.policies.decide import GiveUp, Reason
+from holdfast.policies.backoff import PLAIN_ATTEMPTS
+from holdfast.policies.decide import GiveUp, Reason, Retry
 from holdfast.policies.models.usage import usage_of
 from holdfast.policies.pool import PoolMachine
 from holdfast.policies.target import Target
 from holdfast.runtime.adapter import Adapter
+from holdfast.runtime.ambient import AMBIENT, in_force
+from holdfast.runtime.errors import named_end
 from holdfast.runtime.plan import Plan, PlanCache
 from holdfast.runtime.stream import StreamOf
 
@@ -38,29 +47,41 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.integrations.clients.sdk import Sdk
     from holdfast.policies import Effect, Policy
-    from holdfast.policies.decide import AfterFirst, Retry
+    from holdfast.policies.decide import AfterFirst
+    from holdfast.policies.models.quote import Quote
     from holdfast.runtime.flow import Dialect
     from holdfast.runtime.operation import Operation
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["SENDING", "KeyChoice", "Member", "Pool", "note_limits", "note_limits_async"]
+__all__ = ["SENDING", "KeyChoice", "Member", "Pool", "learn_limits", "note_limits", "note_limits_async"]
 
 _TOO_MANY = 429
+_FAILED = 400
 
-SENDING: ContextVar[KeyChoice | None] = ContextVar("holdfast_sending", default=None)
+SENDING: ContextVar[Sender | None] = ContextVar("holdfast_sending", default=None)
 """The call whose request is being sent. The HTTP client's hook sees the response's headers, but no key and no model."""
+
+
+class Sender(Protocol):
+    """What wants to see the responses to its requests."""
+
+    def learn(self, response: Any) -> None:
+        """A response has arrived; its body is not read yet."""
+        ...
 
 
 class Member:
     """One client of a pool."""
 
-    __slots__ = ("client", "credential", "index", "send")
+    __slots__ = ("client", "credential", "index", "retries", "send")
 
-    def __init__(self, index: int, client: Any, credential: str, send: Callable[..., Any]) -> None:
+    def __init__(self, index: int, client: Any, credential: str, retries: int) -> None:
         self.index = index
         self.client = client
         self.credential = credential
-        self.send = send
+        self.retries = retries
+        """The retries that its owner gave the client. The client itself has none: they count while recovery is off."""
+        self.send: Callable[..., Any] = client.request
         """The client's own `request`."""
 
 
@@ -88,9 +109,12 @@ class Pool:
         policy: Policy | None,
         weights: Sequence[float],
         after_first: AfterFirst = "raise",
+        bare_attempts: int,
         runtime: Runtime | None,
     ) -> None:
         self.members = tuple(members)
+        self.bare_attempts = bare_attempts
+        """Requests that the clients make for one call without Holdfast."""
         self.sdk = sdk
         self.name = name
         self.policy = policy
@@ -115,16 +139,22 @@ class Pool:
             policy=self.policy,
             weights=(1.0,),
             after_first=self.after_first,
+            bare_attempts=self.bare_attempts,
             runtime=self.runtime,
         )
 
-    def plan(self, member: Member, model: str, effect: Effect | None) -> Plan:
+    def plan(self, member: Member, model: str, effect: Effect | None, *, asks_model: bool = False) -> Plan:
         """Return how calls to this model with this member's key recover."""
-        return self._plans.get(member.credential, model, effect)
+        return self._plans.get(member.credential, model, effect, asks_model)
 
-    def _make_plan(self, credential: str, model: str, effect: Effect | None) -> Plan:
+    def _make_plan(self, credential: str, model: str, effect: Effect | None, asks_model: bool) -> Plan:  # noqa: FBT001 - a part of a key
         target = Target(provider=self.name, model=model, credential=credential)
-        return Plan(target, self.policy, effect=effect, client_limits=True, runtime=self.runtime)
+        plan = Plan(
+            target, self.policy, effect=effect, through_client=True, asks_model=asks_model, runtime=self.runtime
+        )
+        # The plans of a pool are made anew when settings change. Its calls are one caller's all the same.
+        plan.caller = id(self.keys)
+        return plan
 
     def learn(self, index: int, headers: Mapping[str, str], clock: Clock) -> None:
         """Learn the limit that a response's headers announce for a key."""
@@ -144,7 +174,16 @@ class KeyChoice(Adapter):
         self.options = options
         self._model = model_of(options)
         self._effect = effect_of(options)
-        self.stops_hangs = not has_given_limit(options, first.client)
+        self._asks_model = asks_model(options)
+        self.observes = False
+        """In observe mode the plain call uses the first key, and nothing is learned about any."""
+        self.bare_attempts = pool.bare_attempts
+        self._timeouts = 0
+        """Requests that the client's own time limit ended."""
+        self._is_answering = False
+        """The present request has a good response, whose body may not have come yet."""
+        self._op: Operation | None = None
+        """The operation whose request a blocking client sends."""
         self._avoid: int | None = None
         """The member that failed last."""
         self._since = 0.0
@@ -152,25 +191,25 @@ class KeyChoice(Adapter):
 
     def plan(self) -> Plan:
         """Return the plan of the present member's key."""
-        return self.pool.plan(self.member, self._model, self._effect)
+        return self.pool.plan(self.member, self._model, self._effect, asks_model=self._asks_model)
 
-    def sends(self) -> KeyChoice:
-        """A request is sent now."""
-        self._since = self.plan().monotonic()
+    def sends(self, op: Operation | None = None) -> KeyChoice:
+        """A request is sent now. `op`: its operation, where nothing but its time limits ends a blocking read."""
+        self._op, self._since, self._is_answering = op, self.plan().monotonic(), False
         return self
+
+    def _limit_reads(self, response: Any) -> None:
+        """Let no read of the response's connection outlast a deadline that somebody named."""
+        if self._op is not None and named_end(self._op) is not None:
+            limit_reads(response, self._op)
 
     def learn(self, response: Any) -> None:
         """Learn the limits that the response announces for the present key and model."""
-        found = limit_headers(response.headers.raw)
-        if not found:
-            return
-        plan = self.plan()
-        clock = plan.runtime.clock
-        limits = announced_limits(found, clock.wall())
-        if limits is not None:
-            plan.announced(limits, self._since, accepted=response.status_code != _TOO_MANY)
-            if self.pool.several and plan.policy.quota_group is None:
-                self.pool.learn(self.member.index, found, clock)
+        plan, self._is_answering = self.plan(), response.status_code < _FAILED
+        found = learn_limits(response, plan, self._since)
+        if found and self.pool.several and plan.policy.quota_group is None:
+            self.pool.learn(self.member.index, found, plan.runtime.clock)
+        self._limit_reads(response)
 
     def stream_of(self, dialect: Dialect) -> Callable[[Callable[..., Any]], StreamOf[Any, Any]]:
         """Return what makes the stream of this call out of a function that opens it."""
@@ -178,15 +217,34 @@ class KeyChoice(Adapter):
         after_first = "raise" if is_for_helper(self.options) else self.pool.after_first
         return partial(StreamOf, self.plan(), dialect=dialect, adapter=self, after_first=after_first)
 
+    def request_usage(self, dialect: Dialect) -> Dialect:
+        """Let the stream of this call report its usage if a budget limits that. Return the dialect of such a stream.
+
+        The caller has not requested the usage, so its stream does not show the event with it.
+        """
+        around = in_force(AMBIENT.get())
+        budget = None if around is None else around.budget
+        if budget is None or not budget.limits_usage or is_raw(self.options):
+            return dialect
+        changed = self.pool.sdk.with_usage(self.options, self.member.client.base_url.host)
+        if changed is None:
+            return dialect
+        self.options = changed
+        return msgspec.structs.replace(dialect, hides=self.pool.sdk.is_usage_only)
+
+    def quote(self, op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Quote | None:  # noqa: ARG002 - the request says it all
+        """Return what the request may use at most."""
+        return quote_of_request(self.options)
+
     def choose(self, op: Operation) -> Plan | None:
         """Choose the key of the next attempt; raise if all keys have reached their limits."""
         pool = self.pool
-        if not pool.several:
+        if not pool.several or self.observes:
             return None
         now = op.plan.monotonic()
         with pool.keys.lock:
             choice = pool.keys.machine.choose(now, shut=self._shut(op, now), avoid=self._avoid)
-        if choice.wait > 0:
+        if choice.wait > 0 and not op.goes_at_once:
             message = f"Every key of {pool.name} has reached its limit"
             raise HoldfastError(
                 Fault.of("SYS_RATE_LIMITED", message, retry_after=choice.wait, context={"name": pool.name})
@@ -200,8 +258,20 @@ class KeyChoice(Adapter):
         if not can_replay(self.options):
             return GiveUp(Reason.NOT_REPEATABLE)
         proposal = self._use_another(op, error) if self.pool.several else None
+        if proposal is None and self._ends_timeouts(op, error):
+            return GiveUp(Reason.ATTEMPTS)
         # The service forbids a retry of the same request; another key may still be used.
         return GiveUp(Reason.PERMANENT) if proposal is None and should_retry(error) is False else proposal
+
+    def _ends_timeouts(self, op: Operation, error: Exception) -> bool:
+        """Whether the client's own time limit has ended as many requests as the SDK would make: each may have been paid for."""
+        policy = op.plan.policy
+        if policy.attempts is not None or policy.names_patience or op.plan.timeout is not None:
+            return False
+        is_own = Exchange(self.pool.sdk, self.member.client, None, self.options).is_own_timeout(error)
+        self._timeouts += is_own
+        # The SDK makes no second request once an answer has begun.
+        return self._timeouts >= max(self.bare_attempts, PLAIN_ATTEMPTS) or (is_own and self._is_answering)
 
     def insists(self, error: Exception) -> bool:
         """Return whether the response requests a retry."""
@@ -218,6 +288,8 @@ class KeyChoice(Adapter):
         if fault.schedule is Schedule.RATE_LIMIT and plan.policy.quota_group is not None:
             # All keys share the limit, so another one is limited too.
             return None
+        if self.observes:
+            return Retry(0.0, None, "another-key")
         allowed = plan.policy.tries(fault).attempts
         shut = self._shut(op, now)
         with pool.keys.lock:
@@ -229,7 +301,7 @@ class KeyChoice(Adapter):
         """Forget the failures of the key that was used, and learn how many tokens the call took where these are limited."""
         if op.plan.limited_state.counts_tokens and (usage := usage_of(value)) is not None:
             op.plan.used(usage.total)
-        if self.pool.several:
+        if self.pool.several and not self.observes:
             with self.pool.keys.lock:
                 self.pool.keys.machine.succeeded(self.member.index)
 
@@ -237,9 +309,25 @@ class KeyChoice(Adapter):
         """Return the members whose own circuit is open."""
         # Use `known`, not `get`: a lookup must not create a state for a key that was never used.
         registry, name = op.plan.runtime.registry, self.pool.name
-        circuits = ((m.index, Target(provider=name, credential=m.credential).names[-1][1]) for m in self.pool.members)
-        known = ((index, registry.known(circuit)) for index, circuit in circuits)
-        return frozenset(index for index, state in known if state is not None and state.rejects(now))
+        return frozenset(
+            member.index
+            for member in self.pool.members
+            for circuit in (
+                Target(provider=name, credential=member.credential).narrowest,
+                Target(provider=name, credential=member.credential, model=self._model).narrowest,
+            )
+            if (state := registry.known(circuit)) is not None and state.rejects(now)
+        )
+
+
+def learn_limits(response: Any, plan: Plan, since: float) -> Mapping[str, str] | None:
+    """Let a plan learn the limits that a response announces, and return their headers; None: it announces none."""
+    found = limit_headers(response.headers.raw)
+    limits = announced_limits(found, plan.runtime.clock.wall()) if found else None
+    if limits is None:
+        return None
+    plan.announced(limits, since, accepted=response.status_code != _TOO_MANY)
+    return found
 
 
 def note_limits(response: Any) -> None:

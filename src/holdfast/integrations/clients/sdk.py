@@ -20,6 +20,10 @@ class ErrorInResponse(msgspec.Struct, frozen=True):
     body: Any
 
 
+def _unchanged(options: Any, host: str) -> Any | None:  # noqa: ARG001 - most streams report their usage by themselves
+    return None
+
+
 class Sdk(msgspec.Struct, frozen=True, kw_only=True):
     """One SDK."""
 
@@ -42,6 +46,11 @@ class Sdk(msgspec.Struct, frozen=True, kw_only=True):
     """The SDK's error for a service that cannot be reached, or a connection that is lost."""
     late: type[Exception]
     """The SDK's error for a call that takes too long."""
+
+    with_usage: Callable[[Any, str], Any | None] = _unchanged
+    """Takes the request of a stream and the host, and returns the request with a wish for its usage; None: nothing to change."""
+    is_usage_only: Callable[[Any], bool] | None = None
+    """Whether an event is there only because of that wish."""
 
     def name_of(self, client: Any) -> str:
         """Return the name of the provider that a client talks to."""

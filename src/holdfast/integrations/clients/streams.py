@@ -9,8 +9,9 @@ connection is closed, or when nobody holds the stream any more.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 from holdfast.faults import HoldfastError
@@ -20,10 +21,11 @@ from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+    from holdfast.integrations.clients.exchange import Exchange
     from holdfast.runtime.flow import Dialect
     from holdfast.runtime.operation import Operation
 
-__all__ = ["check_end", "check_end_async", "only", "open_stream", "open_stream_async"]
+__all__ = ["check_end", "check_end_async", "observe", "observe_async", "only", "open_stream", "open_stream_async"]
 
 _ITERATOR = "_iterator"
 """The attribute of an SDK's stream with the iterator that its own `__next__` and `__iter__` read from."""
@@ -37,26 +39,41 @@ def _response_of(stream: Any) -> str:
 class _Events:
     """The events of one attempt's stream."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, exchange: Exchange) -> None:
         self.stream = stream
         self.response = getattr(stream, _response_of(stream))
         self._iterator = getattr(stream, _ITERATOR)
+        self.exchange = exchange
 
     def __iter__(self) -> _Events:
         return self
 
     def __next__(self) -> Any:
-        return next(self._iterator)
+        with _sdk_errors(self.exchange):
+            return next(self._iterator)
 
     def __aiter__(self) -> _Events:
         return self
 
     async def __anext__(self) -> Any:
-        return await anext(self._iterator)
+        with _sdk_errors(self.exchange):
+            return await anext(self._iterator)
 
     def close(self) -> Any:
         """Close the connection; the result of an async stream must be awaited."""
         return self.stream.close()
+
+
+@contextmanager
+def _sdk_errors(exchange: Exchange) -> Iterator[None]:
+    """Raise the SDK's error for an error of its HTTP library."""
+    try:
+        yield
+    except Exception as error:
+        own = exchange.sdk_error_for(error)
+        if own is None:
+            raise
+        raise own from error
 
 
 def _nothing() -> None:
@@ -66,9 +83,9 @@ def _nothing() -> None:
 class _SdkStream(BlockingStream[Any]):
     """A stream whose errors the SDK's users can catch."""
 
-    def __init__(self, of: StreamOf[Any, Any], to_sdk_error: Callable[[HoldfastError], None]) -> None:
+    def __init__(self, of: StreamOf[Any, Any], exchange: Callable[[], Exchange]) -> None:
         super().__init__(of)
-        self._to_sdk_error = to_sdk_error
+        self._exchange = exchange
         self.given: Callable[[], Any] = _nothing
         """Returns the SDK's stream that the caller has; None before there is one, or when the caller has dropped it."""
 
@@ -76,16 +93,16 @@ class _SdkStream(BlockingStream[Any]):
         try:
             return super().__next__()
         except HoldfastError as error:
-            self._to_sdk_error(error)
+            self._exchange().make_sdk_error(error)
             raise
 
 
 class _AsyncSdkStream(Stream[Any]):
     """The same as `_SdkStream`, in a task."""
 
-    def __init__(self, of: StreamOf[Any, Any], to_sdk_error: Callable[[HoldfastError], None]) -> None:
+    def __init__(self, of: StreamOf[Any, Any], exchange: Callable[[], Exchange]) -> None:
         super().__init__(of)
-        self._to_sdk_error = to_sdk_error
+        self._exchange = exchange
         self.given: Callable[[], Any] = _nothing
         """Returns the SDK's stream that the caller has; None before there is one, or when the caller has dropped it."""
 
@@ -93,7 +110,7 @@ class _AsyncSdkStream(Stream[Any]):
         try:
             return await super().__anext__()
         except HoldfastError as error:
-            self._to_sdk_error(error)
+            self._exchange().make_sdk_error(error)
             raise
 
 
@@ -105,12 +122,12 @@ async def only(response: Any) -> AsyncIterator[Any]:
 def open_stream(
     stream_of: Callable[[Callable[..., Any]], StreamOf[Any, Any]],
     send: Callable[[Operation], Any],
-    to_sdk_error: Callable[[HoldfastError], None],
+    exchange: Callable[[], Exchange],
 ) -> Any:
     """Return the SDK's stream when its first content arrived.
 
-    `stream_of` makes the stream out of a function that opens it. `send` makes one request. `to_sdk_error` makes an error of
-    ours one of the SDK's.
+    `stream_of` makes the stream out of a function that opens it. `send` makes one request. `exchange` returns the present
+    request, which makes errors of ours and of the HTTP library errors of the SDK.
     """
     this: ref[_SdkStream]
 
@@ -122,13 +139,13 @@ def open_stream(
         if not hasattr(stream, _ITERATOR):
             # A raw response is not a stream: the caller reads it. As the only item of a stream, it is settled at once.
             return (stream,)
-        events = _Events(stream)
+        events = _Events(stream, exchange())
         if (given := live.given()) is not None:
             _move(given, events)
-            _notice_close(events.response, live)
+            _notice_close(events.response, live, events.exchange)
         return events
 
-    live = _SdkStream(stream_of(opened), to_sdk_error)
+    live = _SdkStream(stream_of(opened), exchange)
     this = ref(live)
     events = live.start()
     if not isinstance(events, _Events):
@@ -136,14 +153,14 @@ def open_stream(
         return response
     stream = _reading_from(live, events)
     live.given = ref(stream)
-    _notice_close(events.response, live)
+    _notice_close(events.response, live, events.exchange)
     return stream
 
 
 async def open_stream_async(
     stream_of: Callable[[Callable[..., Any]], StreamOf[Any, Any]],
     send: Callable[[], Awaitable[Any]],
-    to_sdk_error: Callable[[HoldfastError], None],
+    exchange: Callable[[], Exchange],
 ) -> Any:
     """The same as `open_stream`, in a task."""
     this: ref[_AsyncSdkStream]
@@ -152,13 +169,13 @@ async def open_stream_async(
         stream = await send()
         if not hasattr(stream, _ITERATOR):
             return only(stream)
-        events, live = _Events(stream), this()
+        events, live = _Events(stream, exchange()), this()
         if live is not None and (given := live.given()) is not None:
             _move(given, events)
-            _notice_close_async(events.response, live)
+            _notice_close_async(events.response, live, events.exchange)
         return events
 
-    live = _AsyncSdkStream(stream_of(opened), to_sdk_error)
+    live = _AsyncSdkStream(stream_of(opened), exchange)
     this = ref(live)
     events = await live.start()
     if not isinstance(events, _Events):
@@ -166,7 +183,7 @@ async def open_stream_async(
         return response
     stream = _reading_from(live, events)
     live.given = ref(stream)
-    _notice_close_async(events.response, live)
+    _notice_close_async(events.response, live, events.exchange)
     return stream
 
 
@@ -189,7 +206,7 @@ def _move(given: Any, events: _Events) -> None:
     setattr(given, name, events.response)
 
 
-def _notice_close(http: Any, live: BlockingStream[Any]) -> None:
+def _notice_close(http: Any, live: BlockingStream[Any], exchange: Exchange) -> None:
     """Notice when the connection is closed. Streams, and the helpers around them, all close the response.
 
     The response must not keep itself or our iterator alive: the stream is also settled when nobody holds it any more.
@@ -197,23 +214,29 @@ def _notice_close(http: Any, live: BlockingStream[Any]) -> None:
     response, reader = ref(http), ref(live)
 
     def close() -> None:
-        if (closing := response()) is not None:
-            type(closing).close(closing)
-        if (reading := reader()) is not None:
-            reading.source_closed()
+        try:
+            if (closing := response()) is not None:
+                with _sdk_errors(exchange):
+                    type(closing).close(closing)
+        finally:
+            if (reading := reader()) is not None:
+                reading.source_closed()
 
     http.close = close
 
 
-def _notice_close_async(http: Any, live: Stream[Any]) -> None:
+def _notice_close_async(http: Any, live: Stream[Any], exchange: Exchange) -> None:
     """The same as `_notice_close`, for an async stream."""
     response, reader = ref(http), ref(live)
 
     async def aclose() -> None:
-        if (closing := response()) is not None:
-            await type(closing).aclose(closing)
-        if (reading := reader()) is not None:
-            reading.source_closed()
+        try:
+            if (closing := response()) is not None:
+                with _sdk_errors(exchange):
+                    await type(closing).aclose(closing)
+        finally:
+            if (reading := reader()) is not None:
+                reading.source_closed()
 
     http.aclose = aclose
 
@@ -245,6 +268,85 @@ def check_end_async(stream: Any, dialect: Dialect) -> bool:
         ending.check()
 
     return _replace_iterator(stream, checked)
+
+
+# --- streams that are only observed ---
+
+
+class _Observed:
+    """The events of a plain stream: it hands each on as it came, and notes how the stream ends."""
+
+    def __init__(self, events: Any, op: Operation, dialect: Dialect) -> None:
+        self._events = events
+        self._op = op
+        self._ending = Ending(dialect)
+        self._delivers = False
+
+    def _deliver(self, event: Any) -> Any:
+        self._delivers = True
+        if (observation := self._op.observation) is not None:
+            observation.beside(lambda: self._ending.note(event))
+        return event
+
+    def _failed(self, error: BaseException) -> None:
+        if (observation := self._op.observation) is not None:
+            observation.is_cut = self._delivers
+        self._op.failed(error)
+
+    def _ended(self) -> None:
+        try:
+            self._ending.check()
+        except Exception as cut:  # noqa: BLE001 - the SDK takes a stream that was cut for a complete one
+            if (observation := self._op.observation) is not None:
+                observation.is_cut = self._delivers
+                observation.failed(cut, "answered")
+        self._op.succeeded()
+
+    def __del__(self) -> None:
+        # Nobody reads it any more. If it has ended before, this changes nothing.
+        self._op.abandoned(None)
+
+
+class _ObservedEvents(_Observed):
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            event = next(self._events)
+        except StopIteration:
+            self._ended()
+            raise
+        except BaseException as error:
+            self._failed(error)
+            raise
+        return self._deliver(event)
+
+
+class _ObservedAsyncEvents(_Observed):
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            event = await anext(self._events)
+        except StopAsyncIteration:
+            self._ended()
+            raise
+        except BaseException as error:
+            self._failed(error)
+            raise
+        return self._deliver(event)
+
+
+def observe(stream: Any, op: Operation, dialect: Dialect) -> bool:
+    """Note how a plain stream of this operation ends; return False if the response is not a stream."""
+    return _replace_iterator(stream, lambda events: _ObservedEvents(events, op, dialect))
+
+
+def observe_async(stream: Any, op: Operation, dialect: Dialect) -> bool:
+    """The same as `observe`, for an async stream."""
+    return _replace_iterator(stream, lambda events: _ObservedAsyncEvents(events, op, dialect))
 
 
 def _replace_iterator(stream: Any, checked: Callable[[Any], Any]) -> bool:

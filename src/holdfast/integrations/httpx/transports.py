@@ -28,11 +28,12 @@ from holdfast.integrations.httpx.exchange import (
     read_async,
     with_limit,
 )
-from holdfast.integrations.recovery_warnings import RECOVERS, warn, warn_of_transport
+from holdfast.integrations.recovery_warnings import RECOVERS, warn, warn_of_sync_hedge, warn_of_transport
 from holdfast.policies.target import Target
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import Plan, PlanCache
+from holdfast.runtime.responses import give_up_on
 
 if TYPE_CHECKING:
     from holdfast.policies import Effect, Policy
@@ -69,14 +70,14 @@ class _Recovery:
         self._warn_of_retries(request)
         effect = effect_of(request, self.methods)
         plan = self._plans.get(self.name or _address(request.url), effect, limited_as(request))
-        return None if plan.off else Operation(plan, REPEATS if may_repeat(request, self.methods) else SENT_ONCE)
+        return None if plan.bare else Operation(plan, REPEATS if may_repeat(request, self.methods) else SENT_ONCE)
 
     def _plan(self, name: str, effect: Effect | None, limited: str) -> Plan:
         return Plan(
             Target(provider=name),
             self.policy,
             effect=effect,
-            client_limits=True,
+            through_client=True,
             limited_as=limited,
             runtime=self.runtime,
         )
@@ -92,6 +93,15 @@ class _Recovery:
 def _address(url: Any) -> str:
     """Return the host, with its port if that is not the usual one: another port is another service."""
     return url.host if url.port is None else f"{url.host}:{url.port}"
+
+
+def _note_response(op: Operation, response: Any) -> None:
+    """Note how a plain request ended. Its body is not read, so only the status and the headers say what failed."""
+    observation = op.observation
+    if observation is not None and is_failure(response):
+        # For the HTTP client it is a response like any other; recovery would have taken it for a failure.
+        observation.failed(response)
+    op.succeeded(response)
 
 
 class RecoveringTransport(Transport):
@@ -120,6 +130,7 @@ class RecoveringTransport(Transport):
     ) -> None:
         if not callable(getattr(transport, "handle_request", None)):
             raise InvalidError.at("transport", "a transport such as httpx.HTTPTransport()", transport)
+        warn_of_sync_hedge(policy, "RecoveringTransport")
         self._inside = transport
         self._recovery = _Recovery(transport, policy=policy, name=name, methods=methods, runtime=runtime)
 
@@ -128,18 +139,30 @@ class RecoveringTransport(Transport):
         op = self._recovery.begin(request)
         if op is None:
             return self._inside.handle_request(request)
+        if op.plan.off:
+            return self._observed(op, request)
         own = request.extensions
         try:
             return drive(op, self._attempt, (op, request, own), {})
         except FailedResponse as failed:
             # The caller of an HTTP client expects a response with a status, not an exception.
-            return failed.response
+            return give_up_on(failed.response)
         except HoldfastError as error:
             make_library_error(error, request)
             raise
         finally:
             # The caller may send the same request again. It must then have its own limit.
             request.extensions = own
+
+    def _observed(self, op: Operation, request: Any) -> Any:
+        op.admit()
+        try:
+            response = self._inside.handle_request(request)
+        except BaseException as error:
+            op.failed(error)
+            raise
+        _note_response(op, response)
+        return response
 
     def _attempt(self, op: Operation, request: Any, own: Any) -> Any:
         # A blocking request cannot be cancelled, so the rest of our time limit becomes the HTTP client's own limit.
@@ -185,13 +208,25 @@ class AsyncRecoveringTransport(AsyncTransport):
         op = self._recovery.begin(request)
         if op is None:
             return await self._inside.handle_async_request(request)
+        if op.plan.off:
+            return await self._observed(op, request)
         try:
             return await drive_async(op, self._attempt, (op, request), {})
         except FailedResponse as failed:
-            return failed.response
+            return give_up_on(failed.response)
         except HoldfastError as error:
             make_library_error(error, request)
             raise
+
+    async def _observed(self, op: Operation, request: Any) -> Any:
+        op.admit()
+        try:
+            response = await self._inside.handle_async_request(request)
+        except BaseException as error:
+            op.failed(error)
+            raise
+        _note_response(op, response)
+        return response
 
     async def _attempt(self, op: Operation, request: Any) -> Any:
         response = await self._inside.handle_async_request(request)

@@ -22,6 +22,7 @@ from holdfast.faults import InvalidError
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.graph import PASSING, GivenUp
 from holdfast.integrations.langchain.retries import LAZY_CLIENTS, checked, without_retries
+from holdfast.policies.models.quote import tokens_of
 from holdfast.policies.target import Target, provider_name
 from holdfast.runtime.flow import Dialect, Used
 from holdfast.runtime.secrets import name_of_key
@@ -48,7 +49,10 @@ _KEYS = ("anthropic_api_key", "openai_api_key", "api_key")
 _ADDRESSES = ("anthropic_api_url", "openai_api_base", "base_url")
 """The fields in which chat models keep the address of their API."""
 
-__all__ = ["recover_model", "target_of_model", "used_by_message"]
+_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+"""The fields and arguments that limit the answer of a chat model."""
+
+__all__ = ["recover_model", "settings_of", "target_of_model", "used_by_message"]
 
 M = TypeVar("M", bound=BaseChatModel)
 
@@ -70,6 +74,8 @@ class ModelRecovery:
         self.runtime = runtime
         self.after_first = after_first
         self.resume = resume
+        self.retries: int | None = None
+        """The retries that the model was given. They count while recovery is off."""
         self.given_up = GivenUp()
         self._has_fallback = False
         self._calls: dict[Target, Calls] = {}
@@ -80,7 +86,7 @@ class ModelRecovery:
         known = self._calls.get(target)
         if known is None:
             known = Calls(
-                target, self._policy, passing=PASSING, usage=_usage_of, client_limits=True, runtime=self.runtime
+                target, self._policy, passing=PASSING, usage=_usage_of, through_client=True, runtime=self.runtime
             )
             self._calls[target] = known = known.before_fallback() if self._has_fallback else known
         return known
@@ -143,6 +149,7 @@ def recover_model(
     recovery = ModelRecovery(policy=policy, name=name, after_first=after_first, resume=resume, runtime=runtime)
     # A policy that is not valid must raise here, where the user wrote it, and not at the first call.
     recovery.calls(model, {})
+    recovery.retries = getattr(model, "max_retries", None)
     made = without_retries(model, runtime)
     # pydantic's own `__setattr__` sets fields only, so it is bypassed here.
     object.__setattr__(made, "__class__", _recovering_class(type(model)))
@@ -191,7 +198,10 @@ def _with_fallbacks(self: Any, fallbacks: Sequence[Runnable[Any, Any]], **option
 
 def _checked(name: str, made: Callable[[Any], Any]) -> functools.cached_property[Any]:
     def client(self: Any) -> Any:
-        return checked(made(self), None if self.recovery is None else self.recovery.runtime)
+        recovery = self.recovery
+        return (
+            checked(made(self), None) if recovery is None else checked(made(self), recovery.runtime, recovery.retries)
+        )
 
     # A cached property keeps its value under the name of its function.
     client.__name__ = name
@@ -200,11 +210,14 @@ def _checked(name: str, made: Callable[[Any], Any]) -> functools.cached_property
 
 def _generate(own: Callable[..., ChatResult]) -> Callable[..., ChatResult]:
     def generate(self: Any, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        def attempt(*_: Any) -> ChatResult:
+            return own(self, messages, *args, **kwargs)
+
         calls = _calls_of(self, kwargs)
         if calls is None:
-            return own(self, messages, *args, **kwargs)
+            return attempt()
         with self.recovery.given_up.marked():
-            result: ChatResult = calls.call(lambda: own(self, messages, *args, **kwargs))
+            result: ChatResult = calls.call(attempt, messages, settings_of(self, kwargs))
         return result
 
     return generate
@@ -212,14 +225,14 @@ def _generate(own: Callable[..., ChatResult]) -> Callable[..., ChatResult]:
 
 def _agenerate(own: Callable[..., Awaitable[ChatResult]]) -> Callable[..., Awaitable[ChatResult]]:
     async def agenerate(self: Any, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        async def attempt() -> ChatResult:
+        async def attempt(*_: Any) -> ChatResult:
             return await own(self, messages, *args, **kwargs)
 
         calls = _calls_of(self, kwargs)
         if calls is None:
             return await attempt()
         with self.recovery.given_up.marked():
-            result: ChatResult = await calls.acall(attempt)
+            result: ChatResult = await calls.acall(attempt, messages, settings_of(self, kwargs))
         return result
 
     return agenerate
@@ -227,7 +240,7 @@ def _agenerate(own: Callable[..., Awaitable[ChatResult]]) -> Callable[..., Await
 
 def _stream(own: Callable[..., Iterator[ChatGenerationChunk]]) -> Callable[..., Iterator[ChatGenerationChunk]]:
     def stream(self: Any, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
-        def attempt(sent: list[BaseMessage]) -> Iterator[ChatGenerationChunk]:
+        def attempt(sent: list[BaseMessage], *_: Any) -> Iterator[ChatGenerationChunk]:
             return own(self, sent, *args, **kwargs)
 
         calls = _calls_of(self, kwargs)
@@ -235,15 +248,16 @@ def _stream(own: Callable[..., Iterator[ChatGenerationChunk]]) -> Callable[..., 
             yield from attempt(messages)
             return
         rest, mode = _rest_of(self.recovery, messages), self.recovery.after_first
+        settings = settings_of(self, kwargs)
         with self.recovery.given_up.marked():
-            yield from calls.read(_CHUNKS, attempt, messages, after_first=mode, resume=rest)
+            yield from calls.read(_CHUNKS, attempt, messages, settings, after_first=mode, resume=rest)
 
     return stream
 
 
 def _astream(own: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
     async def astream(self: Any, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        def attempt(sent: list[BaseMessage]) -> AsyncIterator[Any]:
+        def attempt(sent: list[BaseMessage], *_: Any) -> AsyncIterator[Any]:
             return own(self, sent, *args, **kwargs)
 
         calls = _calls_of(self, kwargs)
@@ -252,13 +266,22 @@ def _astream(own: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncItera
                 yield chunk
             return
         rest, mode = _rest_of(self.recovery, messages), self.recovery.after_first
+        settings = settings_of(self, kwargs)
         with self.recovery.given_up.marked():
             # Without `aclosing`, the inner generator of a consumer that stops early would be closed later, in another task.
-            async with aclosing(calls.aread(_CHUNKS, attempt, messages, after_first=mode, resume=rest)) as stream:
+            async with aclosing(
+                calls.aread(_CHUNKS, attempt, messages, settings, after_first=mode, resume=rest)
+            ) as stream:
                 async for chunk in stream:
                     yield chunk
 
     return astream
+
+
+def settings_of(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return what the request of a chat model holds beside its messages: its tools, and how long its answer may be."""
+    limits = {name: limit for name in _LIMITS if isinstance(limit := getattr(model, name, None), int)}
+    return {**limits, **{name: kwargs[name] for name in (*_LIMITS, "tools", "n") if kwargs.get(name) is not None}}
 
 
 def _calls_of(model: Any, kwargs: dict[str, Any]) -> Calls | None:
@@ -357,4 +380,10 @@ def used_by_message(message: Any) -> Used | None:
     )
 
 
-_CHUNKS = Dialect(opens=_opens, fragment=_is_fragment, ends=_ends, used=_used_by_chunk)
+def _said(chunk: ChatGenerationChunk) -> int:
+    message = chunk.message
+    calls = getattr(message, "tool_call_chunks", None) or ()
+    return tokens_of([message.content, *(call.get("args") for call in calls)])
+
+
+_CHUNKS = Dialect(opens=_opens, fragment=_is_fragment, ends=_ends, used=_used_by_chunk, said=_said)

@@ -27,7 +27,7 @@ from langchain_core.messages import ToolMessage
 from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.integrations.calls import Calls
-from holdfast.integrations.langchain.chat_models import target_of_model, used_by_message
+from holdfast.integrations.langchain.chat_models import settings_of, target_of_model, used_by_message
 from holdfast.integrations.langchain.graph import PASSING, GivenUp
 from holdfast.integrations.langchain.retries import without_retries
 from holdfast.integrations.recovery_warnings import RecoveryWarning
@@ -108,12 +108,12 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         self._given_up.warn_if_tried_again()
         _, calls = self._prepared(request.model)
 
-        def attempt() -> ModelResponse[Any]:
+        def attempt(*_: Any) -> ModelResponse[Any]:
             return handler(self._without_retries(request))
 
         others = [self._step(model, request, handler) for model in self._fallbacks]
         with self._given_up.marked():
-            answer: ModelResponse[Any] = calls.call(attempt, chain=calls.chain(attempt, others))
+            answer: ModelResponse[Any] = calls.call(attempt, *_asked(request), chain=calls.chain(attempt, others))
         return answer
 
     async def awrap_model_call(
@@ -123,12 +123,14 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         self._given_up.warn_if_tried_again()
         _, calls = self._prepared(request.model)
 
-        async def attempt() -> ModelResponse[Any]:
+        async def attempt(*_: Any) -> ModelResponse[Any]:
             return await handler(self._without_retries(request))
 
         others = [self._astep(model, request, handler) for model in self._fallbacks]
         with self._given_up.marked():
-            answer: ModelResponse[Any] = await calls.acall(attempt, chain=calls.chain(attempt, others))
+            answer: ModelResponse[Any] = await calls.acall(
+                attempt, *_asked(request), chain=calls.chain(attempt, others)
+            )
         return answer
 
     def _prepared(self, model: BaseChatModel) -> tuple[BaseChatModel, Calls]:
@@ -142,15 +144,16 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
                 self._policy,
                 passing=PASSING,
                 usage=_used_by_response,
-                client_limits=True,
+                through_client=True,
                 runtime=self._runtime,
             )
             known = self._models[id(model)] = (model, quiet, calls)
         return known[1:]
 
     def _without_retries(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
-        quiet, _ = self._prepared(request.model)
-        return request if quiet is request.model else request.override(model=quiet)
+        quiet, calls = self._prepared(request.model)
+        # While recovery is off, the model's own retries are all there is.
+        return request if calls.plan.off or quiet is request.model else request.override(model=quiet)
 
     def _step(
         self, model: BaseChatModel, request: ModelRequest[Any], handler: Callable[..., Any]
@@ -165,9 +168,9 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
                 raise _FirstModelFailed
             return handler(self._without_retries(adapted))
 
-        def step() -> Any:
+        def step(*_: Any) -> Any:
             # LangChain's own middleware removes from the request what only the first model understands.
-            return calls.call(lambda: fitted.wrap_model_call(request, other))
+            return calls.call(lambda *_: fitted.wrap_model_call(request, other), *_asked(request))
 
         return str(calls.plan.target), calls, step
 
@@ -182,11 +185,11 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
                 raise _FirstModelFailed
             return await handler(self._without_retries(adapted))
 
-        async def attempt() -> Any:
+        async def attempt(*_: Any) -> Any:
             return await fitted.awrap_model_call(request, other)
 
-        async def step() -> Any:
-            return await calls.acall(attempt)
+        async def step(*_: Any) -> Any:
+            return await calls.acall(attempt, *_asked(request))
 
         return str(calls.plan.target), calls, step
 
@@ -215,7 +218,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         """The same as `wrap_tool_call`, in a task."""
         calls = self._calls_of_tool(request)
 
-        async def attempt() -> ToolMessage | Command[Any]:
+        async def attempt(*_: Any) -> ToolMessage | Command[Any]:
             return await handler(request)
 
         try:
@@ -275,6 +278,16 @@ def _failure_message(request: ToolCallRequest, error: Exception) -> ToolMessage:
         tool_call_id=request.tool_call["id"],
         status="error",
     )
+
+
+def _asked(request: ModelRequest[Any]) -> tuple[Any, Mapping[str, Any]]:
+    """Return what the model is asked, and the settings of the request."""
+    tools = [
+        tool if isinstance(tool, dict) else [tool.name, tool.description, getattr(tool, "args", None)]
+        for tool in request.tools
+    ]
+    asked = {"system": request.system_message, "messages": request.messages, "tools": tools}
+    return asked, settings_of(request.model, request.model_settings)
 
 
 def _used_by_response(response: Any) -> Any:

@@ -58,14 +58,17 @@ def without_retries(model: M, runtime: Runtime | None) -> M:
     return copy
 
 
-def checked(client: Any, runtime: Runtime | None) -> Any:
-    """Return the client without its own retries. A client of the two SDKs also raises for a response that is a failure."""
+def checked(client: Any, runtime: Runtime | None, retries: int | None = None) -> Any:
+    """Return the client without its own retries. A client of the two SDKs also raises for a response that is a failure.
+
+    While recovery is off, a client of the two SDKs has the given retries, by default its own.
+    """
     name = next((name for cls in type(client).__mro__ if (name := cls.__module__.partition(".")[0]) in _SDKS), None)
     if name is None:
         return client.with_options(max_retries=0)
     # We only know that the SDK of this client is installed, so only that SDK's module may be imported.
     sdk: Sdk = getattr(import_module(f"holdfast.integrations.clients.{name}"), name.upper())
-    return checked_client(client, sdk, runtime)
+    return checked_client(client, sdk, runtime, retries)
 
 
 def _has_clients(model: Any) -> bool:

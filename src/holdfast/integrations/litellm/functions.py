@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import InvalidError
-from holdfast.integrations.litellm.streams import open_stream, open_stream_async
-from holdfast.integrations.recovery_warnings import RECOVERS, warn
+from holdfast.integrations.litellm.streams import CLIENT, open_stream, open_stream_async
+from holdfast.integrations.recovery_warnings import RECOVERS, warn, warn_of_sync_hedge
 from holdfast.policies import Policy
 from holdfast.policies.target import Target, provider_name
 from holdfast.runtime.callables import is_async
-from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.drivers import call_plainly, call_plainly_async, drive, drive_async
 from holdfast.runtime.fallback import Chain, drive_chain, drive_chain_async
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import Plan, PlanCache
@@ -78,6 +78,8 @@ class Function:
 
     def recovered(self) -> Any:
         """Return the function that recovers."""
+        if not is_async(self._fn) and not self._routed:
+            warn_of_sync_hedge(self._options.policy, f"litellm.{self._fn.__name__}")
         recovered = self._async() if is_async(self._fn) else self._sync()
         setattr(recovered, RECOVERS, True)
         return recovered
@@ -90,7 +92,7 @@ class Function:
 
             async def step(*args: Any, changes: Any = changes, **kwargs: Any) -> Any:
                 args, kwargs = self._changed(changes, args, kwargs)
-                return await drive_async(Operation(self._plan(args, kwargs)), attempt, args, kwargs)
+                return await drive_async(Operation(self._plan(args, kwargs), CLIENT), attempt, args, kwargs)
 
             self._chain.fallback(step, name=_name_of(changes))
 
@@ -98,15 +100,16 @@ class Function:
         async def recovered(*args: Any, **kwargs: Any) -> Any:
             plan = self._plan(args, kwargs)
             if plan.off:
-                return await self._fn(*args, **kwargs)
+                return await call_plainly_async(plan, self._fn, args, kwargs)
             kwargs = without_retries(kwargs, routed=self._routed)
             # The operation of a stream ends with the stream, not with the call, so it has its own driver and fallbacks.
             if kwargs.get("stream"):
                 ways = self._ways(args, kwargs)
                 return await open_stream_async(
-                    (name, plan, functools.partial(self._fn, *args, **kwargs)) for name, plan, args, kwargs in ways
+                    (name, plan, functools.partial(self._fn, *args, **kwargs), kwargs)
+                    for name, plan, args, kwargs in ways
                 )
-            op = Operation(plan)
+            op = Operation(plan, CLIENT)
             call = drive_async(op, attempt, args, kwargs)
             return await (drive_chain_async(op, self._chain, call, args, kwargs) if self._chain.configured else call)
 
@@ -117,7 +120,7 @@ class Function:
 
             def step(*args: Any, changes: Any = changes, **kwargs: Any) -> Any:
                 args, kwargs = self._changed(changes, args, kwargs)
-                op = Operation(self._plan(args, kwargs))
+                op = Operation(self._plan(args, kwargs), CLIENT)
                 return drive(op, self._request(op), args, kwargs)
 
             self._chain.fallback(step, name=_name_of(changes))
@@ -126,14 +129,14 @@ class Function:
         def recovered(*args: Any, **kwargs: Any) -> Any:
             plan = self._plan(args, kwargs)
             if plan.off:
-                return self._fn(*args, **kwargs)
+                return call_plainly(plan, self._fn, args, kwargs)
             kwargs = without_retries(kwargs, routed=self._routed)
             if kwargs.get("stream"):
                 return open_stream(
-                    (name, plan, functools.partial(self._send, args, kwargs))
+                    (name, plan, functools.partial(self._send, args, kwargs), kwargs)
                     for name, plan, args, kwargs in self._ways(args, kwargs)
                 )
-            op = Operation(plan)
+            op = Operation(plan, CLIENT)
             if self._chain.configured:
                 return drive_chain(op, self._chain, self._request(op), args, kwargs)
             return drive(op, self._request(op), args, kwargs)
@@ -166,7 +169,7 @@ class Function:
         options = self._options
         kwargs = dict(zip(_NAMING, naming, strict=True))
         target = target_of(model, kwargs, options.name, routed=self._routed)
-        return Plan(target, options.policy, client_limits=True, runtime=options.runtime)
+        return Plan(target, options.policy, through_client=True, asks_model=True, runtime=options.runtime)
 
     def _changed(
         self, changes: str | Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]

@@ -16,16 +16,29 @@ from weakref import ref
 from holdfast.faults import Fault, HoldfastError
 from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.clients.streams import only
+from holdfast.policies.backoff import PLAIN_ATTEMPTS
+from holdfast.policies.models.quote import quote_of
+from holdfast.runtime.adapter import Adapter
 from holdfast.runtime.answers import close_answer, close_answer_async
 from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from holdfast.policies.models.quote import Quote
     from holdfast.runtime.operation import Operation
     from holdfast.runtime.plan import Plan
 
-__all__ = ["open_stream", "open_stream_async"]
+__all__ = ["CLIENT", "open_stream", "open_stream_async"]
+
+
+class _Client(Adapter):
+    """LiteLLM's clients make three requests for one call if nobody chooses another number."""
+
+    bare_attempts = PLAIN_ATTEMPTS
+
+
+CLIENT = _Client()
 
 _KEEPS_REASON = "CustomStreamWrapper"
 """The class of LiteLLM's streams that keeps the reason a provider gave for the end."""
@@ -33,10 +46,10 @@ _TEXT = "TextCompletionStreamWrapper"
 """The class of the streams of text completions. It reads from a stream of the other class."""
 
 
-def open_stream(ways: Iterable[tuple[str, Plan, Callable[[Operation], Any]]]) -> Any:
+def open_stream(ways: Iterable[tuple[str, Plan, Callable[[Operation], Any], Mapping[str, Any]]]) -> Any:
     """Return LiteLLM's stream when its first content arrived.
 
-    `ways` are the names, plans and requests of the call and of its fallbacks.
+    `ways` are the names, plans, requests and options of the call and of its fallbacks.
     """
     this: ref[BlockingStream[Any]]
 
@@ -50,7 +63,9 @@ def open_stream(ways: Iterable[tuple[str, Plan, Callable[[Operation], Any]]]) ->
 
         return chunks
 
-    live: BlockingStream[Any] = BlockingStream(_source((name, plan, opened(request)) for name, plan, request in ways))
+    live: BlockingStream[Any] = BlockingStream(
+        _source((name, plan, opened(request), options) for name, plan, request, options in ways)
+    )
     this = ref(live)
     chunks = live.start()
     if not isinstance(chunks, _Chunks):
@@ -59,7 +74,9 @@ def open_stream(ways: Iterable[tuple[str, Plan, Callable[[Operation], Any]]]) ->
     return _take_over(chunks, live)
 
 
-async def open_stream_async(ways: Iterable[tuple[str, Plan, Callable[[], Awaitable[Any]]]]) -> Any:
+async def open_stream_async(
+    ways: Iterable[tuple[str, Plan, Callable[[], Awaitable[Any]], Mapping[str, Any]]],
+) -> Any:
     """The same as `open_stream`, in a task."""
 
     def opened(request: Callable[[], Awaitable[Any]]) -> Callable[[], Any]:
@@ -69,7 +86,7 @@ async def open_stream_async(ways: Iterable[tuple[str, Plan, Callable[[], Awaitab
 
         return chunks
 
-    live: Stream[Any] = Stream(_source((name, plan, opened(request)) for name, plan, request in ways))
+    live: Stream[Any] = Stream(_source((name, plan, opened(request), options) for name, plan, request, options in ways))
     chunks = await live.start()
     if not isinstance(chunks, _Chunks):
         (response,) = [chunk async for chunk in live]
@@ -77,9 +94,21 @@ async def open_stream_async(ways: Iterable[tuple[str, Plan, Callable[[], Awaitab
     return _take_over(chunks, live)
 
 
-def _source(ways: Iterable[tuple[str, Plan, Callable[[], Any]]]) -> StreamOf[Any, Any]:
+class _Asked(Adapter):
+    """What one stream asks, for a budget."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+
+    def quote(self, op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Quote | None:  # noqa: ARG002 - a stream has no arguments here
+        """Return what the request may use at most."""
+        return quote_of(self._options, model=op.plan.target.model)
+
+
+def _source(ways: Iterable[tuple[str, Plan, Callable[[], Any], Mapping[str, Any]]]) -> StreamOf[Any, Any]:
     sources: list[tuple[str, StreamOf[Any, Any]]] = [
-        (name, StreamOf(plan, opened, dialect=OPENAI.events)) for name, plan, opened in ways
+        (name, StreamOf(plan, opened, dialect=OPENAI.events, adapter=_Asked(options)))
+        for name, plan, opened, options in ways
     ]
     (_, first), *others = sources
     for name, other in others:

@@ -6,7 +6,7 @@ Invariant: one attempt is one request. The caller gets the exception that pydant
 from __future__ import annotations
 
 import sys
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_ai.models import fallback
@@ -82,7 +82,7 @@ class RecoveringModel(WrapperModel):
             credential=credential_of(getattr(self.wrapped, "client", None)),
         )
         self._before_fallback: Calls | None = None
-        self._calls = Calls(target, policy, passing=PASSING, usage=_usage_of, client_limits=True, runtime=runtime)
+        self._calls = Calls(target, policy, passing=PASSING, usage=_usage_of, through_client=True, runtime=runtime)
 
     async def request(
         self,
@@ -91,15 +91,18 @@ class RecoveringModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         """Make a request, with retries, and return the response. pydantic-ai calls this."""
-        settings = self._retries.off(model_settings)
+        plan = self._calls.plan
+        # While recovery is off, the model's own retries are all there is.
+        settings = model_settings if plan.off else self._retries.off(model_settings)
 
-        async def attempt() -> ModelResponse:
+        async def attempt(*_: Any) -> ModelResponse:
             answer = await self.wrapped.request(messages, settings, model_request_parameters)
-            if not self._calls.plan.off:
+            if not plan.off:
                 check_complete(answer, _READ_FROM_STREAMS)
             return answer
 
-        response: ModelResponse = await self._calls_now().acall(attempt)
+        asked = _asked(messages, settings, model_request_parameters)
+        response: ModelResponse = await self._calls_now().acall(attempt, *asked)
         return response
 
     @asynccontextmanager
@@ -111,17 +114,20 @@ class RecoveringModel(WrapperModel):
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
         """Open a stream. A failure before its first content is retried. pydantic-ai calls this."""
-        settings = self._retries.off(model_settings)
+        plan = self._calls.plan
+        settings = model_settings if plan.off else self._retries.off(model_settings)
 
         def request() -> Any:
             return self.wrapped.request_stream(messages, settings, model_request_parameters, run_context)
 
         # While recovery is off, the response must be pydantic-ai's own, with nothing replaced on it.
-        if self._calls.plan.off:
-            async with request() as response:
-                yield response
+        if plan.off:
+            async with AsyncExitStack() as opened:
+                # Observed until it is open: what fails later may be the consumer's.
+                yield await self._calls.acall(lambda: opened.enter_async_context(request()))
             return
-        async with open_stream(self._calls_now(), request, self._after_first) as response:
+        asked = _asked(messages, settings, model_request_parameters)
+        async with open_stream(self._calls_now(), request, asked, self._after_first) as response:
             yield response
 
     def _calls_now(self) -> Calls:
@@ -131,6 +137,16 @@ class RecoveringModel(WrapperModel):
         if self._before_fallback is None:
             self._before_fallback = self._calls.before_fallback()
         return self._before_fallback
+
+
+def _asked(messages: Any, settings: Any, parameters: Any) -> tuple[Any, dict[str, Any]]:
+    """Return what the model is asked, and the setting that limits its answer."""
+    tools = [
+        [tool.name, tool.description, tool.parameters_json_schema]
+        for tool in (*parameters.function_tools, *parameters.output_tools)
+    ]
+    most = (settings or {}).get("max_tokens")
+    return [messages, {"tools": tools}], {} if most is None else {"max_tokens": most}
 
 
 def _is_before_fallback(model: Model) -> bool:

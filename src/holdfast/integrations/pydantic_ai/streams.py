@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_ai.messages import FinalResultEvent, PartStartEvent, ThinkingPart, ToolCallPart
 
 from holdfast.faults import Fault, HoldfastError
+from holdfast.policies.models.quote import tokens_of
 from holdfast.runtime.stream import Dialect, Stream
 
 if TYPE_CHECKING:
@@ -35,14 +36,18 @@ _REPORT_THE_END = frozenset({"anthropic", "openai"})
 async def open_stream(
     calls: Calls,
     request: Callable[[], AbstractAsyncContextManager[StreamedResponse]],
+    asked: tuple[Any, dict[str, Any]],
     after_first: AfterFirst = "raise",
 ) -> AsyncGenerator[StreamedResponse]:
-    """Make requests until the first content of an answer arrives, and yield that response."""
+    """Make requests until the first content of an answer arrives, and yield that response.
+
+    `asked` is what the requests ask, and their settings, for a budget.
+    """
     live: Stream[Any]
     given: StreamedResponse | None = None
     latest: _Events | None = None
 
-    async def opened() -> _Events:
+    async def opened(*_: Any) -> _Events:
         nonlocal latest
         stack = AsyncExitStack()
         response = await stack.enter_async_context(request())
@@ -51,7 +56,7 @@ async def open_stream(
             _become(given, response)
         return latest
 
-    live = Stream(calls.stream(_EVENTS, opened, after_first=after_first))
+    live = Stream(calls.stream(_EVENTS, opened, after_first=after_first), asked)
     events: _Events = await live.start()
     async with events.hand_out():
         try:
@@ -97,7 +102,14 @@ def _opens(event: ModelResponseStreamEvent) -> bool:
     )
 
 
-_EVENTS = Dialect(opens=_opens)
+def _said(event: ModelResponseStreamEvent) -> int:
+    """Return about how many tokens an event adds to the answer."""
+    part = event.part if isinstance(event, PartStartEvent) else getattr(event, "delta", None)
+    names = ("content", "content_delta", "args", "args_delta")
+    return tokens_of([getattr(part, name, None) for name in names])
+
+
+_EVENTS = Dialect(opens=_opens, said=_said)
 
 
 def _take_deadline(response: Any, live: Stream[Any]) -> None:

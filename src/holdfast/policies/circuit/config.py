@@ -53,7 +53,7 @@ class Circuit(
 ):
     """When to stop calling a service that is down, and when to probe it again.
 
-    All calls to one target share its circuit. While it is open, calls fail at once with `CircuitOpenError`, or move on to a
+    All calls to one target share its circuit. While it is open, calls wait, fail at once with `CircuitOpenError`, or move on to a
     fallback. Wrong options raise `InvalidError`.
 
         from holdfast import Circuit, Policy
@@ -92,7 +92,7 @@ class Circuit(
     probe_limit: float = 20.0
     """Seconds after which a probe without an outcome no longer blocks other probes."""
     graded: bool = False
-    """Slow calls down before they are rejected, and bring them back one after the other.
+    """Hold back retries and never a first attempt, slow calls down before they are rejected, and bring them back in a ramp.
 
     Failures of the same second count once, and one good answer sets the count back. Where a service rejects calls because
     there are too many, calls start only as fast as it accepts them. After a good probe the waiting calls return in growing
@@ -155,10 +155,10 @@ class Circuit(
 
 
 GRADED = Circuit(
-    failures=12, rate=None, open_for=1.0, reopen_for=1.0, open_growth=1.6, open_cap=15.0, probe_limit=20.0, graded=True
+    failures=12, rate=None, open_for=1.0, reopen_for=1.0, open_growth=1.6, open_cap=5.0, probe_limit=5.0, graded=True
 )
 """The circuit of a policy that names none. It opens after failures in 12 different seconds without a good answer between them.
-Then one probe at a time finds out whether the service is back: after 1 s, 1.6 s, 2.6 s and so on, at most every 15 s."""
+Then one probe at a time finds out whether the service is back: after 1 s, 1.6 s, 2.6 s and so on, at most every 5 s."""
 
 PROVIDER = Circuit()
 """Document 001, its scenarios: 5 failures in a row, or half of at least 10 calls. A probe after 30 s, then every 20 s; one success closes it."""

@@ -9,7 +9,12 @@ to nothing else, so a late failure neither extends the open time nor reopens a c
 
 A breaker is not thread-safe: its owner holds a lock around each call. No method calls foreign code, so the lock is short.
 
-Invariant: a permit counts once, and at most `probes` probes younger than `probe_limit` run at any time.
+A graded circuit never holds back what the plain call would have got. The first attempt of an operation always goes through: a
+prompt that fails again and again, or a model that is sick, says nothing about the next request. Retries are held back: the second
+and third attempt if the first attempts of several operations failed in a row, later ones whenever the circuit is open.
+
+Invariant: a permit counts once, and at most `probes` probes younger than `probe_limit` run at any time, besides the calls that a
+graded circuit does not hold back.
 """
 
 from __future__ import annotations
@@ -21,6 +26,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from holdfast.events import CircuitState
+from holdfast.policies.backoff import PLAIN_ATTEMPTS
+from holdfast.policies.circuit.ramp import Ramp
 from holdfast.policies.circuit.records import BreakerMetrics, Permit, Rejection, Transition, Verdict
 from holdfast.policies.circuit.rules import Rule, broken_rule
 from holdfast.policies.circuit.window import Usual, Window
@@ -43,10 +50,15 @@ RESTED_S = 1.0
 MAKES_WAY = 3
 LOOKS_AGAIN_S = 20.0
 """After failures in so many moments, one of the calls that a fallback could answer is made in so many seconds."""
-FULL_ROOM = 1024
-"""A graded circuit closes at the latest when it lets so many calls run at the same time."""
-RAMP_S = 10.0
-"""Seconds after the first good probe in which its room grows."""
+SEVERAL = 2
+"""Operations whose first attempts must have failed in a row before others make way for a fallback."""
+MANY = 8
+"""Operations whose first attempts must have failed in a row before an open graded circuit holds back a second attempt."""
+USUAL = 10
+FAR = 4.0
+LEAST_S = 10.0
+"""A call that ended at a time limit says nothing about the service, unless so many answers are known, and it took this many
+times as long as the slowest of them, and at least so many seconds."""
 BAD_MOMENTS = 12
 """After a good probe, failures in so many moments without another good call reopen a graded circuit."""
 TRANSITIONS_KEPT = 16
@@ -66,6 +78,7 @@ class _Why(NamedTuple):
     code: Code | None
     text: str | None
     requested: float | None
+    first: bool
 
 
 # The permit of a disabled breaker. It is settled already, so its outcome counts nowhere.
@@ -76,19 +89,19 @@ class Breaker:
     """The state of one circuit. Attributes are for reading; only the methods of this class write them."""
 
     __slots__ = (
-        "_back_since",
         "_counting",
         "_generation",
         "_is_free",
         "_looked_at",
         "_moment",
         "_probes_out",
-        "_room",
+        "_ramp",
         "_slow",
         "cancelled",
         "config",
         "disabled",
         "failures",
+        "first_failures",
         "good_probes",
         "idle_since",
         "ignored",
@@ -107,6 +120,7 @@ class Breaker:
         "rejected",
         "rejection",
         "reopen_time",
+        "slowest",
         "streak",
         "successes",
         "usual",
@@ -130,6 +144,10 @@ class Breaker:
         """The state as of the last call. `state(now)` also knows whether the open time has ended since."""
         self.streak = 0
         """Failures since the last success."""
+        self.first_failures = 0
+        """Operations whose first attempt has failed since then."""
+        self.slowest = 0.0
+        """Seconds of the slowest good answer so far."""
         self.usual = Usual() if config.adaptive else None
         self.window = Window(config.window, self.usual)
         self.open_until: float | None = None
@@ -147,12 +165,9 @@ class Breaker:
         self._generation = 0
         # None instead of an empty list: a process may have a hundred thousand breakers, and few are half-open.
         self._probes_out: list[Permit] | None = None
-        self._room = config.probes
-        """Probes that may run at the same time. In a graded circuit each good one makes room for another."""
+        self._ramp = Ramp(config.probes)
         self._looked_at = -math.inf
         """When a call with a fallback was last let through to look again."""
-        self._back_since = -math.inf
-        """When the first good probe ended."""
         self._moment = -math.inf
         """When the latest failure was counted. In a graded circuit the failures of the second after it are not."""
         self.paced = False
@@ -167,12 +182,20 @@ class Breaker:
             self._is_free = False
             self.rejection = Rejection(name=name, state=_OPEN, rule=Rule.FORCED)
 
-    def admit(self, now: float) -> Permit | Rejection:
+    def admit(self, now: float, tries: int = PLAIN_ATTEMPTS) -> Permit | Rejection:
         """Return a permit to make a call, or a rejection that says why it must not be made.
 
-        The caller must settle the permit when the call has ended. The state may have changed: check `pending`.
+        `tries`: attempts that the operation has made already. The caller must settle the permit when the call has ended. The state
+        may have changed: check `pending`.
         """
-        return self.admit_if_closed(now) or self._admit_slowly(now)
+        return self.admit_if_closed(now) or self._admit_slowly(now, tries)
+
+    def holds_back(self, tries: int) -> bool:
+        """Whether an open circuit holds back an operation that has made so many attempts."""
+        if not self.config.graded or tries >= PLAIN_ATTEMPTS:
+            return True
+        # After the first good probe those who wait come back in a ramp, whatever they have tried.
+        return tries > 0 and (self.first_failures >= MANY or self.good_probes > 0)
 
     def admit_if_closed(self, now: float) -> Permit | None:
         """Return a permit where the circuit is closed, else None: then call `admit`.
@@ -192,22 +215,25 @@ class Breaker:
         code: Code | None = None,
         text: str | None = None,
         requested: float | None = None,
+        first: bool = False,  # noqa: FBT001, FBT002 - the reason is in the comment above
     ) -> None:
         """Record how the call ended. Settling a permit a second time changes nothing.
 
         `code` and `text` describe the failure. People will read the text, so the caller removes secrets from it.
         `requested` is the delay that the failing service requested. If this failure opens the circuit, it stays open for
-        that long instead of `open_for`. The state may have changed: check `pending`.
+        that long instead of `open_for`. `first`: it was the first attempt of its operation. The state may have changed: check
+        `pending`.
         """
         if permit.settled:
             return
         permit.settled = True
         if verdict is not _SUCCESS or permit.generation != self._generation or permit.probe or self._slow is not None:
-            self._settle_slowly(permit, verdict, now, _Why(code, text, requested))
+            self._settle_slowly(permit, verdict, now, _Why(code, text, requested, first))
             return
         self.successes += 1
         self.last_success = now
-        self.streak = 0
+        self.streak = self.first_failures = 0
+        self.slowest = max(self.slowest, now - permit.started)
         # A successful call cannot break a rule, so nothing is checked here.
         window = self.window
         if now >= window.ends:
@@ -238,11 +264,12 @@ class Breaker:
             return sys.maxsize
         if self.recorded_state is _OPEN and (self.open_until is None or now < self.open_until):
             return 0
+        room = self._ramp.room(now) if self.good_probes and self.config.graded else self._ramp.places
         out = self._probes_out or ()
-        if len(out) >= self._room:
+        if len(out) >= room:
             # A probe that hangs must not stop the circuit from ever closing (Polly#216).
             self._probes_out = [probe for probe in out if now - probe.started < self.config.probe_limit]
-        return self._room - len(self._probes_out or ())
+        return room - len(self._probes_out or ())
 
     def set_paced(self, paced: bool) -> None:  # noqa: FBT001 - the setter of a flag
         """Let every call come through `admit` from now on, or no longer."""
@@ -263,10 +290,16 @@ class Breaker:
         self.rejected += 1
         return Rejection(name=self.name, state=_OPEN, retry_at=until, reason=self.last_code, rule=Rule.FALLBACK)
 
+    def is_far_beyond(self, seconds: float) -> bool:
+        """Whether a call without an answer for so long shows that the service is ill: it took far longer than any answer so far."""
+        return self.successes >= USUAL and seconds >= max(LEAST_S, FAR * self.slowest)
+
     @property
     def makes_way_until(self) -> float | None:
         """Until when calls that a fallback could answer are not made; None: they are made. One is made after that time."""
-        if self.streak < MAKES_WAY or not self.config.graded or self._mode() != "normal":
+        if self.streak < MAKES_WAY or self.first_failures < SEVERAL:
+            return None
+        if not self.config.graded or self._mode() != "normal":
             return None
         # Counted from the start of the last one that looked, like a probe: one that hangs must not delay the next.
         return self._looked_at + LOOKS_AGAIN_S
@@ -300,7 +333,7 @@ class Breaker:
         """No call waits for it. A graded circuit that has had a good probe closes, if half of its room is enough."""
         is_back = self.recorded_state is _HALF_OPEN and self.config.graded and self.good_probes >= self.config.successes
         # Calls that wait elsewhere, such as for the pace of a model, do not show here. The room they need does.
-        if is_back and 2 * self.room(now) >= self._room:
+        if is_back and 2 * self.room(now) >= self._ramp.places and self._ramp.is_steady(now):
             self._close(now)
 
     def _check_free(self) -> None:
@@ -374,7 +407,7 @@ class Breaker:
         self.config = config
         self._slow = config.slow
         if not (config.graded and self.good_probes):
-            self._room = config.probes
+            self._ramp = Ramp(config.probes)
         if self.open_until is not None:
             self.open_time = min(self.open_time, config.open_cap)
             self._stay_open_until(min(self.open_until, now + self.open_time))
@@ -382,21 +415,23 @@ class Breaker:
 
     # Nothing below is on the path of a good call on a closed circuit, so it is written for clarity, not for speed.
 
-    def _admit_slowly(self, now: float) -> Permit | Rejection:
+    def _admit_slowly(self, now: float, tries: int) -> Permit | Rejection:
         if not self._counting:
             return _UNCOUNTED
         if self.recorded_state is _CLOSED:
             return Permit(self._generation, now)
         if self.recorded_state is _OPEN:
-            if self.open_until is None or now < self.open_until:
+            if self.open_until is None:
                 return self._reject()
+            if now < self.open_until:
+                return self._reject() if self.holds_back(tries) else Permit(self._generation, now, probe=True)
             self._become(_HALF_OPEN, now)
-        return self._admit_probe(now)
+        return self._admit_probe(now, tries)
 
-    def _admit_probe(self, now: float) -> Permit | Rejection:
-        if self.room(now) <= 0:
-            return self._reject()
+    def _admit_probe(self, now: float, tries: int) -> Permit | Rejection:
         probe = Permit(self._generation, now, probe=True)
+        if self.room(now) <= 0:
+            return self._reject() if self.holds_back(tries) else probe
         self._probes_out = [*(self._probes_out or ()), probe]
         return probe
 
@@ -411,6 +446,9 @@ class Breaker:
             self.last_code = why.code
         # A call that began before the last change of state says nothing about the present one.
         if permit.generation != self._generation:
+            if verdict is _SUCCESS and permit.probe and self.config.graded and self.recorded_state is not _CLOSED:
+                # But a probe that was answered has shown that the service answers.
+                self._good_probe(permit, now)
             return
         slow = self._slow is not None and now - permit.started >= self._slow
         if permit.probe:
@@ -437,10 +475,11 @@ class Breaker:
         window.slow += slow
         if failed:
             window.bad += 1
+            self.first_failures += why.first
             self._add_to_streak(now)
         else:
             window.good += 1
-            self.streak = 0
+            self.streak = self.first_failures = 0
         # `metrics-only` counts like this and never opens.
         if (failed or slow) and self._mode() == "normal":
             factor = self.usual.factor() if self.usual else 1.0
@@ -455,26 +494,33 @@ class Breaker:
         if verdict is _FAILURE or (verdict is _SUCCESS and slow):
             self._bad_probe(probe, now, why)
         elif verdict is _SUCCESS:
-            self.good_probes += 1
-            if self.config.graded:
-                self.streak = 0
-                self._make_room(now)
-                if self._room >= FULL_ROOM:
-                    self._close(now)
-            elif self.good_probes >= self.config.successes:
-                self._close(now)
+            self._good_probe(probe, now)
 
-    def _make_room(self, now: float) -> None:
-        """Let one more call run at the same time, but at most twice as many with every second."""
-        # Good answers that come within milliseconds would otherwise bring everybody back in the first second.
-        if self.good_probes == 1:
-            self._back_since = now
-        self._room = min(self._room + 1, 2 ** int(2 + min(now - self._back_since, RAMP_S)))
+    def _good_probe(self, probe: Permit, now: float) -> None:
+        if self.recorded_state is _OPEN:
+            # It was not held back while the circuit was open.
+            self._become(_HALF_OPEN, now)
+        self.good_probes += 1
+        if self.config.graded:
+            self.streak = self.first_failures = 0
+            self._ramp.answered(probe.started, now, self.good_probes)
+            if self._ramp.is_over(now):
+                self._close(now)
+        elif self.good_probes >= self.config.successes:
+            self._close(now)
 
     def _bad_probe(self, probe: Permit, now: float, why: _Why) -> None:
+        self.first_failures += why.first
+        if self.recorded_state is _OPEN:
+            # It was not held back. The next probe comes when it is due.
+            return
         if self.good_probes and self.config.graded:
             # Some calls are answered, so the service is not down. Fewer calls at a time, and not none.
             self._add_to_streak(now)
+            self._ramp.rejected(probe.started)
+            # A rejection comes soon. Its place stays taken for a moment, or the next call would be rejected as soon.
+            held = Permit(self._generation, now - self.config.probe_limit + MOMENT_S, probe=True)
+            self._probes_out = [*(self._probes_out or ()), held]
             if self.streak < BAD_MOMENTS:
                 return
             self.reopen_time = 0.0
@@ -514,7 +560,7 @@ class Breaker:
 
     def _close(self, now: float) -> None:
         # The failures that opened the circuit must not open it again after one more.
-        self.streak = 0
+        self.streak = self.first_failures = 0
         self.window.clear()
         self.open_time = self.reopen_time = 0.0
         self.rejection = None
@@ -525,7 +571,7 @@ class Breaker:
         before, self.recorded_state = self.recorded_state, state
         self._generation += 1
         self._probes_out = None
-        self._room = self.config.probes
+        self._ramp = Ramp(self.config.probes)
         self._moment = -math.inf
         self.good_probes = 0
         self._check_free()

@@ -36,6 +36,8 @@ class Permit(msgspec.Struct, gc=False, eq=False):
     started: float
     probe: bool = False
     settled: bool = False
+    forced: bool = False
+    """The call did not wait for its turn, because its time would have ended before."""
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,8 @@ DAMAGE: frozenset[Verdict] = frozenset({"doubled", "lost", "wrong", "fails", "ne
 
 _ID = re.compile(r"[0-9]+|[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-fA-F]{16,}|[a-z]+_[0-9A-Za-z]{12,}")
 # What our error says to whoever reads the program's output.
+_ASKS_FIRST = 7
+"""The exit status of `holdfast run` and of the other verbs where a person must answer first."""
 _ASKS = re.compile(r"\bOutcomeUnknownError\b|\bTOOL_OUTCOME_UNKNOWN\b")
 
 
@@ -61,7 +63,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def asks(self) -> bool:
         """Whether it ended because a person must say whether an effect happened."""
-        return bool(self.exit_code) and bool(_ASKS.search(self.errors))
+        return self.exit_code == _ASKS_FIRST or (bool(self.exit_code) and bool(_ASKS.search(self.errors)))
 
     @property
     def last_line(self) -> str:

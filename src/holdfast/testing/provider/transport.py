@@ -70,7 +70,13 @@ class _Transport:
         # A plan has no framing headers. On a socket the server writes them.
         framing = ("transfer-encoding", "chunked") if head.length is None else ("content-length", str(head.length))
         made = self._library.Response
-        return made(head.status, headers=[*head.headers, framing], stream=self._body(exchange), request=request)
+        return made(
+            head.status,
+            headers=[*head.headers, framing],
+            stream=self._body(exchange),
+            extensions={"network_stream": exchange.connection},
+            request=request,
+        )
 
 
 class _Exchange:
@@ -82,8 +88,9 @@ class _Exchange:
         self._library = library
         self._request = request
         self._plan = plan
-        self._limit = _FOR_EVER if limit is None else limit
+        self._limit = limit
         self._over = False
+        self.connection = _Connection(self)
         self.head: Head | None = None
 
     def until_head(self) -> float | None:
@@ -110,18 +117,25 @@ class _Exchange:
 
     def sleep(self, seconds: float) -> None:
         """Wait in blocking code. If the client's read timeout comes first, raise it."""
-        bounded = min(seconds, self._limit)
+        self._pause = seconds
+        self.connection.read(1, timeout=self._limit)
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait for the next bytes, no longer than the client's limit of this read."""
+        seconds, limit = self._pause, _FOR_EVER if timeout is None else timeout
+        bounded = min(seconds, limit)
         # A thread cannot be cancelled, so the test would hang.
         if bounded == _FOR_EVER:
             self._finish()
             raise InvalidError.saying("timeout", "a read timeout, because the script hangs here", "none")
         # A virtual clock has its own `sleep`. With a real clock the thread really waits.
         getattr(self._clock, "sleep", time.sleep)(bounded)
-        self._check(seconds)
+        self._check(seconds, limit)
 
     async def asleep(self, seconds: float) -> None:
         """Wait in a task, which may be cancelled."""
-        bounded = min(seconds, self._limit)
+        limit = _FOR_EVER if self._limit is None else self._limit
+        bounded = min(seconds, limit)
         try:
             if bounded == _FOR_EVER:
                 await asyncio.get_running_loop().create_future()
@@ -129,7 +143,7 @@ class _Exchange:
         except asyncio.CancelledError:
             self.abandon()
             raise
-        self._check(seconds)
+        self._check(seconds, limit)
 
     def abandon(self) -> None:
         """Count, once, that the client left before the end of the answer."""
@@ -142,8 +156,8 @@ class _Exchange:
         # A closed plan frees its place in a limit.
         self._plan.close()
 
-    def _check(self, seconds: float) -> None:
-        if seconds > self._limit:
+    def _check(self, seconds: float, limit: float) -> None:
+        if seconds > limit:
             self.abandon()
             raise self._library.ReadTimeout("timed out", request=self._request)
 
@@ -163,6 +177,17 @@ class _Exchange:
     def _error(self, name: str, message: str) -> Exception:
         error: Exception = getattr(self._library, name)(message, request=self._request)
         return error
+
+
+class _Connection:
+    """Stands for the connection, which an HTTP library shows as `network_stream`: each wait of a blocking client is a `read`."""
+
+    def __init__(self, exchange: _Exchange) -> None:
+        self._exchange = exchange
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002 - the plan has the bytes
+        self._exchange.wait(timeout)
+        return b""
 
 
 def _seconds(pause: Pause) -> float:

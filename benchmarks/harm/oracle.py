@@ -1,0 +1,400 @@
+"""The bounds: what Holdfast may not do worse than its twin. A group is all calls that share a door, a service, its health and an extra.
+
+- `answered`: at least the twin's, less 1 % rounded down: in a group of up to 99 calls not one fewer.
+- `requests`, `tokens`: where the service is healthy (it never fails, limits or hangs in this world; slow is healthy) no more than
+  the twin's. A hedge may add the requests that it declares.
+- `p50`, `p95`: at most 1.05 times the twin's and 0.1 s. An unanswered call took for ever, on both sides, so answering more is
+  never punished. Where a service is ill, only calls that both sides answered are compared: a twin that gives up after a second
+  has short times because it has few answers. Where a service is limited and Holdfast answered more of the calls that share the limit,
+  times are not compared at all: the limit's capacity is the same, and each further answer takes a part of it from the others.
+  Callers that declared themselves `BATCH` are not compared: they yield on purpose.
+- `effects`: a POST to something that is not a model is not repeated more often than in the twin, after it has happened.
+- `budget`: what the service billed at list price stays within `Budget(usd=)`. A tight budget refuses calls, so `answered`
+  counts only where the limit is twice what all calls cost at most; in a tight one at least the first call that fits is answered.
+- `priority`: beside a caller that declared itself `BATCH`, p95 of the others is at most 1.5 times that without it, and 1 s.
+- `deadline`: `Policy(deadline=)` and `Budget(seconds=)` are kept to 0.1 s; a request's own limit is never longer than the SDK's `timeout`.
+  A call that ends because its time is over says so: `TimeoutError` or the SDK's `APITimeoutError`.
+- `flood`: no call is repeated at once more often in a row than by the twin, or twice.
+- `rejected`: a limit rejects no more requests than the twin's, or ten for each call: what a limit accepts can be learned.
+- `cancel`: a cancelled call ends within 0.1 s. `text`: an answer belongs to its question. `error`: what surfaces is an error of
+  the SDK (of the function) or a documented one of Holdfast. `hang`: a world ends.
+
+Chance: where a service is ill, jitter decides what a call meets. A suspicious group there is played again with other seeds of
+jitter, on both sides, and the means are compared with two standard errors of grace. Healthy groups get no grace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field, replace
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+import anthropic
+import httpx2
+import openai
+
+from benchmarks.harm.plays import Plain, Played, Recovering, dollars, play, price_of
+from benchmarks.harm.world import EFFECTS, FRAMEWORKS, HEALTHY, LIMITED, SDK, WEB
+from benchmarks.table import quantile
+from holdfast import HoldfastError, StreamCutError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from benchmarks.harm.world import Caller, World
+
+FEWER = 0.01
+TIMES, SECONDS = 1.05, 0.1
+"""How much longer answers may take."""
+PROMPT_S = 0.1
+"""How late a deadline or a cancellation may be."""
+REJECTIONS = 10
+BESIDE_TIMES, BESIDE_S = 1.5, 1.0
+REPLAYS = 5
+BOUNDS = (
+    "answered",
+    "requests",
+    "tokens",
+    "p50",
+    "p95",
+    "effects",
+    "budget",
+    "priority",
+    "deadline",
+    "cancel",
+    "flood",
+    "rejected",
+    "text",
+    "error",
+    "hang",
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Calls that are compared as one."""
+
+    health: str
+    door: str
+    service: str
+    extra: str
+    names: tuple[str, ...] = field(compare=False, repr=False)
+    caller: Any = field(compare=False, repr=False)
+
+    @property
+    def healthy(self) -> bool:
+        return self.health in HEALTHY
+
+    def __str__(self) -> str:
+        return (
+            f"{self.health} {self.door} {self.service}{self.extra and f' with {self.extra}'}, {len(self.names)} calls"
+        )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One bound of one group: the two figures, and whether it holds."""
+
+    bound: str
+    health: str
+    where: str
+    twin: float
+    ours: float
+    harmed: bool
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.bound}: twin {self.twin:g}, Holdfast {self.ours:g} ({self.where}){self.why and f': {self.why}'}"
+
+
+def groups_of(world: World) -> list[Group]:
+    """Return the groups of a world."""
+    by_key: dict[tuple[str, ...], list[str]] = {}
+    first: dict[tuple[str, ...], Caller] = {}
+    for caller in world.callers:
+        for number, call in enumerate(caller.calls):
+            service = caller.door if caller.door in WEB else f"{caller.model}/{caller.region}/{caller.key}"
+            extra = (
+                f"{caller.extra.kind}={caller.extra.model or caller.extra.value}:{caller.name}" if caller.extra else ""
+            )
+            key = (world.health(caller, call), caller.door, service, extra)
+            by_key.setdefault(key, []).append(f"{caller.name}.{number}")
+            first.setdefault(key, caller)
+    return [Group(*key, tuple(names), first[key]) for key, names in by_key.items()]
+
+
+def compare(world: World, side: type[Plain] = Recovering) -> list[Compared]:
+    """Play a world on both sides and return every comparison."""
+    pairs = _Pairs(world, side)
+    return [*_whole(pairs), *(one for group in groups_of(world) for one in _Bounds(world, group, pairs).all())]
+
+
+def harms(world: World, side: type[Plain] = Recovering) -> list[Compared]:
+    """Return what is worse than in the twin."""
+    return [one for one in compare(world, side) if one.harmed]
+
+
+class _Pairs:
+    """Plays of both sides, by the seed of the jitter; played when they are asked for."""
+
+    def __init__(self, world: World, side: type[Plain]) -> None:
+        self.world = world
+        self.side = side
+        self._kept: dict[int, tuple[Played, Played]] = {}
+        others = tuple(caller for caller in world.callers if not _is_batch(caller))
+        beside = 0 < len(others) < len(world.callers) and not world.sync
+        self.alone = play(replace(world, callers=others), side, 0) if beside else None
+
+    def __getitem__(self, jitter: int) -> tuple[Played, Played]:
+        if jitter not in self._kept:
+            self._kept[jitter] = (play(self.world, Plain, jitter), play(self.world, self.side, jitter))
+        return self._kept[jitter]
+
+
+def _whole(pairs: _Pairs) -> Iterator[Compared]:
+    twin, ours = pairs[0]
+    yield Compared("hang", "world", "the world", twin.hung, ours.hung, ours.hung and not twin.hung)
+    wrong = [name for name, ended in ours.calls.items() if ended.how == "wrong"]
+    yield Compared("text", "world", "the world", 0, len(wrong), bool(wrong), ", ".join(wrong))
+
+
+class _Bounds:
+    """The bounds of one group."""
+
+    def __init__(self, world: World, group: Group, pairs: _Pairs) -> None:
+        self.world = world
+        self.group = group
+        self.pairs = pairs
+        self.twin, self.ours = pairs[0]
+        self.extra = group.caller.extra
+        self.names = [name for name in group.names if self._counts(name)]
+
+    def _counts(self, name: str) -> bool:
+        """Return whether a call's answer counts: one that its caller cancels in the middle does not."""
+        _, call = self.ours.service.calls[name]
+        ended = self.twin.calls.get(name), self.ours.calls.get(name)
+        return call.cancel is None or (self.group.healthy and not any(one is None or one.how == "cancelled" for one in ended))  # fmt: skip
+
+    def all(self) -> Iterator[Compared]:
+        if not self._tight():
+            yield self._mean("answered", self._answered, _fewer)
+            if not self._yields():
+                yield self._mean("p50", lambda played: self._quantile(played, 0.5), _longer)
+                yield self._mean("p95", lambda played: self._quantile(played, 0.95), _longer)
+        if self.group.healthy or self.group.health == "impatient":
+            yield self._requests()
+            yield self._tokens()
+        if self.group.door in EFFECTS:
+            yield self._plain("effects", *(self._repeated(side) for side in (self.twin, self.ours)))
+        if self.extra is not None and self.extra.kind == "usd":
+            yield from self._budget()
+        if self.extra is None and self.group.health in (*LIMITED, *HEALTHY) and self.pairs.alone is not None:
+            yield self._beside_batch(self.pairs.alone)
+        yield from self._deadline()
+        yield from self._cancel()
+        twin, ours = (_quick(side.of({*self.group.names})) for side in (self.twin, self.ours))
+        yield self._make("flood", twin, ours, ours > max(2, twin))
+        if self.group.health in LIMITED or self.group.health == "sick":
+            twin, ours = (
+                sum(sent.met == "limit" for sent in side.of({*self.group.names})) for side in (self.twin, self.ours)
+            )
+            yield self._make(
+                "rejected", twin, ours, ours > max(twin, REJECTIONS * self._copies() * len(self.group.names))
+            )
+        yield self._errors()
+
+    def _make(self, bound: str, twin: float, ours: float, harmed: bool, why: str = "") -> Compared:  # noqa: FBT001
+        return Compared(bound, self.group.health, str(self.group), twin, ours, harmed, why)
+
+    def _plain(self, bound: str, twin: float, ours: float) -> Compared:
+        return self._make(bound, twin, ours, ours > twin)
+
+    def _repeated(self, played: Played) -> int:
+        """Return how many effects were one too many. The first of a call is what its caller wanted."""
+        return sum(max(0, played.service.effects.get(name, 0) - 1) for name in self.group.names)
+
+    def _tight(self) -> bool:
+        return self.extra is not None and self.extra.kind == "usd" and self.extra.value < 2
+
+    def _yields(self) -> bool:
+        return self.extra is not None and (self.extra.priority == "low" or _is_batch(self.group.caller))
+
+    # answers and times
+
+    def _answered(self, pair: tuple[Played, Played]) -> tuple[float, float]:
+        twin, ours = (
+            sum(side.calls[name].how == "answered" for name in self.names if name in side.calls) for side in pair
+        )
+        return float(twin), float(ours)
+
+    def _quantile(self, pair: tuple[Played, Played], share: float) -> tuple[float, float]:
+        twin, ours = (
+            [side.calls[name].took if name in side.calls else math.inf for name in self.names] for side in pair
+        )
+        if not self.group.healthy:
+            both = [(one, other) for one, other in zip(twin, ours, strict=True) if max(one, other) < math.inf]
+            if self.group.health in LIMITED and self._answers_more(pair):
+                both = []
+            twin, ours = [one for one, _ in both], [other for _, other in both]
+        return (quantile(twin, share), quantile(ours, share)) if twin else (0.0, 0.0)
+
+    def _answers_more(self, pair: tuple[Played, Played]) -> bool:
+        """Return whether more of the calls that meet a limit were answered than in the twin, so that the rest had less of it."""
+        limited = [name for group in groups_of(self.world) if group.health in LIMITED for name in group.names]
+        twin, ours = (
+            sum(side.calls[name].how == "answered" for name in limited if name in side.calls) for side in pair
+        )
+        return ours > twin
+
+    def _mean(
+        self,
+        bound: str,
+        figures: Callable[[tuple[Played, Played]], tuple[float, float]],
+        harmed: Callable[[float, float, int], float],
+    ) -> Compared:
+        """Compare one play; where the service is ill and the play is suspicious, the means of several."""
+        twin, ours = figures(self.pairs[0])
+        if harmed(twin, ours, len(self.names)) <= 0 or self.group.healthy:
+            return self._make(bound, twin, ours, harmed(twin, ours, len(self.names)) > 0)
+        every = [figures(self.pairs[jitter]) for jitter in range(REPLAYS)]
+        beyond = [harmed(one, other, len(self.names)) for one, other in every]
+        grace = 2 * stdev(beyond) / math.sqrt(REPLAYS)
+        twin, ours = mean(one for one, _ in every), mean(other for _, other in every)
+        return self._make(bound, twin, ours, mean(beyond) > grace, f"mean of {REPLAYS}")
+
+    def _beside_batch(self, alone: Played) -> Compared:
+        """Compare with the same side without its batch: a backlog may make a call wait, but not for the whole of it."""
+        without, beside = ([side.calls[name].took if name in side.calls else math.inf for name in self.names] for side in (alone, self.ours))  # fmt: skip
+        answered = [(one, other) for one, other in zip(without, beside, strict=True) if one < math.inf]
+        if not answered:
+            return self._make("priority", 0, 0, harmed=False)
+        p95 = quantile([one for one, _ in answered], 0.95), quantile([other for _, other in answered], 0.95)
+        return self._make("priority", p95[0], p95[1], p95[1] > BESIDE_TIMES * p95[0] + BESIDE_S)
+
+    # requests
+
+    def _copies(self) -> int:
+        """Return how many requests a caller allows for one attempt."""
+        return 2 if self.extra is not None and self.extra.kind == "hedge" else 1
+
+    def _requests(self) -> Compared:
+        twin, ours = (len(side.of({*self.group.names})) for side in (self.twin, self.ours))
+        declared = self._copies() * len(self.group.names) if self._copies() > 1 else 0
+        return self._make("requests", twin, ours, ours > max(twin, declared))
+
+    def _tokens(self) -> Compared:
+        twin, ours = (sum(sum(sent.tokens) for sent in side.of({*self.group.names})) for side in (self.twin, self.ours))
+        return self._make("tokens", twin, ours, ours > twin * self._copies())
+
+    # limits
+
+    def _budget(self) -> Iterator[Compared]:
+        limit = dollars(self.group.caller)
+        mine = {f"{self.group.caller.name}.{number}" for number in range(len(self.group.caller.calls))}
+        billed = sum(price_of(sent.model, *sent.tokens) for sent in self.ours.of(mine))
+        yield self._make("budget", limit, billed, billed > limit * (1 + 1e-9))
+        fits = (
+            max(price_of(self.group.caller.model, call.prompt, call.most) for call in self.group.caller.calls) <= limit
+        )
+        if fits and self._tight() and len(self.names) == len(mine):
+            twin, ours = self._answered(self.pairs[0])
+            yield self._make("answered", min(twin, 1), ours, min(twin, 1) > ours, "a budget that allows a call")
+
+    def _seconds(self) -> float | None:
+        """Return the seconds that each call of the group has, if its caller named some."""
+        timed = self.extra is not None and self.extra.kind in ("deadline", "seconds", "fallback")
+        return self.extra.value or None if timed else None
+
+    def _deadline(self) -> Iterator[Compared]:
+        seconds = self._seconds()
+        if seconds is not None:
+            took = [ended.ended - ended.began for name, ended in self.ours.calls.items() if name in self.group.names]
+            longest = max(took, default=0.0)
+            yield self._make("deadline", seconds, longest, longest > seconds + PROMPT_S)
+            mine = [
+                ended for name, ended in self.ours.calls.items() if name in self.group.names and ended.how == "failed"
+            ]
+            late = [one.error for one in mine if one.ended - one.began >= seconds - 1e-3]
+            odd = [error for error in late if not _says_late(error)]
+            yield self._make(
+                "error", 0, len(odd), bool(odd), ", ".join(sorted({_type(error) for error in odd if error}))
+            )
+        if self.group.door in WEB + FRAMEWORKS:
+            return
+        for sent in self.ours.of({*self.group.names}):
+            caller, call = self.ours.service.calls[sent.call]
+            limit = call.timeout or caller.timeout
+            if limit is not None and (sent.limit is None or sent.limit > limit + PROMPT_S):
+                yield self._make("deadline", limit, sent.limit or math.inf, harmed=True, why="the SDK's timeout")
+                return
+
+    def _cancel(self) -> Iterator[Compared]:
+        for name in self.group.names:
+            _, call = self.ours.service.calls[name]
+            ended = self.ours.calls.get(name)
+            if call.cancel is not None and ended is not None:
+                took = ended.ended - ended.began
+                yield self._make("cancel", call.cancel, took, took > call.cancel + PROMPT_S)
+
+    def _errors(self) -> Compared:
+        odd = [
+            ended.error
+            for name, ended in self.ours.calls.items()
+            if name in self.group.names and ended.error is not None
+        ]
+        odd = [error for error in odd if not isinstance(error, self._expected())]
+        return self._make("error", 0, len(odd), bool(odd), ", ".join(sorted({_type(error) for error in odd})))
+
+    def _expected(self) -> tuple[type[BaseException], ...]:
+        sdk: tuple[type[BaseException], ...] = (anthropic.APIError, openai.APIError)
+        if self._seconds() is not None:
+            sdk = (*sdk, TimeoutError)
+        if self.group.door in SDK:
+            return (*sdk, asyncio.CancelledError)
+        return (*sdk, HoldfastError, asyncio.CancelledError, httpx2.HTTPError)
+
+
+_TIMEOUTS = (TimeoutError, anthropic.APITimeoutError, openai.APITimeoutError)
+_AT_ONCE_S = 0.3
+
+
+def _says_late(error: BaseException | None) -> bool:
+    """Return whether an error names the time as its reason; a stream that was cut may say so in its fault."""
+    code = error.fault.code if isinstance(error, StreamCutError) else ""
+    return isinstance(error, _TIMEOUTS) or code == "SYS_DEADLINE_EXCEEDED"
+
+
+def _is_batch(caller: Caller) -> bool:
+    return caller.extra is not None and caller.extra.kind == "priority" and caller.extra.value < 0
+
+
+def _quick(sent: list[Any]) -> int:
+    """Return how often in a row a call was repeated at once after it had failed."""
+    longest = 0
+    run: dict[str, int] = {}
+    last: dict[str, Any] = {}
+    for one in sent:
+        before = last.get(one.call)
+        at_once = before is not None and before.ended is not None and 0 <= one.at - before.ended < _AT_ONCE_S
+        run[one.call] = run.get(one.call, 0) + 1 if at_once else 0
+        last[one.call] = one
+        longest = max(longest, run[one.call])
+    return longest
+
+
+def _type(error: BaseException) -> str:
+    return f"{type(error).__module__}.{type(error).__qualname__}"
+
+
+def _fewer(twin: float, ours: float, calls: int) -> float:
+    """Return how many answers are missing beyond the bound."""
+    return twin - math.floor(FEWER * calls) - ours
+
+
+def _longer(twin: float, ours: float, _: int) -> float:
+    """Return the seconds beyond the bound."""
+    if math.isinf(twin):
+        return 0.0
+    return ours - (twin * TIMES + SECONDS + 1e-6)

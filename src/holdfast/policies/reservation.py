@@ -1,0 +1,113 @@
+"""Calls that wait until what they may cost fits into their budgets.
+
+Invariant: of two calls that need the same limit, the one with the earlier turn is served first, however small the other one is. A call waits only
+while another call is in flight whose settlement can help.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from itertools import count
+from typing import TYPE_CHECKING, TypeAlias
+
+from holdfast.policies.queue import PRIORITIES
+
+if TYPE_CHECKING:
+    from holdfast.policies.budget import Account, Ledger, Reservation, Short
+    from holdfast.policies.queue import Priority
+
+__all__ = ["Claim", "ReservationQueue", "rank_of"]
+
+Rank: TypeAlias = tuple[int, float, int]
+"""The place of a call among those that wait for money: the smallest goes first."""
+
+_NUMBERS = count()
+
+
+def rank_of(priority: Priority, arrived: float) -> Rank:
+    """Return the place of a call: by priority, then by arrival. What a budget has left is not worth sharing by weights."""
+    return PRIORITIES.index(priority), arrived, next(_NUMBERS)
+
+
+class Claim:
+    """One call's claim on its budgets. After it was served, its ledger holds the reservation until `release`."""
+
+    __slots__ = ("ledger", "owner", "reservation", "served", "short", "turn")
+
+    def __init__(self, ledger: Ledger, reservation: Reservation, turn: Rank, owner: object = None) -> None:
+        self.ledger = ledger
+        self.owner = owner
+        """Who makes the call: a task or a thread. It cannot wait for what it has reserved itself."""
+        self.reservation = reservation
+        self.turn = turn
+        self.served = False
+        """The reservation is made."""
+        self.short: Short | None = None
+        """The limit for which it was rejected."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it was served or rejected."""
+        return self.served or self.short is not None
+
+
+class ReservationQueue:
+    """The claims of one tree of budgets. It is not thread-safe: its owner holds a lock around each call."""
+
+    __slots__ = ("_claims", "_turns")
+
+    def __init__(self) -> None:
+        self._turns: list[Rank] = []
+        self._claims: dict[Rank, Claim] = {}
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def join(self, claim: Claim) -> list[Claim]:
+        """Let a call claim what it may cost; return the claims that are decided now, perhaps this one."""
+        if not self._turns and self._decide(claim) is None:
+            return [claim]
+        insort(self._turns, claim.turn)
+        self._claims[claim.turn] = claim
+        return self.serve()
+
+    def leave(self, claim: Claim) -> list[Claim]:
+        """A call does not want to wait any more, or is settled; return the claims of others that are decided now."""
+        if self._claims.pop(claim.turn, None) is not None:
+            del self._turns[bisect_left(self._turns, claim.turn)]
+        if claim.served:
+            claim.served = False
+            claim.ledger.release(claim.reservation, claim.owner)
+        return self.serve()
+
+    def serve(self) -> list[Claim]:
+        """Decide about the claims that wait, in their order; return those that do not wait any more."""
+        decided: list[Claim] = []
+        # A limit for which a call waits is closed to all that come after it: small calls must not go past a large one for ever.
+        closed: set[Account] = set()
+        for turn in self._turns:
+            claim = self._claims[turn]
+            if closed and not closed.isdisjoint(claim.ledger.accounts):
+                continue
+            blocking = self._decide(claim)
+            if blocking is None:
+                decided.append(claim)
+            else:
+                closed.add(blocking)
+        for claim in decided:
+            del self._claims[claim.turn]
+            del self._turns[bisect_left(self._turns, claim.turn)]
+        return decided
+
+    @staticmethod
+    def _decide(claim: Claim) -> Account | None:
+        """Serve or reject a claim; return the account that it must wait for, or None."""
+        short = claim.ledger.short_of(claim.reservation, claim.owner)
+        if short is not None and not short.is_final:
+            return short.account
+        if short is not None and claim.reservation.firm:
+            claim.short = short
+        else:
+            claim.ledger.reserve(claim.reservation, claim.owner)
+            claim.served = True
+        return None

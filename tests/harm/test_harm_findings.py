@@ -1,0 +1,388 @@
+"""One world for each way in which Holdfast was once worse than the plain twin, from the figures that were seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import httpx2
+import openai
+import pytest
+from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
+from benchmarks.harm.oracle import harms
+from benchmarks.harm.plays import Recovering, play, price_of
+from benchmarks.harm.service import AsyncTransport, Service
+from benchmarks.harm.world import Call, Caller, Extra, Trouble, World
+from benchmarks.table import quantile
+from langchain_openai import ChatOpenAI
+
+import holdfast.langchain
+import holdfast.openai_agents
+from holdfast import Budget, HoldfastError
+from holdfast.testing import VirtualClock, run
+
+HAIKU, SONNET, OPUS = "claude-haiku-4-5", "claude-sonnet-4-5", "claude-opus-4-5"
+
+
+def every(step: float, count: int, begin: float = 0.0, **options) -> tuple[Call, ...]:
+    return tuple(Call(at=round(begin + step * number, 3), **options) for number in range(count))
+
+
+def at_once(count: int, at: float = 0.0, **options) -> tuple[Call, ...]:
+    return tuple(Call(at=at, **options) for _ in range(count))
+
+
+def assert_no_harm(world: World) -> None:
+    assert [str(one) for one in harms(world)] == []
+
+
+# XR1: healthy services with long answers
+
+
+def test_XR1_long_answers_after_sixty_short_ones():
+    calls = every(2.0, 60) + every(25.0, 3, 130.0, takes=20.0)
+    assert_no_harm(World(callers=(Caller(name="c0", calls=calls),)))
+
+
+def test_XR1_a_few_answers_of_a_minute_among_short_ones():
+    calls = every(2.0, 300)
+    long = every(61.0, 5, 601.0, takes=60.0)
+    between = every(2.0, 150, 602.0)
+    assert_no_harm(World(callers=(Caller(name="c0", calls=calls + between), Caller(name="c1", calls=long))))
+
+
+def test_XR1_answers_of_minutes_on_a_model_of_seconds():
+    calls = every(3.0, 55) + every(200.0, 3, 170.0, takes=180.0, tokens=8000, most=8000)
+    assert_no_harm(World(callers=(Caller(name="c0", calls=calls),)))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4])
+@pytest.mark.parametrize("door", ["stream", "helper", "iterator"])
+def test_XR1_a_stream_with_one_gap_of_twenty_seconds(door: str, share: float):
+    calls = every(2.0, 60) + every(30.0, 3, 130.0, gaps=((share, 20.0),))
+    assert_no_harm(World(callers=(Caller(name="c0", calls=calls, door=door),)))
+
+
+# XR2: money
+
+
+def test_XR2_openai_streams_without_usage():
+    calls = every(0.5, 60, tokens=900)
+    caller = Caller(name="c0", calls=calls, door="stream", provider="openai", model="gpt-5-mini")
+    assert_no_harm(World(callers=(replace(caller, extra=Extra(kind="usd", value=0.1)),)))
+
+
+def test_XR2_fifty_parallel_calls():
+    caller = Caller(name="c0", calls=at_once(50, tokens=900), extra=Extra(kind="usd", value=0.1))
+    assert_no_harm(World(callers=(caller,)))
+
+
+def test_XR2_calls_that_are_cancelled():
+    """A stream that is left is charged for what came: nobody can say what its provider charges."""
+    calls = every(3.0, 40, tokens=900, takes=2.0, cancel=1.5)
+    caller = Caller(name="c0", calls=calls, extra=Extra(kind="usd", value=0.2))
+    assert_no_harm(World(callers=(caller,)))
+
+
+# XR3: a sick model beside a well one
+
+
+@pytest.mark.parametrize("status", [500, 503, 529])
+def test_XR3_a_sick_model_locks_no_healthy_one_out(status: int):
+    sick = tuple(Caller(name=f"c{n}", calls=every(7.0, 10, n / 20), model=OPUS) for n in range(1, 21))
+    well = Caller(name="c0", calls=every(3.0, 40, 30.0))  # after the first failures, with no good answer between them
+    trouble = Trouble(kind="status", model=OPUS, status=status)
+    assert_no_harm(World(callers=(well, *sick), troubles=(trouble,)))
+
+
+def test_XR3_one_poison_prompt_locks_nobody_out():
+    poison = Caller(name="c1", calls=every(1.0, 60, poison=True))
+    well = Caller(name="c0", calls=every(3.0, 40, 30.0))
+    assert_no_harm(World(callers=(well, poison)))
+
+
+# XR4: deadlines on streams
+
+
+@pytest.mark.parametrize("kind", ["deadline", "seconds"])
+@pytest.mark.parametrize("door", ["stream", "helper", "iterator"])
+@pytest.mark.parametrize(("provider", "model"), [("anthropic", HAIKU), ("openai", "gpt-5-mini")])
+def test_XR4_a_stream_ends_with_its_deadline(door: str, kind: str, provider: str, model: str):
+    limit = Extra(kind=kind, value=60.0)
+    for call in (Call(takes=192.0, pieces=40), Call(takes=30.0, gaps=((0.5, 150.0),))):
+        caller = Caller(name="c0", calls=(call,), door=door, provider=provider, model=model, extra=limit)
+        assert_no_harm(World(callers=(caller,)))
+
+
+# XR6: priorities in limits of calls
+
+
+@pytest.mark.parametrize(("kind", "value"), [("concurrency", 5.0), ("per_second", 2.5)])
+@pytest.mark.parametrize("door", ["sdk", "function"])
+def test_XR6_a_high_call_goes_before_low_ones(kind: str, value: float, door: str):
+    low = Extra(kind=kind, value=value, shared="pool", priority="low")
+    high = replace(low, priority="high")
+    callers = (
+        Caller(name="c0", calls=at_once(177, takes=2.0), door=door, extra=low),
+        Caller(name="c1", calls=every(3.0, 5, 1.0, takes=2.0), door=door, extra=high),
+    )
+    world = World(callers=callers)
+    twin, ours = play(world), play(world, Recovering)
+    high_ones = [name for name in ours.calls if name.startswith("c1.")]
+    longest = [max(side.calls[name].took for name in high_ones) for side in (twin, ours)]
+    assert longest[1] <= longest[0] * 1.05 + 0.5, longest
+
+
+# XR7: overload is a limit
+
+
+def test_XR7_the_return_after_an_outage_respects_overload():
+    outage = Trouble(kind="status", status=503, end=60.0)
+    overload = Trouble(kind="limit", status=503, start=60.0, per_minute=1200.0, burst=20)
+    callers = tuple(Caller(name=f"c{n}", calls=every(5.0, 16, n / 12)) for n in range(60))  # 12 a second
+    world = World(callers=callers, troubles=(outage, overload))
+    ours = play(world, Recovering)
+    rejected = sum(sent.met == "limit" for sent in ours.service.sent)
+    accepted = sum(sent.met == "" for sent in ours.service.sent)
+    # First attempts are never held back, and there are 12 a second beside those that wait.
+    assert rejected <= accepted / 2, (rejected, accepted)
+
+
+# XR8: a recovery around a recovering client
+
+
+@pytest.mark.parametrize("takes", [70.0, 400.0])
+def test_XR8_an_outer_recovery_that_names_no_limit_does_not_cut(takes: float):
+    assert_no_harm(World(callers=(Caller(name="c0", calls=(Call(takes=takes),), door="nested"),)))
+
+
+def test_XR8_an_outer_recovery_waits_for_the_second_attempt_inside():
+    late = Trouble(kind="status", status=503, first=1, after=50.0)
+    assert_no_harm(World(callers=(Caller(name="c0", calls=(Call(takes=30.0),), door="nested"),), troubles=(late,)))
+
+
+# XR9: hedges, POSTs, Retry-After: 0
+
+
+@pytest.mark.parametrize("door", ["sdk", "function"])
+def test_XR9_a_hedge_on_a_client_is_made(door: str):
+    slow = Trouble(kind="slow", first=1, share=0.3, after=30.0)
+    caller = Caller(name="c0", calls=every(40.0, 20), door=door, extra=Extra(kind="hedge", value=2.0))
+    assert_no_harm(World(callers=(caller,), troubles=(slow,)))
+
+
+@pytest.mark.parametrize("kind", ["reset", "hang", "status"])
+def test_XR9_a_post_that_may_have_happened_is_not_repeated(kind: str):
+    trouble = Trouble(kind=kind, door="post", status=500)
+    assert_no_harm(World(callers=(Caller(name="c0", calls=every(40.0, 5), door="post"),), troubles=(trouble,)))
+
+
+@pytest.mark.parametrize("named", ["0", "0.001"])
+@pytest.mark.parametrize("kind", ["limit", "status"])
+def test_XR9_a_delay_of_nothing_is_no_hot_loop(kind: str, named: str):
+    trouble = Trouble(kind=kind, status=503, per_minute=0.5, retry_after=named, after=0.01, end=60.0)
+    assert_no_harm(World(callers=(Caller(name="c0", calls=every(2.0, 3)),), troubles=(trouble,)))
+
+
+# XR11: the error of a deadline
+
+
+def test_XR11_a_deadline_that_ends_in_the_fallback_says_so():
+    dead = Trouble(kind="status", model=HAIKU, status=503)
+    caller = Caller(
+        name="c0",
+        calls=every(15.0, 6, takes=60.0),
+        door="function",
+        extra=Extra(kind="fallback", model=SONNET, value=10.0),
+    )
+    assert_no_harm(World(callers=(caller,), troubles=(dead,)))
+
+
+# XR12: a backlog beside people who wait
+
+
+def test_XR12_interactive_calls_are_quick_beside_a_backlog():
+    limit = Trouble(kind="limit", per_minute=60.0, burst=5, retry_after="true")
+    waits = Caller(name="c0", calls=every(3.0, 80, 1.0))
+    batch = Caller(name="c1", calls=at_once(200), extra=Extra(kind="priority", value=-1.0))
+    alone = play(World(callers=(waits,), troubles=(limit,)), Recovering)
+    beside = play(World(callers=(waits, batch), troubles=(limit,)), Recovering)
+    names = [f"c0.{number}" for number in range(80)]
+    assert sum(beside.calls[name].how == "answered" for name in names) == 80
+    p95 = [quantile([side.calls[name].took for name in names], 0.95) for side in (alone, beside)]
+    assert p95[1] <= 3.0 * p95[0], p95
+
+
+# XR14: announced headroom
+
+
+def test_XR14_announced_headroom_is_used():
+    limit = Trouble(kind="limit", per_minute=30_000_000.0, burst=30_000_000, announces="true")
+    calls = (Call(takes=0.2), *at_once(300, 1.0, takes=0.2), *every(0.001, 300, 3.0, takes=0.2))
+    assert_no_harm(World(callers=(Caller(name="c0", calls=calls),), troubles=(limit,)))
+
+
+def test_XR14_a_burst_on_a_service_that_announces_nothing():
+    assert_no_harm(World(callers=(Caller(name="c0", calls=at_once(60)),)))
+
+
+# XR15, XR16: limits
+
+
+@pytest.mark.parametrize("told", ["", "true"])
+def test_XR15_a_limited_model_starves_no_other_of_the_same_key(told: str):
+    limit = Trouble(kind="limit", model=OPUS, per_minute=3.0, retry_after=told)
+    limited = Caller(name="c1", calls=at_once(20), model=OPUS)
+    assert_no_harm(World(callers=(limited, Caller(name="c0", calls=every(1.0, 60, 2.0))), troubles=(limit,)))
+
+
+@pytest.mark.parametrize("step", [1.0, 3.0])
+def test_XR16_a_pace_does_not_outlive_its_limit(step: float):
+    limit = Trouble(kind="limit", per_minute=6.0, end=60.0)
+    before = Caller(name="c1", calls=every(2.0, 30))
+    after = Caller(name="c0", calls=every(step, 60, 61.0))
+    world = World(callers=(before, after), troubles=(limit,))
+    twin, ours = play(world), play(world, Recovering)
+    names = [name for name in ours.calls if name.startswith("c0.")]
+    answered = [sum(side.calls[name].how == "answered" for name in names) for side in (twin, ours)]
+    assert answered[1] >= answered[0] == 60, answered
+    p95 = [quantile([side.calls[name].took for name in names], 0.95) for side in (twin, ours)]
+    # Those who waited go first, and the pace doubles several times before the limit counts as gone.
+    assert p95[1] <= 45.0, p95
+
+
+# XR17: as many attempts as the bare client
+
+
+@pytest.mark.parametrize("door", ["sdk", "stream", "nested"])
+@pytest.mark.parametrize(
+    "trouble",
+    [Trouble(kind="hang", first=1), Trouble(kind="status", status=503, after=130.0, first=1)],
+    ids=["hang", "503 after 130 s"],
+)
+def test_XR17_a_second_attempt_after_a_long_first_one(trouble: Trouble, door: str):
+    assert_no_harm(World(callers=(Caller(name="c0", calls=(Call(),), door=door),), troubles=(trouble,)))
+
+
+# XR18: a caller's own limit is no evidence
+
+
+def test_XR18_an_impatient_caller_locks_nobody_out():
+    impatient = Caller(name="c1", calls=every(5.0, 20, takes=45.0), timeout=30.0)
+    patient = Caller(name="c0", calls=every(20.0, 10, 60.0, takes=45.0), model=SONNET, key="key-b")
+    same = Caller(name="c2", calls=every(20.0, 10, 62.0, takes=45.0))
+    assert_no_harm(World(callers=(patient, impatient, same)))
+
+
+# XR19: probes
+
+
+def test_XR19_a_poison_prompt_is_not_every_probe():
+    poison = Caller(name="c1", calls=at_once(3, poison=True))
+    assert_no_harm(World(callers=(poison, Caller(name="c0", calls=every(10.0, 8, 40.0)))))
+
+
+def test_XR19_late_callers_do_not_wait_for_probes_of_long_answers():
+    outage = Trouble(kind="status", status=503, end=40.0)
+    callers = (
+        Caller(name="c1", calls=every(2.0, 10, takes=50.0)),
+        Caller(name="c0", calls=every(1.0, 10, 45.0, takes=50.0)),
+    )
+    world = World(callers=callers, troubles=(outage,))
+    twin, ours = play(world), play(world, Recovering)
+    names = [name for name in ours.calls if name.startswith("c0.")]
+    assert [side.calls[name].how for side in (twin, ours) for name in names] == ["answered"] * 20
+    longest = [max(side.calls[name].took for name in names) for side in (twin, ours)]
+    assert longest[1] <= longest[0] * 1.05 + 0.1, longest
+
+
+# XR20: errors of streams, and attempts after one's own limit
+
+
+def test_XR20_a_timeout_of_ones_own_is_repeated_as_often_as_by_the_SDK():
+    assert_no_harm(World(callers=(Caller(name="c0", calls=every(200.0, 3, takes=45.0), timeout=30.0),)))
+
+
+@pytest.mark.parametrize("kind", ["silence", "silence at first", "cut", "reset"])
+@pytest.mark.parametrize("door", ["stream", "helper"])
+@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+def test_XR20_streams_raise_the_errors_of_the_SDK(kind: str, door: str, provider: str):
+    model = {"anthropic": HAIKU, "openai": "gpt-5-mini"}[provider]
+    gap = {"silence": ((0.6, 90.0),), "silence at first": ((0.0, 90.0),)}.get(kind, ())
+    caller = Caller(name="c0", calls=(Call(gaps=gap),), door=door, provider=provider, model=model, timeout=30.0)
+    troubles = () if gap else (Trouble(kind=kind),)
+    found = [one for one in harms(World(callers=(caller,), troubles=troubles)) if one.bound == "error"]
+    assert [str(one) for one in found] == []
+
+
+# XA4: money in frameworks
+
+
+def _web(count: int) -> tuple[World, Service]:
+    calls = at_once(count, tokens=900)
+    world = World(callers=(Caller(name="c0", calls=calls, provider="openai", model="gpt-5-mini"),))
+    return world, Service(world, VirtualClock())
+
+
+def _asked_by(service: Service, ask, usd: float, count: int) -> int:
+    """Ask one after the other under a budget; return how many were answered."""
+
+    async def main() -> int:
+        answered = 0
+        with Budget(usd=usd):
+            for number in range(count):
+                try:
+                    await ask(f"#c0.{number}# word")
+                except HoldfastError:
+                    continue
+                answered += 1
+        return answered
+
+    return run(main(), clock=service.clock)
+
+
+def _billed(service: Service) -> float:
+    return sum(price_of(sent.model, *sent.tokens) for sent in service.sent)
+
+
+def _chat(service: Service, **options):
+    http = httpx2.AsyncClient(transport=AsyncTransport(service))
+    return holdfast.langchain.recovering(
+        ChatOpenAI(model="gpt-5-mini", api_key="none", http_async_client=http, max_tokens=1000, **options)
+    )
+
+
+@pytest.mark.parametrize("url", [None, "https://eu.gateway.test/v1"])
+def test_XA4_langchain_is_answered_within_an_ample_budget(url: str | None):
+    _, service = _web(5)
+    options = {"base_url": url} if url else {}
+    model = _chat(service, **options)
+    assert _asked_by(service, model.ainvoke, usd=1.0, count=5) == 5
+
+
+@pytest.mark.parametrize("url", [None, "https://eu.gateway.test/v1"])
+def test_XA4_streams_of_langchain_are_charged(url: str | None):
+    _, service = _web(10)
+    options = {"base_url": url} if url else {}
+    model = _chat(service, **options)
+
+    async def read(text: str) -> None:
+        async for _ in model.astream(text):
+            pass
+
+    _asked_by(service, read, usd=1e-9, count=10)
+    assert _billed(service) <= 1e-9
+
+
+def test_XA4_openai_agents_are_answered_within_an_ample_budget():
+    set_tracing_disabled(True)
+    _, service = _web(5)
+    http = httpx2.AsyncClient(transport=AsyncTransport(service))
+    client = openai.AsyncOpenAI(api_key="none", http_client=http)
+    agent = Agent(
+        name="Helper", model=holdfast.openai_agents.recovering(OpenAIChatCompletionsModel("gpt-5-mini", client))
+    )
+
+    async def ask(text: str) -> None:
+        await Runner.run(agent, text)
+
+    assert _asked_by(service, ask, usd=1.0, count=5) == 5
