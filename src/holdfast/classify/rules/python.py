@@ -34,7 +34,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         "PROVIDER_OUTPUT_INVALID",
         class_names("""
         OutputParserException UnexpectedModelBehavior InstructorRetryException ModelRetry ModelBehaviorError
-        ToolRetryError ValidationError SchemaError InvalidToolCall ParseError AI_InvalidToolInputError
+        ToolRetryError ValidationError InvalidToolCall ParseError AI_InvalidToolInputError
     """),
     ),
     # This stands after the validation errors, because msgspec derives its ValidationError from its DecodeError.
@@ -64,7 +64,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         UnsupportedProtocol InvalidURL LocalProtocolError TooManyRedirects InvalidSchema MissingSchema
         ParamValidationError InvalidHeader CookieConflict InvalidRegionError NoRegionError
         NonHttpUrlClientError InvalidUrlClientError UserError ProxySchemeUnknown LocationParseError
-        UnknownServiceError InvalidURI
+        UnknownServiceError InvalidURI SchemaError TemplateSyntaxError
     """),
     ),
 )
@@ -118,7 +118,7 @@ _MISUSE = phrases("""
     event loop is closed | after shutdown | different event loop | different loop | no running event loop
     cannot be called from a running | already running | already closed | can't start new thread | never awaited
     cannot reuse already awaited | client has been closed | session is closed | generator already executing
-    exit cancel scope | different task
+    exit cancel scope | different task | a closed client | a closed session
 """)
 _INNER = re.compile(r"\braised (\w{3,80})>")
 """tenacity's RetryError prints the class of the last failure: `RetryError[<Future … raised RateLimitError>]`."""

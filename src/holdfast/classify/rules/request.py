@@ -245,6 +245,8 @@ _SERVER_DEFECT = phrases("""
     nil pointer dereference | nullpointerexception | null reference | undefined method | cannot read property
     index out of bounds | binary not found | executable not found | command not found | module not found | no module named
     no such file | is not installed | not installed | please install | is not configured | library not found | plugin not found | template not found | cannot find module
+    environment variable | unique constraint | not json serializable | json body into | missing field | already allocated
+    bind source path | invalid mount | keyerror | typeerror | attributeerror | importerror | modulenotfounderror | templatenotfound
 """)
 # The server's own statement names something that its database lacks.
 _SCHEMA_LACKS = re.compile(
