@@ -260,13 +260,20 @@ def _silence(caller: Caller, call: Call) -> float:
     return call.takes
 
 
+SCENES = 0.12
+"""The share of the worlds that are a scene."""
+SHARED = 0.3
+"""Of these, the share of the scenes with callers that must not harm each other."""
 _STATUSES = (500, 502, 503, 503, 529, 529)
 _MOST_CALLS = 60
 
 
 def draw(seed: int) -> World:
     """Return the world of a seed."""
-    return _Drawer(seed).world()
+    # A stream of chance of its own, so that the other seeds keep their worlds.
+    more = random.Random(f"harm {seed} more")
+    world = _Drawer(seed).world()
+    return _Scenes(seed, more).world() if more.random() < SCENES else world
 
 
 class _Drawer:
@@ -525,6 +532,112 @@ class _Drawer:
             "priority": rng.choice((-1.0, 1.0)),
         }[kind]
         return replace(caller, extra=Extra(kind=kind, value=value), target="")
+
+
+class _Scenes:
+    """Ordinary situations that need several things at the same time, which independent draws bring together too rarely."""
+
+    def __init__(self, seed: int, rng: random.Random) -> None:
+        self.seed = seed
+        self.rng = rng
+        self.provider = rng.choice(list(PROVIDERS))
+        self.model, self.other = rng.sample(PROVIDERS[self.provider], 2)
+        self.takes = rng.choice((0.3, 1.0, 1.0, 4.0))
+
+    def world(self) -> World:
+        scenes = (self.hedged, self.neighbours, self.limit_ends, self.budgeted, self.pauses, self.patient, self.crowd)
+        shared = (self.sick_neighbour, self.impatient_neighbour, self.long_backlog)
+        is_shared = random.Random(f"harm {self.seed} shared").random() < SHARED
+        callers, troubles = self.rng.choice(shared if is_shared else scenes)()
+        return World(callers=tuple(callers), troubles=tuple(troubles), seed=self.seed)
+
+    def every(self, step: float, count: int, begin: float = 0.0, **options: Any) -> tuple[Call, ...]:
+        takes = options.pop("takes", self.takes)
+        return tuple(
+            Call(at=round(begin + step * number, 2), takes=round(takes * self.rng.uniform(0.8, 1.2), 2), **options)
+            for number in range(count)
+        )
+
+    def caller(self, name: str, calls: tuple[Call, ...], **options: Any) -> Caller:
+        made = {"provider": self.provider, "model": self.model, "key": "key-a", **options}
+        return Caller(name=name, calls=calls, **made)
+
+    def hedged(self) -> tuple[list[Caller], list[Trouble]]:
+        """Some first attempts are slow, and their caller hedges."""
+        rng = self.rng
+        extra = Extra(kind="hedge", value=rng.choice((2.0, 10.0)))
+        slow = Trouble(kind="slow", first=1, share=rng.choice((0.2, 0.4)), after=rng.choice((30.0, 120.0)), provider=self.provider)  # fmt: skip
+        door = rng.choice(("sdk", "sdk", "function"))
+        return [self.caller("c0", self.every(rng.choice((2.0, 20.0)), 30), door=door, extra=extra)], [slow]
+
+    def neighbours(self) -> tuple[list[Caller], list[Trouble]]:
+        """One model has a limit, and another one of the same key has none."""
+        rng = self.rng
+        told = rng.choice(("", "true"))
+        limit = Trouble(kind="limit", provider=self.provider, model=self.other, per_minute=rng.choice((3.0, 20.0)), retry_after=told)  # fmt: skip
+        busy = self.every(rng.choice((0.0, 1.0)), 20)
+        return [self.caller("c0", busy, model=self.other), self.caller("c1", self.every(rng.choice((1.0, 3.0)), 30, 2.0))], [limit]  # fmt: skip
+
+    def sick_neighbour(self) -> tuple[list[Caller], list[Trouble]]:
+        """One model is sick and busy, and another one of the same key is well and quiet."""
+        rng = self.rng
+        sick = Trouble(kind="status", provider=self.provider, model=self.other, status=rng.choice(_STATUSES))
+        busy = self.caller("c0", self.every(rng.choice((1.0, 2.0)), 40), model=self.other)
+        return [busy, self.caller("c1", self.every(rng.choice((5.0, 15.0)), 12, 30.0))], [sick]
+
+    def impatient_neighbour(self) -> tuple[list[Caller], list[Trouble]]:
+        """One caller waits for less time than answers take, another one for long enough, with another model and key."""
+        rng = self.rng
+        hasty = self.caller("c0", self.every(rng.choice((2.0, 5.0)), 20, takes=45.0), timeout=30.0)
+        patient = self.every(rng.choice((8.0, 20.0)), 10, 60.0, takes=45.0)
+        return [hasty, self.caller("c1", patient, model=self.other, key="key-b")], []
+
+    def long_backlog(self) -> tuple[list[Caller], list[Trouble]]:
+        """A backlog that lasts for minutes, beside somebody who waits for each answer."""
+        rng = self.rng
+        limit = Trouble(kind="limit", provider=self.provider, key="key-a", per_minute=20.0, burst=5, retry_after=rng.choice(("", "true")))  # fmt: skip
+        batch = self.caller("c0", self.every(0.0, 45), extra=Extra(kind="priority", value=-1.0))
+        return [batch, self.caller("c1", self.every(10.0, 15, 5.0))], [limit]
+
+    def limit_ends(self) -> tuple[list[Caller], list[Trouble]]:
+        """A limit is in force for a while, and calls go on after it."""
+        rng = self.rng
+        limit = Trouble(kind="limit", provider=self.provider, model=self.model, per_minute=6.0, end=60.0, retry_after=rng.choice(("", "true")))  # fmt: skip
+        before, after = self.every(2.0, 25), self.every(rng.choice((1.0, 3.0)), 35, rng.choice((61.0, 200.0)))
+        return [self.caller("c0", before), self.caller("c1", after)], [limit]
+
+    def budgeted(self) -> tuple[list[Caller], list[Trouble]]:
+        """Streams one after the other, or at once, under a budget that is too small for all of them."""
+        rng = self.rng
+        calls = self.every(rng.choice((0.0, 2.0, 8.0)), 40, tokens=900, most=1000)
+        extra = Extra(kind="usd", value=rng.choice((0.1, 0.3)))
+        return [self.caller("c0", calls, door=rng.choice(("stream", "stream", "helper")), extra=extra)], []
+
+    def pauses(self) -> tuple[list[Caller], list[Trouble]]:
+        """Bursts on a limit, with long pauses between them."""
+        rng = self.rng
+        limit = Trouble(kind="limit", provider=self.provider, per_minute=rng.choice((20.0, 60.0)), burst=rng.choice((1, 5)), retry_after=rng.choice(("", "", "true")))  # fmt: skip
+        gap = rng.choice((60.0, 300.0))
+        bursts = tuple(call for number in range(4) for call in self.every(rng.choice((0.0, 0.5)), 14, gap * number))
+        return [self.caller("c0", bursts)], [limit]
+
+    def patient(self) -> tuple[list[Caller], list[Trouble]]:
+        """A sick model, a fallback to another one that is slow, and a deadline around both."""
+        rng = self.rng
+        seconds = rng.choice((10.0, 45.0))
+        extra = Extra(kind="fallback", model=self.other, value=seconds)
+        calls = self.every(rng.choice((5.0, 15.0)), 12, takes=seconds * rng.choice((0.5, 2.0)))
+        sick = Trouble(kind="status", provider=self.provider, model=self.model, status=rng.choice(_STATUSES))
+        return [self.caller("c0", calls, door="function", extra=extra)], [sick]
+
+    def crowd(self) -> tuple[list[Caller], list[Trouble]]:
+        """Many wait for the end of an outage, after which the service takes only so much."""
+        rng = self.rng
+        back = rng.choice((30.0, 60.0))
+        outage = Trouble(kind="status", provider=self.provider, status=503, end=back)
+        limit = Trouble(kind="limit", provider=self.provider, status=503, start=back, per_minute=rng.choice((30.0, 60.0)), burst=2)  # fmt: skip
+        calls = self.every(back / 50, 40, rng.uniform(0, 5))
+        return [self.caller("c0", calls), self.caller("c1", self.every(2.0, 20, back))], [outage, limit]
 
 
 def _rounded(jumps: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
