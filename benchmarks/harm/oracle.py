@@ -235,14 +235,23 @@ class _Bounds:
         )
         if not self.group.healthy:
             both = [(one, other) for one, other in zip(twin, ours, strict=True) if max(one, other) < math.inf]
-            if self.group.health in LIMITED and self._answers_more(pair):
+            if self._shares_limit() and self._answers_more(pair):
                 both = []
             twin, ours = [one for one, _ in both], [other for _, other in both]
         return (quantile(twin, share), quantile(ours, share)) if twin else (0.0, 0.0)
 
+    def _shares_limit(self) -> bool:
+        """Return whether calls of the group meet a limit, whatever else they meet."""
+        return any(one.kind == "limit" for one in self.world.troubles_of(self.group.caller))
+
     def _answers_more(self, pair: tuple[Played, Played]) -> bool:
         """Return whether more of the calls that meet a limit were answered than in the twin, so that the rest had less of it."""
-        limited = [name for group in groups_of(self.world) if group.health in LIMITED for name in group.names]
+        limited = [
+            name
+            for group in groups_of(self.world)
+            if any(one.kind == "limit" for one in self.world.troubles_of(group.caller))
+            for name in group.names
+        ]
         twin, ours = (
             sum(side.calls[name].how == "answered" for name in limited if name in side.calls) for side in pair
         )

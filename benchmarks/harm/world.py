@@ -180,7 +180,7 @@ class World(Brief):
         """Return how well the service of a call is: the worst that the call may meet."""
         if call.poison:
             return "poison"
-        troubles = [one for one in self.troubles if self._concerns(one, caller)]
+        troubles = self.troubles_of(caller)
         met = [one.health for one in troubles if call.at < one.end + AFTER_S]
         for worst in ("dead", "hang", "sick", "cut", "lying", "limited", "flaky"):
             if worst in met:
@@ -190,6 +190,10 @@ class World(Brief):
         if len(met) < len(troubles):
             return "after"
         return "slow" if call.takes + sum(gap for _, gap in call.gaps) >= 20 or "slow" in met else "well"
+
+    def troubles_of(self, caller: Caller) -> list[Trouble]:
+        """Return what the calls of a caller may meet, at some time or other."""
+        return [one for one in self.troubles if self._concerns(one, caller)]
 
     def _concerns(self, trouble: Trouble, caller: Caller) -> bool:
         models = {caller.model, caller.extra.model} if caller.extra and caller.extra.model else {caller.model}

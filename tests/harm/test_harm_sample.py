@@ -12,7 +12,7 @@ SAMPLE = range(1, 241)
 """Seeds that `make test` plays: under a minute."""
 SOAK = range(100_001, 130_001)
 STEP = 24
-OPEN = frozenset({6, 38, 61, 70, 83, 92, 94, 102, 117, 129, 131, 164, 172, 196, 205, 235})
+OPEN = frozenset({6, 61, 70, 83, 92, 94, 129, 131, 164, 196, 205, 235})
 """Worlds of the sample in which something is still worse. This list only ever shrinks. (70, 164, 235: drawn anew, a BATCH backlog of minutes.)"""
 
 

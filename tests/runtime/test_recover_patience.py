@@ -67,12 +67,12 @@ def test_a_degraded_answer_does_not_shorten_a_patience_that_was_named(policy: Po
     assert not call.gave_up_soon
 
 
-def test_by_default_a_degraded_answer_comes_after_seven_attempts() -> None:
+def test_by_default_a_degraded_answer_comes_after_nine_attempts() -> None:
     call = Call(Policy(circuit=None))
     call.fn.degraded(sorry)
     assert call() == "sorry"
-    assert call.work.calls == 7
-    assert call.world.now == pytest.approx(0.7 + 1.2 + 1.8 + 2.7 + 4 + 6, rel=0.2)
+    assert call.work.calls == 9
+    assert call.world.now == pytest.approx(0.44 + 0.88 + 0.7 + 1.2 + 1.8 + 2.7 + 4 + 6, rel=0.2)
 
 
 def test_a_notification_does_not_shorten_the_patience() -> None:
@@ -254,7 +254,7 @@ def test_a_recovery_inside_the_last_fallback_has_the_attempts_before_the_degrade
     call.fn.degraded(sorry)
     assert call() == "sorry"
     assert call.work.calls == 3
-    assert inner.calls == 7
+    assert inner.calls == 9
 
 
 # --- what the policy names ---

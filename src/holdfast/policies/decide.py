@@ -83,8 +83,8 @@ LONGEST_WAIT_S = 3600.0
 """How long one operation waits in all if it has no deadline. Without this limit, it could wait for ever."""
 BEFORE_FALLBACK = 3
 """Attempts before a fallback answers, where no number limits them."""
-BEFORE_LESSER_ANSWER = 7
-"""Attempts before a degraded answer, where no number and no named time limits them: about 16 s. It is worth waiting for a real answer,
+BEFORE_LESSER_ANSWER = 9
+"""Attempts before a degraded answer, where no number and no named time limits them: about 18 s. It is worth waiting for a real answer,
 but a person who gets "sorry" should get it while still there."""
 SHORT_WAIT_S = 5.0
 """How long a call waits for its turn although a fallback could answer. A fallback costs more than a short wait."""

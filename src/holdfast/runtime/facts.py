@@ -143,16 +143,16 @@ def tries_of(op: Any, now: float) -> int:
 
 
 def bare_attempts_of(op: Any) -> int:
-    """Return the attempts that the client would make without us; 1: nobody knows."""
-    return 1 if op.adapter is None else cast("int", op.adapter.bare_attempts)
+    """Return the attempts that the client would make without us."""
+    # A function of the user's may hold a client whose own retries were switched off, as it should be.
+    return PLAIN_ATTEMPTS if op.adapter is None else cast("int", op.adapter.bare_attempts)
 
 
 def least_attempts_of(op: Any) -> int:
     """Return the attempts that are made whatever time each of them takes; 1: somebody named a limit."""
     if op.plan.policy.names_patience or op.plan.timeout is not None:
         return 1
-    # A function of the user's may hold a client whose own retries were switched off, as it should be.
-    return PLAIN_ATTEMPTS if op.adapter is None else bare_attempts_of(op)
+    return bare_attempts_of(op)
 
 
 def is_fallback_time_over(op: Any) -> bool:
