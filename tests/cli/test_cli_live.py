@@ -219,8 +219,8 @@ def test_in_a_pipe_one_line_per_transition(monkeypatch):
         run(recover("claude", runtime=runtime).call(script("529;retry-after=4, 503, ok").acall), clock=clock)
     assert pipe.getvalue().splitlines() == [
         "00:00:00 retry 2 in 4.0s claude PROVIDER_OVERLOADED (529)",
-        "00:00:04 retry 3 in 1.2s claude PROVIDER_UNAVAILABLE (503)",
-        "00:00:05 recovered after 3 attempts, 5.2s claude",
+        "00:00:04 retry 3 in 0.9s claude PROVIDER_UNAVAILABLE (503)",
+        "00:00:04 recovered after 3 attempts, 4.9s claude",
     ]
 
 
@@ -241,7 +241,7 @@ def test_a_dumb_terminal_is_a_pipe(runtime, terminal, monkeypatch):
     with live(runtime, stream=terminal.out, keys=terminal.out, zone=UTC):
         run(recover("claude", runtime=runtime).call(script("503, ok").acall), clock=clock)
         assert not terminal.fileno_is_raw()
-    assert terminal.sees("00:00:00 recovered after 2 attempts, 0.7s claude")
+    assert terminal.sees("00:00:00 recovered after 2 attempts, 0.4s claude")
     assert "\x1b" not in terminal.seen
 
 
