@@ -2,16 +2,19 @@
 
 - `answered`: at least the twin's, less 1 % rounded down: in a group of up to 99 calls not one fewer.
 - `requests`, `tokens`: where the service is healthy (it never fails, limits or hangs in this world; slow is healthy) no more than
-  the twin's. A hedge may add the requests that it declares.
+  the twin's. A hedge may add the requests that it declares. A function that its own HTTP client's limit ends is repeated: that is what
+  its caller wants of a recovery.
 - `p50`, `p95`: at most 1.05 times the twin's and 0.1 s. An unanswered call took for ever, on both sides, so answering more is
   never punished. Where a service is ill, only calls that both sides answered are compared: a twin that gives up after a second
   has short times because it has few answers. Where a service is limited and Holdfast answered more of the calls that share the limit,
   times are not compared at all: the limit's capacity is the same, and each further answer takes a part of it from the others.
-  Callers that declared themselves `BATCH` are not compared: they yield on purpose.
+  Callers that declared themselves `BATCH` are not compared: they yield on purpose. Neither are those whose `concurrency` or
+  `per_second` is shared with calls that fail: retries take places.
 - `effects`: a POST to something that is not a model is not repeated more often than in the twin, after it has happened.
 - `budget`: what the service billed at list price stays within `Budget(usd=)`. A tight budget refuses calls, so `answered`
   counts only where the limit is twice what all calls cost at most; in a tight one at least the first call that fits is answered.
-- `priority`: beside a caller that declared itself `BATCH`, p95 of the others is at most 1.5 times that without it, and 1 s.
+- `priority`: beside a caller that declared itself `BATCH`, p95 of the others is at most 1.5 times that without it, and 1 s, or the
+  time in which the limit allows one more call: nobody can know when the next one comes.
 - `deadline`: `Policy(deadline=)` and `Budget(seconds=)` are kept to 0.1 s; a request's own limit is never longer than the SDK's `timeout`.
   A call that ends because its time is over says so: `TimeoutError` or the SDK's `APITimeoutError`.
 - `flood`: no call is repeated at once more often in a row than by the twin, or twice.
@@ -180,10 +183,10 @@ class _Bounds:
     def all(self) -> Iterator[Compared]:
         if not self._tight():
             yield self._mean("answered", self._answered, _fewer)
-            if not self._yields():
+            if not self._yields() and not self._shares_places_with_ill():
                 yield self._mean("p50", lambda played: self._quantile(played, 0.5), _longer)
                 yield self._mean("p95", lambda played: self._quantile(played, 0.95), _longer)
-        if self.group.healthy or self.group.health == "impatient":
+        if self.group.healthy or (self.group.health == "impatient" and self.group.door not in WEB):
             yield self._requests()
             yield self._tokens()
         if self.group.door in EFFECTS:
@@ -220,6 +223,14 @@ class _Bounds:
 
     def _yields(self) -> bool:
         return self.extra is not None and (self.extra.priority == "low" or _is_batch(self.group.caller))
+
+    def _shares_places_with_ill(self) -> bool:
+        """Return whether calls that fail have a limit of calls with the group. Their retries, which its caller wanted, take places."""
+        if self.extra is None or self.extra.kind not in ("concurrency", "per_second"):
+            return False
+        pool = self.extra.shared or self.group.caller.name
+        sharing = [one for one in self.world.callers if one.extra and (one.extra.shared or one.name) == pool]
+        return any(self.world.health(one, call) not in HEALTHY for one in sharing for call in one.calls)
 
     # answers and times
 
@@ -280,7 +291,9 @@ class _Bounds:
         if not answered:
             return self._make("priority", 0, 0, harmed=False)
         p95 = quantile([one for one, _ in answered], 0.95), quantile([other for _, other in answered], 0.95)
-        return self._make("priority", p95[0], p95[1], p95[1] > BESIDE_TIMES * p95[0] + BESIDE_S)
+        rates = [one.per_minute for one in self.world.troubles_of(self.group.caller) if one.per_minute]
+        one_more = max([BESIDE_S, *(60.0 / rate for rate in rates)])
+        return self._make("priority", p95[0], p95[1], p95[1] > BESIDE_TIMES * p95[0] + one_more)
 
     # requests
 

@@ -24,7 +24,7 @@ import openai
 import holdfast.anthropic
 import holdfast.openai
 from benchmarks.harm.service import WEB_URL, AsyncTransport, Service, Transport, answer_of
-from benchmarks.harm.world import REGIONS, WEB
+from benchmarks.harm.world import REGIONS, WEB, WEB_LIMIT_S
 from holdfast import BATCH, Budget, Hedge, Policy, Runtime, recover, tool
 from holdfast.policies.models import LIST_PRICES, Usage
 from holdfast.testing import StuckError, VirtualClock, run, seeded, use_runtime
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     Ask = Callable[[str, Call], Awaitable[str]]
 
-WEB_LIMIT_S = 30.0
-"""What the functions around other services give httpx as their limit."""
 HANGS_S = 5 * 3600.0
 """Seconds after the last call of a world; a play that is still not over hangs."""
 

@@ -37,6 +37,8 @@ HEALTHY = ("well", "slow", "after")
 AFTER_S = 130.0
 SDK_LIMIT_S = 600.0
 """How long the SDKs wait for a byte where nobody names a limit."""
+WEB_LIMIT_S = 30.0
+"""How long the functions around other services wait for a byte."""
 LIMITED = ("limited", "lying")
 
 EXTRAS = ("deadline", "seconds", "usd", "fallback", "hedge", "concurrency", "per_second", "priority")
@@ -185,7 +187,8 @@ class World(Brief):
         for worst in ("dead", "hang", "sick", "cut", "lying", "limited", "flaky"):
             if worst in met:
                 return worst
-        if _silence(caller, call) >= (call.timeout or caller.timeout or SDK_LIMIT_S) - 0.1:
+        limit = WEB_LIMIT_S if caller.door in WEB else (call.timeout or caller.timeout or SDK_LIMIT_S)
+        if _silence(caller, call) >= limit - 0.1:
             return "impatient"
         if len(met) < len(troubles):
             return "after"

@@ -20,6 +20,7 @@ from holdfast.integrations.clients.pool import KeyChoice
 from holdfast.policies import pace
 from holdfast.policies.circuit.machine import Breaker
 from holdfast.policies.decide import TIME_LIMITS, Decider, GiveUp, Reason
+from holdfast.policies.early import EarlyCalls
 from holdfast.policies.models.usage import usage_of
 from holdfast.policies.pace import Pace
 from holdfast.runtime import facts, fallback, operation
@@ -43,6 +44,11 @@ def wide_circuit(put: Put, counts: Callable[[Any], bool]) -> None:
     put(Plan, "_counted_on", counted)
     put(Plan, "obeys", lambda plan, state: obeys(plan, state) or (plan.breaks and state is plan.state))
     put(Breaker, "holds_back", lambda self, tries: self.name.startswith("provider:") or holds_back(self, tries))
+
+
+def nobody_is_early(put: Put) -> None:
+    """Every call waits for its turn, whatever became of those that did not."""
+    put(EarlyCalls, "may_start", lambda _, now, again=False: False)
 
 
 def xr1(put: Put) -> None:
@@ -146,6 +152,7 @@ def xr11(put: Put) -> None:
 
 def xr14(put: Put) -> None:
     """A burst opens at 100 calls a second, whatever is announced."""
+    nobody_is_early(put)
     put(pace, "OPEN_PER_S", 100.0)
     put(pace, "OPEN_GROWTH", 0.7)
     put(Pace, "is_open", property(lambda _: False))
@@ -153,6 +160,7 @@ def xr14(put: Put) -> None:
 
 def xr15(put: Put) -> None:
     """Every limit is the key's."""
+    nobody_is_early(put)
     look_up, counted_on, obeys = Plan._look_up_states, Plan._counted_on, Plan.obeys
 
     def key_of(plan):
@@ -173,6 +181,7 @@ def xr15(put: Put) -> None:
 
 def xr16(put: Put) -> None:
     """A learned pace rises with calls alone, and a call whose turn comes too late is rejected unsent."""
+    nobody_is_early(put)
     put(pace, "CROWD_S", float("inf"))
     put(Pace, "surpassed", lambda _: None)
     put(Decider, "_go_at_once", lambda _: GiveUp(Reason.DEADLINE))

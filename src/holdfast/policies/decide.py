@@ -359,8 +359,9 @@ class Decider:
         self._timeouts += facts.is_client_timeout
         if self._timeouts >= PLAIN_ATTEMPTS and tries.attempts is None:
             return GiveUp(Reason.ATTEMPTS)
-        if facts.reopened_for is not None and facts.waits_for_circuit:
-            # This call was a probe, and it failed. So the circuit stays open, and the operation waits for the next one.
+        if facts.reopened_for is not None and facts.waits_for_circuit and facts.attempts >= facts.bare_attempts:
+            # This call was a probe, and it failed. So the circuit stays open, and the operation waits for the next one. The
+            # attempts that the plain client makes come as soon as its own.
             return self._wait_for_circuit(facts.reopened_for, facts)
         return self._back_off(tries.backoff, failures, facts)
 

@@ -45,6 +45,13 @@ LEVEL_S = 8.0
 calls. At a slow pace few calls start, and a limit that has ended must not outlive its end by minutes."""
 FREE = 48
 """Calls without a rejection after which the limit is gone: the pace is then 11 times what was accepted."""
+FORGET_S = 30.0
+"""Where no call was rejected for so long and none waits, the pace holds nobody up, and the next burst may start at once."""
+LOW_SHARE = 0.85
+LOW_RISE = 0.25
+LOW_PAUSE = 2.0
+"""Calls of low priority leave room for others: they start at this share of the pace, raise it by this share of a call, and pause so
+many times as long after a rejection. So the other side has usually saved a call when somebody comes who cannot wait."""
 EVEN_CUT = 0.96
 EVEN_LEVEL = 16
 """The same for a limit that saves nothing for later: one call too soon is rejected, and what was not used is lost. So the pace
@@ -194,13 +201,16 @@ class Pace:
         "_idle",
         "_is_measured",
         "_lent",
+        "_low_next",
         "_named_until",
         "_next",
         "_open_per_s",
         "_pause",
         "_paused_until",
         "_recent",
+        "_rise",
         "_starts",
+        "_surpassed",
         "_top",
         "_trials",
         "_waiting",
@@ -217,6 +227,10 @@ class Pace:
         self._is_measured = False
         self._starts = 0
         """Calls since the last cut, without those that were rejected."""
+        self._rise = 0.0
+        """How many of them raise the pace."""
+        self._surpassed = 1
+        """By how many calls the next one that does not wait raises it, if it is accepted."""
         self._trials = 0
         """Calls since the last cut that took a guessed place before the pace would have let them start."""
         self._cut_at = float("-inf")
@@ -236,6 +250,8 @@ class Pace:
         """The longest time between a call and the one after it that was rejected."""
         self._next = float("-inf")
         """When the next call may start."""
+        self._low_next = float("-inf")
+        """When the next call of low priority may start, if that is later."""
         self._named_until = float("-inf")
         """When the last pause ends that the other side named."""
         self._pause = 0.0
@@ -255,13 +271,13 @@ class Pace:
         if self._pause:
             return 1.0 / self._pause
         if not self._is_measured:
-            return self._top * SEARCH_GROWTH ** min(self._starts, FREE)
+            return self._top * SEARCH_GROWTH ** min(self._rise, FREE)
         rise = (min(self._levels(now), FREE / LEVEL) - 1.0) ** 3
         return max(SLOWEST_PER_S, self._top * (1.0 + (1.0 - (EVEN_CUT if self._is_even else CUT)) * rise))
 
     def _levels(self, now: float) -> float:
         """Return how far the pace has risen since the last cut: at 1 it is what was accepted before, at 6 the limit is gone."""
-        by_calls = self._starts / (EVEN_LEVEL if self._is_even else LEVEL)
+        by_calls = self._rise / (EVEN_LEVEL if self._is_even else LEVEL)
         # Only while calls are accepted: of a quiet hour nobody learns anything.
         is_crowded = self._starts and self._waiting > CROWD_S * self._top
         return max(by_calls, (now - self._cut_at) / LEVEL_S) if is_crowded else by_calls
@@ -275,14 +291,21 @@ class Pace:
         """Whether so many calls were accepted in a row that there is no limit to keep to."""
         if self.places.is_known:
             return self.places.is_over
-        return self._starts >= FEW and self._levels(now) >= FREE / LEVEL and not self._open_per_s
+        if self._open_per_s or 2 * self.places.in_use > self._starts:
+            # Most of them have no answer yet: they may still be rejected.
+            return False
+        return self._starts >= FEW and self._levels(now) >= FREE / LEVEL
+
+    def is_stale(self, now: float) -> bool:
+        """Whether no call was rejected for a while: if nobody waits, the pace need not be kept to."""
+        return not self._open_per_s and not self.places.in_use and now - self._cut_at > FORGET_S
 
     def wait(self, now: float, ahead: int = 0, *, low: bool = False) -> float:
         """Return the seconds until a call may start, if `ahead` calls go before it; 0: now. `low`: its priority is low."""
         if self._open_per_s:
             return max(0.0, self._next - now + (ahead - BURST + 1) / self._open_per_s)
         # While every call is rejected, nobody knows the pace of those that follow. The last known one is the best guess.
-        start = self._next if low else max(self._next - self._lent, self._paused_until)
+        start = max(self._next, self._low_next) if low else max(self._next - self._lent, self._paused_until)
         wait = max(0.0, start - now + ahead / max(self.per_second(now), CUT * self._top))
         if self.places.is_known:
             return max(self.places.wait(now, ahead), self._named_until - now)
@@ -299,6 +322,7 @@ class Pace:
             self._idle += now - max(self._next, self._cut_at)
         gap = 1.0 / self.per_second(now)
         self._next = max(now, self._next) + gap
+        self._low_next = max(now, self._low_next) + (gap / LOW_SHARE if low else gap)
         # After a call that could wait, one that cannot need not wait: the limit saves a little for later.
         self._lent = gap if low and not self._is_even else 0.0
         if takes_guessed_place:
@@ -306,7 +330,15 @@ class Pace:
             self._trials += 1
         else:
             self._starts += 1
+            self._rise += LOW_RISE if low and self._rise >= LEVEL else 1.0
         self.places.taken(now)
+
+    def started_before(self, started: float) -> None:
+        """A call is under way that started before there was this pace. It takes nobody's turn, so the next one starts no later."""
+        self._recent = [*self._recent[1 - RECENT :], started]
+        self._starts += 1
+        self._rise += 1.0
+        self.places.taken(started)
 
     def accepted(self, started: float, now: float) -> None:
         """A call that began at `started` was answered, so not every call is rejected."""
@@ -332,11 +364,12 @@ class Pace:
                 # As in `started`: this call does not show that the pace is too fast. The other trials were accepted.
                 began_before = True
                 self._starts += self._trials
+                self._rise += self._trials
         else:
             self._named_until = max(self._named_until, now + _trusted(requested))
         if self._open_per_s:
-            self._open_per_s, self._starts = 0.0, 0
-        self._starts = max(0, self._starts - 1)
+            self._open_per_s, self._starts, self._rise = 0.0, 0, 0.0
+        self._starts, self._rise = max(0, self._starts - 1), max(0.0, self._rise - 1)
         if (gap := self._gap_before(started)) is not None:
             self._widest = max(self._widest, gap)
         if started in self._recent:
@@ -345,6 +378,7 @@ class Pace:
             self._cut(now)
         pause = 1.0 / self.per_second(now) if requested is None else _trusted(requested)
         self._next = self._paused_until = max(self._next, now + pause) if began_before else now + pause
+        self._low_next = max(self._low_next, now + LOW_PAUSE * pause)
 
     def _gap_before(self, started: float) -> float | None:
         """Return the seconds from the start of the call before, if that is known."""
@@ -352,9 +386,15 @@ class Pace:
         before = [start for start in self._recent if start <= started]
         return started - before[-2] if len(before) > 1 and before[-1] == started else None
 
+    def came_too_soon(self) -> None:
+        """A call was rejected that did not wait for the pace."""
+        self._surpassed = 1
+        self.ended()
+
     def surpassed(self) -> None:
-        """A call was accepted that did not wait for the pace: it may be too slow."""
-        self._starts += LEVEL
+        """A call was accepted that did not wait for the pace: the more of these in a row, the likelier the pace is too slow."""
+        self._rise += self._surpassed
+        self._surpassed = min(2 * self._surpassed, LEVEL)
 
     def _cut(self, now: float) -> None:
         accepted, took = self._starts, now - self._cut_at
@@ -372,6 +412,7 @@ class Pace:
             # It accepted calls that were no further apart.
             self._top = 1.0 / self._closest
         self._starts = self._trials = 0
+        self._rise, self._surpassed = 0.0, 1
         self._idle, self._cut_at = 0.0, now
 
     def _measure(self, per_s: float) -> None:

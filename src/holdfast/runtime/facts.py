@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Untried",
     "bare_attempts_of",
+    "cannot_wait",
     "facts_of",
     "fault_of_attempt",
     "is_alone",
@@ -131,15 +132,18 @@ def fault_of_attempt(op: Any, error: Exception) -> Fault:
 
 
 LONG_S = 60.0
-"""With less time than this until it is cut, an operation makes the plain client's attempts even where everybody's calls fail."""
+"""With less time than this until it is cut, an operation makes the plain client's attempts at once, whatever others met."""
+
+
+def cannot_wait(op: Any, now: float) -> bool:
+    """Whether a wait for a circuit or a turn could be the end of the call, and the plain client would make its attempt now."""
+    return op.cut_at is not None and op.cut_at - now < LONG_S and len(op.history) < PLAIN_ATTEMPTS
 
 
 def tries_of(op: Any, now: float) -> int:
     """Return the attempts made so far, for the circuit: it holds back few of the attempts that the plain client would make."""
-    made = len(op.history)
-    # With little time left, a wait for the circuit could be the end of the call. So such a call counts as a new one.
-    is_short = op.cut_at is not None and op.cut_at - now < LONG_S
-    return 0 if is_short and made < PLAIN_ATTEMPTS else made
+    # A call that cannot wait counts as a new one.
+    return 0 if cannot_wait(op, now) else len(op.history)
 
 
 def bare_attempts_of(op: Any) -> int:

@@ -250,7 +250,8 @@ class Operation:
         wait = self.target_wait
         if wait is None:
             wait = self.target_wait = TargetWait()
-        permit = wait.request(self.plan, state, now, facts.tries_of(self, now), forced=self.goes_at_once)
+        forced = self.goes_at_once or facts.cannot_wait(self, now)
+        permit = wait.request(self.plan, state, now, facts.tries_of(self, now), forced=forced)
         if state.has_transitions:
             self.plan.runtime.report_transitions(state, self.run)
         if isinstance(permit, Rejection):

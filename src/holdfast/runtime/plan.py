@@ -295,6 +295,7 @@ class Plan:
         # Not the policy's own circuit: the policies of a group may have different ones.
         state.serve(_QUOTA, now)
         state.expect_limits()
+        state.shares_declared = True
         return state
 
     def _with_own_circuit(self, policy: Policy, runtime: Runtime, state: TargetState) -> Policy:

@@ -24,6 +24,7 @@ from holdfast.policies.allowance import Allowance
 from holdfast.policies.backoff import PLAIN_ATTEMPTS
 from holdfast.policies.circuit import Breaker, Circuit, Rejection, Rule
 from holdfast.policies.circuit import Verdict as _Verdict
+from holdfast.policies.early import ANNOUNCED, EarlyCalls
 from holdfast.policies.hedge import HedgeMachine
 from holdfast.policies.pace import Pace
 from holdfast.policies.queue import WaitQueue
@@ -55,6 +56,8 @@ _LIMITER_OPTIONS = ", ".join(_LIMITS)
 _NO_LIMITER = (None, None, None, None)
 MISSING_S = 1.0
 """Seconds after which a woken call that has not come does not count any more."""
+SHORT_ANNOUNCED_S = 2.0
+"""A call waits for so long because of what the other side announced, before it is tried whether that is true."""
 MOST_ALLOWANCES = 256
 """The most limits of one target whose announcements are kept."""
 _ROUNDING = 1e-6
@@ -77,9 +80,11 @@ class TargetState:
     __slots__ = (
         "__weakref__",
         "_allowances",
+        "_announced",
         "_awaited",
         "_breaker",
         "_called",
+        "_early",
         "_expects_limits",
         "_hedge",
         "_hedge_machine",
@@ -102,6 +107,7 @@ class TargetState:
         "counts_tokens",
         "limiter",
         "name",
+        "shares_declared",
     )
 
     def __init__(self, name: str) -> None:
@@ -133,6 +139,12 @@ class TargetState:
         """Calls that were woken and have not come yet, and when they were woken."""
         self._left: list[Turn] = []
         """Calls that stopped waiting while the lock was held."""
+        self._early = {False: EarlyCalls(), True: EarlyCalls()}
+        """What became of calls that did not wait for their turn: of others, and of those with a low priority."""
+        self._announced = EarlyCalls(ANNOUNCED)
+        """The same of calls that the other side announced not to accept."""
+        self.shares_declared = False
+        """Somebody declared that its calls share a limit: they wait for their turn."""
         self._expects_limits = False
         self._limited_at = -math.inf
         """When the other side last rejected a call because there were too many, or announced that it would."""
@@ -173,11 +185,19 @@ class TargetState:
                 self._settle_given_back()
             self._called.pop(turn, None)
             allowance = self._allowances.get(limited_as)
-            wait = self._wait_for_turn(now, turn, allowance, tries, low=low) if queues and not forced else None
-            answer = wait or self._breaker.admit(now, tries)
+            wait = self._wait_for_turn(now, turn, allowance, tries, low=low) if queues else None
+            early = self._early_calls(now, allowance, low=low)
+            is_paced = wait is not None and wait.rule is Rule.PACE and not self.shares_declared
+            if is_paced and early is not None and tries < PLAIN_ATTEMPTS:
+                # The plain client would make this attempt now. It waits only where such attempts are rejected.
+                forced = forced or early.may_start(now, again=tries > 0)
+            answer = (None if forced else wait) or self._breaker.admit(now, tries)
             if isinstance(answer, Rejection) or not self._breaker.paced:
                 return answer
-            answer.forced = forced and not answer.settled
+            if not answer.settled:
+                answer.forced = wait is not None
+                if not tries and (answer.forced or early is None):
+                    answer.early = early or self._early[low]
             self._queue.served(turn)
             if allowance is not None:
                 allowance.started(now)
@@ -185,10 +205,22 @@ class TargetState:
                 self._pace.started(now, low=low, waiting=len(self._queue))
                 self._paced[answer] = len(self._paced)
                 if self._pace.is_over(now):
-                    self._set_pace(Pace(is_limited=False, before=self._pace) if self._expects_limits else None)
+                    self._set_pace(self._open_pace())
             due = self._take_due(now)
         self._wake(due)
         return answer
+
+    def _early_calls(self, now: float, allowance: Allowance | None, *, low: bool) -> EarlyCalls | None:
+        """Return what says whether a call need not wait for its turn; None: the wait is short, or only spreads a burst."""
+        announced = 0.0 if allowance is None else allowance.wait(now)
+        if announced > _ROUNDING:
+            # A short wait that was announced is kept to.
+            return self._announced if announced > SHORT_ANNOUNCED_S else None
+        return None if self._pace is None or self._pace.is_open else self._early[low]
+
+    def _open_pace(self) -> Pace | None:
+        """Return the pace of a target whose limit is gone."""
+        return Pace(is_limited=False, before=self._pace) if self._expects_limits else None
 
     def take_turn(self, priority: Priority, caller: int = 0) -> Turn:
         """Return the place of a call among those that wait; see `WaitQueue.turn`."""
@@ -200,6 +232,8 @@ class TargetState:
     ) -> Rejection | None:
         """Return why a call must wait although the circuit would admit it; None: it need not."""
         ahead = self._queue.ahead(turn)
+        if self._pace is not None and not self._queue and self._pace.is_stale(now):
+            self._set_pace(self._open_pace())
         wait = 0.0 if self._pace is None else self._pace.wait(now, ahead, low=low)
         if allowance is not None:
             # A call that can wait leaves one for a call that cannot.
@@ -277,17 +311,19 @@ class TargetState:
         """
         with self._lock:
             self._limited_at = now
+            if permit.early is not None:
+                permit.early.ended(now, rejected=True)
             if self._breaker.config.graded:
                 if self._pace is None:
                     self._set_pace(Pace())
                 assert self._pace is not None
                 if permit not in self._paced:
-                    # It started before there was a pace.
-                    self._pace.started(permit.started)
+                    # It started before there was this pace.
+                    self._pace.started_before(permit.started)
                 beside = self._paced.pop(permit, 0)
-                if permit.forced:
+                if permit.forced and (permit.early is None or permit.early.is_held):
                     # It came too soon, and we knew.
-                    self._pace.ended()
+                    self._pace.came_too_soon()
                 else:
                     self._pace.limited(permit.started, now, requested, beside, len(self._queue))
 
@@ -362,6 +398,8 @@ class TargetState:
     def _accepted(self, permit: Permit, now: float) -> None:
         """A call was answered: those who wait may follow."""
         with self._lock:
+            if permit.early is not None:
+                permit.early.ended(now, rejected=False)
             if self._paced.pop(permit, None) is not None:
                 assert self._pace is not None
                 self._pace.accepted(permit.started, now)

@@ -52,7 +52,7 @@ LOOKS_AGAIN_S = 20.0
 """After failures in so many moments, one of the calls that a fallback could answer is made in so many seconds."""
 SEVERAL = 2
 """Operations whose first attempts must have failed in a row before others make way for a fallback."""
-MANY = 8
+MANY = 12
 """Operations whose first attempts must have failed in a row before an open graded circuit holds back a second attempt."""
 USUAL = 10
 FAR = 4.0

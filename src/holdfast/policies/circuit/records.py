@@ -1,6 +1,6 @@
 """The values that go in and out of a breaker: permit, verdict, rejection, transition and metrics.
 
-Invariant: times are monotonic, and only `Permit.settled` ever changes.
+Invariant: times are monotonic, and of a permit only what became of its call changes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import msgspec
 from holdfast.events import CircuitState
 from holdfast.faults import Code
 from holdfast.policies.circuit.rules import Rule
+from holdfast.policies.early import EarlyCalls
 
 __all__ = ["BreakerMetrics", "Permit", "Rejection", "Transition", "Verdict"]
 
@@ -37,7 +38,9 @@ class Permit(msgspec.Struct, gc=False, eq=False):
     probe: bool = False
     settled: bool = False
     forced: bool = False
-    """The call did not wait for its turn, because its time would have ended before."""
+    """The call did not wait for its turn."""
+    early: EarlyCalls | None = None
+    """What learns from its outcome whether calls that do not wait are accepted; None: it says nothing about that."""
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
