@@ -20,6 +20,7 @@ from holdfast.classify.readers.responses import read_grpc, read_http, read_jsonr
 from holdfast.classify.readers.text import read_output, read_text
 from holdfast.classify.rules import RULES
 from holdfast.classify.rules.toolserver import carried_by
+from holdfast.classify.staying import held_back
 from holdfast.faults import CATALOG, PATIENCE_S, REDACTOR, Category, Fault, HoldfastError, Kind, Scope, Severity
 from holdfast.faults.codes import MAY_HAVE_HAPPENED
 from holdfast.faults.redaction import LONGEST_SECRET
@@ -178,7 +179,9 @@ class Classifier:
             # The verdict on the beginning of a long text is weak. The rest of the text may be clearer.
             evidence = msgspec.structs.replace(evidence, matched=evidence.matched | find_phrases(evidence.text))
             verdict = self._first(evidence)
-        return self._unwrapped(evidence, verdict) if verdict.carrier and evidence.text else verdict
+        if verdict.carrier and evidence.text:
+            verdict = self._unwrapped(evidence, verdict)
+        return held_back(evidence, verdict)
 
     def _unwrapped(self, evidence: Evidence, verdict: Verdict) -> Verdict:
         """Return the verdict on the text alone if it says more than the verdict on its carrier."""

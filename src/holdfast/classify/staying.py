@@ -1,0 +1,83 @@
+"""What a sentence must not say if it is to be retried: words for what a person has to change.
+
+Rules for prose recognise a broken line, a busy server or a lock by a few words, and the rest of the text may say that
+the reason stays: a push that a policy declined "failed to push", a download without credentials "failed to fetch". Of
+2,000 labelled failures that pass, next to none has one of these words. So one of them is enough to hold a retry back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.classify.evidence import Evidence, Source, Verdict
+from holdfast.classify.phrases import names, phrases
+from holdfast.faults import CATALOG
+
+if TYPE_CHECKING:
+    from holdfast.classify.phrases import Phrases
+    from holdfast.faults import Code
+
+__all__ = ["held_back"]
+
+_LONGEST: Final = 1_500
+"""A longer text is a log, which has such words for many reasons."""
+_PROSE = names("""
+    network.by_words network.in_stderr network.span_over network.by_wrapper process.stderr process.server_words process.download
+    plain.by_meaning plain.by_words toolserver.by_number python.locked python.between python.by_name
+    python.named_in_text concepts.by_word_groups concepts.by_parts_of_words concepts.line_in_stderr concepts.passing_in_stderr
+    server.own_words server.full guesses.heals browser.driver
+""")
+"""Rules that read sentences. A number, an errno or a class that means one failure is more exact than any word."""
+_OF_ITSELF = frozenset({
+    "PROVIDER_MALFORMED_RESPONSE", "PROVIDER_OUTPUT_INVALID", "PROVIDER_EMPTY_RESPONSE", "PROVIDER_RATE_LIMITED", "TOOL_RATE_LIMITED",
+    "TOOL_CRASHED", "TOOL_KILLED", "TOOL_OUT_OF_MEMORY", "TOOL_SESSION_EXPIRED",
+})  # fmt: skip
+"""What a model wrote is sampled again, a rate comes back, and a process that died quotes what it did. Words around them say little."""
+_ANSWERS = frozenset({Source.HTTP, Source.SSE, Source.GRPC})
+_STAYS: tuple[tuple[Code, Phrases], ...] = (
+    (
+        "TOOL_FORBIDDEN",
+        phrases("""
+        denied | permission | permissions | unauthorized | unauthenticated | not authorized | not authorised | forbidden | password
+        passphrase | username | publickey | host key | revoked | not logged in | log in to | sign in to | logged out | has expired
+        declined | restricted | prohibited | not allowed | not permitted | disallowed | by policy | policy | approval | confirmation
+        do not have access | don't have access | requires auth | authentication required | requires authentication | self-signed
+        signature | untrusted | not trusted | you're not a bot | captcha
+    """),
+    ),
+    (
+        "TOOL_QUOTA_EXHAUSTED",
+        phrases("budget | spending | billing | purchase | storage quota | data quota | over its data | unpaid\n"),
+    ),
+    (
+        "TOOL_FILE_NOT_FOUND",
+        phrases("does not exist | doesn't exist | unable to locate | no longer exists | no such table | no such column\n"),
+    ),
+    (
+        "TOOL_EXECUTION_FAILED",
+        phrases("""
+        not supported | unsupported | does not support | only supports | deprecated | no longer supported | not installed | please install
+        not enabled | offline mode is | only-if-cached | already exists | duplicate | checksum | does not match | doesn't match
+        constraint | violates | you must | you need to | needs to be | did you mean | unknown option | unknown flag | unknown argument
+        invalid argument | not configured | misconfigured | interactive | refusing | frozen | read-only file system | read-only transaction | readonly database | read only replica | merge conflict | no space left
+        syntax error | not implemented | cannot be used | is missing | incompatible with | must specify | must provide
+        must be set | not signed
+    """),
+    ),
+)
+_ALL = 0
+for _, _group in _STAYS:
+    _ALL |= _group
+
+
+def held_back(evidence: Evidence, verdict: Verdict) -> Verdict:
+    """Return the verdict, or one that is not retried if the text also names what a person has to change."""
+    if not evidence.matched & _ALL or evidence.source in _ANSWERS or verdict.rule not in _PROSE or verdict.code in _OF_ITSELF:
+        return verdict
+    retryable = CATALOG[verdict.code].retryable if verdict.retryable is None else verdict.retryable
+    if not retryable or verdict.only_with_delay or (evidence.status or 0) >= 400 or len(evidence.text) > _LONGEST:
+        return verdict
+    code = evidence.first_match(_STAYS)
+    if code is None:
+        return verdict
+    return Verdict(code=code, rule=f"{verdict.rule}.held_back", weak=verdict.weak)
