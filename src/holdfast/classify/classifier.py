@@ -96,7 +96,7 @@ _SURE_ON_STDERR = frozenset({
 or of a provider for many reasons: in options, in reports, in advice."""
 _GUESSED = ("guesses.", "concepts.", "plain.cautious", "plain.explained", "plain.failed_here", "plain.absent")
 """Rules that guess. What carries a text is more certain than a guess."""
-_PROSE = frozenset({"limits", "overflow", "access", "request", "server", "plain"})
+_PROSE = frozenset({"staying", "limits", "overflow", "access", "request", "server", "plain"})
 """Families of rules that read sentences."""
 _SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
@@ -179,9 +179,17 @@ class Classifier:
             # The verdict on the beginning of a long text is weak. The rest of the text may be clearer.
             evidence = msgspec.structs.replace(evidence, matched=evidence.matched | find_phrases(evidence.text))
             verdict = self._first(evidence)
+        if verdict is _UNKNOWN_TEXT:
+            verdict = self._as_output(evidence)
         if verdict.carrier and evidence.text:
             verdict = self._unwrapped(evidence, verdict)
         return held_back(evidence, verdict)
+
+    def _as_output(self, evidence: Evidence) -> Verdict:
+        """Return what the text would mean as the output of a program. Whoever passes it on may have lost where it is from."""
+        printed = msgspec.structs.replace(evidence, source=Source.PROCESS, exit_code=UNKNOWN_EXIT)
+        verdict = self._first(printed)
+        return _UNKNOWN_TEXT if verdict.carrier or verdict.code == "SYS_UNKNOWN" else verdict
 
     def _unwrapped(self, evidence: Evidence, verdict: Verdict) -> Verdict:
         """Return the verdict on the text alone if it says more than the verdict on its carrier."""
