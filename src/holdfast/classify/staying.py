@@ -7,6 +7,7 @@ the reason stays: a push that a policy declined "failed to push", a download wit
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from holdfast.classify.evidence import Evidence, Source, Verdict
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-__all__ = ["held_back"]
+__all__ = ["given_reason", "held_back"]
 
-_LONGEST: Final = 1_500
+_LONGEST: Final = 1_000
 """A longer text is a log, which has such words for many reasons."""
 _PROSE = names("""
     network.by_words network.in_stderr network.span_over network.by_wrapper process.stderr process.server_words process.download
@@ -51,7 +52,7 @@ _STAYS: tuple[tuple[Code, Phrases], ...] = (
         declined | restricted | prohibited | not allowed | not permitted | disallowed | by policy | policy | account is locked | account locked | account has been locked
         do not have access | don't have access | requires auth | authentication required | requires authentication | self-signed
         in your region | your region | your country | in your plan | on your plan | acquire token | acquire a token | acquire an access
-        acquire credentials | signature | untrusted | not trusted | you're not a bot
+        acquire credentials | signature | allowlist | allow list | allowed list | whitelist | suspicious | banned | feature flag | your license | license agreement | license key | license must | not paired | untrusted | not trusted | you're not a bot | protected | violated | requires authentication | authentication failed | credentials
     """),
     ),
     (
@@ -73,7 +74,9 @@ _STAYS: tuple[tuple[Code, Phrases], ...] = (
         not enabled | offline mode is | only-if-cached | already exists | duplicate | checksum | does not match | doesn't match
         constraint | violates | you must | you need to | needs to be | did you mean | unknown option | unknown flag | unknown argument
         invalid argument | not configured | misconfigured | interactive | refusing | frozen | read-only file system | read-only transaction | readonly database | read only replica | merge conflict | no space left
-        syntax error | not implemented | cannot be used | is missing | missing dependencies | please change | change your | incompatible with | must specify | must provide
+        syntax error | not implemented | cannot be used | is missing | missing dependencies | please change | change your | permanently | archived | ambiguous | not writable | invalid value | is invalid | are invalid | no configuration
+        with a shorter | with a smaller | with a different | with valid | with a valid | again with | circular | has been removed | must be set | must be accepted | must be enabled | must be installed | must have | requires a
+        is required | are required | is off for | only the | client version | incompatible with | must specify | must provide
         must be set | not signed
     """),
     ),
@@ -96,3 +99,21 @@ def held_back(evidence: Evidence, verdict: Verdict) -> Verdict:
     if code is None:
         return verdict
     return Verdict(code=code, rule=f"staying.{verdict.rule.rpartition('.')[2]}", weak=verdict.weak)
+
+
+_REASON = re.compile(
+    r"\b(?:connect|connecting|reach|reaching|contact|fetch|fetching|download|downloading|communicate)\b(?P<what>[^:\n]{0,100}?)"
+    r"(?::| because| as) (?P<why>[a-z][^\n]{7,200})"
+)
+_OF_A_LINE = frozenset({"CONN_RESET", "ACTOR_CLI_NETWORK"})
+
+
+def given_reason(evidence: Evidence, verdict: Verdict) -> str | None:
+    """Return why something could not be reached, in the words of the same sentence; None if they do not say.
+
+    "Failed to connect to the device: not paired" is about the pairing. The line is only where it was noticed.
+    """
+    if verdict.code not in _OF_A_LINE or evidence.status is not None or len(evidence.text) > _LONGEST:
+        return None
+    found = _REASON.search(evidence.text)
+    return None if found is None else found["why"]

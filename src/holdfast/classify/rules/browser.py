@@ -31,7 +31,7 @@ def script_threw(evidence: Evidence) -> Verdict | None:
 
 _NET = re.compile(r"\b(net::err|ns_error|sec_error|ssl_error|mozilla_pkix_error)_(\w+)")
 _NETS: tuple[tuple[Code, re.Pattern[str]], ...] = (
-    ("CONN_TLS_HANDSHAKE_FAILED", re.compile(r"cert|issuer|ssl_(?!handshake_timed)|ct_|pkcs")),
+    ("CONN_TLS_HANDSHAKE_FAILED", re.compile(r"cert|issuer|ssl_(?!handshake_timed)|^ct_|pkcs")),
     ("TOOL_FILE_NOT_FOUND", re.compile(r"file_not_found")),
     ("CONN_DNS_FAILED", re.compile(r"name_|dns|unknown_host|unknown_proxy_host")),
     ("CONN_REFUSED", re.compile(r"refused")),
@@ -53,8 +53,10 @@ def net_error(evidence: Evidence) -> Verdict | None:
         return None
     if found[1] not in ("net::err", "ns_error"):
         return None if found[2] == "syscall" else Verdict(code="CONN_TLS_HANDSHAKE_FAILED")
-    code = next((code for code, words in _NETS if words.search(found[2])), "PROVIDER_BAD_REQUEST")
-    return Verdict(code=code)
+    for code, words in _NETS:
+        if words.search(found[2]):
+            return Verdict(code=code)
+    return Verdict(code="PROVIDER_BAD_REQUEST")
 
 
 _DRIVERS = names(

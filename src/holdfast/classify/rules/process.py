@@ -168,7 +168,7 @@ _REPORT = phrases("""
     illegal option | expected old/new/ref | cannot find symbol | undeclared identifier | is not assignable to | undefined reference to
 """) | codes("cypresserror assertionerror comparisonfailure")
 _FAILED_TESTS = re.compile(
-    r"\b\d+ (?:failed|failing|failures?)\b.{0,60}\b(?:passed|total|tests?|run)\b|^--- fail: |^[\w./@+-]+[:(]\d+[:,]\d+\)?: (?:fatal )?error\b|^failed \S+::|\bfailures: \d",
+    r"\b\d+ (?:failed|failing|failures?)\b.{0,60}\b(?:passed|total|tests?|run)\b|--- fail: |^\s*\d+ failed\s*$|^[\w./@+-]+[:(]\d+[:,]\d+\)?: (?:fatal )?error\b|^failed \S+::|\bfailures: \d",
     re.MULTILINE,
 )
 _SERVER = phrases("""

@@ -328,7 +328,7 @@ _OF_MODELS = names("""
     pydantic pydantic_core pydantic_ai msgspec jsonschema json simplejson orjson ujson langchain langchain_core langchain_openai
     langchain_anthropic langgraph llama_index instructor openai anthropic google vertexai litellm outlines guidance guardrails dspy marvin
     magentic smolagents autogen autogen_core crewai agno haystack semantic_kernel agents com requests httpx httpx2 xml aiohttp urllib3 botocore mistralai
-    cohere groq ollama builtins __main__ attrs attr cattrs marshmallow
+    cohere groq ollama builtins __main__ attrs attr cattrs
 """)
 _SAMPLED = (
     "output",
