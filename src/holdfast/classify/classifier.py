@@ -18,9 +18,9 @@ from holdfast.classify.phrases import BEGINNING, SECRETS, Phrases, find_phrases
 from holdfast.classify.readers.exceptions import cause_of, causes, leaves, read_class, read_exception, shape_of
 from holdfast.classify.readers.responses import read_grpc, read_http, read_jsonrpc, read_stream
 from holdfast.classify.readers.text import read_output, read_text
+from holdfast.classify.restraint import given_reason, held_back
 from holdfast.classify.rules import RULES
 from holdfast.classify.rules.toolserver import carried_by
-from holdfast.classify.staying import given_reason, held_back
 from holdfast.faults import CATALOG, PATIENCE_S, REDACTOR, Category, Fault, HoldfastError, Kind, Scope, Severity
 from holdfast.faults.codes import MAY_HAVE_HAPPENED
 from holdfast.faults.redaction import LONGEST_SECRET
@@ -102,7 +102,7 @@ _SURE_ON_STDERR = frozenset({
 or of a provider for many reasons: in options, in reports, in advice."""
 _GUESSED = ("guesses.", "concepts.", "plain.cautious", "plain.explained", "plain.failed_here", "plain.absent")
 """Rules that guess. What carries a text is more certain than a guess."""
-_PROSE = frozenset({"staying", "limits", "overflow", "access", "request", "server", "plain"})
+_PROSE = frozenset({"restraint", "limits", "overflow", "access", "request", "server", "plain"})
 """Families of rules that read sentences."""
 _SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
@@ -203,7 +203,7 @@ class Classifier:
         retryable = CATALOG[inner.code].retryable if inner.retryable is None else inner.retryable
         if retryable or inner.carrier or inner.code in _SAYS_LITTLE:
             return verdict
-        return msgspec.structs.replace(inner, rule=f"staying.{verdict.rule.rpartition('.')[2]}")
+        return msgspec.structs.replace(inner, rule=f"restraint.{verdict.rule.rpartition('.')[2]}")
 
     def _as_output(self, evidence: Evidence) -> Verdict:
         """Return what the text would mean as the output of a program. Whoever passes it on may have lost where it is from."""

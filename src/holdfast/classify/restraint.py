@@ -49,10 +49,13 @@ _STAYS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         denied | permission | permissions | unauthorized | unauthenticated | not authorized | not authorised | forbidden | password
         passphrase | username | publickey | host key | revoked | not logged in | log in to | sign in to | logged out | has expired
-        declined | restricted | prohibited | not allowed | not permitted | disallowed | by policy | policy | account is locked | account locked | account has been locked
+        declined | restricted | prohibited | not allowed | not permitted | disallowed | by policy | policy | account is locked
+        account locked | account has been locked
         do not have access | don't have access | requires auth | authentication required | requires authentication | self-signed
         in your region | your region | your country | in your plan | on your plan | acquire token | acquire a token | acquire an access
-        acquire credentials | signature | allowlist | allow list | allowed list | whitelist | suspicious | banned | feature flag | your license | license agreement | license key | license must | not paired | untrusted | not trusted | you're not a bot | protected | violated | requires authentication | authentication failed | credentials
+        acquire credentials | signature | allowlist | allow list | allowed list | whitelist | suspicious | banned
+        feature flag | your license | license agreement | license key | license must | not paired | untrusted | not trusted | credentials
+        you're not a bot | protected | violated | authentication failed
     """),
     ),
     (
@@ -98,7 +101,7 @@ def held_back(evidence: Evidence, verdict: Verdict) -> Verdict:
     code = evidence.first_match(_STAYS)
     if code is None:
         return verdict
-    return Verdict(code=code, rule=f"staying.{verdict.rule.rpartition('.')[2]}", weak=verdict.weak)
+    return Verdict(code=code, rule=f"restraint.{verdict.rule.rpartition('.')[2]}", weak=verdict.weak)
 
 
 _REASON = re.compile(
