@@ -366,8 +366,11 @@ def _raised(spec: dict[str, Any]) -> BaseException:
     except Exception:
         plain = type(kind.__name__, (Exception,), {"__module__": spec["module"], "__str__": _first})
         error = plain(spec["message"])
-    for cause in spec.get("cause", [])[:1]:
-        error.__cause__ = _raised({**cause, "cause": spec["cause"][1:]})
+    causes = spec.get("cause", [])
+    if isinstance(causes, dict):
+        error.__cause__ = _raised(causes)
+    elif causes:
+        error.__cause__ = _raised({**causes[0], "cause": causes[1:]})
     return error
 
 

@@ -193,7 +193,7 @@ def test_the_words_a_model_wrote_are_no_evidence():
         (-32602, "TOOL_INPUT_INVALID"),
         (-32603, "TOOL_EXECUTION_FAILED"),
         (-32000, "TOOL_EXECUTION_FAILED"),
-        (-32001, "TOOL_TIMEOUT"),
+        (-32001, "TOOL_EXECUTION_FAILED"),
         (-32002, "TOOL_NOT_FOUND"),
         (-32042, "AUTH_REQUIRED"),
         (-32800, "SYS_CANCELLED"),

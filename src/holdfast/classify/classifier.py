@@ -18,6 +18,7 @@ from holdfast.classify.phrases import BEGINNING, SECRETS, Phrases, find_phrases
 from holdfast.classify.readers.exceptions import cause_of, causes, leaves, read_class, read_exception, shape_of
 from holdfast.classify.readers.responses import read_grpc, read_http, read_jsonrpc, read_stream
 from holdfast.classify.readers.text import read_output, read_text
+from holdfast.classify.restraint import given_reason, held_back
 from holdfast.classify.rules import RULES
 from holdfast.classify.rules.toolserver import carried_by
 from holdfast.faults import CATALOG, PATIENCE_S, REDACTOR, Category, Fault, HoldfastError, Kind, Scope, Severity
@@ -60,6 +61,12 @@ _TEXT_ALONE = "text"
 _OUTPUT_ALONE = "output"
 _READ_BEFORE = frozenset({"plain.by_meaning", "python.named_in_text", "identifiers.in_text"})
 """Slow rules that have read the output of a program already, whatever carries it."""
+_CONSEQUENCES = frozenset({
+    "network.by_words", "network.in_stderr", "process.stderr", "process.download", "plain.by_meaning", "toolserver.by_number"
+})  # fmt: skip
+"""Rules for sentences that often name a consequence: something could not be reached, fetched or downloaded."""
+_EXACT_OUTPUT = frozenset({"process.stderr", "process.curl_number", "network.in_stderr"})
+"""Rules for outputs that look for fixed phrases."""
 _Agenda: TypeAlias = "tuple[tuple[Phrases, Rule, str], ...]"
 """Rules, each with its phrases and its name."""
 _Selected: TypeAlias = "tuple[tuple[Rule, str], ...]"
@@ -95,7 +102,7 @@ _SURE_ON_STDERR = frozenset({
 or of a provider for many reasons: in options, in reports, in advice."""
 _GUESSED = ("guesses.", "concepts.", "plain.cautious", "plain.explained", "plain.failed_here", "plain.absent")
 """Rules that guess. What carries a text is more certain than a guess."""
-_PROSE = frozenset({"limits", "overflow", "access", "request", "server", "plain"})
+_PROSE = frozenset({"restraint", "limits", "overflow", "access", "request", "server", "plain"})
 """Families of rules that read sentences."""
 _SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
@@ -178,7 +185,33 @@ class Classifier:
             # The verdict on the beginning of a long text is weak. The rest of the text may be clearer.
             evidence = msgspec.structs.replace(evidence, matched=evidence.matched | find_phrases(evidence.text))
             verdict = self._first(evidence)
-        return self._unwrapped(evidence, verdict) if verdict.carrier and evidence.text else verdict
+        if verdict is _UNKNOWN_TEXT:
+            verdict = self._as_output(evidence)
+        if verdict.carrier and evidence.text:
+            verdict = self._unwrapped(evidence, verdict)
+        verdict = held_back(evidence, verdict)
+        return self._because(evidence, verdict) if verdict.rule in _CONSEQUENCES else verdict
+
+    def _because(self, evidence: Evidence, verdict: Verdict) -> Verdict:
+        """Return the verdict on the reason that a sentence gives for a line that broke, if that reason stays."""
+        reason = given_reason(evidence, verdict)
+        if reason is None:
+            return verdict
+        inner = self._first(
+            msgspec.structs.replace(evidence, text=reason, message=reason, matched=find_phrases(reason))
+        )
+        retryable = CATALOG[inner.code].retryable if inner.retryable is None else inner.retryable
+        if retryable or inner.carrier or inner.code in _SAYS_LITTLE:
+            return verdict
+        return msgspec.structs.replace(inner, rule=f"restraint.{verdict.rule.rpartition('.')[2]}")
+
+    def _as_output(self, evidence: Evidence) -> Verdict:
+        """Return what the text would mean as the output of a program. Whoever passes it on may have lost where it is from."""
+        printed = msgspec.structs.replace(evidence, source=Source.PROCESS, exit_code=UNKNOWN_EXIT)
+        verdict = self._first(printed)
+        # A retry needs a phrase that only one failure has. What merely sounds like one is not worth it for an unknown text.
+        sure = verdict.rule in _EXACT_OUTPUT or not CATALOG[verdict.code].retryable
+        return verdict if sure and not verdict.carrier and verdict.code != "SYS_UNKNOWN" else _UNKNOWN_TEXT
 
     def _unwrapped(self, evidence: Evidence, verdict: Verdict) -> Verdict:
         """Return the verdict on the text alone if it says more than the verdict on its carrier."""

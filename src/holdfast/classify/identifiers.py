@@ -44,7 +44,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         nocredentialsproviderror credentialsprovidererror credentialunavailableerror missingauthenticationtoken eneedauth
         enoauth smtpauthenticationerror saslauthenticationerror saslauthenticationexception authenticationexception
         unauthorizedexception unauthorizedaccess notauthorizedexception err_access_token invalid_credentials
-        auth_error autherror invalidcredentialsexception mfa_required otp_required
+        auth_error autherror account_inactive token_revoked user_disabled account_disabled invalidcredentialsexception mfa_required otp_required
         """),
     ),
     (
@@ -201,7 +201,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         insufficientinstancecapacity insufficientcapacity insufficienthostcapacity insufficientcapacityerror
         zone_resource_pool_exhausted zone_resource_pool_exhausted_with_details allocationfailed zonalallocationfailed
         overconstrainedallocationrequest serverbusy server_busy slowdown servertoobusy capacitynotavailable
-        resourcepoolexhausted unschedulable failedscheduling model_overloaded resources_exhausted nodehaspressure
+        resourcepoolexhausted circuit_breaking_exception es_rejected_execution_exception unschedulable failedscheduling model_overloaded resources_exhausted nodehaspressure
         """),
     ),
     (

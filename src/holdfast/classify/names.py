@@ -19,6 +19,11 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ),
     ("PROVIDER_QUOTA_EXHAUSTED", ("quotaexceeded", "quotaexhausted")),
     ("PROVIDER_OVERLOADED", ("overloaded",)),
+    ("TOOL_INPUT_INVALID", ("inputvalidation", "requestvalidation", "paramvalidation", "argumentvalidation")),
+    ("AUTH_TOKEN_EXPIRED", ("expiredsignature", "tokenexpired", "expiredtoken", "sessionexpired")),
+    # A server or a library says itself that the call may be repeated.
+    ("PROVIDER_UNAVAILABLE", ("tryagain", "transienterror", "temporaryerror", "temporarilyunavail")),
+    ("CONN_DNS_FAILED", ("nxdomain", "nonameservers")),
     ("SYS_TIMEOUT", ("timeout", "timedout", "deadlineexceeded")),
     (
         "CONN_RESET",
@@ -70,7 +75,7 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("AUTH_ACCOUNT_DISABLED", ("accountlocked", "accountsuspended", "accountdisabled", "userlocked")),
     ("AUTH_REQUIRED", ("captcha", "mfarequired", "loginrequired", "reauth", "verificationrequired", "consentrequired")),
     ("PROVIDER_CONTENT_POLICY", ("safety", "refusal")),
-    ("PROVIDER_BAD_REQUEST", ("redirect", "messageconversion")),
+    ("PROVIDER_BAD_REQUEST", ("redirect", "messageconversion", "hfvalidation")),
     ("CONN_TLS_HANDSHAKE_FAILED", ("certificate", "certerror")),
     ("PROVIDER_POOL_TIMEOUT", ("poolexhausted", "pooltimeout")),
     (
@@ -93,6 +98,7 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
             "transactionaborted",
             "writeconflict",
             "optimisticlock",
+            "watcherror",
             "concurrentmodification",
         ),
     ),

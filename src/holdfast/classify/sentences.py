@@ -44,6 +44,7 @@ _HELD = re.compile(
     r"|being (?:updated|upgraded|migrated|modified|provisioned|rebalanced|restarted|restored|resized))\b"
     # A merge or a rebase in progress waits for a person, so only another's work counts.
     r"|\b(?:another|concurrent|previous) (?:[\w'-]+ ){1,5}?(?:is |are )?(?:already |still |currently )?(?:in progress|running)\b"
+    r"|\b(?:another|concurrent) (?:instance|process|command|job|client|session|task)\b(?: \w+){0,2} (?:is|holds|has|performing|to release)\b"
     r"|\b(?:update|change|operation|deployment|upgrade|install|rollout|migration|backup|snapshot|deletion) (?:\w+ ){0,3}?in progress\b"
     r"|\.lock'?: file exists"
     r"|\bwait (?:until|for) (?:\w+ ){1,6}?(?:to )?(?:finish(?:ed)?|complete[sd]?|end|release)\b"

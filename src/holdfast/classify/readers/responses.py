@@ -108,8 +108,11 @@ def read_jsonrpc(
         _read_params(found)
     result = _tool_text(found.payload)
     if result is not None:
-        found = Findings()
-        found.messages.append(result)
+        # Many tools pass on the body that a service answered with. Its fields are more exact than the words in it.
+        found = read_body(result) if result[:1] == "{" else Findings()
+        if not found.messages:
+            found.messages.append(result)
+        status = found.status if status is None else status
         code = TOOL_RESULT
     return gather(
         found, Source.JSONRPC, status=status, headers=headers or {}, provider=provider, now=now, rpc_code=code

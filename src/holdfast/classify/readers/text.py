@@ -33,6 +33,8 @@ _STATUS = re.compile(
     + _NOT_COUNTED
     + r"|\b(?:https?_?(?:status_?)?code|response_?code|status is|replied|failed with|rejected with)(?: an?)?(?: http)?['\"]?[\s:=]{1,3}"
     r"([45]\d\d)\b" + _NOT_COUNTED + r"|\bresponse from \S{1,80}?: ([45]\d\d)\b(?![\w.])"
+    # Package managers put it behind the address, or into the name of the failure: `ERR_PNPM_FETCH_502`.
+    r"|https?://\S+ - ([45]\d\d)\b|\berr_\w*(?:fetch|http)\w*_([45]\d\d)\b"
     r"|\b([45]\d\d) (?:status code|bad |unauthori|forbidden|not found|too many|internal server|service unav|gateway time|payment req)",
     re.IGNORECASE | re.MULTILINE,
 )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from holdfast.classify.concepts import meant
 from holdfast.classify.evidence import Evidence, Verdict, applies_when
 from holdfast.classify.phrases import names, phrases
+
+if TYPE_CHECKING:
+    from holdfast.faults import Code
 
 _THREW = re.compile(
     r"(?:\b(?:page|frame|locator|worker|elementhandle|jshandle)\.\w+: |\bevaluation failed: |\bjavascript error: )"
@@ -23,6 +27,36 @@ def script_threw(evidence: Evidence) -> Verdict | None:
     """The script that the caller ran in the page is wrong. The page and the browser are well."""
     own = evidence.status is None and evidence.rpc_code is None and not evidence.matches(_FETCH)
     return Verdict(code="TOOL_EXECUTION_FAILED") if own and _THREW.search(evidence.text) else None
+
+
+_NET = re.compile(r"\b(net::err|ns_error|sec_error|ssl_error|mozilla_pkix_error)_(\w+)")
+_NETS: tuple[tuple[Code, re.Pattern[str]], ...] = (
+    ("CONN_TLS_HANDSHAKE_FAILED", re.compile(r"cert|issuer|ssl_(?!handshake_timed)|^ct_|pkcs")),
+    ("TOOL_FILE_NOT_FOUND", re.compile(r"file_not_found")),
+    ("CONN_DNS_FAILED", re.compile(r"name_|dns|unknown_host|unknown_proxy_host")),
+    ("CONN_REFUSED", re.compile(r"refused")),
+    ("CONN_TIMEOUT", re.compile(r"timed_out|timeout")),
+    (
+        "CONN_RESET",
+        re.compile(r"connection|network|internet|^net_|address_|tunnel|proxy|socket|http2|quic|spdy|empty_resp|reset|interrupt|offline|chunked|length|^failed$"),
+    ),
+)  # fmt: skip
+"""Browsers name every failure of a page. The names are made of a few words; whatever has none of these is a rule of the browser."""
+
+
+def net_error(evidence: Evidence) -> Verdict | None:
+    """A browser printed the name of a failure: `net::ERR_CERT_DATE_INVALID`, `NS_ERROR_UNKNOWN_HOST`."""
+    if evidence.status is not None or "_" not in evidence.text:
+        return None
+    found = _NET.search(evidence.text)
+    if found is None:
+        return None
+    if found[1] not in ("net::err", "ns_error"):
+        return None if found[2] == "syscall" else Verdict(code="CONN_TLS_HANDSHAKE_FAILED")
+    for code, words in _NETS:
+        if words.search(found[2]):
+            return Verdict(code=code)
+    return Verdict(code="PROVIDER_BAD_REQUEST")
 
 
 _DRIVERS = names(
@@ -44,5 +78,5 @@ def driver(evidence: Evidence) -> Verdict | None:
     return Verdict(code=code if code in _PASSES else "TOOL_EXECUTION_FAILED", weak=True)
 
 
-EARLY = (script_threw,)
+EARLY = (script_threw, net_error)
 LATE = (driver,)

@@ -21,7 +21,7 @@ _BY_A_PERSON = phrases("""
     interrupted by user | interrupted by the user | aborted by user | aborted by the user | cancelled by user | canceled by user
     cancelled by the user | canceled by the user | interrupted (ctrl-c) | turn aborted | turn interrupted | stopped by user
     conversation interrupted | request interrupted by user | stopped by the user | user interrupted | user cancelled | user canceled | user aborted | cancelled by operator
-    due to user request | at the request of the user
+    canceling since | cancelling since | due to user request | at the request of the user
 """)
 
 

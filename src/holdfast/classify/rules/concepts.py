@@ -57,8 +57,11 @@ def by_parts_of_words(evidence: Evidence) -> Verdict | None:
 _LOGIN = late_phrases("""
     sso | mfa | multi-factor | two-factor | 2fa | oauth | access token | refresh token | auth token | api token | api key
     credential
-    token scope | scope | logged out | credentials | passphrase | keychain | keyring | authenticate | authentication | not authorized | bearer
+    token scope | scope | logged out | credentials | passphrase | keychain | keyring | authenticate | authentication | not authorized | bearer | requires auth | needs auth | no auth | auth method
 """)
+
+
+_ASKS = late_phrases("requires | needs\n")
 
 
 @applies_when(local=True)
@@ -68,7 +71,7 @@ def login_in_stderr(evidence: Evidence) -> Verdict | None:
     if not process or len(evidence.text) > LONGEST:
         return None
     late = find_late(evidence.text)
-    return Verdict(code="AUTH_FAILED", scope=Scope.REQUEST) if late & _LOGIN and late & UNACCEPTED else None
+    return Verdict(code="AUTH_FAILED", scope=Scope.REQUEST) if late & _LOGIN and late & (UNACCEPTED | _ASKS) else None
 
 
 _LINE = late_phrases(

@@ -54,6 +54,28 @@ def sql_state(evidence: Evidence) -> Verdict | None:
     return Verdict(code=code or "TOOL_EXECUTION_FAILED")
 
 
+_ORACLE = re.compile(r"\bora-(\d{5})\b")
+_ORACLES: dict[str, Code] = {
+    **dict.fromkeys(("00054", "00060", "01555", "04020", "08177", "30006"), "TOOL_RESOURCE_BUSY"),
+    **dict.fromkeys(("01033", "01034", "01089", "01090", "12514", "12516", "12518", "12519", "12520", "12528"), "PROVIDER_UNAVAILABLE"),
+    **dict.fromkeys(("00028", "01012", "03113", "03114", "03135", "12537", "12547", "12571", "25408"), "CONN_RESET"),
+    **dict.fromkeys(("12170", "12535", "12606"), "CONN_TIMEOUT"),
+    **dict.fromkeys(("01005", "01017", "01031", "01045", "28000", "28001"), "AUTH_FAILED"),
+    **dict.fromkeys(("00942", "04043", "01403"), "TOOL_FILE_NOT_FOUND"),
+    "12154": "PROVIDER_BAD_REQUEST",
+    "12541": "CONN_REFUSED",
+    "12545": "CONN_DNS_FAILED",
+    "01013": "SYS_CANCELLED",
+}  # fmt: skip
+
+
+@applies_when(phrases("ora"))
+def oracle(evidence: Evidence) -> Verdict | None:
+    """Oracle printed its number. Every number that is not listed means that the statement or the data is wrong."""
+    found = _ORACLE.search(evidence.text) if evidence.status is None else None
+    return None if found is None else Verdict(code=_ORACLES.get(found[1], "TOOL_EXECUTION_FAILED"))
+
+
 @applies_when(codes(" ".join(_SQLSTATES)))
 def sql_code(evidence: Evidence) -> Verdict | None:
     """A web service in front of PostgreSQL passes its SQLSTATE on as the code of the body."""
@@ -83,7 +105,7 @@ def server_reply(evidence: Evidence) -> Verdict | None:
     """A mail or file server replied with a number. Unlike in HTTP, 4xx passes and 5xx does not."""
     raised = evidence.raised
     if raised is not None and raised.type.startswith("SMTP"):
-        reply = _SMTP.match(evidence.message)
+        reply = _SMTP.search(evidence.message)
     else:
         reply = None if evidence.source in _ANSWERS else _REPLY.search(evidence.text)
         # Without the second number it may be a status of HTTP.
@@ -136,5 +158,5 @@ def _counts_beside(status: int | None, code: Code) -> bool:
 
 _MORE_EXACT = frozenset({"TOOL_QUOTA_EXHAUSTED", "PROVIDER_BILLING"})
 
-RULES = (server_reply, sql_state, sql_code, in_text)
+RULES = (server_reply, sql_state, oracle, sql_code, in_text)
 LATE = (of_exception,)

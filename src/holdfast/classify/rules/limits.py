@@ -295,7 +295,9 @@ def quota_used_up(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True)
 
 
-_OF_A_TOOL = re.compile(r"\bquota\b.{0,60}\bexceeded\b|\bexceeded\b.{0,40}\bquota\b")
+_OF_A_TOOL = re.compile(
+    r"\bquota\b.{0,60}\bexceed(?:ed|s)?\b|\b(?:exceed(?:ed|ing|s)?|insufficient|reached)\b.{0,60}\bquota\b"
+)
 
 
 @applies_when(phrases("quota"), local=True)
@@ -318,12 +320,21 @@ def daily(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_DAILY_LIMIT", only_with_delay=True) if limited else None
 
 
+# A supervisor gave up on a program that fails at every start.
+_RESPAWNED = phrases("""
+    repeated too quickly | respawning too fast | respawning too quickly | restarting too quickly | restarting too fast | restarted too quickly
+    exiting too quickly | exited too quickly
+""")
+
+
 @applies_when(_RATE, not_defect=True)
 def rate_in_prose(evidence: Evidence) -> Verdict | None:
     """There are too many requests, tokens or connections in a short time."""
     if "retries per request" in evidence.text:
         # A client counts its own retries. What failed each time was something else.
         return None
+    if evidence.matches(_RESPAWNED):
+        return Verdict(code="TOOL_EXECUTION_FAILED")
     if "disk quota" in evidence.text:
         return Verdict(code="SYS_RESOURCE_EXHAUSTED")
     if "memory quota" in evidence.text:

@@ -198,7 +198,7 @@ _IN_STDERR: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_TIMEOUT",
         phrases("""
         timed out | timeout reached | timeout while | timeout waiting | due to a timeout | timeout in | timeout exceeded
-        timeout expired | idle timeout | timeout error | gateway timeout | eidletimeout | deadline exceeded | took too long
+        timeout expired | timeout was exceeded | execution time exceeded | idle timeout | timeout error | gateway timeout | eidletimeout | deadline exceeded | took too long
         timeoutexception | timeout after | ms exceeded | timeout occurred | timeout of | opentimeout | readtimeout
         esockettimedout | connecttimeout | read timeout | pool timeout | worker timeout | login timeout | ping timeout
     """),

@@ -23,7 +23,7 @@ def by_meaning(evidence: Evidence) -> Verdict | None:
     if evidence.status is not None or evidence.source in _ANSWERS or len(evidence.text) > LONGEST:
         return None
     raised = evidence.raised
-    if raised is not None and evidence.named("TypeError", "AttributeError", "KeyError"):
+    if raised is not None and evidence.named("TypeError", "AttributeError", "KeyError", "InterfaceError"):
         return None
     code = meaning(evidence.text)
     if code == "CONN_RESET" and (turned_away(evidence) or evidence.matches(_USAGE)):
@@ -73,7 +73,10 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     ),
     (
         "TOOL_FILE_NOT_FOUND",
-        phrases("enoent", "no such file or directory", "cannot find the file", "cannot find the path"),
+        phrases("""
+        enoent | no such file or directory | cannot find the file | cannot find the path | cannot find context | no such element
+        unable to locate element
+    """),
     ),
     (
         "SYS_PROGRAMMING_ERROR",
@@ -95,7 +98,10 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         lacks permission | missing permission | insufficient permission | insufficient permissions | notcapable
     """),
     ),
-    ("SYS_RESOURCE_EXHAUSTED", phrases("enospc", "emfile", "no space left on device", "too many open files")),
+    (
+        "SYS_RESOURCE_EXHAUSTED",
+        phrases("enospc", "emfile", "no space left on device", "too many open files", "space exceeded"),
+    ),
     (
         "PROVIDER_OUT_OF_MEMORY",
         phrases("""
@@ -115,7 +121,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_RESOURCE_BUSY",
         phrases("""
         page is navigating | execution context was destroyed | frame was detached | not attached to the page | stale element
-        element was detached | not attached to the dom | inspected target navigated | cannot find context with specified id
+        element was detached | not attached to the dom | inspected target navigated
     """),
     ),
     (
@@ -149,7 +155,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         relative url without a base | invalid url | unsupported protocol | invalid argument | expected a string, got
         invalid_request_error | badrequesterror | invalid_argument | cannot be empty | must not be empty | must be a string
         missing required | validation error | validation failed | could not process image | invalid input
-        invalid parameter | invalid params
+        invalid parameter | invalid params | unknown command | unknown slash command | unknown subcommand | no such command
     """),
     ),
     # The limits that a user set for an agent. They stand before the words of tools.
@@ -162,7 +168,15 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     ),
     (
         "TASK_TURNS_EXHAUSTED",
-        phrases("max turns", "maximum turns", "number of turns", "session turns", "max_turns", "reflections allowed"),
+        phrases(
+            "max turns",
+            "maximum turns",
+            "number of turns",
+            "number of actions",
+            "session turns",
+            "max_turns",
+            "reflections allowed",
+        ),
     ),
     ("TASK_LOOP_BOUND", phrases("loop detected", "stuck in a loop", "potential loop")),
     (
@@ -192,9 +206,9 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_EXECUTION_FAILED",
         phrases("""
-        read-only file system | exec format error | transport not found | unknown transport | sandbox error | start sandbox
+        read-only file system | refusing to | exec format error | transport not found | unknown transport | sandbox error | start sandbox
         sandbox failed | wrongtype operation | execution failed | tool failed | tool error | not locked | exited with code
-        failed with exit code | exit status | non-zero exit | session not created | failed to launch
+        failed with exit code | not interactable | not clickable | click intercepted | strict mode violation | exit status | non-zero exit | session not created | failed to launch
     """),
     ),
     (

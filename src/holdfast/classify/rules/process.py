@@ -168,7 +168,7 @@ _REPORT = phrases("""
     illegal option | expected old/new/ref | cannot find symbol | undeclared identifier | is not assignable to | undefined reference to
 """) | codes("cypresserror assertionerror comparisonfailure")
 _FAILED_TESTS = re.compile(
-    r"\b\d+ (?:failed|failing|failures?)\b.{0,60}\b(?:passed|total|tests?|run)\b|^--- fail: |^failed \S+::|\bfailures: \d",
+    r"\b\d+ (?:failed|failing|failures?)\b.{0,60}\b(?:passed|total|tests?|run)\b|--- fail: |^\s*\d+ failed\s*$|^[\w./@+-]+[:(]\d+[:,]\d+\)?: (?:fatal )?error\b|^failed \S+::|\bfailures: \d",
     re.MULTILINE,
 )
 _SERVER = phrases("""
@@ -182,6 +182,7 @@ _SERVER = phrases("""
     waiting to start | containercreating | podinitializing | while executing your query | went wrong on our | due to maintenance | under maintenance | for maintenance | unavailable: io | brokers are down | _all_brokers_down | an error on the server | internal error has occurred | internal error occurred
 """)
 _BUSY = phrases("text file busy")
+_TOO_LONG = phrases("argument list too long", "arg list too long")
 # The file may be run, but it is no program of this machine.
 _NOT_A_PROGRAM = phrases("exec format error", "cannot execute binary", "bad interpreter", "is a directory")
 _DEFECTS = class_names("""
@@ -227,6 +228,8 @@ def shell_codes(evidence: Evidence) -> Verdict | None:
     match evidence.exit_code:
         case 124:
             return Verdict(code="TOOL_TIMEOUT")
+        case 126 if evidence.matches(_TOO_LONG):
+            return Verdict(code="TOOL_INPUT_TOO_LARGE")
         case 126 if evidence.matches(_NOT_A_PROGRAM):
             return Verdict(code="TOOL_EXECUTION_FAILED")
         case 126 if not evidence.matches(_BUSY):
@@ -243,6 +246,30 @@ def report(evidence: Evidence) -> Verdict | None:
         return None
     found = evidence.matches(_REPORT) or _FAILED_TESTS.search(evidence.text)
     return Verdict(code="TOOL_EXECUTION_FAILED") if found else None
+
+
+_CURL = re.compile(r"\bcurl: \((\d{1,2})\)")
+_CURLS: dict[str, Code] = {
+    **dict.fromkeys(("1", "2", "3", "4", "19", "21", "23", "26", "27", "33", "37", "43", "45", "47", "48", "53", "54", "63"), "TOOL_EXECUTION_FAILED"),
+    **dict.fromkeys(("66", "70", "73", "82", "83", "90", "91", "94", "98"), "TOOL_EXECUTION_FAILED"),
+    **dict.fromkeys(("9", "67"), "AUTH_FAILED"),
+    **dict.fromkeys(("51", "58", "59", "60", "77"), "CONN_TLS_HANDSHAKE_FAILED"),
+    **dict.fromkeys(("5", "6"), "CONN_DNS_FAILED"),
+    "7": "CONN_REFUSED",
+    "12": "CONN_TIMEOUT",
+    "28": "CONN_TIMEOUT",
+    "78": "TOOL_FILE_NOT_FOUND",
+    **dict.fromkeys(("8", "16", "18", "52", "55", "92", "95", "96"), "ACTOR_CLI_NETWORK"),
+}  # fmt: skip
+"""What curl's numbers mean that mean one thing. 22 is a status, 35 and 56 are whatever the text says."""
+
+
+@applies_when(phrases("curl: ("), local=True)
+def curl_number(evidence: Evidence) -> Verdict | None:
+    """The number that curl printed. It says more than the sentence behind it, which differs from version to version."""
+    found = _CURL.search(evidence.text) if evidence.status is None else None
+    code = None if found is None else _CURLS.get(found[1])
+    return None if code is None else Verdict(code=code)
 
 
 @applies_when(local=True)
@@ -320,5 +347,5 @@ def defect_of_a_child(evidence: Evidence) -> Verdict | None:
 # EARLY runs before the rules for Python classes, because a child's traceback is not ours.
 EARLY = (defect_of_a_child, missing_program, signals, shell_codes)
 REPORT = (report,)
-STDERR = (stderr,)
+STDERR = (curl_number, stderr)
 LATE = (server_words, download, exited)

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from holdfast.classify.concepts import meant
-from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
 from holdfast.classify.names import code_of_name
 from holdfast.classify.phrases import class_names, names, phrases
 from holdfast.faults import Scope
@@ -198,7 +198,7 @@ _LOCKED = phrases("""
     could not serialize access | lock wait timeout | state lock | another operation | unable to acquire | could not acquire
     failed to acquire | used by another process | held by process | locked by another | is already locked
     write conflict | retry transaction | concurrent update | waiting to lock | in use by another
-    another git process
+    another git process | conflict with recovery
 """)
 _NO_SLOT = phrases("""
     too many clients already | too many connections | connection slots are reserved | remaining connection slots
@@ -320,8 +320,43 @@ def by_class(evidence: Evidence) -> Verdict | None:
         return None
     for code, classes in _CLASSES:
         if not classes.isdisjoint(raised.names):
-            return Verdict(code=code)
+            return Verdict(code="TOOL_INPUT_INVALID", weak=True) if _of_another(evidence, code) else Verdict(code=code)
     return None
+
+
+_OF_MODELS = names("""
+    pydantic pydantic_core pydantic_ai msgspec jsonschema json simplejson orjson ujson langchain langchain_core langchain_openai
+    langchain_anthropic langgraph llama_index instructor openai anthropic google vertexai litellm outlines guidance guardrails dspy marvin
+    magentic smolagents autogen autogen_core crewai agno haystack semantic_kernel agents com requests httpx httpx2 xml aiohttp urllib3 botocore mistralai
+    cohere groq ollama builtins __main__ attrs attr cattrs
+""")
+_SAMPLED = (
+    "output",
+    "response",
+    "completion",
+    "answer",
+    "model",
+    "llm",
+    "tool",
+    "agent",
+    "generat",
+    "jsonerror",
+    "jsondecode",
+)
+
+
+def _of_another(evidence: Evidence, code: Code) -> bool:
+    """Whether a class for invalid data is one of a package that does not read what a model or a service wrote.
+
+    A model's output is sampled again. What a parser of SQL, a form or a token could not take stays as it is.
+    """
+    raised = evidence.raised
+    if raised is None or code not in ("PROVIDER_OUTPUT_INVALID", "PROVIDER_MALFORMED_RESPONSE"):
+        return False
+    root = raised.module.partition(".")[0]
+    return (
+        root not in _OF_MODELS and root != "" and not contains_any(f"{raised.type.lower()} {evidence.text}", _SAMPLED)
+    )
 
 
 @applies_when(local=True)
@@ -402,8 +437,12 @@ def no_slot(evidence: Evidence) -> Verdict | None:
 @applies_when(_LOCKED)
 def locked(evidence: Evidence) -> Verdict | None:
     """Another process has locked a database or a file, or changed an object at the same time."""
-    # A server reports its own locks with a status, and the status decides.
-    if evidence.status in (409, 500, 503) or (evidence.exit_code and evidence.matches(_LOCK_FAILED)):
+    # A server reports its own locks with a status, and the status decides. An InterfaceError means that two tasks share one connection.
+    if (
+        evidence.named("InterfaceError")
+        or evidence.status in (409, 500, 503)
+        or (evidence.exit_code and evidence.matches(_LOCK_FAILED))
+    ):
         return None
     return Verdict(code="TOOL_RESOURCE_BUSY")
 
@@ -488,6 +527,8 @@ def by_name(evidence: Evidence) -> Verdict | None:
     inner = _INNER.search(evidence.message) if evidence.raised.type == "RetryError" else None
     name = (inner[1] if inner else evidence.raised.type).lower()
     code = code_of_name(name)
+    if code is not None and _of_another(evidence, code):
+        code = "TOOL_INPUT_INVALID"
     return None if code is None else Verdict(code=code, weak=True)
 
 

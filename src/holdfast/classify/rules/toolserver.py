@@ -11,6 +11,7 @@ from holdfast.classify.guesses import healing
 from holdfast.classify.identifiers import identified
 from holdfast.classify.phrases import class_names, codes, find_late, phrases
 from holdfast.classify.sentences import LATER, NOT_STARTED, meaning
+from holdfast.faults import Scope
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -23,7 +24,8 @@ _RPC: dict[int, Code] = {
     -32601: "TOOL_NOT_FOUND",
     -32602: "TOOL_INPUT_INVALID",
     -32603: "TOOL_EXECUTION_FAILED",
-    -32001: "TOOL_TIMEOUT",
+    # MCP's clients use it for a time that ran out, which the text says. Others use it for anything.
+    -32001: "TOOL_EXECUTION_FAILED",
     -32002: "TOOL_NOT_FOUND",
     -32042: "AUTH_REQUIRED",
     -32000: "TOOL_EXECUTION_FAILED",
@@ -51,10 +53,10 @@ _TASKS: dict[str, Code] = {
 _CLASSES = class_names("McpError MCPError McpException ToolError JSONRPCError JsonRpcError ToolException")
 _SESSION = phrases("""
     session not found | session terminated | session expired | unknown session | invalid session | no valid session
-    session has expired
+    session has expired | expired session
 """)
 _BARE = re.compile(
-    r"(?:\w*error: |mcp\b[^:\n]{0,40}: |bad request: )?(?:unknown session|session (?:not found|terminated))(?: id)?\W*"
+    r"(?:\w*error: |mcp\b[^:\n]{0,40}: |bad request: )?(?:unknown (?:or expired )?session|session (?:not found|terminated))(?: id)?\W*"
 )
 # The identifier is not written as one. No session was looked up, and a new one does not mend it.
 _MISSHAPEN = phrases("""
@@ -82,11 +84,13 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     # The request that failed may have been for the limits themselves.
     ("CONN_RESET", phrases("error sending request for url")),
     ("TOOL_EXECUTION_FAILED", phrases("needs to be open", "must be open", "is not open in")),
+    ("PROVIDER_REQUEST_TOO_LARGE", phrases("query returned more than", "response size exceeded", "too many results")),
+    ("TOOL_EXECUTION_FAILED", phrases("maximum call stack size", "maximum recursion depth")),
     ("TOOL_INPUT_INVALID", phrases("cannot query", "more than the allowed", "range is too large", "block range")),
     (
         "TOOL_QUOTA_EXHAUSTED",
         phrases("""
-        monthly limit | daily limit | exceeded your monthly | monthly quota | out of credits
+        monthly limit | daily limit | daily request | per day | request count exceeded | exceeded your monthly | monthly quota | monthly capacity | out of credits
         search quota | insufficient credit | usage limit | payment required
         """),
     ),
@@ -111,8 +115,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         service unavailable | temporarily unavailable | bad gateway | overloaded | http 502 | http 503 | internal server error
         upstream connect error | no healthy upstream | browser is already in use | status code 502 | status code 503 | database is locked | resource busy | locked by
-        inspected target navigated | cannot find context with specified id | execution context was destroyed
-        only one sse stream | in use by | ebusy | already pending | not finished loading | loading block index
+        inspected target navigated | execution context was destroyed
+        only one sse stream | in use by | circuit breaker is open | pool exhausted | pool is exhausted | ebusy | already pending | not finished loading | loading block index
     """),
     ),
     # This stands before the permissions: a schema says "not permitted" and "not allowed" too.
@@ -150,7 +154,15 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     ("TOOL_CRASHED", phrases("page crashed", "browser has been closed", "target closed", "segmentation fault")),
     (
         "TOOL_FILE_NOT_FOUND",
-        phrases("enoent", "status code 404", "no such file", "file not found", "does not exist", "not found"),
+        phrases(
+            "enoent",
+            "status code 404",
+            "no such file",
+            "file not found",
+            "does not exist",
+            "not found",
+            "cannot find context",
+        ),
     ),
     ("CONN_REFUSED", phrases("econnrefused", "connection refused", "err_connection_refused")),
     ("CONN_DNS_FAILED", phrases("enotfound", "err_name_not_resolved", "could not resolve", "name resolution")),
@@ -213,20 +225,44 @@ def by_number(evidence: Evidence) -> Verdict | None:
         return _of_exception(evidence) if _speaks_rpc(evidence) else None
     # Servers use these numbers for every failure, so the text is more exact.
     if number == 0 or number not in _RPC or number in (-32000, -32001, -32002, -32603):
+        if evidence.matches(_HEADER) and not evidence.matches(_EARLY) and evidence.status is None and number:
+            # The handshake is wrong or missing. No tool was asked.
+            return Verdict(code="PROVIDER_BAD_REQUEST")
         spoken = evidence.status in _NOT_THE_PROTOCOL or (evidence.status == 400 and evidence.matches(_HEADER))
         if spoken and evidence.source is Source.JSONRPC:
             return Verdict(code="PROVIDER_BAD_REQUEST")
         code = _meant(evidence) if (known := _by_words(evidence)) is None else None
+        if (
+            (evidence.status or 0) >= 500
+            and evidence.status != 504
+            and known is not None
+            and known.code == "TOOL_RESOURCE_BUSY"
+        ):
+            # The tool passed on what a service answered, with its status. The service is not well, and the tool is.
+            return Verdict(code="PROVIDER_UNAVAILABLE", scope=Scope.TOOL)
         by_status = _STATUSES.get(str(evidence.status)) if evidence.status else None
         said = code or by_status
         return known or Verdict(code=said or _RPC.get(number, "TOOL_EXECUTION_FAILED"), carrier=said is None)
     if evidence.matches(_EARLY):
         # The call came before the handshake was over, which takes a moment.
         return Verdict(code="TOOL_RESOURCE_BUSY")
+    if number == -32600 and (code := _refused(evidence)) is not None:
+        return Verdict(code=code)
     if number == -32600 and evidence.matches(_OUTSIDE):
         # Servers call everything that they do not do an invalid request.
         return Verdict(code="TOOL_FORBIDDEN")
+    if number in (-32600, -32602) and evidence.matches(_HEADER):
+        # The two sides do not speak the same version. No tool was asked.
+        return Verdict(code="PROVIDER_BAD_REQUEST")
     return Verdict(code="TOOL_NOT_FOUND" if _NO_TOOL.search(evidence.text) else _RPC[number])
+
+
+def _refused(evidence: Evidence) -> Code | None:
+    """Return the login or the limit for which a server calls a request invalid; None if it names neither."""
+    code = evidence.first_match(_WORDS)
+    if code in ("TOOL_QUOTA_EXHAUSTED", "TOOL_RATE_LIMITED"):
+        return code
+    return "TOOL_FORBIDDEN" if meaning(evidence.text) == "AUTH_FAILED" else None
 
 
 _NOT_THE_PROTOCOL = frozenset({405, 406, 411, 415, 426})
@@ -235,7 +271,15 @@ _EARLY = phrases("before initialization was complete", "initialization not compl
 _OUTSIDE = phrases(
     "outside allowed | outside the allowed | not in the allowed | access denied | permission denied | not allowed\n"
 )
-_HEADER = phrases("protocol version", "protocol-version", "accept header", "content-type", "not acceptable")
+_HEADER = phrases(
+    "protocol version",
+    "protocol-version",
+    "session-id header",
+    "not initialized",
+    "accept header",
+    "content-type",
+    "not acceptable",
+)
 _NO_TOOL = re.compile(
     r"\b(?:tool|prompt|resource) \S+ (?:was )?not found\b|\b(?:unknown|no such) (?:tool|prompt|resource)\b"
 )
@@ -273,10 +317,14 @@ _OF_A_NODE = frozenset(range(-32099, -32003))
 """Numbers that servers choose. MCP uses none of them, so the server is a service of its own, such as a blockchain's node."""
 
 
+_LESS_EXACT = frozenset({None, "CONN_RESET", "TOOL_RESOURCE_BUSY"})
+
+
 def _meant(evidence: Evidence) -> Code | None:
     """Return what a tool's own words mean: a sentence, a status, an identifier, word groups."""
     code = meaning(evidence.text)
-    if code is None and (status := _STATUS.search(evidence.text)) is not None:
+    if code in _LESS_EXACT and (status := _STATUS.search(evidence.text)) is not None:
+        # The server answered, so the line is well. Its status is more exact than "failed to fetch".
         return _STATUSES.get(status[1]) or ("TOOL_RESOURCE_BUSY" if status[1] > "499" else None)
     code = code or identified(evidence) or meant(evidence)
     if code is None and LATER.search(evidence.text) and not evidence.matches(FORBIDS_A_RETRY):

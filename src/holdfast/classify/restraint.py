@@ -1,0 +1,122 @@
+"""What a sentence must not say if it is to be retried: words for what a person has to change.
+
+Rules for prose recognise a broken line, a busy server or a lock by a few words, and the rest of the text may say that
+the reason stays: a push that a policy declined "failed to push", a download without credentials "failed to fetch". Of
+2,000 labelled failures that pass, next to none has one of these words. So one of them is enough to hold a retry back.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from holdfast.classify.evidence import Evidence, Source, Verdict
+from holdfast.classify.phrases import names, phrases
+from holdfast.faults import CATALOG
+
+if TYPE_CHECKING:
+    from holdfast.classify.phrases import Phrases
+    from holdfast.faults import Code
+
+__all__ = ["given_reason", "held_back"]
+
+_LONGEST: Final = 1_000
+"""A longer text is a log, which has such words for many reasons."""
+_PROSE = names("""
+    network.by_words network.in_stderr network.span_over network.by_wrapper process.stderr process.server_words process.download
+    plain.by_meaning plain.by_words toolserver.by_number toolserver.server_gone python.locked python.between python.by_name
+    python.named_in_text concepts.by_word_groups concepts.by_parts_of_words concepts.line_in_stderr concepts.passing_in_stderr
+    aws.by_parts_of_name server.own_words server.full guesses.heals browser.driver
+""")
+"""Rules that read sentences. A number, an errno or a class that means one failure is more exact than any word."""
+_OF_ITSELF = frozenset({
+    "PROVIDER_MALFORMED_RESPONSE", "PROVIDER_OUTPUT_INVALID", "PROVIDER_EMPTY_RESPONSE", "PROVIDER_RATE_LIMITED", "TOOL_RATE_LIMITED",
+    "CONN_DNS_FAILED", "TOOL_CRASHED", "TOOL_KILLED", "TOOL_OUT_OF_MEMORY", "TOOL_SESSION_EXPIRED",
+})  # fmt: skip
+"""What a model wrote is sampled again, a rate comes back, and a process that died quotes what it did. Words around them say little."""
+_ANSWERS = frozenset({Source.HTTP, Source.SSE, Source.GRPC})
+# A person did not answer in time. The next attempt would ask again and wait as long.
+_PERSON = phrases("""
+    approve | approval | approved | reviewers | reviewer | confirmation | from user | from the user | for user | for the user | by the user
+    user input | user to | login timed out | sign-in timed out | signing in | sign in again | log in again | human | pinentry | your response
+    reading password | password prompt
+""")
+_UNANSWERED = phrases("response from user", "response from the user", "answer from the user", "reply from the user")
+_STAYS: tuple[tuple[Code, Phrases], ...] = (
+    ("TOOL_FORBIDDEN", _PERSON),
+    (
+        "TOOL_FORBIDDEN",
+        phrases("""
+        denied | permission | permissions | unauthorized | unauthenticated | not authorized | not authorised | forbidden | password
+        passphrase | username | publickey | host key | revoked | not logged in | log in to | sign in to | logged out | has expired
+        declined | restricted | prohibited | not allowed | not permitted | disallowed | by policy | policy | account is locked
+        account locked | account has been locked
+        do not have access | don't have access | requires auth | authentication required | requires authentication | self-signed
+        in your region | your region | your country | in your plan | on your plan | acquire token | acquire a token | acquire an access
+        acquire credentials | signature | allowlist | allow list | allowed list | whitelist | suspicious | banned
+        feature flag | your license | license agreement | license key | license must | not paired | untrusted | not trusted | credentials
+        you're not a bot | protected | violated | authentication failed
+    """),
+    ),
+    (
+        "TOOL_QUOTA_EXHAUSTED",
+        phrases(
+            "lfs budget | for the budget | your budget | monthly budget | daily budget | over budget | budget limit | spending | billing | purchase | storage quota | data quota | over its data | unpaid\n"
+        ),
+    ),
+    (
+        "TOOL_FILE_NOT_FOUND",
+        phrases(
+            "does not exist | doesn't exist | unable to locate | no longer exists | cannot find module | no module named | no such table | no such column\n"
+        ),
+    ),
+    (
+        "TOOL_EXECUTION_FAILED",
+        phrases("""
+        not supported | unsupported | does not support | only supports | deprecated | no longer supported | not installed | please install
+        not enabled | offline mode is | only-if-cached | already exists | duplicate | checksum | does not match | doesn't match
+        constraint | violates | you must | you need to | needs to be | did you mean | unknown option | unknown flag | unknown argument
+        invalid argument | not configured | misconfigured | interactive | refusing | frozen | read-only file system | read-only transaction | readonly database | read only replica | merge conflict | no space left
+        syntax error | not implemented | cannot be used | is missing | missing dependencies | please change | change your | permanently | archived | ambiguous | not writable | invalid value | is invalid | are invalid | no configuration
+        with a shorter | with a smaller | with a different | with valid | with a valid | again with | circular | has been removed | must be set | must be accepted | must be enabled | must be installed | must have | requires a
+        is required | are required | is off for | only the | client version | incompatible with | must specify | must provide
+        must be set | not signed
+    """),
+    ),
+)
+_ALL = 0
+for _, _group in _STAYS:
+    _ALL |= _group
+
+
+def held_back(evidence: Evidence, verdict: Verdict) -> Verdict:
+    """Return the verdict, or one that is not retried if the text also names what a person has to change."""
+    if not evidence.matched & _ALL or evidence.source in _ANSWERS or verdict.rule not in _PROSE:
+        return verdict
+    if verdict.code in _OF_ITSELF and not evidence.matches(_UNANSWERED):
+        return verdict
+    retryable = CATALOG[verdict.code].retryable if verdict.retryable is None else verdict.retryable
+    if not retryable or verdict.only_with_delay or (evidence.status or 0) >= 400 or len(evidence.text) > _LONGEST:
+        return verdict
+    code = evidence.first_match(_STAYS)
+    if code is None:
+        return verdict
+    return Verdict(code=code, rule=f"restraint.{verdict.rule.rpartition('.')[2]}", weak=verdict.weak)
+
+
+_REASON = re.compile(
+    r"\b(?:connect|connecting|reach|reaching|contact|fetch|fetching|download|downloading|communicate)\b(?P<what>[^:\n]{0,100}?)"
+    r"(?::| because| as) (?P<why>[a-z][^\n]{7,200})"
+)
+_OF_A_LINE = frozenset({"CONN_RESET", "ACTOR_CLI_NETWORK"})
+
+
+def given_reason(evidence: Evidence, verdict: Verdict) -> str | None:
+    """Return why something could not be reached, in the words of the same sentence; None if they do not say.
+
+    "Failed to connect to the device: not paired" is about the pairing. The line is only where it was noticed.
+    """
+    if verdict.code not in _OF_A_LINE or evidence.status is not None or len(evidence.text) > _LONGEST:
+        return None
+    found = _REASON.search(evidence.text)
+    return None if found is None else found["why"]
