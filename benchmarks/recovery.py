@@ -4,6 +4,7 @@
     python -m benchmarks recovery --tune --only holdfast       five other seeds, our default policy alone: under a minute
     python -m benchmarks recovery --kinds brownout,bucket      the kinds whose names contain one of these
     python -m benchmarks recovery --kinds mixed                the kinds whose calls differ: long and short answers, mixed health
+    python -m benchmarks recovery --seeds 201-203              seeds that nobody has seen
     python -m benchmarks recovery --json all.json              also keep every figure
     python -m benchmarks recovery --only holdfast --beside all.json    take the others from that file, and ours as it was then
     python -m benchmarks recovery --only none --beside all.json --markdown    print that file's tables, for the pages
@@ -86,7 +87,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What to play."""
 
     quick: bool = False
-    seeds: int | None = None
+    seeds: int | range | None = None
+    """How many of the usual seeds, or which others."""
     tune: bool = False
     kinds: str = ""
     only: str = ""
@@ -96,6 +98,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     def numbers(self) -> range:
         """Return the seeds."""
+        if isinstance(self.seeds, range):
+            return self.seeds
         return (TUNED if self.tune else REPORTED)[: self.seeds or (1 if self.quick else None)]
 
     def chosen(self) -> list[str]:
@@ -132,6 +136,12 @@ class Job(NamedTuple):
     who: str
     kind: str
     seed: int
+
+
+def seeds(text: str) -> int | range:
+    """Read the option: a number of seeds, or the first and the last one, such as `201-203`. Raises `ValueError`."""
+    first, dash, last = text.partition("-")
+    return range(int(first), int(last) + 1) if dash else int(first)
 
 
 def _words(text: str) -> list[str]:

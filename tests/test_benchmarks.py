@@ -276,6 +276,8 @@ def test_what_is_played_can_be_chosen(bench: Any):
     kinds, clients = bench.traces.KINDS, bench.clients.CLIENTS
     assert not {*options(tune=True).numbers()} & {*options().numbers()}, "nothing is tuned on what is reported"
     assert len(options().numbers()) == 10
+    assert options(seeds=bench.driver.seeds("201-203")).numbers() == range(201, 204)
+    assert options(seeds=bench.driver.seeds("3")).numbers() == range(101, 104)
     assert {job.kind for job in options().jobs()} == {*kinds, *bench.traces.MONTHS}
     assert {job.who for job in options().jobs()} == {*clients} - {*bench.clients.ALGORITHMS}
     assert {job.who for job in options(algorithms=True).jobs()} == {*clients}
