@@ -276,7 +276,7 @@ def _print(title: str, by_contender: dict[str, Figures], notes: Sequence[str] = 
         [
             name,
             *(f"{got.answered:,}", f"{got.calls:,}", f"{got.wasted:,}", f"{got.limited:.0%}"),
-            *(f"{got.p50:.1f}", f"{got.p95:.1f}", f"{got.regret:.1f}", f"{got.beyond:.1f}", f"{got.goodput:.0%}"),
+            *(f"{got.p50:.1f}", f"{got.p95:.1f}", _tenths(got.regret), _tenths(got.beyond), f"{got.goodput:.0%}"),
             "-" if got.back is None else f"{got.back:.1f}",
             "-" if got.peak is None else str(got.peak),
             "-" if not got.usd else f"{got.usd:.2f}",
@@ -284,6 +284,11 @@ def _print(title: str, by_contender: dict[str, Figures], notes: Sequence[str] = 
         for name, got in by_contender.items()
     ]
     show(title, head, rows, notes)
+
+
+def _tenths(seconds: float) -> str:
+    # Not "-0.0", where a sum of floats is a hair below zero.
+    return f"{round(seconds, 1) + 0.0:.1f}"
 
 
 def overhead(*, quick: bool) -> dict[str, dict[str, float]]:
