@@ -70,7 +70,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="the seed of `day`, 1 by default; the one world that `harm` plays")
     parser.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
     group = parser.add_argument_group("recovery")
-    group.add_argument("--seeds", type=int, metavar="N", help="how many seeds each kind is drawn from; 10 by default")
+    group.add_argument(
+        "--seeds",
+        type=recovery.seeds,
+        metavar="N",
+        help="how many seeds each kind is drawn from, 10 by default; or which: 201-203",
+    )
     group.add_argument("--tune", action="store_true", help="play the seeds for tuning, which are never reported")
     group.add_argument(
         "--kinds",

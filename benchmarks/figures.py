@@ -29,7 +29,7 @@ class Sample(msgspec.Struct, frozen=True):
     """One contender through one trace."""
 
     took: list[float]
-    """Seconds that each call took; one without an answer counts until the end of the trace."""
+    """Seconds that each call took. One without an answer counts until the end of the trace, or until its error if nobody could answer it."""
     answered: int
     requests: int
     limited: int
@@ -72,7 +72,7 @@ class Figures(NamedTuple):
 def sample(trace: Trace, played: dict[str, Any]) -> Sample:
     calls, arrivals = played["calls"], played["arrivals"]
     best, bounded = best_calls(trace), best_calls(trace, DEADLINE_S)
-    took = [_seconds(trace, call) for call in calls]
+    took = _all_seconds(trace, calls)
     done = max((end for _, end, good in bounded if good), default=0.0)
     possible = sum(good for *_, good in bounded)
     # If no call is due after a return, nobody can notice it.
@@ -84,8 +84,8 @@ def sample(trace: Trace, played: dict[str, Any]) -> Sample:
         answered=sum(good for *_, good in calls),
         requests=len(arrivals),
         limited=played["limited"],
-        lost=sum(took) - sum(_seconds(trace, call) for call in best),
-        beyond=sum(took) - sum(_seconds(trace, call) for call in bounded),
+        lost=sum(took) - sum(_all_seconds(trace, best)),
+        beyond=sum(took) - sum(_all_seconds(trace, bounded)),
         possible=possible,
         # The allowance is for floats and for a client's own delay before it sends.
         used=sum(good and end <= done + 0.1 for _, end, good in calls) / possible if possible else 1.0,
@@ -98,7 +98,7 @@ def sample(trace: Trace, played: dict[str, Any]) -> Sample:
 def best_played(trace: Trace, deadline: float = float("inf")) -> dict[str, Any]:
     """Return the clairvoyant's calls, as a contender's are played."""
     calls = best_calls(trace, deadline)
-    sent = sorted(end - GOOD_ANSWER_S for _, end, good in calls if good)
+    sent = sorted(end - trace.call(place).answer_s for place, (_, end, good) in enumerate(calls) if good)
     return {"calls": calls, "arrivals": sent, "limited": 0, "charged": 0, "usage": None}
 
 
@@ -126,9 +126,14 @@ def _most(values: Iterable[Any]) -> Any:
     return max(values, default=None)
 
 
-def _seconds(trace: Trace, call: Call) -> float:
+def _all_seconds(trace: Trace, calls: Sequence[Call]) -> list[float]:
+    return [_seconds(trace, place, call) for place, call in enumerate(calls)]
+
+
+def _seconds(trace: Trace, place: int, call: Call) -> float:
     due, end, good = call
-    return (end if good else max(end, trace.seconds)) - due
+    # What nobody can answer need not be done over: it is over when its caller knows.
+    return (end if good or trace.call(place).is_hopeless else max(end, trace.seconds)) - due
 
 
 def _back(calls: Sequence[Call], moment: float) -> float:

@@ -3,6 +3,8 @@
     python -m benchmarks recovery                              every kind, ten seeds that nothing was tuned on
     python -m benchmarks recovery --tune --only holdfast       five other seeds, our default policy alone: under a minute
     python -m benchmarks recovery --kinds brownout,bucket      the kinds whose names contain one of these
+    python -m benchmarks recovery --kinds mixed                the kinds whose calls differ: long and short answers, mixed health
+    python -m benchmarks recovery --seeds 201-203              seeds that nobody has seen
     python -m benchmarks recovery --json all.json              also keep every figure
     python -m benchmarks recovery --only holdfast --beside all.json    take the others from that file, and ours as it was then
     python -m benchmarks recovery --only none --beside all.json --markdown    print that file's tables, for the pages
@@ -24,9 +26,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from benchmarks.figures import BEST, BOUNDED, SOON_S, Figures, Sample, best_played, pooled, sample
-from benchmarks.inside.clients import ALGORITHMS, CLIENTS, DEADLINE_S, FURTHER, LIMIT_S, MODEL, OURS, ROUTER, VARIANTS
+from benchmarks.inside.clients import (
+    ALGORITHMS,
+    CLIENTS,
+    DEADLINE_S,
+    FURTHER,
+    LIMIT_S,
+    MODEL,
+    OURS,
+    ROUTER,
+    SDK_LIMIT_S,
+    VARIANTS,
+)
 from benchmarks.inside.overhead import BARE, MEASURED
-from benchmarks.inside.traces import CALLERS, CHARGED, EVERY_S, GOOD_ANSWER_S, KINDS, MONTHS, draw
+from benchmarks.inside.traces import CALLERS, CHARGED, EVERY_S, GOOD_ANSWER_S, KINDS, MIXED, MONTHS, draw
 from benchmarks.peers import Worker
 from benchmarks.table import show
 from benchmarks.verdict import BEFORE, verdict
@@ -49,17 +62,17 @@ TARGET_TIMES = 50
 _QUICK = ("rate limit of 20 s, delay named", "outage of 60 s", "brownout 40 %", "bucket of 60/min, Retry-After")
 
 NOTES = [
-    f"{CALLERS} callers, each with a call due every {EVERY_S:g} s on average, where a kind names no others; good answers take {GOOD_ANSWER_S:g} s",
-    "what a request meets depends on its moment alone, so all contenders meet the same trace; where a limit depends on the load, it depends on the contender's own requests",
+    f"{CALLERS} callers, each with a call due every {EVERY_S:g} s on average, where a kind names no others; good answers take {GOOD_ANSWER_S:g} s, in the mixed kinds 0.3 s to 5 min",
+    "what a request meets depends on its moment and its call alone, so all contenders meet the same trace; where a limit depends on the load, it depends on the contender's own requests",
     f"clairvoyant: knows the trace; with {DEADLINE_S:g} s it gives up a call that cannot be answered within our default deadline; under a limit on the load it is the earliest-deadline-first schedule on the bucket",
     "wasted: requests that brought no caller an answer; 429: share of the requests that got one",
-    "p50, p95: seconds of all calls; an unanswered one counts until the end of the trace, when somebody must do it over",
+    "p50, p95: seconds of all calls; an unanswered one counts until the end of the trace, when somebody must do it over; one that nobody can answer (a poison prompt, a caller that does not wait long enough) until its error",
     f"regret: seconds per call beyond the clairvoyant's; beyond: beyond that of the clairvoyant with {DEADLINE_S:g} s",
     "goodput: answers by the moment at which that one is done, as a share of its answers",
     f"back: seconds from that one's first answer after a return of the service to the contender's, the longest; peak: requests in the busiest second of the {SOON_S:g} s after a return",
     f"$: for a thousand calls that were answered, list price of {MODEL}; what ended in {' or '.join(CHARGED)} was charged",
     "holdfast: the defaults, and no fallback; rejecting: wait_for_circuit=False, as its calls behave where a fallback would answer",
-    f"SDK: openai; as it comes: 2 retries, 600 s for a request; 5 retries, tenacity, stamina and Router: {LIMIT_S:g} s for a request",
+    f"SDK: openai; as it comes: 2 retries, 600 s for a request; 5 retries, tenacity, stamina and Router: {LIMIT_S:g} s for a request, in the mixed kinds {SDK_LIMIT_S:g} s",
     "tenacity: wait_random_exponential(min=1, max=60), stop_after_attempt(6); stamina: its defaults (10 attempts, 45 s, delays up to 5 s), or as many attempts as fit into our deadline; Router: one deployment, its default of 2 retries",
     "time is virtual for all: event loop, time.time, time.monotonic, time.sleep; no library is changed",
 ]  # fmt: skip
@@ -74,7 +87,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What to play."""
 
     quick: bool = False
-    seeds: int | None = None
+    seeds: int | range | None = None
+    """How many of the usual seeds, or which others."""
     tune: bool = False
     kinds: str = ""
     only: str = ""
@@ -84,6 +98,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     def numbers(self) -> range:
         """Return the seeds."""
+        if isinstance(self.seeds, range):
+            return self.seeds
         return (TUNED if self.tune else REPORTED)[: self.seeds or (1 if self.quick else None)]
 
     def chosen(self) -> list[str]:
@@ -122,6 +138,12 @@ class Job(NamedTuple):
     seed: int
 
 
+def seeds(text: str) -> int | range:
+    """Read the option: a number of seeds, or the first and the last one, such as `201-203`. Raises `ValueError`."""
+    first, dash, last = text.partition("-")
+    return range(int(first), int(last) + 1) if dash else int(first)
+
+
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
@@ -155,15 +177,25 @@ def _print_kinds(kinds: Played, wanted: Options, broken: dict[str, str]) -> None
     seen = f"seeds {numbers[0]} to {numbers[-1]}"
     for kind, by_contender in () if wanted.brief else kinds.items():
         _print(f"Recovery: {kind}, {seen}", {who: pooled([*mine.values()]) for who, mine in by_contender.items()})
-    everybody = dict.fromkeys(who for by_contender in kinds.values() for who in by_contender)
-    whole = {who: pooled([one for by in kinds.values() for one in by.get(who, {}).values()]) for who in everybody}
-    few = ", ".join(f"{who}: {most}" for who, most in FEWER.items() if most and most < len(numbers) and who in whole)
+    mixed = {kind: kinds[kind] for kind in kinds if kind in MIXED}
+    others = {kind: kinds[kind] for kind in kinds if kind not in MIXED}
+    everybody = {who for by_contender in kinds.values() for who in by_contender}
+    few = ", ".join(f"{who}: {most}" for who, most in FEWER.items() if most and most < len(numbers) and who in everybody)  # fmt: skip
     notes = [
         *(() if wanted.brief else NOTES),
         *([f"fewer seeds, to save time: {few}"] if few else ()),
         *(f"{name} broke: {why}" for name, why in broken.items()),
     ]
-    _print(f"Recovery: all kinds, {seen}", whole, notes)
+    # Apart, because what the other kinds showed before there were mixed ones must stay comparable.
+    if mixed:
+        _print(f"Recovery: all mixed kinds, {seen}", _whole(mixed), () if others else notes)
+    if others:
+        _print(f"Recovery: all {'other ' if mixed else ''}kinds, {seen}", _whole(others), notes)
+
+
+def _whole(kinds: Played) -> dict[str, Figures]:
+    everybody = dict.fromkeys(who for by_contender in kinds.values() for who in by_contender)
+    return {who: pooled([one for by in kinds.values() for one in by.get(who, {}).values()]) for who in everybody}
 
 
 def _print_months(months: Played) -> None:
@@ -244,7 +276,7 @@ def _print(title: str, by_contender: dict[str, Figures], notes: Sequence[str] = 
         [
             name,
             *(f"{got.answered:,}", f"{got.calls:,}", f"{got.wasted:,}", f"{got.limited:.0%}"),
-            *(f"{got.p50:.1f}", f"{got.p95:.1f}", f"{got.regret:.1f}", f"{got.beyond:.1f}", f"{got.goodput:.0%}"),
+            *(f"{got.p50:.1f}", f"{got.p95:.1f}", _tenths(got.regret), _tenths(got.beyond), f"{got.goodput:.0%}"),
             "-" if got.back is None else f"{got.back:.1f}",
             "-" if got.peak is None else str(got.peak),
             "-" if not got.usd else f"{got.usd:.2f}",
@@ -252,6 +284,11 @@ def _print(title: str, by_contender: dict[str, Figures], notes: Sequence[str] = 
         for name, got in by_contender.items()
     ]
     show(title, head, rows, notes)
+
+
+def _tenths(seconds: float) -> str:
+    # Not "-0.0", where a sum of floats is a hair below zero.
+    return f"{round(seconds, 1) + 0.0:.1f}"
 
 
 def overhead(*, quick: bool) -> dict[str, dict[str, float]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.figures import BOUNDED, Figures, pooled
 from benchmarks.inside.clients import FURTHER, OURS, PEERS, TENACITY
-from benchmarks.inside.traces import FIRST_NINE, LOADED
+from benchmarks.inside.traces import FIRST_NINE, LOADED, MIXED
 from benchmarks.table import show
 
 if TYPE_CHECKING:
@@ -91,8 +91,12 @@ def loaded_lines(kind: str, ours: Figures) -> list[Line]:
 
 
 def overall_lines(samples: Samples) -> list[Line]:
-    """Return the claims over all kinds whose requests meet what their moment brings, and over all limits on the load."""
+    """Return the claims over all kinds whose requests meet what their moment brings, over the mixed kinds and over all limits on the load."""
     lines: list[Line] = []
+    if mixed := _over(samples, [kind for kind in samples if kind in MIXED], OURS):
+        needed = POSSIBLE * mixed.possible
+        lines.append(Line("all mixed", "of possible", mixed.answered, needed, "the clairvoyant", mixed.answered >= needed))  # fmt: skip
+    samples = {kind: by_contender for kind, by_contender in samples.items() if kind not in MIXED}
     if timed := _over(samples, [kind for kind in samples if kind not in LOADED], OURS):
         needed = POSSIBLE * timed.possible
         lines += [

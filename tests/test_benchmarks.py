@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,9 +82,79 @@ def test_every_kind_is_drawn_and_begins_well(bench: Any):
             assert trace.due[0] == 0.0, "the provider's time begins with the first request"
             assert list(trace.due) == sorted(trace.due)
             assert trace.due[-1] < trace.seconds
+            assert bool(trace.asked) == (kind in bench.traces.MIXED)
+            assert trace.next_good(0.0) == 0.0
+            if trace.asked:
+                assert len(trace.asked) == len(trace.due)
+                assert not trace.limits, "the best would not be known"
+                continue
             assert bool(trace.windows) != bool(trace.limits)
             assert all(one.until <= two.since for one, two in zip(trace.windows, trace.windows[1:], strict=False)), kind
-            assert trace.next_good(0.0) == 0.0
+
+
+def test_the_kinds_that_were_there_first_have_not_changed(bench: Any):
+    # Figures of different commits are compared, so a seed must go on giving the same trace.
+    drawn = [bench.traces.draw(kind, seed) for kind in bench.traces.KINDS if kind not in bench.traces.MIXED for seed in (1, 101)]  # fmt: skip
+    assert len(drawn) == 2 * 28
+    parts = [(one.name, one.seconds, [window[:3] for window in one.windows], one.returns, one.due) for one in drawn]
+    assert (
+        hashlib.sha256(repr(parts).encode()).hexdigest()
+        == "f7bedfb89351ae5a8c0bf43ab966411d1fc6ccc7ab57225acc1f0c1f5ab64d23"
+    )
+
+
+@pytest.mark.parametrize("kind", ["one model down", "cut by an outage", "poison"])
+def test_in_mixed_kinds_nobody_beats_the_clairvoyant(bench: Any, kind: str):
+    (kind,) = [name for name in bench.traces.MIXED if kind in name]
+    trace = bench.traces.draw(kind, 7)
+    best = bench.clairvoyant.best_calls(trace)
+    hopeless = sum(asked.is_hopeless for asked in trace.asked)
+    got = bench.figures.pooled([bench.figures.sample(trace, bench.figures.best_played(trace))])
+    assert (got.answered, got.wasted, got.regret) == (got.calls - hopeless, 0, 0)
+    for who in ("holdfast", "SDK, as it comes"):
+        played = bench.recovery.play(who, trace, 7, VirtualClock())
+        for (due, end, good), (same, soonest, possible) in zip(played["calls"], best, strict=True):
+            assert due == same
+            assert not good or (possible and end >= soonest - HAIR), who
+        assert bench.figures.sample(trace, played).lost > 0
+
+
+def test_what_a_request_meets_depends_on_its_call_and_its_moment(bench: Any):
+    asked = bench.traces.Asked
+    windows = (
+        bench.traces.Window(10, 20, "503", "sick"),
+        bench.traces.Window(30, 40, "503", cuts=True),
+    )
+    trace = by_hand(bench, windows=windows, due=(0.0,), asked=(asked(),))
+    well, sick, long = asked(), asked(model="sick"), asked(answer_s=15.0)
+    assert [trace.meets(at, well).step for at in (0, 10, 30)] == ["slow;seconds=1", "slow;seconds=1", "503"]
+    assert [trace.meets(at, sick).step for at in (0, 10, 30)] == ["slow;seconds=1", "503", "503"]
+    assert [trace.meets(at, long).cut_after for at in (15, 16, 40)] == [None, 14, None]
+    assert [trace.next_good(at, long) for at in (15, 16, 35)] == [15, 40, 40]
+    assert [trace.next_good(at, sick) for at in (9, 10, 29.5)] == [9, 20, 40]
+    assert trace.meets(0, asked(poison="500")).step == "500"
+    assert trace.next_good(0, asked(poison="500")) == trace.next_good(0, asked(answer_s=9, limit_s=5)) == math.inf
+    assert trace.next_good(0, asked(answer_s=4, limit_s=5)) == 0
+
+
+def test_the_provider_plays_a_mixed_trace(bench: Any):
+    asked = bench.traces.Asked
+    calls = (asked(), asked(answer_s=70.0), asked(answer_s=9.0, limit_s=5.0), asked(poison="500"), asked(model="sick"))
+    windows = (bench.traces.Window(0, 50, "503", "sick"), bench.traces.Window(90, 92, "503", cuts=True))
+    trace = by_hand(bench, windows=windows, due=(0.0, 1.0, 2.0, 3.0, 4.0, 60.0), asked=(*calls, asked(answer_s=40.0)))
+    best = bench.clairvoyant.best_calls(trace)
+    assert [end for *_, end, good in best if good] == [1.0, 71.0, 51.0, 132.0]
+    played = bench.recovery.play("SDK, as it comes", trace, 7, VirtualClock())
+    ends = [(round(end), good) for _, end, good in played["calls"]]
+    # A long answer is not cut, the impatient caller and the poison prompt get their three attempts, the sick model is given up
+    # soon, and the answer that was under way is sent again until the outage is over.
+    assert ends[:2] == [(1, True), (71, True)]
+    assert [good for _, good in ends[2:5]] == [False] * 3
+    assert 2 + 3 * 5 < ends[2][0] < 2 + 3 * 5 + 3
+    assert max(ends[3][0], ends[4][0]) < 8
+    assert len(played["arrivals"]) == 2 + 3 + 3 + 3 + 3
+    one = bench.figures.sample(trace, {**played, "calls": [(due, due + 7, False) for due in trace.due]})
+    assert one.took == [100, 99, 7, 7, 96, 40], "what nobody can answer is over when its caller knows"
 
 
 def test_a_brownout_has_its_share_of_bad_seconds(bench: Any):
@@ -165,11 +237,13 @@ def test_the_verdict_over_all_kinds(bench: Any, capsys: pytest.CaptureFixture[st
     samples = {
         "brownout 40 %": {ours: {1: well}, tenacity: {1: wasteful}},
         bench.traces.LOADED[0]: {ours: {1: limited}, tenacity: {1: wasteful}, bench.figures.BOUNDED: {1: queued}},
+        next(iter(bench.traces.MIXED)): {ours: {1: limited}, tenacity: {1: wasteful}},
     }
     lines = {(line.kind, line.claim): line for line in bench.verdict.verdict(samples)}
     assert lines["brownout 40 %", "p50"].bound == pytest.approx(1.35)
     assert lines[bench.traces.LOADED[0], "p50"].bound == pytest.approx(42.3), "first come, first served"
     assert lines["all but load", "of possible"].met
+    assert lines["all mixed", "of possible"].ours == 2, "the mixed kinds are counted apart"
     assert lines["all but load", "beyond s"].ours == 1.0
     assert (lines["all kinds", "wasted"].ours, lines["all kinds", "wasted"].bound) == (3, 4.5)
     assert not lines["all limits on the load", "of possible"].met
@@ -202,12 +276,16 @@ def test_what_is_played_can_be_chosen(bench: Any):
     kinds, clients = bench.traces.KINDS, bench.clients.CLIENTS
     assert not {*options(tune=True).numbers()} & {*options().numbers()}, "nothing is tuned on what is reported"
     assert len(options().numbers()) == 10
+    assert options(seeds=bench.driver.seeds("201-203")).numbers() == range(201, 204)
+    assert options(seeds=bench.driver.seeds("3")).numbers() == range(101, 104)
     assert {job.kind for job in options().jobs()} == {*kinds, *bench.traces.MONTHS}
     assert {job.who for job in options().jobs()} == {*clients} - {*bench.clients.ALGORITHMS}
     assert {job.who for job in options(algorithms=True).jobs()} == {*clients}
     ours = options(only="holdfast", tune=True, seeds=2).jobs()
     assert ours == [bench.driver.Job("holdfast", kind, seed) for kind in kinds for seed in (1, 2)]
-    assert options(only="PATIENT", kinds="40 %,blips").chosen() == ["brownout 40 %", "blips of 3 s each half minute"]
+    chosen = options(only="PATIENT", kinds="out 40 %,blips").chosen()
+    assert chosen == ["brownout 40 %", "blips of 3 s each half minute", "mixed: such answers, brownout 40 %"]
+    assert options(kinds="mixed").chosen() == [*bench.traces.MIXED]
     assert {job.seed for job in options(only="Router").jobs()} == {*range(101, 111)}, "as all peers"
     assert {job.seed for job in options(only="PATIENT").jobs()} == {101, 102, 103}
     with pytest.raises(SystemExit, match="no contender contains holdfats"):

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    Ask = Callable[[str], Awaitable[str]]
+    from benchmarks.inside.clients import Question
+
+    Ask = Callable[[Question], Awaitable[str]]
 
 ATTEMPTS = 6
 
@@ -108,7 +110,7 @@ def aws_adaptive(bare: Callable[[Any], Ask]) -> Callable[[Any], Ask]:
         send, rate = bare(provider), AdaptiveRate()
         quota = [_QUOTA]
 
-        async def attempt(question: str) -> str:
+        async def attempt(question: Question) -> str:
             await rate.acquire()
             try:
                 answer = await send(question)
@@ -118,7 +120,7 @@ def aws_adaptive(bare: Callable[[Any], Ask]) -> Callable[[Any], Ask]:
             rate.ended(throttled=False)
             return answer
 
-        async def ask(question: str) -> str:
+        async def ask(question: Question) -> str:
             for number in range(ATTEMPTS):
                 try:
                     answer = await attempt(question)
@@ -146,7 +148,7 @@ def sre_throttle(bare: Callable[[Any], Ask], retried: Callable[[Ask], Ask]) -> C
 
         send, machine = bare(provider), ThrottleMachine(Throttle())
 
-        async def attempt(question: str) -> str:
+        async def attempt(question: Question) -> str:
             if not machine.admit(_now(), random):
                 raise LocalRejectionError
             try:
@@ -217,7 +219,7 @@ def gradient(bare: Callable[[Any], Ask], retried: Callable[[Ask], Ask]) -> Calla
     def make(provider: Any) -> Ask:
         send, limiter = bare(provider), Gradient()
 
-        async def attempt(question: str) -> str:
+        async def attempt(question: Question) -> str:
             await limiter.acquire()
             began, took = _now(), None
             try:

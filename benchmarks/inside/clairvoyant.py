@@ -1,6 +1,6 @@
 """The best that anybody could do on a trace: computed, because it needs no client.
 
-Without limits: one request at the first moment when the service answers. With a limit on the load: the calls in the order of their
+Without limits: one request at the first moment when the service answers it; none for a call that no moment answers. With a limit on the load: the calls in the order of their
 deadlines, each as soon as the bucket allows. All calls have the same time to their deadline, so that order is first come, first served.
 Dropping a call that cannot be answered in time leaves its place to the next one, so no other schedule answers more calls.
 """
@@ -23,10 +23,20 @@ if TYPE_CHECKING:
 
 
 def best_calls(trace: Trace, deadline: float = float("inf")) -> list[Call]:
-    """Return what becomes of the calls of a trace if each may take `deadline` seconds."""
-    starts = _scheduled(trace, deadline) if trace.limits else [trace.next_good(due) for due in trace.due]
-    ends = [start + GOOD_ANSWER_S for start in starts]
-    return [(due, end, True) if end - due <= deadline else (due, due, False) for due, end in zip(trace.due, ends, strict=True)]  # fmt: skip
+    """Return what becomes of the calls of a trace if each may take `deadline` seconds.
+
+    The deadline is for the wait and an answer of the usual length: as in our default policy, a longer answer that has begun may go on.
+    """
+    starts = _scheduled(trace, deadline) if trace.limits else [trace.next_good(due, trace.call(place)) for place, due in enumerate(trace.due)]  # fmt: skip
+    return [
+        (due, start + trace.call(place).answer_s, True) if _is_in_time(start, due, deadline) else (due, due, False)
+        for place, (due, start) in enumerate(zip(trace.due, starts, strict=True))
+    ]
+
+
+def _is_in_time(start: float, due: float, deadline: float) -> bool:
+    """Whether a call that is sent at `start` keeps its deadline; one that is never sent does not."""
+    return start < float("inf") and start + GOOD_ANSWER_S - due <= deadline
 
 
 def _scheduled(trace: Trace, deadline: float) -> list[float]:

@@ -6,7 +6,7 @@ user would see.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.inside.algorithms import aws_adaptive, gradient, sre_throttle
 from holdfast import INTERACTIVE, PATIENT
@@ -16,13 +16,22 @@ if TYPE_CHECKING:
 
     from holdfast import Policy
 
-    Client = Callable[[str], Awaitable[str]]
+    Client = Callable[["Question"], Awaitable[str]]
     Factory = Callable[[Any], Client]
 
 MODEL = "gpt-5-mini"
 LIMIT_S = 60.0
-"""Seconds for one request where a client has no limit of its own: the default of holdfast."""
+"""Seconds for one request where a client has no limit of its own and all answers are short."""
+SDK_LIMIT_S = 600.0
+"""The same where some answers are long: the default of the SDK, so that no client loses an answer by a limit that we chose."""
 _URL = "http://provider.test/v1"
+
+
+class Question(NamedTuple):
+    text: str
+    model: str = MODEL
+    limit_s: float | None = None
+    """The caller's own time limit for one request; None: that of the client."""
 
 
 def _sdk_client(provider: Any, **options: Any) -> Any:
@@ -36,10 +45,11 @@ def _sdk_client(provider: Any, **options: Any) -> Any:
 def _client_of(client: Any) -> Client:
     from openai.types.chat import ChatCompletion
 
-    async def ask(question: str) -> str:
+    async def ask(question: Question) -> str:
         # As `chat.completions.create` sends it, without the checks of its arguments, which take a third of the time.
-        body = {"model": MODEL, "messages": [{"role": "user", "content": question}]}
-        answer = await client.post("/chat/completions", cast_to=ChatCompletion, body=body)
+        body = {"model": question.model, "messages": [{"role": "user", "content": question.text}]}
+        options = {} if question.limit_s is None else {"options": {"timeout": question.limit_s}}
+        answer = await client.post("/chat/completions", cast_to=ChatCompletion, body=body, **options)
         return answer.choices[0].message.content
 
     return ask
@@ -66,6 +76,17 @@ def sdk(**options: Any) -> Factory:
         return _client_of(_sdk_client(provider, **options))
 
     return make
+
+
+def sdk_with_retries(retries: int) -> Factory:
+    def make(provider: Any) -> Client:
+        return _client_of(_sdk_client(provider, max_retries=retries, timeout=_limit_of(provider)))
+
+    return make
+
+
+def _limit_of(provider: Any) -> float:
+    return SDK_LIMIT_S if getattr(provider, "has_long_answers", False) else LIMIT_S
 
 
 def tenacity(attempts: int) -> Factory:
@@ -104,7 +125,7 @@ def stamina(**options: Any) -> Factory:
 
 def bare(provider: Any) -> Client:
     """The SDK without its retries, for those who bring their own."""
-    return _client_of(_sdk_client(provider, max_retries=0, timeout=LIMIT_S))
+    return _client_of(_sdk_client(provider, max_retries=0, timeout=_limit_of(provider)))
 
 
 _routers: list[Any] = []
@@ -120,12 +141,16 @@ def router(provider: Any) -> Client:
         _routers.pop().discard()
     litellm.in_memory_llm_clients_cache.flush_cache()
     litellm.aclient_session = httpx2.AsyncClient(transport=provider.transport())
-    deployment = {"model": f"openai/{MODEL}", "api_key": "test", "api_base": _URL}
-    routing = litellm.Router(model_list=[{"model_name": "it", "litellm_params": deployment}], timeout=LIMIT_S)
+    models = getattr(provider, "models", (MODEL,))
+    deployments = [{"model": f"openai/{model}", "api_key": "test", "api_base": _URL} for model in models]
+    named = [{"model_name": model, "litellm_params": one} for model, one in zip(models, deployments, strict=True)]
+    routing = litellm.Router(model_list=named, timeout=_limit_of(provider))
     _routers.append(routing)
 
-    async def ask(question: str) -> str:
-        answer = await routing.acompletion("it", messages=[{"role": "user", "content": question}])
+    async def ask(question: Question) -> str:
+        options = {} if question.limit_s is None else {"timeout": question.limit_s}
+        messages = [{"role": "user", "content": question.text}]
+        answer = await routing.acompletion(question.model, messages=messages, **options)
         return answer.choices[0].message.content
 
     return ask
@@ -145,7 +170,7 @@ VARIANTS: dict[str, Factory] = {
 }
 PEERS: dict[str, Factory] = {
     "SDK, as it comes": sdk(),
-    "SDK, 5 retries": sdk(max_retries=5, timeout=LIMIT_S),
+    "SDK, 5 retries": sdk_with_retries(5),
     TENACITY: tenacity(6),
     "stamina, as it comes": stamina(),
     ROUTER: router,

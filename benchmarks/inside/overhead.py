@@ -8,12 +8,12 @@ import logging
 from time import perf_counter, thread_time
 from typing import Any
 
-from benchmarks.inside.clients import CLIENTS, sdk
+from benchmarks.inside.clients import CLIENTS, Question, sdk
 from holdfast.testing import FaultProvider
 
 BARE = "SDK alone"
 MEASURED = {BARE: sdk(max_retries=0), "holdfast": CLIENTS["holdfast"], "LiteLLM Router": CLIENTS["LiteLLM Router"]}
-_QUESTION = "What is a holdfast?"
+_QUESTION = Question("What is a holdfast?")
 
 
 class Bench:

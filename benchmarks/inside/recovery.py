@@ -8,20 +8,23 @@ import logging
 import random
 import traceback
 from functools import cache
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.inside.clients import CLIENTS, usage_of_answer
-from benchmarks.inside.traces import CHARGED, GOOD, draw
+from benchmarks.inside.clients import CLIENTS, MODEL, Question, usage_of_answer
+from benchmarks.inside.traces import CHARGED, GOOD, Met, draw
 from benchmarks.inside.virtual import VirtualTime
 from holdfast import Runtime
 from holdfast.runtime.runtime import use_runtime
 from holdfast.testing import FaultProvider, VirtualClock, run, seeded
 from holdfast.testing.provider import Rule, Script
-from holdfast.testing.provider.script import Playback
+from holdfast.testing.provider.http import Ending, Pause
+from holdfast.testing.provider.script import Playback, Step
 
 if TYPE_CHECKING:
     from benchmarks.inside.clients import Client
-    from benchmarks.inside.traces import Trace
+    from benchmarks.inside.traces import Asked, Trace
+    from holdfast.testing.provider.http import Plan
 
 QUESTION = "What holds an anchor fast when the wind turns and the tide runs out? " * 10
 
@@ -60,6 +63,8 @@ class Watched(FaultProvider):
         super().__init__(Script(limits=trace.limits), clock=clock)
         self.began = clock.monotonic()
         self.arrivals: list[float] = []
+        self.has_long_answers = bool(trace.asked)
+        self.models = tuple(dict.fromkeys(asked.model or MODEL for asked in trace.asked)) or (MODEL,)
         self._playback: Any = Windows(self._playback.script, trace, self.now)
 
     def now(self) -> float:
@@ -79,8 +84,30 @@ class Windows:
         self._now = now
 
     def next(self, request: Any, _: float) -> Any:
-        window = self._trace.window_at(self._now())
-        return _looped(GOOD if window is None else window.step).next(request, 0.0)
+        met = self._trace.meets(self._now(), self._asked(request))
+        return _looped(met.step).next(request, 0.0) if met.cut_after is None else _cut_later(met)
+
+    def _asked(self, request: Any) -> Asked:
+        # The question begins with the number of its call.
+        number = request.document["messages"][0]["content"].partition(":")[0] if self._trace.asked else "0"
+        return self._trace.call(int(number))
+
+
+def _cut_later(met: Met) -> Step:
+    """Return a good answer whose connection is closed before it comes."""
+
+    def plan(_: Any) -> Plan:
+        yield Pause(met.cut_after)
+        yield Ending.CLOSE
+
+    return Step("cut", plan)
+
+
+def _question(trace: Trace, place: int) -> Question:
+    if not trace.asked:
+        return Question(QUESTION)
+    asked = trace.asked[place]
+    return Question(f"{place}: {QUESTION}", asked.model or MODEL, None if asked.limit_s == inf else asked.limit_s)
 
 
 @cache
@@ -98,7 +125,7 @@ def play(name: str, trace: Trace, seed: int, clock: VirtualClock) -> dict[str, A
 
 async def _play(name: str, trace: Trace, provider: Watched) -> dict[str, Any]:
     ask = CLIENTS[name](provider)
-    ended = await asyncio.gather(*[_call(ask, due, provider) for due in trace.due])
+    ended = await asyncio.gather(*[_call(ask, due, _question(trace, place), provider) for place, due in enumerate(trace.due)])  # fmt: skip
     counted, arrivals = provider.counters, provider.arrivals
     limited = sum(counted.limited.values())
     if counted.received != len(arrivals) or counted.refused or counted.answered:
@@ -116,9 +143,9 @@ async def _play(name: str, trace: Trace, provider: Watched) -> dict[str, Any]:
 _GOOD = GOOD.partition(";")[0]
 
 
-async def _call(ask: Client, due: float, provider: Watched) -> tuple[float, float, bool]:
+async def _call(ask: Client, due: float, question: Question, provider: Watched) -> tuple[float, float, bool]:
     await asyncio.sleep(due - provider.now())
     answer = None
     with contextlib.suppress(Exception):
-        answer = await ask(QUESTION)
-    return due, provider.now(), answer == f"You said: {QUESTION}"
+        answer = await ask(question)
+    return due, provider.now(), answer == f"You said: {question.text}"

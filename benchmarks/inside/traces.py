@@ -1,13 +1,15 @@
 """Traces: when calls are due, and what the service does through time, as data drawn from a seed. The fault provider plays them.
 
-Invariant: without `limits`, what a request meets depends on when it comes and on nothing else. So no contender's requests change what
-another's, or its own next one, will meet, and the best that anybody could do can be computed. With `limits` it depends on the
+Invariant: without `limits`, what a request meets depends on when it comes and on the call that it belongs to, and on nothing else. So
+no contender's requests change what another's, or its own next one, will meet, and the best that anybody could do can be computed. In
+most kinds all calls are alike, and only the moment counts; in the mixed kinds calls differ (`Asked`). With `limits` it depends on the
 contender's own requests, too; then the best is a schedule on the limit's bucket (`clairvoyant.py`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from math import inf, log
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 GOOD_ANSWER_S = 1.0
-GOOD = f"slow;seconds={GOOD_ANSWER_S:g}"
+_SLOW = "slow"
+GOOD = f"{_SLOW};seconds={GOOD_ANSWER_S:g}"
 """A good answer, as long as a short one of a model takes."""
 CHARGED = ("cut", "hang")
 """Failures that a provider charges for: it had read the question and written an answer."""
@@ -38,6 +41,40 @@ class Window(NamedTuple):
     until: float
     step: str
     """A step of the fault provider's scripts."""
+    model: str = ""
+    """The model that fails; empty: all of them."""
+    cuts: bool = False
+    """Whether answers that are under way at its beginning are cut."""
+
+
+class Asked(NamedTuple):
+    """What one call asks for, and how. It is the same for all its requests."""
+
+    answer_s: float = GOOD_ANSWER_S
+    """Seconds that a good answer takes."""
+    model: str = ""
+    """Its model; empty: the one of all calls."""
+    poison: str = ""
+    """A step that each of its requests meets, whatever the moment; empty: it meets what its moment brings."""
+    limit_s: float = inf
+    """The time limit of its caller for one request."""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether no request of it can be answered, at any time."""
+        return bool(self.poison) or self.answer_s >= self.limit_s
+
+
+ALIKE = Asked()
+
+
+class Met(NamedTuple):
+    """What a request meets."""
+
+    step: str
+    """A step of the fault provider's scripts."""
+    cut_after: float | None = None
+    """The connection is closed after so many seconds instead."""
 
 
 class Trace(NamedTuple):
@@ -52,20 +89,50 @@ class Trace(NamedTuple):
     """When calls are due, whatever became of those before."""
     limits: tuple[Limit, ...] = ()
     """Limits that depend on the contender's own load."""
+    asked: tuple[Asked, ...] = ()
+    """What the calls ask for, in the order of `due`; empty: all are alike."""
 
-    def window_at(self, at: float) -> Window | None:
+    def call(self, place: int) -> Asked:
+        """Return what the call at this place of `due` asks for."""
+        return self.asked[place] if self.asked else ALIKE
+
+    def window_at(self, at: float, asked: Asked = ALIKE) -> Window | None:
         """Return the window in which a request at this moment fails, or None if it is answered."""
+        if self.asked:
+            # Windows of several models overlap. A mixed trace has few of them.
+            return next((window for window in self._of(asked) if window.since <= at < window.until), None)
         place = bisect_right(self.windows, at, key=_since) - 1
         return self.windows[place] if place >= 0 and at < self.windows[place].until else None
 
-    def next_good(self, at: float) -> float:
-        """Return the first moment from `at` on at which a request is answered well."""
-        while (window := self.window_at(at)) is not None:
+    def next_good(self, at: float, asked: Asked = ALIKE) -> float:
+        """Return the first moment from `at` on at which a request is answered well; infinity: never."""
+        if asked.is_hopeless:
+            return inf
+        while (window := self.window_at(at, asked) or self._cuts(at, asked)) is not None:
             at = window.until
         return at
 
+    def meets(self, at: float, asked: Asked = ALIKE) -> Met:
+        """Return what a request of this call meets at this moment."""
+        if asked.poison:
+            return Met(asked.poison)
+        if (window := self.window_at(at, asked)) is not None:
+            return Met(window.step)
+        cut = self._cuts(at, asked)
+        return Met(f"{_SLOW};seconds={asked.answer_s:g}", None if cut is None else cut.since - at)
+
+    def _of(self, asked: Asked) -> Iterable[Window]:
+        return (window for window in self.windows if window.model in ("", asked.model))
+
+    def _cuts(self, at: float, asked: Asked) -> Window | None:
+        """Return the window that cuts the answer to a request of this moment."""
+        if not self.asked:
+            return None
+        return next((window for window in self._of(asked) if window.cuts and at < window.since < at + asked.answer_s), None)  # fmt: skip
+
     def script(self) -> Script:
-        failing = [Rule(steps=step, loop=True, since=since, until=until) for since, until, step in self.windows]
+        """Return the trace as a script of the fault provider, if all calls are alike."""
+        failing = [Rule(steps=step, loop=True, since=since, until=until) for since, until, step, *_ in self.windows]
         return Script(rules=(*failing, Rule(steps=GOOD, loop=True)), limits=self.limits)
 
 
@@ -199,6 +266,21 @@ class Loaded(NamedTuple):
         return Trace(name, self.seconds, (), (), tuple(self.due(rng)), (self.limit,))
 
 
+class Mixed(NamedTuple):
+    """A kind of trace in which calls differ from each other."""
+
+    seconds: float
+    windows: Callable[[Random], list[Window]]
+    asked: Callable[[Random], Asked]
+
+    def draw(self, name: str, rng: Random) -> Trace:
+        windows, due = tuple(sorted(self.windows(rng))), tuple(arrivals(rng, self.seconds))
+        # The first call only begins the provider's time.
+        asked = (ALIKE, *(self.asked(rng) for _ in due[1:]))
+        # No returns: an answer that was long under way does not show when a contender noticed one.
+        return Trace(name, self.seconds, windows, (), due, (), asked)
+
+
 def _from(rng: Random, least: int = 20) -> int:
     """Return when the incident begins: a second that differs from seed to seed."""
     return least + rng.randrange(11)
@@ -268,8 +350,59 @@ def _bucket(per_minute: int, *, burst: int, **announces: bool) -> Limit:
     return Limit(requests=per_minute, burst=burst, **{"retry_after": False, "headers": False, **announces})
 
 
+# --- calls that differ ---
+
+_USUAL_S, _TAIL = 2.0, 1.3
+_SHORTEST_S, _LONGEST_S = 0.3, 300.0
+_SICK, _LIMITED, _WELL = "gpt-5", "gpt-5-nano", "gpt-5-mini"
+"""Three models that one key may use."""
+_IMPATIENT_S = 5.0
+
+
+def _answer_s(rng: Random) -> float:
+    """Return how long an answer takes: half of them up to 2 s, one in 25 more than 20 s, one in 200 more than a minute."""
+    return round(min(_LONGEST_S, max(_SHORTEST_S, rng.lognormvariate(log(_USUAL_S), _TAIL))), 3)
+
+
+def _any_length(rng: Random) -> Asked:
+    return Asked(_answer_s(rng))
+
+
+def _any_model(rng: Random) -> Asked:
+    return Asked(_answer_s(rng), rng.choice((_SICK, _LIMITED, _WELL)))
+
+
+def _sometimes_poison(rng: Random) -> Asked:
+    """One call in twenty gets a 500 each time."""
+    return Asked(_answer_s(rng), poison="500" if rng.random() < 0.05 else "")
+
+
+def _sometimes_impatient(rng: Random) -> Asked:
+    """One call in five has a caller that waits 5 s for a request."""
+    return Asked(_answer_s(rng), limit_s=_IMPATIENT_S if rng.random() < 0.2 else inf)
+
+
+def _one_sick_one_limited(rng: Random) -> list[Window]:
+    since = _from(rng, 30)
+    return [Window(since, since + 90, "503", _SICK), Window(since, since + 60, "429", _LIMITED)]
+
+
+def _cutting(rng: Random) -> list[Window]:
+    since = _from(rng, 100)
+    return [Window(since, since + 60, "503", cuts=True)]
+
+
+MIXED: dict[str, Mixed] = {
+    "mixed: answers of 0.3 s to 5 min": Mixed(300, lambda _: [], _any_length),
+    "mixed: such answers, brownout 40 %": Mixed(300, _brownout(4), _any_length),
+    "mixed: such answers, cut by an outage of 60 s": Mixed(300, _cutting, _any_length),
+    "mixed: one model down, one limited, one well": Mixed(300, _one_sick_one_limited, _any_model),
+    "mixed: poison prompts among good ones": Mixed(300, lambda _: [], _sometimes_poison),
+    "mixed: impatient callers among patient ones": Mixed(300, lambda _: [], _sometimes_impatient),
+}
+"""Kinds with mixed answers and mixed health."""
 _SILENT = _bucket(60, burst=5)
-KINDS: dict[str, Kind | Loaded] = {
+KINDS: dict[str, Kind | Loaded | Mixed] = {
     "rate limit of 20 s, delay named": Kind(120, _limit_named),
     "rate limit of 30 s, no delay named": Kind(120, _limit_unnamed),
     "overload, every other second": Kind(240, lambda rng: now_and_then(rng, 30, 150, 0.5, "overloaded")),
@@ -300,6 +433,7 @@ KINDS: dict[str, Kind | Loaded] = {
         420, Limit(tokens=60 * TOKENS, burst=5 * TOKENS), _offered(120, 180)
     ),
     "100 at once, 8 at a time": Loaded(120, Limit(concurrency=8, headers=False), _at_once(100)),
+    **MIXED,
 }
 FIRST_NINE = tuple(KINDS)[:9]
 """The kinds that were measured before the others came."""
