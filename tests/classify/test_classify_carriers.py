@@ -90,6 +90,15 @@ CARRIERS: dict[str, Callable[[str], Fault]] = {
         {"result": {"isError": True, "content": [{"type": "text", "text": text}]}}
     ),
     "SSE event": lambda text: from_stream(f"event: error\ndata: {json.dumps({'error': {'message': text}})}\n\n"),
+    "SSE event as text": lambda text: from_text(f"event: error\ndata: {json.dumps({'error': {'message': text}})}\n\n"),
+    "SSE event of JSON-RPC as text": lambda text: from_text(
+        f"id: 7\ndata: {json.dumps({'jsonrpc': '2.0', 'id': 1, 'error': {'code': -32000, 'message': text}})}\n\n"
+    ),
+    "HTTP 200 with an SSE event": lambda text: from_http(
+        200,
+        {"content-type": "text/event-stream"},
+        f"event: message\ndata: {json.dumps({'jsonrpc': '2.0', 'id': 1, 'error': {'code': -32000, 'message': text}})}\n\n",
+    ),
     "stderr, exit code 1": lambda text: from_process(1, text),
     "stderr, exit code unknown": lambda text: from_process(None, text),
     "log line": lambda text: from_text(f"2026-11-18T08:00:00.123Z ERROR [worker-1] {text}"),
@@ -98,7 +107,7 @@ CARRIERS: dict[str, Callable[[str], Fault]] = {
         json.dumps({"level": "error", "msg": text, "time": "2026-11-18T08:00:00Z"})
     ),
 }
-RPC = frozenset({"JSON-RPC error", "JSON-RPC internal", "tool result"})
+RPC = frozenset({"JSON-RPC error", "JSON-RPC internal", "tool result", "HTTP 200 with an SSE event"})
 PROCESS = frozenset({"stderr, exit code 1", "stderr, exit code unknown"})
 
 # The carrier adds a fact: the login, the limit and the outage are those of a tool, and not those of the model's provider.

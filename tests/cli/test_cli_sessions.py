@@ -129,6 +129,31 @@ def test_S0_19_show_has_state_manifest_turn_questions_and_checkpoint(path):
     assert text.startswith("release-2  paused\n"), "it has a question that waits"
 
 
+def test_XN5_show_counts_the_steps_that_it_lists(path):
+    async def outside():
+        async with SqliteStore(path) as store, Session.open("plain", store=store) as session:
+            for number in range(6):
+                await session.step(square, number)
+
+    asyncio.run(outside())
+    for name, steps in (("plain", 6), ("release-1", 1), ("release-2", 1)):
+        assert shown(path, "show", name)["steps"] == steps, name
+        assert re.search(rf"^  steps +{steps}$", verb(path, "show", name).stdout, re.MULTILINE), name
+
+
+def test_XN5_a_session_at_rest_does_not_claim_to_be_finished(path):
+    async def fail():
+        async with SqliteStore(path) as store, Session.open("half", store=store) as session:
+            await session.step(square, 1)
+            raise ValueError("the program has a mistake")
+
+    with pytest.raises(ValueError, match="mistake"):
+        asyncio.run(fail())
+    for name in ("half", "release-1"):
+        (action,) = shown(path, "show", name)["next"]
+        assert action["what"].startswith("Nothing waits for you. If its program has not finished, start it:")
+
+
 def test_ids_may_be_cut_short_as_long_as_they_fit_one(path):
     assert shown(path, "show", "brok")["session"] == "broken"
     several = verb(path, "show", "rel")

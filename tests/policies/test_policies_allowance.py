@@ -106,6 +106,26 @@ def test_the_usual_tokens_of_a_call_are_learned_and_the_tighter_limit_decides() 
     assert it.wait(7.0) == pytest.approx(53.0)
 
 
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_XR13_the_tokens_of_other_programs_are_not_charged_to_our_own_calls(is_reported: bool) -> None:
+    """Each of our calls takes 331 tokens. Another program makes three of 304 in the same time."""
+    it, left_requests, left_tokens = Allowance(), 590.0, 90_000.0
+    for number in range(30):
+        at = 0.1 * number
+        it.started(at)
+        left_requests, left_tokens = left_requests - 4, left_tokens - 331 - 3 * 304
+        both = AnnouncedLimits(
+            requests=AnnouncedLimit(600, left_requests, (600 - left_requests) / 10),
+            tokens=AnnouncedLimit(100_000, left_tokens, (100_000 - left_tokens) / 1666),
+        )
+        it.learn(both, since=at, now=at + 0.05)
+        if is_reported:
+            it.used(331)
+    it.learn(tokens(700, 59.6), since=100.0, now=100.05)
+    assert it.wait(100.05) == 0, "700 tokens are enough for one"
+    assert it.wait(100.05, ahead=2) > 0, "and not for three"
+
+
 def test_a_call_that_takes_more_than_there_ever_is_does_not_wait_for_ever() -> None:
     it = Allowance()
     it.learn(tokens(900, 6.0), since=0.0, now=0.1)

@@ -270,3 +270,23 @@ def test_XR13_a_quiet_time_between_two_rejections_does_not_make_the_pace_slower(
     pace.started(later)
     pace.limited(later, later, None)
     assert pace.per_second(later) == pytest.approx(before)
+
+
+def test_XR13_a_quiet_time_before_the_first_measurement_does_not_make_the_pace_slower() -> None:
+    """A bucket of 20 calls and one a second: after its first rejection a call a minute, then 21 at once."""
+    pace = Pace()
+    pace.started(0.0)
+    pace.accepted(0.0, 0.1)
+    pace.started(0.1)
+    pace.limited(0.1, 0.2, None)
+    for minute in range(1, 11):
+        pace.started(60.0 * minute)
+        pace.accepted(60.0 * minute, 60.0 * minute + 0.1)
+    now = 660.0
+    for _ in range(20):
+        now += pace.wait(now)
+        pace.started(now)
+        pace.accepted(now, now)
+    pace.started(now)
+    pace.limited(now, now, None)
+    assert pace.per_second(now) > 0.5

@@ -50,6 +50,33 @@ def test_XR10_an_hour_down_with_twenty_callers_is_about_a_line_a_minute(caplog, 
     assert any("more warnings since the last line" in record.message for record in caplog.records)
 
 
+def test_XR10_the_end_of_an_outage_is_logged_whatever_was_left_out(caplog):
+    caplog.set_level(logging.INFO, "holdfast")
+    runtime = Runtime(clock=VirtualClock(), rng=Midpoint())
+    runtime.log = True
+
+    @recover("claude", runtime=runtime)
+    async def call():
+        await asyncio.sleep(0.05)
+        if runtime.clock.monotonic() - began < 330:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    async def caller():
+        while runtime.clock.monotonic() - began < 500:
+            with contextlib.suppress(Exception):
+                await call()
+            await asyncio.sleep(5.0)
+
+    async def main():
+        await asyncio.gather(*(caller() for _ in range(5)))
+
+    began = runtime.clock.monotonic()
+    run(main(), clock=runtime.clock)
+    states = [record.message for record in caplog.records if record.message.startswith("circuit")]
+    assert states[0] == "circuit claude closed → open (CONN_REFUSED)"
+    assert states[-1].startswith("circuit claude half-open → closed")
+
+
 def test_XR10_single_failures_are_all_logged(caplog):
     caplog.set_level(logging.WARNING, "holdfast")
     runtime = Runtime(clock=VirtualClock(), rng=Midpoint())

@@ -15,7 +15,16 @@ import msgspec
 
 from holdfast.classify.times import parse_delay, parse_number, parse_rfc3339
 
-__all__ = ["MAX_CHARS", "MAX_DECODED", "Findings", "decode_json", "decode_lines", "read_body", "read_object"]
+__all__ = [
+    "MAX_CHARS",
+    "MAX_DECODED",
+    "Findings",
+    "decode_json",
+    "decode_lines",
+    "read_body",
+    "read_object",
+    "without_frame",
+]
 
 MAX_CHARS: Final = 65_536
 MAX_DECODED: Final = 1_048_576
@@ -115,7 +124,7 @@ class Findings:
 def read_body(raw: str) -> Findings:
     """Return the findings of a body's text."""
     found = Findings()
-    text = raw.strip().removeprefix("\ufeff")
+    text = without_frame(raw.strip().removeprefix("\ufeff"))
     if not text:
         return found
     if text[0] == '"' and isinstance(inner := decode_json(text), str):
@@ -127,6 +136,16 @@ def read_body(raw: str) -> Findings:
     else:
         _read_text(text[:MAX_CHARS], found, _MAX_DEPTH, top=True)
     return found
+
+
+def without_frame(text: str) -> str:
+    """Return the JSON of a text that is one event of a stream (SSE); any other text as it is."""
+    framed = _ONE_EVENT.match(text) if text.startswith(_EVENT_FIELDS) else None
+    return framed[1] if framed is not None else text
+
+
+_EVENT_FIELDS = ("event:", "data:", "id:", "retry:")
+_ONE_EVENT = re.compile(r"(?:(?:event|id|retry):[^\n]*\n){0,3}data:[ \t]*(\{[^\n]*\})\s*\Z")
 
 
 def _is_page(text: str) -> bool:

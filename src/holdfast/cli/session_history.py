@@ -57,7 +57,7 @@ async def sessions_show(store: Store, given: str, *, url: str | None, as_json: b
     """Show what happened in a session, what is open, and what to do next."""
     session = await find(store, given)
     seen, history = await overview(store, session), await history_of(store, session)
-    document = _overview_document(seen)
+    document = _overview_document(seen, history)
     actions = next_actions(seen, history, url)
     if as_json:
         story = {"history": _dated(msgspec.to_builtins(history)), "next": [action._asdict() for action in actions]}
@@ -73,10 +73,11 @@ async def sessions_show(store: Store, given: str, *, url: str | None, as_json: b
 async def sessions_resume(store: Store, given: str, *, url: str | None, as_json: bool) -> Exit:
     """Pause a session whose process died, and show what is left to do. Raises if it cannot be resumed."""
     seen = await make_resumable(store, await find(store, given))
-    actions = next_actions(seen, await history_of(store, seen.record.id), url)
+    history = await history_of(store, seen.record.id)
+    actions = next_actions(seen, history, url)
     if as_json:
         left = {"next": [action._asdict() for action in actions]}
-        show_json({"schema": "holdfast.sessions.resume/1", **_overview_document(seen), **left})
+        show_json({"schema": "holdfast.sessions.resume/1", **_overview_document(seen, history), **left})
     else:
         show_text(f"{seen.record.id}  {seen.record.state.value}")
         _show_actions(actions)
@@ -107,10 +108,11 @@ def next_actions(seen: Overview, history: History, url: str | None) -> list[Acti
         sooner = "If it need not wait" if run.program else "If the limit was raised"
         what = f"{run.agent} is parked until {_clock(run.until)} ({run.code}): wait until then. {sooner}:"
         actions.append(Action(what, (command(url, "unpark", session, run.agent),)))
-    then = "Then start" if actions else "Start"
+    then = "Then start its program" if actions else "Start its program"
     if _is_at_rest(seen):
-        then = "Nothing is left to do. To go on with it, start"
-    actions.append(Action(f"{then} its program: {_goes_on(seen, history)}"))
+        # Whether the program came to its end, or failed between two steps, is not stored.
+        then = "Nothing waits for you. If its program has not finished, start it"
+    actions.append(Action(f"{then}: {_goes_on(seen, history)}"))
     if seen.in_flight:
         turn = f"Or give up turn {seen.turn}, whose stored steps are then not used again:"
         actions.append(Action(turn, (command(url, "abandon", session),)))
@@ -240,7 +242,7 @@ def _dated(value: Any) -> Any:
 # --- the facts ---
 
 
-def _overview_document(seen: Overview) -> dict[str, Any]:
+def _overview_document(seen: Overview, history: History) -> dict[str, Any]:
     record, manifest, checkpoint = seen.record, seen.manifest, seen.checkpoint
     resumable = manifest is not None and manifest.resumable
     return {
@@ -254,7 +256,8 @@ def _overview_document(seen: Overview) -> dict[str, Any]:
         "oldest": record.oldest,
         "turn": seen.turn,
         "turn_in_flight": seen.in_flight,
-        "steps": seen.steps,
+        # A log that was cut does not have them all any more.
+        "steps": max(seen.steps, len(history.steps())),
         "unknown_steps": list(seen.unknown),
         "questions": [_question_document(question) for question in seen.questions],
         "parked": [
@@ -288,8 +291,7 @@ def _overview_facts(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("can resume", "yes" if document["can_resume"] else f"no: {problem}"),
         ("in use", f"yes, by {document['owner']}" if document["in_use"] else "no"),
         ("turn", f"{document['turn']}{in_flight}"),
-        # The steps of turns that have ended stand in the history below.
-        *([("open steps", str(document["steps"]))] if document["steps"] else []),
+        ("steps", str(document["steps"])),
         ("messages", str(document["messages"])),
         ("last message", document["last_message_id"] or ""),
         ("log", f"entries {document['oldest']} to {document['entries']}, epoch {document['epoch']}"),

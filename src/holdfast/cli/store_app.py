@@ -107,9 +107,12 @@ _Code = Annotated[
 ]
 _Correlation = Annotated[str | None, typer.Option(help="Only records of this run, turn or session.")]
 SinceOption = Annotated[
-    str | None, typer.Option(help="Not before: 2026-03-20T14:00:00Z, or 15m for a quarter of an hour ago.")
+    str | None,
+    typer.Option(
+        help="Not before: 2026-03-20T14:00:00Z, 2026-03-20, yesterday (UTC), or 15m for a quarter of an hour ago."
+    ),
 ]
-UntilOption = Annotated[str | None, typer.Option(help="Before: a date and time, or how long ago.")]
+UntilOption = Annotated[str | None, typer.Option(help="Before: a date and time, a day, or how long ago.")]
 
 
 @audit.command("tail")

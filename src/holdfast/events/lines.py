@@ -247,14 +247,22 @@ class LogLines:
         """Return the line of a failure, or no level if its target has had enough lines for this minute.
 
         An hour of an outage with 20 callers had 1,432 warnings. Now each target has its first ones, and then one a minute, which
-        says how many were left out.
+        says how many were left out. Its beginning and its end are never left out.
         """
-        name = event.circuit if isinstance(event, CircuitStateChange) else _name(event)
+        if isinstance(event, CircuitStateChange):
+            if event.rule == _DIVERTS or CircuitState.CLOSED in {event.from_, event.to}:
+                return level, text
+            name = event.circuit.removeprefix("provider:")
+        else:
+            name = _name(event)
         outage = outages.get(name)
         if outage is None or event.at - outage.latest > _QUIET_S:
             outage = _Outage()
             outages.put(name, outage)
         outage.latest = event.at
+        if isinstance(event, CircuitStateChange) and event.to is CircuitState.HALF_OPEN:
+            # No warning: it must not stand in the place of the one that sums them up.
+            return (None if outage.shown >= _FIRST_LINES else level), text
         if outage.shown >= _FIRST_LINES and event.at - outage.written < _QUIET_S:
             outage.left_out += 1
             return None, text

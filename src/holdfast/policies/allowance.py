@@ -64,11 +64,13 @@ class Allowance:
 
     def learn(self, limits: AnnouncedLimits, since: float, now: float, *, accepted: bool = True) -> None:
         """An answer announced these limits. Its call started at `since`, and was accepted or rejected."""
+        others = 0.0
         for kind, announced in (("requests", limits.requests), ("tokens", limits.tokens)):
             if announced is not None:
                 if kind not in self._buckets:
                     self._buckets[kind] = _Bucket(units_differ=kind == "tokens")
-                self._buckets[kind].learn(announced, since, now, accepted=accepted)
+                # The requests come first: they show whether other programs use the key.
+                others = self._buckets[kind].learn(announced, since, now, accepted=accepted, others=others)
 
     def wait(self, now: float, ahead: int = 0) -> float:
         """Return the seconds until a call may start, if `ahead` calls go before it; 0: now. The tighter limit decides."""
@@ -190,12 +192,18 @@ class _Bucket:
 
     # --- announcements ---
 
-    def learn(self, announced: AnnouncedLimit, since: float, now: float, *, accepted: bool) -> None:
+    def learn(
+        self, announced: AnnouncedLimit, since: float, now: float, *, accepted: bool, others: float = 0.0
+    ) -> float:
+        """Take over an announcement; return how many calls of other programs it shows, if it counts calls.
+
+        `others`: what the announcement of the requests has shown.
+        """
         remaining, reset = announced.remaining, announced.reset
         self._learn_return(remaining, reset, since)
         if since < self._known_at or (since == self._known_at and remaining > self._remaining):
             # An older one: answers do not come back in the order of their calls.
-            return
+            return 0.0
         is_first = self._known_at == -_INFINITY
         is_lie = accepted and not remaining and self._remaining == 0.0 and since < self._back_at and not self._rate
         # Some announce from the first answer on that nothing remains, and accept the next call all the same.
@@ -213,13 +221,22 @@ class _Bucket:
             self._lies += 1
         # A call that was rejected took nothing.
         calls = self._forget_starts(since) - (not accepted)
-        if self._units_differ and calls > 0 and not is_first:
-            self._learn_unit(remaining, since, calls)
+        if is_first:
+            others = 0.0
+        elif self._units_differ and calls > 0:
+            self._learn_unit(self._missing_at(remaining, since), calls, others)
+        else:
+            others = max(0.0, self._missing_at(remaining, since) - calls)
         self._limit, self._most = announced.limit, max(self._most, remaining + self._unit)
         self._known_at, self._remaining, self._reset = since, remaining, reset
         self._period, self._back_at = max(self._period, reset), since + reset
         self._left = min(self._most, remaining + self._rate * (now - since)) - self._spent
         self._left_at = now
+        return others
+
+    def _missing_at(self, remaining: float, since: float) -> float:
+        """Return what was taken since the announcement before."""
+        return min(self._most, self._remaining + self._rate * (since - self._known_at)) - remaining
 
     def _forget_starts(self, since: float) -> int:
         """Forget the calls that are in the announcement of the call that started at `since`; return how many."""
@@ -256,10 +273,12 @@ class _Bucket:
         is_lower = not self._rate or rate < self._rate
         self._rate = rate if is_lower else self._rate + RATE_RISE * (rate - self._rate)
 
-    def _learn_unit(self, remaining: float, since: float, calls: int) -> None:
-        """Learn what a call takes, from what is missing since the announcement before."""
-        then = min(self._most, self._remaining + self._rate * (since - self._known_at))
-        took = (then - remaining) / calls
+    def _learn_unit(self, missing: float, calls: int, others: float) -> None:
+        """Learn what a call takes, from what is missing since the announcement before, and how many calls took it."""
+        if others >= 1.0 and self._reported.count:
+            # What other programs have taken is in it. The answers say what our own calls take.
+            return
+        took = missing / (calls + others)
         if took > 0:
             self._missing.add(took)
             self._unit = max(self._missing.amount, self._reported.amount)

@@ -43,6 +43,8 @@ CROWD_S = 20.0
 LEVEL_S = 8.0
 """Where a call that comes now would wait longer than the first, the pace also rises with time, in the second instead of `LEVEL`
 calls. At a slow pace few calls start, and a limit that has ended must not outlive its end by minutes."""
+QUIET_S = 20.0
+"""A longer time without a call is no part of the first measurement: the limit might have accepted many in it."""
 FREE = 48
 """Calls without a rejection after which the limit is gone: the pace is then 11 times what was accepted."""
 FORGET_S = 30.0
@@ -207,6 +209,7 @@ class Pace:
         "_open_per_s",
         "_pause",
         "_paused_until",
+        "_quiet",
         "_recent",
         "_rise",
         "_starts",
@@ -236,6 +239,8 @@ class Pace:
         self._cut_at = float("-inf")
         self._idle = 0.0
         """Seconds since the last cut in which a call might have started, and none came."""
+        self._quiet = 0.0
+        """Those of them that came in long stretches."""
         self._waiting = 0
         """Calls that waited when the latest one started."""
         self._lent = 0.0
@@ -319,7 +324,9 @@ class Pace:
         self._recent = [*self._recent[1 - RECENT :], now]
         takes_guessed_place = self.places.is_guessed and now < self._next
         if now > self._next > self._cut_at:
-            self._idle += now - max(self._next, self._cut_at)
+            idle = now - max(self._next, self._cut_at)
+            self._idle += idle
+            self._quiet += idle if idle > QUIET_S else 0.0
         gap = 1.0 / self.per_second(now)
         self._next = max(now, self._next) + gap
         self._low_next = max(now, self._low_next) + (gap / LOW_SHARE if low else gap)
@@ -407,13 +414,16 @@ class Pace:
             self._top = max(SLOWEST_PER_S, self.per_second(now) * DEEP_CUT / CUT)
             self._is_measured = True
         else:
+            if not self._is_measured:
+                took = max(took - self._quiet, min(took, accepted / FIRST_PER_S))
             self._measure(accepted / took)
         if self._is_even and self._is_measured:
             # It accepted calls that were no further apart.
             self._top = 1.0 / self._closest
         self._starts = self._trials = 0
         self._rise, self._surpassed = 0.0, 1
-        self._idle, self._cut_at = 0.0, now
+        self._idle = self._quiet = 0.0
+        self._cut_at = now
 
     def _measure(self, per_s: float) -> None:
         """Learn from the calls per second that were accepted between two rejections."""

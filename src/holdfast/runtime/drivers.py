@@ -18,6 +18,7 @@ from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer_async, fault_in, throw_away, throw_away_async
 from holdfast.runtime.callables import has_one_shot
 from holdfast.runtime.commands import TaskWait, ThreadWait, Waiting
+from holdfast.runtime.event_loop import running_loop
 from holdfast.runtime.facts import waits_until
 from holdfast.runtime.fault_of import did_not_happen, pass_outcome
 from holdfast.runtime.hedge import race
@@ -507,6 +508,7 @@ def _parts(abort: Abort | None, seconds: float) -> Iterator[float]:
 async def _yield_to_others(op: Operation) -> None:
     """Suspend once even where there is nothing to wait for, so that a loop of failures does not block the event loop."""
     try:
+        running_loop()
         await asyncio.sleep(0)
     except BaseException as stop:
         op.stopped(stop)

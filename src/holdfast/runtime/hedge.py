@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._lazy import lazy_module
 from holdfast.policies.hedge import next_hedge
 from holdfast.runtime.answers import throw_away_async
+from holdfast.runtime.event_loop import running_loop
 from holdfast.runtime.leaks import leave_behind
 from holdfast.runtime.limits import CANCEL_GRACE_S
 from holdfast.runtime.reserve import reserve_copy
@@ -70,7 +71,7 @@ def _start(fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Map
     async def call() -> Any:
         return await fn(*args, **kwargs)
 
-    return asyncio.create_task(call())
+    return running_loop().create_task(call())
 
 
 def _next(op: Operation, hedge: Hedge, considered: int) -> float | None:

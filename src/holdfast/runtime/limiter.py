@@ -105,6 +105,7 @@ class Limiter:
                 # Closed here, and not by the garbage collector: a start that is not used goes back at once.
                 with closing(self._waits_for_start(runtime, deadline, priority)) as waits:
                     for part in (part for wait in waits for part in _parts(wait, check)):
+                        running_loop()
                         await asyncio.sleep(part)
         except BaseException:
             self.release(ticket)

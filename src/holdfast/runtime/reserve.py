@@ -15,6 +15,7 @@ from holdfast.faults import BudgetError, HoldfastError
 from holdfast.policies.models.quote import quote_of
 from holdfast.policies.reservation import Claim, rank_of
 from holdfast.runtime import errors
+from holdfast.runtime.event_loop import running_loop
 from holdfast.runtime.limiter import CHECK_S
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ async def reserve_async(op: Operation, args: tuple[Any, ...], kwargs: Mapping[st
         return
     assert op.charges is not None
     reservations = op.charges.reservations
-    loop = asyncio.get_running_loop()
+    loop = running_loop()
     decided: asyncio.Future[None] = loop.create_future()
 
     def finish() -> None:

@@ -456,8 +456,6 @@ class Runtime:
             return
         to_wall = self.clock.wall() - self.clock.monotonic()
         for change in transitions:
-            # From here on the circuit reports its own end.
-            self.diverted.discard(state.name)
             until = None if change.until is None else change.until + to_wall
             self.bus.emit(
                 CircuitStateChange(
@@ -471,6 +469,9 @@ class Runtime:
                     until=until,
                 )
             )
+            if change.to is CircuitState.CLOSED:
+                # The failures that sent calls to the fallbacks are forgotten, also if a person closed it.
+                self.report_returned((state.name,), run)
 
 
 def _configured_structlog() -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 
-from holdfast.classify.body import MAX_CHARS, read_body
+from holdfast.classify.body import MAX_CHARS, read_body, without_frame
 from holdfast.classify.evidence import UNKNOWN_EXIT, Evidence, Raised, Source, fold
 from holdfast.classify.phrases import PAGE, SECRETS, codes_in, find_phrases
 from holdfast.classify.readers.responses import GRPC_NAMES
@@ -131,7 +131,7 @@ def read_text(
 
     A chained traceback gives one item per exception, outermost first.
     """
-    text = _LOG_PREFIX.sub("", text[-MAX_CHARS:], count=1)
+    text = without_frame(_LOG_PREFIX.sub("", text[-MAX_CHARS:], count=1))
     parts = text.split(_CAUSED)
     inside = [] if len(parts) > 1 or _TRACEBACK in text else named_causes(text)
     return [
