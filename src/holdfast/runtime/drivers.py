@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.callables import Request
     from holdfast.runtime.commands import Wait
+    from holdfast.runtime.limiter import Limiter
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.plan import Plan
     from holdfast.runtime.responses import FailedResponseError
@@ -50,6 +51,8 @@ else:
     logging = lazy_module("logging", globals())
 
 __all__ = [
+    "acquire",
+    "acquire_async",
     "begin_limit",
     "call_plainly",
     "call_plainly_async",
@@ -257,6 +260,15 @@ async def _limited_attempt_async(
     if limiter is None:
         return await limited(op, fn, args, kwargs)
     # The time limit starts after this wait, because the callee is not slow while the call waits for a place.
+    ticket = await acquire_async(op, limiter, args, kwargs)
+    try:
+        return await limited(op, fn, args, kwargs)
+    finally:
+        limiter.release(ticket)
+
+
+async def acquire_async(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """Wait for a place and a start, and reserve what the call may cost; return the ticket for `limiter.release`."""
     check = None if op.abort is None else op.raise_if_aborted
     ticket = await limiter.acquire_async(op.plan.runtime, waits_until(op), check, op.plan.policy.priority)
     try:
@@ -264,9 +276,24 @@ async def _limited_attempt_async(
             # After the wait for a place: a call that has money set aside never waits for another call.
             await reserve_async(op, args, kwargs)
         op.call_starts()
-        return await limited(op, fn, args, kwargs)
-    finally:
+    except BaseException:
         limiter.release(ticket)
+        raise
+    return ticket
+
+
+def acquire(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """The same as `acquire_async`, in a thread, which blocks during the waits."""
+    check = None if op.abort is None else op.raise_if_aborted
+    ticket = limiter.acquire(op.plan.runtime, waits_until(op), check, op.plan.policy.priority)
+    try:
+        if op.charges is not None:
+            reserve(op, args, kwargs)
+        op.call_starts()
+    except BaseException:
+        limiter.release(ticket)
+        raise
+    return ticket
 
 
 def _attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -311,12 +338,8 @@ def _limited_attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...
     limiter = op.plan.limiter
     if limiter is None:
         return _call(op, fn, args, kwargs)
-    check = None if op.abort is None else op.raise_if_aborted
-    ticket = limiter.acquire(op.plan.runtime, waits_until(op), check, op.plan.policy.priority)
+    ticket = acquire(op, limiter, args, kwargs)
     try:
-        if op.charges is not None:
-            reserve(op, args, kwargs)
-        op.call_starts()
         return _call(op, fn, args, kwargs)
     finally:
         limiter.release(ticket)

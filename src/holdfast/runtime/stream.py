@@ -32,8 +32,7 @@ from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer, close_answer_async
 from holdfast.runtime.callables import name_of, reads_in
 from holdfast.runtime.dialects import ANY_STREAM
-from holdfast.runtime.drivers import leave, pause, pause_async
-from holdfast.runtime.facts import waits_until
+from holdfast.runtime.drivers import acquire, acquire_async, leave, pause, pause_async
 from holdfast.runtime.flow import ALIVE, AfterFirst, AttemptContext, Dialect, Flow, Way
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.operation import Operation
@@ -406,13 +405,7 @@ class Stream(_Driver, Generic[T]):
             await reserve_async(op, self._args, self._kwargs)
         self._admit()
         if (limiter := op.plan.limiter) is not None:
-            self._place = (
-                limiter,
-                await limiter.acquire_async(op.plan.runtime, waits_until(op), None, op.plan.policy.priority),
-            )
-            if op.charges is not None:
-                await reserve_async(op, self._args, self._kwargs)
-            op.call_starts()
+            self._place = (limiter, await acquire_async(op, limiter, self._args, self._kwargs))
         self._flow.source_opened()
 
     async def _read(self) -> None:
@@ -596,10 +589,7 @@ class BlockingStream(_Driver, Generic[T]):
             reserve(op, self._args, self._kwargs)
         self._admit()
         if (limiter := op.plan.limiter) is not None:
-            self._place = (limiter, limiter.acquire(op.plan.runtime, waits_until(op), None, op.plan.policy.priority))
-            if op.charges is not None:
-                reserve(op, self._args, self._kwargs)
-            op.call_starts()
+            self._place = (limiter, acquire(op, limiter, self._args, self._kwargs))
         self._flow.source_opened()
 
     def _read(self) -> None:
