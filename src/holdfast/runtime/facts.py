@@ -161,8 +161,8 @@ def is_fallback_time_over(op: Any) -> bool:
 
 
 def waits_until(op: Any) -> float | None:
-    """Return until when an operation waits for a place that a limit of the user's gives: as long as somebody lets it."""
-    if op.plan.policy.names_patience or op.history:
+    """Return until when an operation waits for a place or a start that a limit of the user's gives; None: as long as it takes."""
+    if op.plan.policy.has_own_patience:
         return cast("float | None", op.deadline)
     return min((end for end in (op.cut_at, op.outer_deadline) if end is not None), default=None)
 

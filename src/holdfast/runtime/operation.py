@@ -296,12 +296,19 @@ class Operation:
         Raises `AbortedError` if the caller's signal was set during that wait.
         """
         self.raise_if_aborted()
+        waited = -self.attempt_started
         self.attempt_started = self.plan.monotonic()
+        waited += self.attempt_started
         # The deadline came nearer during the wait, so the attempt needs a time limit of its own.
         self.eventful = True
-        if not self.history and not self.plan.policy.names_patience:
-            # A wait for a limit that the user chose is no failure: the time for retries begins with the call.
+        if self.plan.policy.has_own_patience:
+            return
+        # A wait for a limit that the user chose is no failure: the time for retries does not count it.
+        if not self.history:
             self.reopen_window()
+        elif self.plan.deadline is None and self.deadline is not None:
+            self.window_began = (self.started if self.window_began is None else self.window_began) + waited
+            self.deadline = extended(self.deadline, self.deadline + waited, self.outer_deadline)
 
     # --- how an attempt ends ---
 
@@ -768,7 +775,7 @@ class Operation:
 
     def deadline_on(self, monotonic: Monotonic) -> float | None:
         """Return until when attempts inside may start, as a reading of the given clock. A window that nobody named is none."""
-        is_named = self.plan.deadline is not None or self.plan.policy.names_patience
+        is_named = self.plan.deadline is not None or self.plan.policy.has_own_patience
         return on_clock(self.deadline if is_named else self.outer_deadline, self.plan.monotonic, monotonic)
 
     def cut_on(self, monotonic: Monotonic) -> float | None:
