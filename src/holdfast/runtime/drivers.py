@@ -6,7 +6,6 @@ Invariant: both drivers are the same loop. Nothing is decided here.
 from __future__ import annotations
 
 import inspect
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,6 +17,7 @@ from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer_async, fault_in, throw_away, throw_away_async
 from holdfast.runtime.callables import has_one_shot
 from holdfast.runtime.commands import TaskWait, ThreadWait, Waiting
+from holdfast.runtime.event_loop import runs_loop
 from holdfast.runtime.facts import waits_until
 from holdfast.runtime.fault_of import did_not_happen, pass_outcome
 from holdfast.runtime.hedge import race
@@ -483,12 +483,7 @@ def _waiting(op: Operation, seconds: float) -> Waiting:
 
 def _warn_in_loop(op: Operation) -> None:
     """Warn once per recovery if the thread that is about to sleep runs an event loop: every task of that loop stops."""
-    # asyncio is loaded with the first async call. Before that no event loop runs.
-    if "asyncio" not in sys.modules or "loop" in op.plan.reported:
-        return
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if "loop" in op.plan.reported or not runs_loop():
         return
     op.plan.reported.add("loop")
     # In the log and not by `warnings`: where warnings are errors, this one would end a call in the middle of its recovery.

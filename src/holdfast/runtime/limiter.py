@@ -11,14 +11,16 @@ import sys
 import threading
 from collections import deque
 from contextlib import closing
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from weakref import ref
 
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
 from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place
 from holdfast.policies.queue import WaitQueue
 from holdfast.policies.rate_limit import RateLimit, RateLimitMachine, StartQueue
-from holdfast.runtime.event_loop import running_loop
+from holdfast.runtime.event_loop import present_owner, running_loop
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,7 +32,17 @@ if TYPE_CHECKING:
 else:
     asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["CHECK_S", "Check", "Limiter", "LimiterOptions", "NotifyingLock", "limiter_for", "limits_of", "strictest"]
+__all__ = [
+    "CHECK_S",
+    "Check",
+    "Limiter",
+    "LimiterOptions",
+    "NotifyingLock",
+    "StreamPlace",
+    "limiter_for",
+    "limits_of",
+    "strictest",
+]
 
 CHECK_S = 0.05
 """Seconds between two checks of the caller's signal in a wait. Few kinds of signals can be awaited, so it is polled."""
@@ -88,6 +100,11 @@ class Limiter:
         self._wakers: dict[int, Callable[[], None]] = {}
         self._returned: deque[int] = deque()
         """Tickets of places that no other caller has yet."""
+        self.readers: dict[StreamPlace, object] = {}
+        """Who reads the streams that hold places: such a task or thread never waits for its own stream."""
+        self._inside: dict[int, tuple[StreamPlace, ...]] = {}
+        """Tickets of waiting calls that were begun while a stream was read, such as in a task that its reader waits for."""
+        self._relief_due = False
 
     async def acquire_async(
         self, runtime: Sleeper, deadline: float | None, check: Check | None = None, priority: Priority = "normal"
@@ -176,6 +193,7 @@ class Limiter:
                 self._lock.release()
             # Outside the lock: a waiter whose event loop is closed returns its place.
             self._wake(following)
+        self.relieve()
 
     # --- places ---
 
@@ -194,8 +212,8 @@ class Limiter:
             loop.call_soon_threadsafe(finish, True)  # noqa: FBT003 - a callback of the loop
 
         ticket = self._enter(wake, turn_in_line)
-        if not ticket:
-            return 0
+        if ticket <= 0:
+            return ticket
         timer = None if deadline is None else loop.call_later(_left(clock, deadline), finish, False)  # noqa: FBT003 - a callback of the loop
         try:
             while check is not None and not turn.done():
@@ -220,8 +238,8 @@ class Limiter:
         turn = threading.Lock()
         turn.acquire()
         ticket = self._enter(turn.release, turn_in_line)
-        if not ticket:
-            return 0
+        if ticket <= 0:
+            return ticket
         try:
             left = math.inf if deadline is None else _left(clock, deadline)
             came = any(turn.acquire(timeout=-1 if part == math.inf else part) for part in _parts(left, check))
@@ -234,21 +252,46 @@ class Limiter:
         return ticket
 
     def _enter(self, wake: Callable[[], None], turn: Turn) -> int:
-        """Take a place at once (0), or a place in the queue (its ticket)."""
+        """Take a place at once (0), or a place in the queue (its ticket). The reader of a stream with a place may go without one."""
         assert self._places is not None
         with self._lock:
+            # A copy, because the garbage collector may end a stream at any time.
+            if self.readers and _handle(present_owner()) in list(self.readers.values()):
+                return 0 if self._places.try_acquire() else _NO_PLACE
             entry = self._places.acquire(turn)
             if entry is Place.FULL:
                 raise self._full()
             if isinstance(entry, Place):
                 return 0
             self._wakers[entry.ticket] = wake
-            return entry.ticket
+            if self.readers and (reads := _READS.get()):
+                self._inside[entry.ticket] = reads
+        self.relieve()
+        return entry.ticket
+
+    def relieve(self) -> None:
+        """If streams hold all places, let the first waiting call go that one of their readers may wait for."""
+        # One at a time, beyond the number of places: so the reader goes on, and ends its stream sooner or later.
+        self._relief_due = True
+        # Like `_pass_on`, this never waits for the lock: who holds it looks here afterwards.
+        while self._relief_due and self._inside and self._lock.acquire(blocking=False):
+            self._relief_due = False
+            woken = None
+            try:
+                if self._places is not None and self._places.running <= len(self.readers):
+                    waiting = (ticket for ticket, reads in self._inside.items() if any(one.is_held for one in reads))
+                    woken = next(waiting, None)
+                    if woken is not None:
+                        self._places.wake_beyond(woken)
+            finally:
+                self._lock.release()
+            self._wake(woken)
 
     def _cancel(self, ticket: int) -> None:
         assert self._places is not None
         with self._lock:
             self._wakers.pop(ticket, None)
+            self._inside.pop(ticket, None)
             following = self._places.cancel(ticket)
         self._wake(following)
         self._pass_on()
@@ -256,6 +299,7 @@ class Limiter:
     def _wake(self, ticket: int | None) -> None:
         """Wake a waiter. If its event loop is closed, its place is returned: call `_pass_on` after this."""
         if ticket is not None and (wake := self._wakers.pop(ticket, None)) is not None:
+            self._inside.pop(ticket, None)
             try:
                 wake()
             except RuntimeError:
@@ -309,6 +353,49 @@ class Limiter:
     def _too_late(self, wait: float) -> HoldfastError:
         context = {"limit": 0.0 if self._rate is None else self._rate.per_second, "name": self.name}
         return HoldfastError(Fault.of("SYS_RATE_LIMITED", retry_after=wait, context=context))
+
+
+class StreamPlace:
+    """The place of a stream, which holds it until it is over. The reader may make other calls between two items."""
+
+    __slots__ = ("_limiter", "_ticket")
+
+    def __init__(self, limiter: Limiter, ticket: int) -> None:
+        self._limiter = limiter
+        self._ticket = ticket
+        if ticket != _NO_PLACE:
+            self.read()
+            # Perhaps streams now hold all places.
+            limiter.relieve()
+
+    def read(self) -> None:
+        """The present task or thread reads the stream."""
+        if self._ticket == _NO_PLACE:
+            return
+        readers = self._limiter.readers
+        readers[self] = _handle(present_owner())
+        reads = _READS.get()
+        if self not in reads:
+            _READS.set((*(one for one in reads if one.is_held), self))
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the stream is not over yet."""
+        return self in self._limiter.readers
+
+    def release(self) -> None:
+        """Give the place back. The garbage collector may call this at any time, so it waits for nothing."""
+        self._limiter.readers.pop(self, None)
+        self._limiter.release(self._ticket)
+
+
+_READS: ContextVar[tuple[StreamPlace, ...]] = ContextVar("holdfast_reads", default=())
+"""The places of the streams that the present task reads, or read when it began the task or thread that is present."""
+
+
+def _handle(owner: object) -> object:
+    """Return what stands for a task or a thread. A task is not kept alive: its stream would never be dropped."""
+    return owner if isinstance(owner, int) else ref(owner)
 
 
 LimiterOptions: TypeAlias = tuple[int | None, int | None, float | None, int | None]
