@@ -15,12 +15,14 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 from weakref import ref
 
+from msgspec import structs
+
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
 from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place
 from holdfast.policies.queue import WaitQueue
 from holdfast.policies.rate_limit import RateLimit, RateLimitMachine, StartQueue
-from holdfast.runtime.event_loop import present_owner, running_loop
+from holdfast.runtime.event_loop import present_owner, running_loop, runs_loop
 
 if TYPE_CHECKING:
     import asyncio
@@ -53,6 +55,10 @@ Check: TypeAlias = "Callable[[], None]"
 
 _NO_PLACE = -1
 """The ticket of a call that had no limit of places when it began, and has none to give back."""
+_STOPS_LOOP = (
+    ", and waiting for one here would stop the event loop of this thread: make the function async and await it, "
+    "or call it with `await asyncio.to_thread(…)`"
+)
 _ROUNDING = 1e-6
 """Seconds. A timer may fire early by a rounding error."""
 
@@ -240,6 +246,10 @@ class Limiter:
         ticket = self._enter(turn.release, turn_in_line)
         if ticket <= 0:
             return ticket
+        if runs_loop() and not turn.acquire(blocking=False):
+            # The calls before this one may need the loop to go on, and it stands still while this thread waits.
+            self._cancel(ticket)
+            raise self._full(_STOPS_LOOP)
         try:
             left = math.inf if deadline is None else _left(clock, deadline)
             came = any(turn.acquire(timeout=-1 if part == math.inf else part) for part in _parts(left, check))
@@ -305,9 +315,10 @@ class Limiter:
             except RuntimeError:
                 self._returned.append(ticket)
 
-    def _full(self) -> HoldfastError:
+    def _full(self, why: str = "") -> HoldfastError:
         limit = 0 if self._bulkhead is None else self._bulkhead.concurrency
-        return HoldfastError(Fault.of("SYS_BULKHEAD_FULL", context={"limit": limit, "name": self.name}))
+        fault = Fault.of("SYS_BULKHEAD_FULL", context={"limit": limit, "name": self.name})
+        return HoldfastError(structs.replace(fault, message=fault.message + why) if why else fault)
 
     # --- pace ---
 
