@@ -316,3 +316,11 @@ def test_a_reload_reaches_functions_that_are_decorated_already() -> None:
             ask()
         read({"mode": "recover"}).apply(runtime)
         assert ask() == "ok"
+
+
+def test_one_target_may_be_observed_alone() -> None:
+    """Its shadow recovers, and is not observed itself."""
+    world = World()
+    world.runtime.set_modes(None, {"provider:a": "observe"})
+    assert world.recover("a").call(Flaky()) == "ok"
+    assert [event.outcome for event in observed(world)] == ["answered"]

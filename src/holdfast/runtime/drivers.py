@@ -270,7 +270,7 @@ async def _limited_attempt_async(
 async def acquire_async(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     """Wait for a place and a start, and reserve what the call may cost; return the ticket for `limiter.release`."""
     check = None if op.abort is None else op.raise_if_aborted
-    ticket = await limiter.acquire_async(op.plan.runtime, waits_until(op), check, op.plan.policy.priority)
+    ticket = await limiter.acquire_async(op.plan.runtime, waits_until(op), check, op.plan.policy.priority, op.plan)
     try:
         if op.charges is not None:
             # After the wait for a place: a call that has money set aside never waits for another call.
@@ -285,7 +285,7 @@ async def acquire_async(op: Operation, limiter: Limiter, args: tuple[Any, ...], 
 def acquire(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     """The same as `acquire_async`, in a thread, which blocks during the waits."""
     check = None if op.abort is None else op.raise_if_aborted
-    ticket = limiter.acquire(op.plan.runtime, waits_until(op), check, op.plan.policy.priority)
+    ticket = limiter.acquire(op.plan.runtime, waits_until(op), check, op.plan.policy.priority, op.plan)
     try:
         if op.charges is not None:
             reserve(op, args, kwargs)
