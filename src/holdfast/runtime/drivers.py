@@ -189,6 +189,9 @@ async def _drive_awaitable(
 
 def _failure_in(op: Operation, value: Any) -> Fault | FailedResponseError | None:
     """Return why an answer is none: `accept` rejects it, or it is a response that reports a failure."""
+    if op.observation is not None:
+        op.observation.looks_at(value, fault_in)
+        return failure_in_response(op, value)
     return failure_in_response(op, value) if op.plan.accept is None else fault_in(op, value)
 
 

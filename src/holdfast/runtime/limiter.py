@@ -23,6 +23,7 @@ from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place
 from holdfast.policies.queue import WaitQueue
 from holdfast.policies.rate_limit import RateLimit, RateLimitMachine, StartQueue
 from holdfast.runtime.event_loop import present_owner, running_loop, runs_loop
+from holdfast.runtime.limiter_shadow import LimiterShadow
 
 if TYPE_CHECKING:
     import asyncio
@@ -104,6 +105,8 @@ class NotifyingLock:
 
 class Limiter:
     """The places and the pace of one target."""
+
+    _shadow: tuple[_Limits, LimiterShadow] | None = None
 
     def __init__(self, name: str, bulkhead: Bulkhead | None, rate: RateLimit | None) -> None:
         self.name = name
@@ -222,6 +225,14 @@ class Limiter:
                 if (wake := self._naps.get(number)) is not None:
                     wake()
         self._pass_on()
+
+    @property
+    def shadow(self) -> LimiterShadow:
+        """For observe mode: what this limiter would do to plain calls. It begins anew when the limits change."""
+        known = self._shadow
+        if known is None or known[0] != (self._bulkhead, self._rate):
+            known = self._shadow = ((self._bulkhead, self._rate), LimiterShadow(self._bulkhead, self._rate))
+        return known[1]
 
     def try_acquire(self, now: float) -> bool:
         """Take a place and a start if both are free now; never wait. `release(0)` gives the place back."""

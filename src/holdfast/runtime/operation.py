@@ -24,15 +24,7 @@ import msgspec
 
 from holdfast.faults import AbortedError, Attempt, CircuitOpenError, HoldfastError
 from holdfast.policies.circuit import Rejection, Verdict, counted_by
-from holdfast.policies.decide import (
-    SHORT_WAIT_S,
-    Decider,
-    GiveUp,
-    Reason,
-    Retry,
-    RunRepair,
-    gives_up_at_once,
-)
+from holdfast.policies.decide import SHORT_WAIT_S, Decider, GiveUp, Reason, Retry, RunRepair, gives_up_at_once
 from holdfast.policies.repair import Repairs
 from holdfast.runtime import budget, errors, facts, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
@@ -296,19 +288,16 @@ class Operation:
         Raises `AbortedError` if the caller's signal was set during that wait.
         """
         self.raise_if_aborted()
-        waited = -self.attempt_started
-        self.attempt_started = self.plan.monotonic()
-        waited += self.attempt_started
+        admitted, self.attempt_started = self.attempt_started, self.plan.monotonic()
         # The deadline came nearer during the wait, so the attempt needs a time limit of its own.
         self.eventful = True
-        if self.plan.policy.has_own_patience:
-            return
-        # A wait for a limit that the user chose is no failure: the time for retries does not count it.
-        if not self.history:
-            self.reopen_window()
-        elif self.plan.deadline is None and self.deadline is not None:
-            self.window_began = (self.started if self.window_began is None else self.window_began) + waited
-            self.deadline = extended(self.deadline, self.deadline + waited, self.outer_deadline)
+        if self.plan.deadline is None and not self.plan.policy.has_own_patience:
+            # A wait for a limit that the user chose is no failure: the time for retries does not count it.
+            if not self.history:
+                self.reopen_window()
+            elif self.deadline is not None and (waited := self.attempt_started - admitted):
+                self.window_began = (self.started if self.window_began is None else self.window_began) + waited
+                self.deadline = extended(self.deadline, self.deadline + waited, self.outer_deadline)
 
     # --- how an attempt ends ---
 

@@ -176,7 +176,11 @@ class StreamOf(Generic[P, T]):
             self._bind(plan)
             for other in self._beside:
                 other._bind(plan.once())  # noqa: SLF001 - its own class
-        return Operation(plan, self._adapter)
+        op = Operation(plan, self._adapter)
+        shadow = plan.shadow
+        if op.observation is not None and shadow is not None and (self._is_limited or shadow.wheels is not None):
+            op.observation.cannot_judge("time limits of streams")
+        return op
 
     def _bind(self, plan: Plan) -> None:
         """Use a plan, and make the limits with its timeout and its clock."""
