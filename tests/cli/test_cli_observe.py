@@ -121,3 +121,26 @@ def test_a_runtime_logs_the_minute_by_itself(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "observe mode, 60 s: 3 calls, 3 answered, 0 failed, 0 answered calls would have been worse off"
     ]
+
+
+def test_what_is_not_judged_stands_beside_the_verdict_and_is_not_enough_for_strict(tmp_path):
+    path = tmp_path / "events.jsonl"
+    call = {"operation": "claude", "outcome": "answered", "took": 1.0}
+    calls = [Observed(at=float(at), **call, unjudged=("budget",)) for at in range(120)]
+    path.write_bytes(b"".join(encode_lines(calls)))
+    done = holdfast("policy", "observe", str(path))
+    assert "None of 120 answered calls would have been worse off. Not judged: budget (120 calls)." in done.stdout
+    assert "Switch it on" not in done.stdout
+    assert holdfast("policy", "observe", str(path), "--strict").exit_code == 8
+
+
+def test_answers_that_accept_rejects_are_worse_off(tmp_path):
+    path = tmp_path / "events.jsonl"
+    call = {"operation": "claude", "outcome": "answered", "took": 1.0}
+    calls = [Observed(at=float(at), **call, accepted=at > 1) for at in range(120)]
+    path.write_bytes(b"".join(encode_lines(calls)))
+    done = holdfast("policy", "observe", str(path), "--strict")
+    assert "2 of 120 answered calls would have been worse off: 2 answered with something that `accept` rejects." in (
+        done.stdout
+    )
+    assert done.exit_code == 8

@@ -103,6 +103,8 @@ _fields: dict[str, st.SearchStrategy] = {
     "requests": _counts,
     "unwanted": st.integers(0, 9),
     "saved": _seconds,
+    "accepted": st.booleans(),
+    "unjudged": st.tuples(_texts),
 }
 
 

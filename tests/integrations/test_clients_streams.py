@@ -287,6 +287,56 @@ def test_an_async_stream_that_is_closed_early_and_still_held_is_left():
     assert in_time(runtime, leave()) == (1, True)
 
 
+def places_of(runtime, name="provider:anthropic") -> int:
+    return runtime.registry.get(name).limiter._places.running
+
+
+def test_no_more_streams_run_at_once_than_the_policy_allows():
+    runtime, _ = world()
+    claude = recovering(async_anthropic_on(Wire(Streaming(*WHOLE))), runtime=runtime, policy=Policy(concurrency=2))
+    open_now, most = 0, 0
+
+    async def read():
+        nonlocal open_now, most
+        stream = await claude.messages.create(**REQUEST, stream=True)
+        open_now += 1
+        most = max(most, open_now)
+        texts = []
+        async for event in stream:
+            if event.type == "message_stop":
+                # Many consumers stop here, and the SDK's helpers do.
+                open_now -= 1
+            await asyncio.sleep(1)
+            texts += texts_in([event])
+        return texts
+
+    async def main():
+        return await asyncio.gather(*(read() for _ in range(6)))
+
+    assert in_time(runtime, main()) == [HELLO] * 6
+    assert most == 2
+    assert places_of(runtime) == 0
+
+
+@pytest.mark.parametrize("leave", ["close", "drop", "read"])
+def test_a_thread_may_ask_again_while_it_reads_its_own_stream(leave):
+    runtime, _ = world()
+    wire = Wire(Streaming(*WHOLE))
+    claude = recovering(anthropic_on(wire), runtime=runtime, policy=Policy(concurrency=1))
+    stream = claude.messages.create(**REQUEST, stream=True)
+    next(stream)
+    assert places_of(runtime) == 1
+    assert texts_in(claude.messages.create(**REQUEST, stream=True)) == HELLO
+    assert places_of(runtime) == 1
+    if leave == "close":
+        stream.close()
+    elif leave == "read":
+        list(stream)
+    else:
+        del stream
+    assert places_of(runtime) == 0
+
+
 def test_a_stream_that_is_closed_after_its_end_ended_well():
     wire, (runtime, heard) = Wire(Streaming(*WHOLE)), world()
     claude = recovering(anthropic_on(wire), runtime=runtime)

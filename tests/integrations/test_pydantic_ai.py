@@ -259,6 +259,33 @@ def test_who_leaves_a_stream_early_says_nothing_about_the_provider():
     assert (line._breaker.successes, line._breaker.failures) == (0, 0)
 
 
+@pytest.mark.parametrize("leave", ["read", "cancel", "break", "raise"])
+def test_a_stream_holds_its_place_until_it_is_left_and_its_reader_may_ask_again(leave):
+    _, model, runtime, _ = on("", claude, policy=Policy(concurrency=1))
+
+    async def read() -> None:
+        async with Agent(model).run_stream("hello") as result:
+            async for _ in result.stream_text(delta=True, debounce_by=None):
+                assert places() == 1
+                assert (await Agent(model).run("hello")).output == ANSWER
+                if leave == "raise":
+                    raise LookupError
+                if leave == "cancel":
+                    await result.cancel()
+                if leave != "read":
+                    break
+
+    def places() -> int:
+        return runtime.registry.get("provider:anthropic@provider.test").limiter._places.running
+
+    if leave == "raise":
+        with pytest.raises(LookupError):
+            in_time(runtime, read())
+    else:
+        in_time(runtime, read())
+    assert places() == 0
+
+
 def test_its_own_deadlines_still_hold():
     _, model, runtime, _ = on("slow;seconds=1, ok", claude)
     agent = Agent(model, model_settings={"request_timeout": 100, "first_event_timeout": 50})

@@ -167,3 +167,17 @@ class EveryInterleaving(RuleBasedStateMachine):
 
 TestEveryInterleaving = EveryInterleaving.TestCase
 TestEveryInterleaving.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+def test_a_ticket_may_run_beyond_the_places_and_gives_none_to_another() -> None:
+    places = BulkheadMachine(Bulkhead(concurrency=1))
+    places.acquire()
+    first, second = places.acquire(), places.acquire()
+    assert isinstance(first, Waiting)
+    assert isinstance(second, Waiting)
+    places.wake_beyond(second.ticket)
+    assert (places.running, places.waiting) == (2, 1)
+    assert places.release(second.ticket) is None
+    assert places.release() == first.ticket
+    assert places.release(first.ticket) is None
+    assert places.running == 0

@@ -350,6 +350,7 @@ NO_RETRY_LEFT: dict[str, Any] = {"withdraw_retry": lambda: False}
         (Reason.CIRCUIT, Fault.of("CIRCUIT_OPEN", retry_after=5.0), exact(), {}),
         (Reason.CIRCUIT, RESET, exact(), {"open_until": 30.0}),
         (Reason.MAKES_WAY, RESET, exact(), {"makes_way_until": 30.0}),
+        (Reason.FULL, Fault.of("SYS_BULKHEAD_FULL"), exact(), {"is_full": True}),
         (Reason.UNWANTED, RESET, exact(), {"override": False}),
         (Reason.COMMANDED, RESET, exact(), {"final": Reason.COMMANDED}),
         (Reason.UNREPAIRED, RESET, exact(), {"final": Reason.UNREPAIRED}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -316,3 +317,119 @@ def test_a_reload_reaches_functions_that_are_decorated_already() -> None:
             ask()
         read({"mode": "recover"}).apply(runtime)
         assert ask() == "ok"
+
+
+def test_one_target_may_be_observed_alone() -> None:
+    """Its shadow recovers, and is not observed itself."""
+    world = World()
+    world.runtime.set_modes(None, {"provider:a": "observe"})
+    assert world.recover("a").call(Flaky()) == "ok"
+    assert [event.outcome for event in observed(world)] == ["answered"]
+
+
+# --- the user's own limits, accept and budgets ---
+
+
+async def _many(recovery: Any, calls: int, takes: float = 1.0) -> None:
+    await asyncio.gather(*(recovery.call(Flaky(takes=takes).acall) for _ in range(calls)))
+
+
+def test_a_call_that_waiting_0_would_have_rejected() -> None:
+    world = observing(defaults=True)
+    world.run(_many(world.recover("a", Policy(concurrency=4, waiting=0)), 10))
+    assert world.now == 1
+    assert sorted(event.would for event in observed(world)) == ["nothing"] * 4 + ["reject"] * 6
+    assert {event.reason for event in observed(world) if event.would == "reject"} == {"SYS_BULKHEAD_FULL"}
+
+
+def test_calls_that_would_have_waited_for_a_start() -> None:
+    world = observing(defaults=True)
+    world.run(_many(world.recover("a", Policy(per_second=2)), 5))
+    assert sorted(event.waits for event in observed(world)) == pytest.approx([0, 0.5, 1, 1.5, 2])
+
+
+def test_calls_that_would_have_waited_for_a_place_as_far_as_it_is_known_by_then() -> None:
+    world = observing(defaults=True)
+    world.run(_many(world.recover("a", Policy(concurrency=2)), 6))
+    assert sorted(event.waits for event in observed(world)) == pytest.approx([0, 0, 1, 1, 1, 1])
+
+
+def test_a_wait_that_the_user_ends_would_have_been_a_rejection() -> None:
+    world = observing(defaults=True)
+    world.run(_many(world.recover("a", Policy(concurrency=1, patience=3.0)), 3, takes=5.0))
+    assert [event.would for event in observed(world)] == ["nothing", "reject", "reject"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_would_have_waited_is_what_waits_when_it_is_switched_on(seed: int) -> None:
+    rng = random.Random(seed)
+    policy = Policy(concurrency=rng.choice([None, 1, 2, 3]), per_second=rng.choice([None, 0.5, 2.0]))
+    calls = [(rng.uniform(0, 20), rng.uniform(0.1, 5)) for _ in range(25)]
+
+    def waits(mode: Any) -> tuple[list[float], list[float]]:
+        world = World(defaults=True, mode=mode)
+        # Without a circuit there is no pace of its own that waits.
+        recovery = world.recover("a", policy.replace(circuit=None))
+        took: list[float] = []
+
+        async def one(at: float, seconds: float) -> float:
+            await asyncio.sleep(at)
+            began = world.now
+            await recovery.call(Flaky(takes=seconds).acall)
+            return world.now - began - seconds
+
+        async def main() -> list[float]:
+            return await asyncio.gather(*(one(at, seconds) for at, seconds in calls))
+
+        waited = world.run(main())
+        ends = sorted((event.at - event.took, event.waits) for event in observed(world))
+        took = [wait for _, wait in ends]
+        return waited, took
+
+    in_order = sorted(range(len(calls)), key=lambda number: calls[number][0])
+    waited, _ = waits("recover")
+    _, would = waits("observe")
+    for number, guess in zip(in_order, would, strict=True):
+        real, seconds = waited[number], calls[number][1]
+        assert min(real, seconds) - 1e-6 <= guess <= real + 1e-6
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_accept_looks_at_the_answer_and_changes_nothing(form: str) -> None:
+    def raises(answer: str) -> bool:
+        raise LookupError(answer)
+
+    for accept, is_accepted in ((lambda _: True, True), (lambda _: False, False), (raises, False)):
+        world = observing(defaults=True)
+        recovery = world.recover("a", accept=accept)
+        if form == "sync":
+            assert recovery.call(Flaky()) == "ok"
+        else:
+            assert world.run(recovery.call(Flaky().acall)) == "ok"
+        (event,) = observed(world)
+        assert (event.outcome, event.accepted) == ("answered", is_accepted)
+        assert list(world.events) == [event]
+
+
+def test_what_cannot_be_judged_is_named() -> None:
+    world = observing(defaults=True)
+
+    async def items() -> Any:
+        yield 1
+
+    async def main() -> None:
+        with Budget(usd=0.02, runtime=world.runtime):
+            await world.recover("a").call(Flaky().acall)
+        await world.recover("b").call(Flaky().acall)
+        async with world.recover("c").stream(items, idle=5.0)() as stream:
+            assert [item async for item in stream] == [1]
+        async with world.recover("d").stream(items)() as stream:
+            assert [item async for item in stream] == [1]
+
+    world.run(main())
+    assert {event.operation: event.unjudged for event in observed(world)} == {
+        "a": ("budget",),
+        "b": (),
+        "c": ("time limits of streams",),
+        "d": (),
+    }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 from recover_kit import LOOSE, Always, Flaky, World, reset
 
@@ -254,6 +256,43 @@ def test_S1_15_the_cache_answers_the_very_same_call_until_its_time_is_over(form:
     world.clock.advance(0.2)
     with pytest.raises(ConnectionResetError):
         ask("one")
+
+
+class Model(msgspec.Struct):
+    """An answer that its caller may change."""
+
+    roles: list[str]
+
+
+@pytest.mark.parametrize("make", [lambda: {"roles": ["reader"]}, lambda: Model(roles=["reader"])])
+def test_a_kept_answer_is_not_changed_by_those_who_got_it(make: Any) -> None:
+    world = World()
+    failing: list[bool] = []
+
+    @world.recover("a", Policy(attempts=1))
+    def profile(user: str) -> Any:
+        if failing:
+            raise reset()
+        return make()
+
+    profile.cached(ttl=600)
+
+    def roles(answer: Any) -> list[str]:
+        found: list[str] = answer["roles"] if isinstance(answer, dict) else answer.roles
+        return found
+
+    roles(profile("ann")).append("admin")
+    failing.append(True)
+    kept = profile("ann")
+    assert roles(kept) == ["reader"]
+    roles(kept).append("admin")
+    assert roles(profile("ann")) == ["reader"]
+
+
+def test_an_answer_that_cannot_be_copied_is_kept_as_it_is() -> None:
+    cache, answer = MemoryCache(), threading.Lock()
+    cache.put("key", answer, 0.0, 60.0)
+    assert cache.get("key", 1.0) is answer
 
 
 def test_S1_15_the_answer_None_is_cached_too() -> None:

@@ -14,6 +14,7 @@ from holdfast import (
     InvalidError,
     Policy,
     Runtime,
+    Tries,
     recover,
 )
 
@@ -246,3 +247,104 @@ def test_waiting_for_a_place_is_not_the_callees_time() -> None:
 
     assert world.run(main()) == ["ok"] * 3
     assert world.now == 12
+
+
+# --- a rejected call ---
+
+
+@pytest.mark.parametrize("form", ["call", "block", "stream"])
+def test_waiting_0_raises_at_once_and_is_not_retried(form: str) -> None:
+    world = World(defaults=True)
+    recovery = world.recover("a", Policy(concurrency=4, waiting=0))
+
+    async def items() -> Any:
+        await asyncio.sleep(30)
+        yield "ok"
+
+    async def one() -> tuple[str, float]:
+        began = world.now
+        try:
+            if form == "call":
+                await recovery.call(Flaky(takes=30).acall)
+            elif form == "block":
+                async for attempt in recovery:
+                    async with attempt:
+                        await asyncio.sleep(30)
+            else:
+                async with recovery.stream(items)() as stream:
+                    async for _ in stream:
+                        pass
+        except HoldfastError as error:
+            return error.fault.code, world.now - began
+        return "ok", world.now - began
+
+    async def main() -> list[tuple[str, float]]:
+        return await asyncio.gather(*(one() for _ in range(20)))
+
+    assert sorted(world.run(main())) == [("SYS_BULKHEAD_FULL", 0)] * 16 + [("ok", 30)] * 4
+    assert_places_free(world.state("provider:a"))
+
+
+def test_a_rejected_call_falls_back_at_once() -> None:
+    world = World(defaults=True)
+
+    async def other() -> str:
+        return "other"
+
+    ask = world.recover("a", Policy(concurrency=1, waiting=0))(Flaky(takes=30).acall)
+    ask.fallback(other)
+
+    async def main() -> Any:
+        first = asyncio.create_task(ask())
+        await asyncio.sleep(1)
+        second = await ask()
+        return second, world.now, await first
+
+    assert world.run(main()) == ("other", 1, "ok")
+
+
+def test_a_rejected_call_is_retried_where_the_user_says_so() -> None:
+    world = World(defaults=True)
+    policy = Policy(concurrency=1, waiting=0, per_code={"SYS_BULKHEAD_FULL": Tries(attempts=None)})
+
+    async def main() -> list[Any]:
+        recovery = world.recover("a", policy)
+        return await asyncio.gather(*(recovery.call(Flaky(takes=5).acall) for _ in range(2)))
+
+    assert world.run(main()) == ["ok", "ok"]
+
+
+# --- a plain call in the thread of an event loop ---
+
+
+@pytest.mark.parametrize("form", ["call", "function", "block", "stream"])
+def test_a_plain_call_in_the_thread_of_a_loop_raises_instead_of_stopping_the_loop(form: str) -> None:
+    world = World(defaults=True)
+    recovery = world.recover("a", Policy(concurrency=1))
+
+    def quick() -> None:
+        if form == "call":
+            recovery.call(lambda: "quick")
+        elif form == "function":
+            recovery(lambda: "quick")()
+        elif form == "block":
+            for attempt in recovery:
+                with attempt:
+                    pass
+        else:
+            with recovery.stream(lambda: iter("ab"))() as stream:
+                list(stream)
+
+    async def main() -> Any:
+        slow = asyncio.create_task(recovery.call(Flaky(takes=5).acall))
+        await asyncio.sleep(1)
+        with pytest.raises(HoldfastError, match="stop the event loop") as failed:
+            quick()
+        assert failed.value.fault.code == "SYS_BULKHEAD_FULL"
+        assert "asyncio.to_thread" in str(failed.value)
+        got = await slow
+        quick()
+        return got
+
+    assert world.run(main()) == "ok"
+    assert_places_free(world.state("provider:a"))

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 from recover_kit import World, reset
 
-from holdfast import BATCH, INTERACTIVE, PATIENT, Budget, CircuitOpenError, DeadlineError, Policy, StreamCutError
+from holdfast import (
+    BATCH,
+    INTERACTIVE,
+    PATIENT,
+    Budget,
+    CircuitOpenError,
+    DeadlineError,
+    HoldfastError,
+    Policy,
+    StreamCutError,
+)
 from holdfast.events import AttemptEnded
 from holdfast.policies.circuit import Circuit
 from holdfast.runtime.recover import Recovery
@@ -32,11 +43,18 @@ def outcome(world: World, doing: Callable[[], Any]) -> Any:
 class Service:
     """Answers after some seconds, and counts the calls that somebody pays for."""
 
+    failures = 0
+    """Calls that fail before the first one that is answered."""
+    name = ""
+
     def __init__(self, world: World, seconds: float) -> None:
         self.world, self.seconds, self.calls = world, seconds, 0
 
     async def answer(self) -> str:
         self.calls += 1
+        if self.failures:
+            self.failures -= 1
+            raise reset()
         await asyncio.sleep(self.seconds)
         return "ok"
 
@@ -270,6 +288,112 @@ def test_XR8_a_window_that_somebody_named_narrows_those_inside() -> None:
 
     error = outcome(world, lambda: world.recover("outer", Policy(patience=30.0)).call(work))
     assert isinstance(error, DeadlineError)
+
+
+# --- XR6: the wait for a place or a start that the user's own limit gives ---
+
+OWN_LIMITS = pytest.mark.parametrize("limit", [{"concurrency": 2}, {"per_second": 1 / 600}], ids=["places", "starts"])
+IN_TASKS = pytest.mark.parametrize("form", [as_function, as_call, as_block, as_stream])
+
+
+@OWN_LIMITS
+@IN_TASKS
+@pytest.mark.parametrize("policy", [INTERACTIVE, PATIENT, BATCH, pickle.loads(pickle.dumps(BATCH))])
+def test_XR6_the_patience_of_a_shipped_policy_ends_no_wait_for_ones_own_limit(
+    form: Callable[[Service, Recovery], Awaitable[str]], policy: Policy, limit: Any
+) -> None:
+    world = World(defaults=True)
+    service = Service(world, LONG_S)
+    recovery = world.recover("claude", policy.replace(**limit))
+
+    async def many() -> list[str]:
+        return await asyncio.gather(*(form(service, recovery) for _ in range(12)))
+
+    assert world.run(many()) == ["ok"] * 12
+    assert service.calls == 12
+    assert world.now > 3600
+
+
+@OWN_LIMITS
+@IN_TASKS
+@pytest.mark.parametrize(
+    "policy", [BATCH.replace(patience=3000.0), PATIENT.replace(patience=3000.0), Policy(deadline=3000.0)]
+)
+def test_XR6_seconds_that_the_user_writes_do_end_it(
+    form: Callable[[Service, Recovery], Awaitable[str]], policy: Policy, limit: Any
+) -> None:
+    world = World(defaults=True)
+    service = Service(world, LONG_S)
+    recovery = world.recover("claude", policy.replace(**limit))
+
+    async def many() -> list[Any]:
+        return await asyncio.gather(*(form(service, recovery) for _ in range(12)), return_exceptions=True)
+
+    answers = world.run(many())
+    assert service.calls == answers.count("ok") + sum(isinstance(answer, DeadlineError) for answer in answers) < 12
+    rejected = {error.fault.code for error in answers if isinstance(error, HoldfastError)}
+    assert rejected & {"SYS_BULKHEAD_FULL", "SYS_RATE_LIMITED"}
+
+
+@OWN_LIMITS
+@IN_TASKS
+@pytest.mark.parametrize("policy", [INTERACTIVE, BATCH])
+def test_XR6_a_retry_waits_for_its_place_too_and_keeps_its_time(
+    form: Callable[[Service, Recovery], Awaitable[str]], policy: Policy, limit: Any
+) -> None:
+    """The first attempt of each call fails, so each of them comes to the end of the line once more."""
+    world = World(defaults=True)
+    service = Service(world, LONG_S)
+    service.failures = 12
+    recovery = world.recover("claude", policy.replace(circuit=None, **limit))
+
+    async def many() -> list[str]:
+        return await asyncio.gather(*(form(service, recovery) for _ in range(12)))
+
+    assert world.run(many()) == ["ok"] * 12
+    assert service.calls == 24
+
+
+@IN_TASKS
+def test_XR6_a_shipped_policy_around_ends_no_wait_inside(
+    form: Callable[[Service, Recovery], Awaitable[str]],
+) -> None:
+    world = World(defaults=True)
+    service = Service(world, LONG_S)
+    recovery = world.recover("claude", Policy(concurrency=2))
+    outer = world.recover("agent:a", BATCH)
+
+    async def many() -> list[str]:
+        return await asyncio.gather(*(outer.call(form, service, recovery) for _ in range(12)))
+
+    assert world.run(many()) == ["ok"] * 12
+
+
+@pytest.mark.parametrize("form", [as_call, as_block, as_stream])
+def test_XR12_every_form_waits_with_the_priority_of_its_policy(
+    form: Callable[[Service, Recovery], Awaitable[str]],
+) -> None:
+    world = World(defaults=True)
+    order: list[str] = []
+
+    class Named(Service):
+        async def answer(self) -> str:
+            order.append(self.name)
+            return await super().answer()
+
+    def begin(name: str, policy: Policy) -> Any:
+        service = Named(world, 1.0)
+        service.name = name
+        return asyncio.create_task(form(service, world.recover("claude", policy.replace(concurrency=1))))  # type: ignore[arg-type]
+
+    async def many() -> None:
+        tasks = [begin("batch", BATCH) for _ in range(6)]
+        await asyncio.sleep(0.5)
+        tasks.append(begin("person", INTERACTIVE))
+        await asyncio.gather(*tasks)
+
+    world.run(many())
+    assert order.index("person") <= 2
 
 
 # --- XR4: streams ---

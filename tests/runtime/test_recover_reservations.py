@@ -12,7 +12,7 @@ from contextvars import copy_context
 from typing import Any
 
 import pytest
-from recover_kit import LOOSE, World, reset
+from recover_kit import LOOSE, World, assert_places_free, reset
 
 from holdfast import Budget, BudgetError, CircuitOpenError, DeadlineError, Hedge, Policy, StreamCutError
 from holdfast.policies.models.prices import Price, Prices
@@ -367,3 +367,21 @@ def test_XR2_a_function_that_only_turns_out_to_be_async_waits_too(world: World) 
         assert (spent.spend().usd, service.most, free(spent)) == (2.0, 1, True)
 
     world.run(main())
+
+
+def test_XR2_a_block_that_finds_the_budget_spent_frees_its_place(world: World) -> None:
+    recovery = world.recover("a", Policy(circuit=LOOSE, concurrency=1))
+
+    async def main() -> None:
+        with budget(usd=10) as spent:
+            service = Service(spent)
+            first = asyncio.ensure_future(recovery.call(service.ask, **asked(10), used=10))
+            await asyncio.sleep(0)
+            with pytest.raises(BudgetError):
+                async for attempt in recovery:
+                    async with attempt:
+                        raise AssertionError
+            await first
+
+    world.run(main())
+    assert_places_free(world.state("provider:a"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -188,12 +190,288 @@ def started(script: list[Any], *more: list[Any]) -> tuple[World, Scripts, Blocki
     return world, scripts, live
 
 
-def test_start_reads_up_to_the_first_content_and_gives_the_place_back() -> None:
+def test_start_reads_up_to_the_first_content() -> None:
     world, scripts, live = started([Raise(reset())], ["begin", "a", "b", "end"])
     assert scripts.opened == 2
-    assert_places_free(world.state("provider:a"))
     assert list(live) == ["begin", "a", "b", "end"]
     assert world.state("provider:a").metrics(world.now).successes == 1
+    assert_places_free(world.state("provider:a"))
+
+
+# --- the place of a started stream ---
+
+
+def running(world: World) -> int:
+    limiter = world.state("provider:a").limiter
+    assert limiter is not None
+    assert limiter._places is not None
+    return limiter._places.running
+
+
+@pytest.mark.parametrize("leave", ["read", "last item", "abandon", "source_closed", "drop", "cycle", "break"])
+def test_a_started_stream_holds_its_place_until_it_is_over(leave: str) -> None:
+    world, _, live = started(["a", "b", Raise(reset()) if leave == "break" else "end"])
+    assert running(world) == 1
+    assert next(live) == "a"
+    assert running(world) == 1
+    if leave == "read":
+        list(live)
+    elif leave == "last item":
+        # Many consumers stop here and keep the stream.
+        assert [next(live), next(live)] == ["b", "end"]
+    elif leave == "break":
+        with pytest.raises(StreamCutError):
+            list(live)
+    elif leave == "cycle":
+        live.myself = live  # type: ignore[attr-defined]
+        del live
+        gc.collect()
+    elif leave == "drop":
+        del live
+    else:
+        getattr(live, leave)()
+    assert_places_free(world.state("provider:a"))
+
+
+def test_a_stream_that_ended_while_it_started_holds_no_place() -> None:
+    world, _, _live = started(["end"])
+    assert_places_free(world.state("provider:a"))
+
+
+def test_the_garbage_collector_frees_a_place_while_this_thread_holds_the_lock() -> None:
+    world, _, live = started(["a", "b", "end"])
+    limiter = world.state("provider:a").limiter
+    assert limiter is not None
+    with limiter._lock:
+        del live
+    assert_places_free(world.state("provider:a"))
+
+
+class Lines:
+    """A source of three items, one a second."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.running = self.most = 0
+
+    async def items(self) -> AsyncIterator[str]:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            for item in ("a", "b", "end"):
+                await asyncio.sleep(1)
+                yield item
+        finally:
+            self.running -= 1
+
+    async def answer(self) -> str:
+        await asyncio.sleep(1)
+        return "ok"
+
+    def stream(self, policy: Policy) -> Stream[str]:
+        plan = Plan("a", policy, runtime=self.world.runtime)
+        return Stream(StreamOf(plan, self.items, dialect=WORDS))
+
+
+TWO = Policy(circuit=LOOSE, concurrency=2)
+
+
+def test_no_more_started_streams_run_than_there_are_places() -> None:
+    world = World()
+    lines = Lines(world)
+
+    async def read() -> list[str]:
+        live = lines.stream(TWO)
+        await live.start()
+        return [item async for item in live]
+
+    async def main() -> Any:
+        return await asyncio.gather(*(read() for _ in range(6)))
+
+    assert world.run(main()) == [["a", "b", "end"]] * 6
+    assert (lines.most, world.now) == (2, 9)
+    assert_places_free(world.state("provider:a"))
+
+
+@pytest.mark.parametrize("form", ["started", "own"])
+@pytest.mark.parametrize("inner", ["call", "stream", "block"])
+def test_a_reader_does_not_wait_for_the_place_of_its_own_stream(form: str, inner: str) -> None:
+    world = World()
+    lines = Lines(world)
+    recovery = world.recover("a", STEADY)
+
+    async def ask() -> None:
+        if inner == "call":
+            assert await recovery.call(lines.answer) == "ok"
+        elif inner == "block":
+            async for attempt in recovery:
+                async with attempt:
+                    await lines.answer()
+        else:
+            async with recovery.stream(lines.items)() as stream:
+                assert [item async for item in stream]
+
+    async def main() -> list[str]:
+        got = []
+        if form == "own":
+            async with recovery.stream(lines.items)() as stream:
+                async for item in stream:
+                    await ask()
+                    got.append(item)
+        else:
+            live = lines.stream(STEADY)
+            await live.start()
+            async for item in live:
+                await ask()
+                got.append(item)
+        return got
+
+    async def other() -> float:
+        await asyncio.sleep(0.5)
+        await recovery.call(lines.answer)
+        return world.now
+
+    async def both() -> Any:
+        return await asyncio.gather(main(), other())
+
+    got, at = world.run(both())
+    assert got == ["a", "b", "end"]
+    assert at > 4, "a call of another task waits until the stream has ended"
+    assert_places_free(world.state("provider:a"))
+
+
+def test_a_task_that_only_reads_a_stream_does_not_wait_for_it_either() -> None:
+    """A web framework opens a stream in one task and reads it in another."""
+    world = World()
+    lines = Lines(world)
+    recovery = world.recover("a", STEADY)
+
+    async def read(live: Stream[str]) -> list[str]:
+        return [item + await recovery.call(lines.answer) async for item in live]
+
+    async def main() -> list[str]:
+        live = lines.stream(STEADY)
+        await live.start()
+        return await asyncio.create_task(read(live))
+
+    assert world.run(main()) == ["aok", "bok", "endok"]
+    assert_places_free(world.state("provider:a"))
+
+
+@pytest.mark.parametrize("in_threads", [False, True])
+@pytest.mark.parametrize(("places", "most"), [(1, 1), (4, 3)])
+def test_tasks_that_a_reader_waits_for_go_on_although_its_stream_holds_the_place(
+    places: int, most: int, *, in_threads: bool
+) -> None:
+    """Frameworks make calls in tasks of their own. With one place only, one of them at a time goes beyond it."""
+    world = World()
+    lines = Lines(world)
+    recovery = world.recover("a", Policy(circuit=LOOSE, concurrency=places))
+    running_now = most_seen = 0
+
+    async def answer() -> str:
+        nonlocal running_now, most_seen
+        running_now += 1
+        most_seen = max(most_seen, running_now)
+        await asyncio.sleep(1)
+        running_now -= 1
+        return "ok"
+
+    async def ask() -> str:
+        if in_threads:
+            return await asyncio.to_thread(recovery.call, lambda: "ok")
+        return str(await recovery.call(answer))
+
+    async def main() -> Any:
+        live = lines.stream(Policy(circuit=LOOSE, concurrency=places))
+        await live.start()
+        return [await asyncio.gather(*(ask() for _ in range(6))) async for _ in live]
+
+    assert world.run(main()) == [["ok"] * 6] * 3
+    assert in_threads or most_seen in (most, most + 1)  # after its last item the stream holds no place
+    assert_places_free(world.state("provider:a"))
+
+
+def test_a_call_that_waits_goes_on_when_streams_come_to_hold_all_places() -> None:
+    world = World()
+    lines = Lines(world)
+    recovery = world.recover("a", TWO)
+
+    async def other() -> None:
+        """Holds the second place with a call, and then with a stream that is read for long."""
+        await recovery.call(lines.answer)
+        live = lines.stream(TWO)
+        await live.start()
+        async for _ in live:
+            await asyncio.sleep(50)
+
+    async def main() -> float:
+        live = lines.stream(TWO)
+        await live.start()
+        beside = asyncio.create_task(other())
+        await asyncio.sleep(0.1)
+        await asyncio.gather(*(recovery.call(lines.answer) for _ in range(3)))
+        at = world.now
+        await beside
+        return at
+
+    assert world.run(main()) < 15
+    assert_places_free(world.state("provider:a"))
+
+
+def test_a_thread_does_not_wait_for_the_place_of_its_own_stream() -> None:
+    world, _, live = started(["a", "b", "end"])
+    recovery = world.recover("a", STEADY)
+    assert [(item, recovery.call(lambda: "ok")) for item in live] == [("a", "ok"), ("b", "ok"), ("end", "ok")]
+    assert_places_free(world.state("provider:a"))
+
+
+def test_a_reader_that_is_cancelled_frees_the_place() -> None:
+    world = World()
+    lines = Lines(world)
+
+    async def read() -> None:
+        live = lines.stream(STEADY)
+        await live.start()
+        async for _ in live:
+            await asyncio.sleep(100)
+
+    async def main() -> None:
+        task = asyncio.create_task(read())
+        await asyncio.sleep(5)
+        assert running(world) == 1
+        task.cancel()
+        await asyncio.wait([task])
+        del task
+        gc.collect()
+        assert await world.recover("a", STEADY).call(lines.answer) == "ok"
+
+    world.run(main())
+    assert_places_free(world.state("provider:a"))
+
+
+def test_a_reader_that_nobody_holds_any_more_frees_the_place() -> None:
+    """A task that waits for what only it holds is collected, with its stream."""
+    world = World()
+    lines = Lines(world)
+
+    async def read() -> None:
+        live = lines.stream(STEADY)
+        await live.start()
+        never = asyncio.get_running_loop().create_future()
+        async for _ in live:
+            await never
+
+    async def main() -> None:
+        task = asyncio.create_task(read())
+        await asyncio.sleep(5)
+        task._log_destroy_pending = False  # type: ignore[attr-defined] # the warning is not the point
+        del task
+        gc.collect()
+        assert await world.recover("a", STEADY).call(lines.answer) == "ok"
+
+    world.run(main())
+    assert_places_free(world.state("provider:a"))
 
 
 def test_a_stream_whose_source_ends_while_it_starts_is_complete() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -251,3 +252,95 @@ def test_a_stream_has_the_limits_of_the_present_settings(fails: bool) -> None:
     with pytest.raises(ConnectionResetError if fails else DeadlineError):
         run(read(), clock=clock)
     assert clock.monotonic() == 2.0
+
+
+# --- calls that wait for a place or a start follow the new limits at once ---
+
+ONE_IN_TEN = Policy(per_second=0.1)
+ONE_PLACE = Policy(concurrency=1)
+
+
+def played(runtime: Runtime, before: Policy, change: Callable[[], None], policy: Policy | None = None) -> list[float]:
+    """20 calls of a second come at once, and the settings change after 15 s. Return when each call starts."""
+    runtime.configure(before, {})
+    starts: list[float] = []
+
+    @recover("svc", policy, runtime=runtime)
+    async def ask() -> None:
+        starts.append(runtime.clock.monotonic())
+        await asyncio.sleep(1)
+
+    async def main() -> None:
+        calls = [asyncio.create_task(ask()) for _ in range(20)]
+        await asyncio.sleep(15.5)
+        change()
+        await asyncio.gather(*calls)
+
+    run(main(), clock=runtime.clock)
+    state = runtime.registry.known("provider:svc")
+    assert state is not None
+    assert state.limiter is not None
+    assert not state.limiter._wakers
+    assert not state.limiter._naps
+    assert not state.limiter._starts._starts
+    assert state.limiter._places is None or state.limiter._places.running == 0
+    return starts
+
+
+@pytest.mark.parametrize(
+    ("after", "last"), [(Policy(per_second=2), 24.0), (Policy(per_second=100), 15.67), (Policy(), 15.5)]
+)
+def test_R85_calls_that_wait_for_a_start_follow_a_new_rate(runtime, after, last):
+    starts = played(runtime, ONE_IN_TEN, lambda: runtime.configure(after, {}))
+    assert starts[:2] == [0, 10]
+    assert starts[2] == pytest.approx(15.5)
+    assert starts[-1] == pytest.approx(last, abs=0.02)
+
+
+def test_R85_calls_that_wait_for_a_start_follow_a_lower_rate(runtime):
+    starts = played(runtime, Policy(per_second=1), lambda: runtime.configure(Policy(per_second=0.5), {}))
+    assert starts == pytest.approx([*range(16), 17, 19, 21, 23])
+
+
+@pytest.mark.parametrize(("after", "last"), [(Policy(concurrency=5), 15.5), (Policy(), 15.5)])
+def test_R85_calls_that_wait_for_a_place_follow_a_new_number(runtime, after, last):
+    starts = played(runtime, ONE_PLACE, lambda: runtime.configure(after, {}))
+    assert starts[:16] == [float(second) for second in range(16)]
+    assert starts[-1] == pytest.approx(last)
+
+
+@pytest.mark.parametrize("before", [ONE_IN_TEN, ONE_PLACE])
+@pytest.mark.parametrize("mode", ["off", "observe"])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_R85_calls_that_wait_go_on_when_recovery_is_switched_off(runtime, before, mode, by_name):
+    def change() -> None:
+        if by_name:
+            runtime.set_modes(None, {"provider:svc": mode})
+        else:
+            runtime.mode = mode
+
+    assert played(runtime, before, change)[-1] == pytest.approx(15.5)
+
+
+def test_R85_a_limit_that_the_code_names_stays_for_its_own_calls(runtime):
+    starts = played(runtime, Policy(per_second=0.2), lambda: runtime.configure(Policy(), {}), ONE_PLACE)
+    assert starts == pytest.approx([float(second) for second in range(20)])
+
+
+def test_R85_threads_that_wait_follow_the_new_limits():
+    runtime = Runtime()
+    runtime.configure(Policy(per_second=0.01), {})
+    ask = recover("svc", runtime=runtime)(lambda: "ok")
+    got = [ask()]
+    threads = [threading.Thread(target=lambda: got.append(ask())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    state = runtime.registry.known("provider:svc")
+    assert state is not None
+    assert state.limiter is not None
+    while len(state.limiter._naps) < 3:
+        threading.Event().wait(0.001)
+    runtime.configure(Policy(per_second=1000), {})
+    for thread in threads:
+        thread.join(5)
+    assert got == ["ok"] * 4

@@ -124,7 +124,7 @@ def _payload_of(payload: Any) -> Any:
 
 def _show(sums: _Sums, source: str, *, strict: bool, as_json: bool) -> Exit:
     targets: Iterable[tuple[str, ObservedTotals]] = sorted(sums.targets.items(), key=lambda each: -each[1].calls)
-    harmed = any(totals.harmed for _, totals in targets)
+    unclear = any(totals.harmed or totals.unjudged for _, totals in targets)
     if as_json:
         documents = [{"target": name, **totals.document(), "switch_on": _line(name)} for name, totals in targets]
         show_json({"schema": "holdfast.policy.observe/1", "source": source, "targets": documents})
@@ -133,14 +133,14 @@ def _show(sums: _Sums, source: str, *, strict: bool, as_json: bool) -> Exit:
         for name, totals in targets:
             show_facts(f"{name}  {_span(totals)}", _facts(totals))
             show_text(totals.verdict)
-            if not totals.harmed:
+            if not totals.harmed and not totals.unjudged:
                 show_text(f"Switch it on in holdfast.toml: {_line(name)}")
     if sums.unread:
         narrate(f"{counted(sums.unread, 'record')} of a newer version, or damaged, not counted")
     if not sums.targets:
         narrate(f'holdfast: {_NOTHING} that fits; set mode = "observe", and keep its events with audit_to')
         return Exit.NOT_FOUND
-    return Exit.DEGRADED if strict and harmed else Exit.OK
+    return Exit.DEGRADED if strict and unclear else Exit.OK
 
 
 def _line(name: str) -> str:

@@ -37,11 +37,13 @@ class ObservedTotals:
         """What would have been done about the calls that failed."""
         self.hidden = 0
         """Answers that recovery would have recognised as failures."""
-        self.rejected = self.stopped = self.given_up = self.delayed = 0
+        self.rejected = self.stopped = self.given_up = self.delayed = self.unaccepted = 0
         """Answered calls that would have been worse off, by how."""
         self.delay = 0.0
         """Seconds that answered calls would have waited, at least."""
         self.codes: Counter[str] = Counter()
+        self.unjudged: Counter[str] = Counter()
+        """What would have held for calls and could not be worked out, with the number of these calls."""
 
     def add(self, event: Observed) -> None:
         """Add a call."""
@@ -50,6 +52,7 @@ class ObservedTotals:
         self.calls += 1
         self.requests += event.requests - 1
         self.unwanted += event.unwanted
+        self.unjudged.update(event.unjudged)
         if event.fault is not None:
             self.codes[event.fault.code] += 1
         if event.outcome == "left":
@@ -71,6 +74,8 @@ class ObservedTotals:
         # One call counts once, by the worst that would have happened to it.
         if event.would == "reject":
             self.rejected += 1
+        elif not event.accepted:
+            self.unaccepted += 1
         elif event.unwanted:
             self.given_up += 1
         elif event.stops is not None:
@@ -86,7 +91,7 @@ class ObservedTotals:
     @property
     def harmed(self) -> int:
         """Answered calls that would have been worse off."""
-        return self.rejected + self.given_up + self.stopped + self.delayed
+        return self.rejected + self.unaccepted + self.given_up + self.stopped + self.delayed
 
     @property
     def tried_again(self) -> int:
@@ -106,9 +111,9 @@ class ObservedTotals:
     def verdict(self) -> str:
         """What the sums say, in plain words."""
         if self.harmed:
-            return f"{self.harmed} of {self._answers} would have been worse off: {self._harms}."
+            return f"{self.harmed} of {self._answers} would have been worse off: {self._harms}.{self._not_judged}"
         few = f" These are few: observe {_ENOUGH} calls or more." if self.calls < _ENOUGH else ""
-        kept = f"None of {self._answers} would have been worse off."
+        kept = f"None of {self._answers} would have been worse off.{self._not_judged}"
         if not self.failed and not self.hidden:
             return f"{kept} No call failed, so recovery would have had nothing to do.{few}"
         hidden = f" {self.hidden} answers were failures that the client did not recognise." if self.hidden else ""
@@ -119,9 +124,15 @@ class ObservedTotals:
         return f"{self.answered} answered call{'' if self.answered == 1 else 's'}"
 
     @property
+    def _not_judged(self) -> str:
+        names = ", ".join(f"{name} ({count} calls)" for name, count in self.unjudged.most_common())
+        return f" Not judged: {names}." if names else ""
+
+    @property
     def _harms(self) -> str:
         harms = [
             (self.rejected, "rejected"),
+            (self.unaccepted, "answered with something that `accept` rejects"),
             (self.given_up, "given up before the client's own retry answered"),
             (self.stopped, "stopped as too slow"),
             (self.delayed, f"delayed, by {self.delay:.1f} s in all at least"),
@@ -142,12 +153,14 @@ class ObservedTotals:
             "saved_s": round(self.saved, 3),
             "answered_would_have_been": {
                 "rejected": self.rejected,
+                "not_accepted": self.unaccepted,
                 "given_up": self.given_up,
                 "stopped": self.stopped,
                 "delayed": self.delayed,
                 "delayed_s": round(self.delay, 3),
             },
             "harmed": self.harmed,
+            "not_judged": dict(self.unjudged.most_common()),
             "codes": dict(self.codes.most_common()),
             "verdict": self.verdict,
         }

@@ -604,6 +604,10 @@ class Observed(_Record, frozen=True, kw_only=True, tag="observed"):
     """Of these, the retries that recovery would not have sent."""
     saved: float = 0.0
     """Seconds from the moment when it would have been given up to the end of the plain call, if such retries followed."""
+    accepted: bool = True
+    """False: `accept` would have rejected the answer."""
+    unjudged: tuple[str, ...] = ()
+    """What would have held for the call, and could not be worked out: `budget`, `time limits of streams`."""
 
 
 # Not part of `Event`: nothing in this version creates one.

@@ -125,6 +125,13 @@ class BulkheadMachine:
         self._woken.update(woken)
         return woken
 
+    def wake_beyond(self, ticket: int) -> None:
+        """Let a waiting ticket run although no place is free. It counts until it calls `release(ticket)`."""
+        turn = self._turns.pop(ticket)
+        self._queue.leave(turn)
+        self._woken.add(ticket)
+        self.running += 1
+
     def cancel(self, ticket: int) -> int | None:
         """Stop waiting. If the ticket was just woken, its place goes to the next ticket: return it, to be woken."""
         turn = self._turns.pop(ticket, None)

@@ -130,6 +130,8 @@ class Reason(StrEnum):
     """The circuit is open."""
     MAKES_WAY = "makes-way"
     """The target has failed for a while, and a fallback can answer now."""
+    FULL = "full"
+    """All places of the user's own `concurrency` are taken, and no further call may wait for one."""
     UNWANTED = "unwanted"
     """The caller does not want this failure retried."""
     NOT_REPEATABLE = "not-repeatable"
@@ -244,6 +246,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """Seconds since the other side last rejected a call because there were too many, or announced that it would."""
     rejected: bool = False
     """No call was made: a circuit or a limiter rejected it."""
+    is_full: bool = False
+    """The user's own `concurrency` rejected it. Whether and how long calls wait for a place is the user's choice."""
     no_such_name: bool = False
     """The name of the host does not exist, as far as the resolver knows."""
     is_client_timeout: bool = False
@@ -342,6 +346,8 @@ class Decider:
             return self._wait_for_circuit(fault.retry_after, facts)
         if facts.rejected and fault.code == "SYS_RATE_LIMITED":
             return self._wait_for_turn(fault.retry_after, facts)
+        if facts.is_full and facts.override is None and fault.code not in self.policy.per_code:
+            return GiveUp(Reason.DEADLINE if _is_late(facts, 0.0) else Reason.FULL)
         if (reason := self._forbidden(facts)) is not None:
             return GiveUp(reason)
         tries = self.policy.tries(fault, overridden=bool(facts.override))

@@ -62,6 +62,10 @@ DEFAULT_PATIENCE = 120.0
 """The patience of a policy that names none, known by identity: `Policy(patience=120.0)` names one. It ends early where something
 else could answer; a patience that somebody named does not."""
 
+LONG_PATIENCE = 3600.0
+"""The patience of `PATIENT` and `BATCH`, known by identity too. It is used up before a fallback answers, but it does not end a wait
+for the user's own `concurrency` or `per_second`: a long line is no failure, and nobody wrote an hour."""
+
 
 class PolicyOptions(TypedDict, total=False):
     """The options of `Policy`, for `Policy.replace`."""
@@ -118,7 +122,8 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     least `timeout` more, or the deadline once more. None: no answer is cut, and `patience` limits the rest."""
     patience: float | None = DEFAULT_PATIENCE
     """Seconds in which further attempts start, where there is no deadline. An answer that is coming may take longer. If you name
-    them, they are used up before a fallback answers. None: an hour of waiting."""
+    them, they are used up before a fallback answers, and also end the wait for a place or a start that `concurrency` or `per_second`
+    gives. None: an hour of waiting."""
     circuit: Circuit | None = DEFAULT_CIRCUIT
     """When to stop calling a target that is down. None: no circuit."""
     concurrency: int | None = None
@@ -194,7 +199,8 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         # A circuit or a patience that nobody named is known by its identity, and a copy of it would count as named.
         given = msgspec.structs.asdict(self)
         unnamed = {"circuit": DEFAULT_CIRCUIT, "patience": DEFAULT_PATIENCE}
-        return _remade, ({name: value for name, value in given.items() if value is not unnamed.get(name, _remade)},)
+        named = {name: value for name, value in given.items() if value is not unnamed.get(name, _remade)}
+        return _remade, (named, self.patience is LONG_PATIENCE)
 
     def replace(self, **changes: Unpack[PolicyOptions]) -> Policy:
         """Return a copy with some options changed. It is checked like a new policy and raises `InvalidError`."""
@@ -208,8 +214,13 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
 
     @property
     def names_patience(self) -> bool:
-        """Whether somebody chose for how many seconds attempts start."""
+        """Whether somebody chose for how many seconds attempts start: by a number, or by `PATIENT` or `BATCH`."""
         return self.patience is not None and self.patience is not DEFAULT_PATIENCE
+
+    @property
+    def has_own_patience(self) -> bool:
+        """Whether the user wrote the seconds. They also limit the wait for a place or a start that the user's own limit gives."""
+        return self.names_patience and self.patience is not LONG_PATIENCE
 
     @property
     def window(self) -> float | None:
@@ -245,9 +256,9 @@ def _tries(profile: ProfileName, schedule: Schedule, attempts: int | None, backo
     return Tries(attempts=most, backoff=backoff or usual.backoff)
 
 
-def _remade(given: dict[str, Any]) -> Policy:
-    """Return a policy that was pickled or deeply copied."""
-    return Policy(**given)
+def _remade(given: dict[str, Any], is_long: bool = False) -> Policy:  # noqa: FBT001, FBT002 - pickle passes it by position
+    """Return a policy that was pickled or deeply copied. `is_long`: its patience is that of `PATIENT` and `BATCH`."""
+    return Policy(**{**given, "patience": LONG_PATIENCE}) if is_long else Policy(**given)
 
 
 _ONCE = frozenset({Schedule.ONCE, Schedule.MATCHING})
@@ -275,13 +286,13 @@ does, or one that you name.
     recover("claude", INTERACTIVE.replace(timeout=30))
 """
 
-PATIENT = Policy(patience=3600.0, wait_for_circuit=True)
+PATIENT = Policy(patience=LONG_PATIENCE, wait_for_circuit=True)
 """For work that matters while nobody waits: calls wait up to an hour for rate limits, overload and outages to pass.
 
     recover("claude", PATIENT)
 """
 
-BATCH = Policy(patience=3600.0, spread=0.2, priority="low", wait_for_circuit=True)
+BATCH = Policy(patience=LONG_PATIENCE, spread=0.2, priority="low", wait_for_circuit=True)
 """For many calls at once: attempts start for an hour, requested delays are spread, and of the calls that wait a normal one has ten turns
 for each of theirs.
 

@@ -14,6 +14,8 @@ from holdfast import options
 from holdfast.policies.queue import SHARES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.policies.queue import Priority
 
 __all__ = ["Rank", "RateLimit", "RateLimitMachine", "StartQueue"]
@@ -68,10 +70,14 @@ class RateLimitMachine:
         # Seconds between the calls that wait for the reset.
         self._pace = 0.0
 
-    def change(self, limit: RateLimit) -> None:
-        """Follow another limit. Reservations that exist keep their starts."""
-        self._interval = 1.0 / limit.per_second
+    def change(self, limit: RateLimit, waiting: int = 0) -> None:
+        """Follow another limit. The last `waiting` reservations are forgotten: their callers reserve again, in order."""
+        before, self._interval = self._interval, 1.0 / limit.per_second
         self._ahead = (limit.burst - 1) * self._interval
+        if waiting:
+            # The next call comes one new interval after the last one that has started.
+            self._next += self._interval - before * (waiting + 1)
+            self._last, self._free = -_INFINITY, []
 
     def reserve(self, now: float) -> float:
         """Reserve the next start and return the seconds to wait for it; 0: start now.
@@ -149,8 +155,8 @@ class RateLimitMachine:
 class StartQueue:
     """Which waiting call has which reserved start. A call of a higher priority takes the starts of those behind it.
 
-    Invariant: a start only ever moves to a later time, so that nobody has to be woken early: a call that wakes up looks whether its
-    start has moved, and sleeps on.
+    Invariant: unless the limit changes, a start only ever moves to a later time, so that nobody has to be woken early: a call that wakes
+    up looks whether its start has moved, and sleeps on.
     """
 
     __slots__ = ("_last", "_lines", "_reached", "_starts")
@@ -183,6 +189,19 @@ class StartQueue:
                 self._starts[mover], mover = own, other
         self._starts[mover] = late
         return self._starts[turn]
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def reassign(self, start: Callable[[], float]) -> None:
+        """The limit has changed: give each waiting call, in order, the start that `start` returns. Wake all of them."""
+        for _, turn in sorted((own, turn) for turn, own in self._starts.items()):
+            self._starts[turn] = start()
+
+    def free(self, turn: Rank) -> None:
+        """Let a call start now, whatever the limit is. Wake it."""
+        if turn in self._starts:
+            self._starts[turn] = -_INFINITY
 
     def start_of(self, turn: Rank) -> float:
         """Return the start that a waiting call has now."""

@@ -17,7 +17,7 @@ How a call is made:
     plan        everything an operation reads, looked up once
     operation   the state of one call; it gathers facts for `policies.decide` and performs the decision
     drivers     the loops that call and sleep, in a task and in a thread
-    limits      time limits on tasks and threads; limiter: calls at once and per second; hedge: a second call
+    limits      time limits on tasks and threads; limiter: calls at once and per second (limiter_shadow: in observe mode); hedge: a second call
     leaks       tasks that ignore their cancellation
     answers     accept an answer, or close it; repair: change the request before the next attempt
     facts       what a decision is made from

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from holdfast.faults import InvalidError
 from holdfast.runtime import errors
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.drivers import begin_limit, leave, pause, pause_async
+from holdfast.runtime.drivers import acquire, acquire_async, begin_limit, leave, pause, pause_async
 from holdfast.runtime.reserve import reserve, reserve_async
 
 if TYPE_CHECKING:
@@ -102,10 +102,7 @@ class BlockAttempt:
                 reserve(op, (), {})
             op.admit()
             if (limiter := op.plan.limiter) is not None:
-                self._place = (limiter, limiter.acquire(op.plan.runtime, op.deadline))
-                if op.charges is not None:
-                    reserve(op, (), {})
-                op.call_starts()
+                self._place = (limiter, acquire(op, limiter, (), {}))
         except BaseException as error:
             # The attempt may also be cancelled while it waits for the limiter. Then the circuit's permit must go back.
             delay = self._failed(error)
@@ -121,10 +118,7 @@ class BlockAttempt:
                 await reserve_async(op, (), {})
             op.admit()
             if (limiter := op.plan.limiter) is not None:
-                self._place = (limiter, await limiter.acquire_async(op.plan.runtime, op.deadline))
-                if op.charges is not None:
-                    await reserve_async(op, (), {})
-                op.call_starts()
+                self._place = (limiter, await acquire_async(op, limiter, (), {}))
         except BaseException as error:
             delay = self._failed(error)
             if delay is None:

@@ -1,10 +1,12 @@
 """The cached step of a fallback chain: the last good answer to the same call.
 
-Invariant: an answer is served only for exactly the same arguments, and never after its `ttl`.
+Invariant: an answer is served only for exactly the same arguments, and never after its `ttl`. It is served as it came: what a caller
+does to an answer changes no other, unless the answer cannot be copied.
 """
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Protocol
@@ -57,14 +59,25 @@ class MemoryCache:
                 self._kept.pop(key, None)
                 return Missing
             self._kept.move_to_end(key)
-            return value
+        return _own_copy(value)
 
     def put(self, key: str, value: Any, now: float, ttl: float) -> None:
+        value = _own_copy(value)
         with self._lock:
             self._kept[key] = (now + ttl, value)
             self._kept.move_to_end(key)
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
+
+
+def _own_copy(value: Any) -> Any:
+    """Return a deep copy of an answer, or the answer itself if it cannot be copied, such as one that holds a connection."""
+    if type(value) in _EXACT:
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001 - a foreign object may raise anything, and the call has been answered
+        return value
 
 
 def key_of(own: Callable[..., str] | None, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:

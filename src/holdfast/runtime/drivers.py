@@ -6,7 +6,6 @@ Invariant: both drivers are the same loop. Nothing is decided here.
 from __future__ import annotations
 
 import inspect
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,7 +17,7 @@ from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer_async, fault_in, throw_away, throw_away_async
 from holdfast.runtime.callables import has_one_shot
 from holdfast.runtime.commands import TaskWait, ThreadWait, Waiting
-from holdfast.runtime.event_loop import running_loop
+from holdfast.runtime.event_loop import running_loop, runs_loop
 from holdfast.runtime.facts import waits_until
 from holdfast.runtime.fault_of import did_not_happen, pass_outcome
 from holdfast.runtime.hedge import race
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.callables import Request
     from holdfast.runtime.commands import Wait
+    from holdfast.runtime.limiter import Limiter
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.plan import Plan
     from holdfast.runtime.responses import FailedResponseError
@@ -51,6 +51,8 @@ else:
     logging = lazy_module("logging", globals())
 
 __all__ = [
+    "acquire",
+    "acquire_async",
     "begin_limit",
     "call_plainly",
     "call_plainly_async",
@@ -187,6 +189,9 @@ async def _drive_awaitable(
 
 def _failure_in(op: Operation, value: Any) -> Fault | FailedResponseError | None:
     """Return why an answer is none: `accept` rejects it, or it is a response that reports a failure."""
+    if op.observation is not None:
+        op.observation.looks_at(value, fault_in)
+        return failure_in_response(op, value)
     return failure_in_response(op, value) if op.plan.accept is None else fault_in(op, value)
 
 
@@ -258,16 +263,40 @@ async def _limited_attempt_async(
     if limiter is None:
         return await limited(op, fn, args, kwargs)
     # The time limit starts after this wait, because the callee is not slow while the call waits for a place.
+    ticket = await acquire_async(op, limiter, args, kwargs)
+    try:
+        return await limited(op, fn, args, kwargs)
+    finally:
+        limiter.release(ticket)
+
+
+async def acquire_async(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """Wait for a place and a start, and reserve what the call may cost; return the ticket for `limiter.release`."""
     check = None if op.abort is None else op.raise_if_aborted
-    ticket = await limiter.acquire_async(op.plan.runtime, waits_until(op), check, op.plan.policy.priority)
+    ticket = await limiter.acquire_async(op.plan.runtime, waits_until(op), check, op.plan.policy.priority, op.plan)
     try:
         if op.charges is not None:
             # After the wait for a place: a call that has money set aside never waits for another call.
             await reserve_async(op, args, kwargs)
         op.call_starts()
-        return await limited(op, fn, args, kwargs)
-    finally:
+    except BaseException:
         limiter.release(ticket)
+        raise
+    return ticket
+
+
+def acquire(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """The same as `acquire_async`, in a thread, which blocks during the waits."""
+    check = None if op.abort is None else op.raise_if_aborted
+    ticket = limiter.acquire(op.plan.runtime, waits_until(op), check, op.plan.policy.priority, op.plan)
+    try:
+        if op.charges is not None:
+            reserve(op, args, kwargs)
+        op.call_starts()
+    except BaseException:
+        limiter.release(ticket)
+        raise
+    return ticket
 
 
 def _attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -312,12 +341,8 @@ def _limited_attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...
     limiter = op.plan.limiter
     if limiter is None:
         return _call(op, fn, args, kwargs)
-    check = None if op.abort is None else op.raise_if_aborted
-    ticket = limiter.acquire(op.plan.runtime, waits_until(op), check, op.plan.policy.priority)
+    ticket = acquire(op, limiter, args, kwargs)
     try:
-        if op.charges is not None:
-            reserve(op, args, kwargs)
-        op.call_starts()
         return _call(op, fn, args, kwargs)
     finally:
         limiter.release(ticket)
@@ -461,12 +486,7 @@ def _waiting(op: Operation, seconds: float) -> Waiting:
 
 def _warn_in_loop(op: Operation) -> None:
     """Warn once per recovery if the thread that is about to sleep runs an event loop: every task of that loop stops."""
-    # asyncio is loaded with the first async call. Before that no event loop runs.
-    if "asyncio" not in sys.modules or "loop" in op.plan.reported:
-        return
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if "loop" in op.plan.reported or not runs_loop():
         return
     op.plan.reported.add("loop")
     # In the log and not by `warnings`: where warnings are errors, this one would end a call in the middle of its recovery.

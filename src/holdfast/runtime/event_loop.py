@@ -1,7 +1,9 @@
-"""The event loop that waits and time limits need: asyncio's."""
+"""The event loop that waits and time limits need: asyncio's. Which task or thread makes a call."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from typing import TYPE_CHECKING
 
 from holdfast._lazy import lazy_module
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 else:
     asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["running_loop"]
+__all__ = ["present_owner", "running_loop", "runs_loop"]
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -26,3 +28,27 @@ def running_loop() -> asyncio.AbstractEventLoop:
             "in `trio.to_thread.run_sync`",
             "a coroutine outside of asyncio, such as one that Trio runs",
         ) from error
+
+
+def runs_loop() -> bool:
+    """Return whether this thread runs an event loop. Waiting here would stop the very calls whose end is waited for."""
+    # asyncio is loaded with the first async call. Before that no event loop runs.
+    if "asyncio" not in sys.modules:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def present_owner() -> object:
+    """Return the task or thread that makes a call. While it waits, nothing else that it has begun goes on."""
+    if "asyncio" in sys.modules:
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            task = None
+        if task is not None:
+            return task
+    return threading.get_ident()

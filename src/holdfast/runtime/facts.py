@@ -86,6 +86,7 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
         bare_attempts=bare_attempts_of(op),
         is_window_open=least_attempts_of(op) > 1 and op.cut_at is None and op.outer_deadline is None,
         is_client_timeout=plan.timeout is None and not plan.policy.names_patience and fault.code in TIME_LIMITS,
+        is_full=fault.code == "SYS_BULKHEAD_FULL" and _is_of_own_limiter(plan, fault),
         no_such_name=fault.code == "CONN_DNS_FAILED" and _is_unknown_name(error),
         first_to_wait=op.target_wait is not None and op.target_wait.is_first,
         lasts=plan.narrow.failure_lasts(now) if plan.breaks else 0.0,
@@ -99,6 +100,10 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
     if request is not None and (request[0] or request[1]):
         facts.arguments_used_up = partial(used_up, *request)
     return facts
+
+
+def _is_of_own_limiter(plan: Any, fault: Fault) -> bool:
+    return plan.limiter is not None and fault.context.get("name") == plan.limiter.name
 
 
 _UNKNOWN_NAME = frozenset({-2, -5, 8, 11001, 11004})
@@ -165,8 +170,8 @@ def is_fallback_time_over(op: Any) -> bool:
 
 
 def waits_until(op: Any) -> float | None:
-    """Return until when an operation waits for a place that a limit of the user's gives: as long as somebody lets it."""
-    if op.plan.policy.names_patience or op.history:
+    """Return until when an operation waits for a place or a start that a limit of the user's gives; None: as long as it takes."""
+    if op.plan.policy.has_own_patience:
         return cast("float | None", op.deadline)
     return min((end for end in (op.cut_at, op.outer_deadline) if end is not None), default=None)
 

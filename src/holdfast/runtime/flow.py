@@ -429,6 +429,11 @@ class Flow:
         if self.handed_out and self._ending.complete:
             self.settle_complete()
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the item that ends every complete stream has come."""
+        return self._ending.complete
+
     def settle_complete(self) -> None:
         """Settle a stream whose last item has come, if its consumer may stop there without closing it.
 

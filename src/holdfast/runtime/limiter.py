@@ -10,15 +10,20 @@ import math
 import sys
 import threading
 from collections import deque
-from contextlib import closing
+from contextlib import closing, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from weakref import ref
+
+from msgspec import structs
 
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
 from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place
 from holdfast.policies.queue import WaitQueue
 from holdfast.policies.rate_limit import RateLimit, RateLimitMachine, StartQueue
-from holdfast.runtime.event_loop import running_loop
+from holdfast.runtime.event_loop import present_owner, running_loop, runs_loop
+from holdfast.runtime.limiter_shadow import LimiterShadow
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,7 +35,17 @@ if TYPE_CHECKING:
 else:
     asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["CHECK_S", "Check", "Limiter", "LimiterOptions", "NotifyingLock", "limiter_for", "limits_of", "strictest"]
+__all__ = [
+    "CHECK_S",
+    "Check",
+    "Limiter",
+    "LimiterOptions",
+    "NotifyingLock",
+    "StreamPlace",
+    "limiter_for",
+    "limits_of",
+    "strictest",
+]
 
 CHECK_S = 0.05
 """Seconds between two checks of the caller's signal in a wait. Few kinds of signals can be awaited, so it is polled."""
@@ -41,6 +56,10 @@ Check: TypeAlias = "Callable[[], None]"
 
 _NO_PLACE = -1
 """The ticket of a call that had no limit of places when it began, and has none to give back."""
+_STOPS_LOOP = (
+    ", and waiting for one here would stop the event loop of this thread: make the function async and await it, "
+    "or call it with `await asyncio.to_thread(…)`"
+)
 _ROUNDING = 1e-6
 """Seconds. A timer may fire early by a rounding error."""
 
@@ -51,8 +70,18 @@ class Sleeper(Protocol):
     clock: Clock
     waits: bool
 
-    def sleep(self, seconds: float) -> None:
-        """Sleep in a thread."""
+    def sleep(self, seconds: float, until: threading.Lock | None = None) -> None:
+        """Sleep in a thread. With the machine's own clock, releasing `until` ends the sleep."""
+        ...
+
+
+class Settings(Protocol):
+    """What a waiting call was begun with: a `Plan`."""
+
+    limiter: Limiter | None
+
+    def fresh(self) -> Settings:
+        """Return what a call that is begun now has."""
         ...
 
 
@@ -77,6 +106,8 @@ class NotifyingLock:
 class Limiter:
     """The places and the pace of one target."""
 
+    _shadow: tuple[_Limits, LimiterShadow] | None = None
+
     def __init__(self, name: str, bulkhead: Bulkhead | None, rate: RateLimit | None) -> None:
         self.name = name
         self._lock = NotifyingLock(self._pass_on)
@@ -86,52 +117,78 @@ class Limiter:
         self._pace = None if rate is None else RateLimitMachine(rate)
         self._starts = StartQueue()
         self._wakers: dict[int, Callable[[], None]] = {}
+        self._naps: dict[Rank, Callable[[], None]] = {}
+        """What wakes the calls that wait for a start."""
+        self._settings: dict[int | Rank, Settings] = {}
+        """What the waiting calls were begun with, by ticket or turn."""
         self._returned: deque[int] = deque()
         """Tickets of places that no other caller has yet."""
+        self.readers: dict[StreamPlace, object] = {}
+        """Who reads the streams that hold places: such a task or thread never waits for its own stream."""
+        self._inside: dict[int, tuple[StreamPlace, ...]] = {}
+        """Tickets of waiting calls that were begun while a stream was read, such as in a task that its reader waits for."""
+        self._relief_due = False
 
     async def acquire_async(
-        self, runtime: Sleeper, deadline: float | None, check: Check | None = None, priority: Priority = "normal"
+        self,
+        runtime: Sleeper,
+        deadline: float | None,
+        check: Check | None = None,
+        priority: Priority = "normal",
+        settings: Settings | None = None,
     ) -> int:
         """Wait for a place and for the start of the call; return the ticket for `release`.
 
         `check` is called often during the wait, and ends it by raising. Raises `HoldfastError` where the queue is full, or where
-        the wait would pass the deadline.
+        the wait would pass the deadline. If `settings` name no such limit any more, the wait ends.
         """
         turn = WaitQueue.turn(priority)
         # The place comes first. A start that is reserved while the caller still waits for a place would pass unused.
-        ticket = await self._place_async(runtime.clock, deadline, check, turn)
+        ticket = await self._place_async(runtime.clock, deadline, check, turn, settings)
         try:
             if self._pace is not None:
+                nap = _TaskNap()
                 # Closed here, and not by the garbage collector: a start that is not used goes back at once.
-                with closing(self._waits_for_start(runtime, deadline, priority)) as waits:
-                    for part in (part for wait in waits for part in _parts(wait, check)):
-                        running_loop()
-                        await asyncio.sleep(part)
+                running_loop()
+                with closing(self._waits_for_start(runtime, deadline, priority, nap.wake, settings)) as waits:
+                    for wait in waits:
+                        for part in _parts(wait, check):
+                            if await nap.sleep(part):
+                                break
         except BaseException:
             self.release(ticket)
             raise
         return ticket
 
     def acquire(
-        self, runtime: Sleeper, deadline: float | None, check: Check | None = None, priority: Priority = "normal"
+        self,
+        runtime: Sleeper,
+        deadline: float | None,
+        check: Check | None = None,
+        priority: Priority = "normal",
+        settings: Settings | None = None,
     ) -> int:
         """Do the same in a thread, which blocks during the wait."""
         turn = WaitQueue.turn(priority)
-        ticket = self._place(runtime.clock, deadline, check, turn)
+        ticket = self._place(runtime.clock, deadline, check, turn, settings)
         try:
             if self._pace is not None:
-                with closing(self._waits_for_start(runtime, deadline, priority)) as waits:
-                    for part in (part for wait in waits for part in _parts(wait, check)):
-                        runtime.sleep(part)
+                nap = _ThreadNap(runtime)
+                with closing(self._waits_for_start(runtime, deadline, priority, nap.wake, settings)) as waits:
+                    for wait in waits:
+                        for part in _parts(wait, check):
+                            if nap.sleep(part):
+                                break
         except BaseException:
             self.release(ticket)
             raise
         return ticket
 
-    def change(self, bulkhead: Bulkhead | None, rate: RateLimit | None) -> None:
-        """Follow other limits. Calls that run keep their places, and count for the new number."""
+    def change(self, bulkhead: Bulkhead | None, rate: RateLimit | None, now: float) -> None:
+        """Follow other limits. Calls that run keep their places, and count for the new number. Calls that wait follow it too."""
         with self._lock:
             woken: list[int] = []
+            is_new_rate = rate != self._rate
             self._bulkhead, self._rate = bulkhead, rate
             # A limit that is gone stays as wide as can be: calls may wait behind it.
             if self._places is not None:
@@ -140,11 +197,43 @@ class Limiter:
                 self._places = BulkheadMachine(bulkhead)
             if rate is None or self._pace is None:
                 self._pace = None if rate is None else RateLimitMachine(rate)
-            else:
-                self._pace.change(rate)
+            elif is_new_rate:
+                self._pace.change(rate, len(self._starts))
+            pace = self._pace
+            if is_new_rate:
+                self._starts.reassign(lambda: now if pace is None else now + pace.reserve(now))
         for ticket in woken:
             self._wake(ticket)
+        if is_new_rate:
+            for wake in list(self._naps.values()):
+                wake()
         self._pass_on()
+
+    def follow_settings(self) -> None:
+        """Settings have changed: calls that wait follow the new ones, and those that have no such limit any more go on."""
+        waiting = dict(self._settings)
+        # Looking settings up changes this limiter. Many calls have the same ones, which are looked up once.
+        is_free = {one: _frees(one, self) for one in set(waiting.values())}
+        for number in (number for number, one in waiting.items() if is_free[one]):
+            if isinstance(number, int):
+                with self._lock:
+                    if self._places is not None and number in self._wakers:
+                        self._places.wake_beyond(number)
+                self._wake(number)
+            else:
+                with self._lock:
+                    self._starts.free(number)
+                if (wake := self._naps.get(number)) is not None:
+                    wake()
+        self._pass_on()
+
+    @property
+    def shadow(self) -> LimiterShadow:
+        """For observe mode: what this limiter would do to plain calls. It begins anew when the limits change."""
+        known = self._shadow
+        if known is None or known[0] != (self._bulkhead, self._rate):
+            known = self._shadow = ((self._bulkhead, self._rate), LimiterShadow(self._bulkhead, self._rate))
+        return known[1]
 
     def try_acquire(self, now: float) -> bool:
         """Take a place and a start if both are free now; never wait. `release(0)` gives the place back."""
@@ -177,27 +266,26 @@ class Limiter:
                 self._lock.release()
             # Outside the lock: a waiter whose event loop is closed returns its place.
             self._wake(following)
+        self.relieve()
 
     # --- places ---
 
-    async def _place_async(self, clock: Clock, deadline: float | None, check: Check | None, turn_in_line: Turn) -> int:
+    async def _place_async(
+        self, clock: Clock, deadline: float | None, check: Check | None, turn_in_line: Turn, settings: Settings | None
+    ) -> int:
         if self._places is None:
             return _NO_PLACE
         loop = running_loop()
         turn: asyncio.Future[bool] = loop.create_future()
 
-        def finish(came: bool) -> None:  # noqa: FBT001 - a callback of the loop takes positional arguments
-            if not turn.done():
-                turn.set_result(came)
-
         # The place may be released in another thread or event loop.
         def wake() -> None:
-            loop.call_soon_threadsafe(finish, True)  # noqa: FBT003 - a callback of the loop
+            loop.call_soon_threadsafe(_finish, turn, True)  # noqa: FBT003 - a callback of the loop
 
-        ticket = self._enter(wake, turn_in_line)
-        if not ticket:
-            return 0
-        timer = None if deadline is None else loop.call_later(_left(clock, deadline), finish, False)  # noqa: FBT003 - a callback of the loop
+        ticket = self._enter(wake, turn_in_line, settings)
+        if ticket <= 0:
+            return ticket
+        timer = None if deadline is None else loop.call_later(_left(clock, deadline), _finish, turn, False)  # noqa: FBT003 - a callback of the loop
         try:
             while check is not None and not turn.done():
                 check()
@@ -214,15 +302,21 @@ class Limiter:
             raise self._full()
         return ticket
 
-    def _place(self, clock: Clock, deadline: float | None, check: Check | None, turn_in_line: Turn) -> int:
+    def _place(
+        self, clock: Clock, deadline: float | None, check: Check | None, turn_in_line: Turn, settings: Settings | None
+    ) -> int:
         if self._places is None:
             return _NO_PLACE
         # A bare lock: unlike an Event, it can be released while this very thread is about to wait for it.
         turn = threading.Lock()
         turn.acquire()
-        ticket = self._enter(turn.release, turn_in_line)
-        if not ticket:
-            return 0
+        ticket = self._enter(turn.release, turn_in_line, settings)
+        if ticket <= 0:
+            return ticket
+        if runs_loop() and not turn.acquire(blocking=False):
+            # The calls before this one may need the loop to go on, and it stands still while this thread waits.
+            self._cancel(ticket)
+            raise self._full(_STOPS_LOOP)
         try:
             left = math.inf if deadline is None else _left(clock, deadline)
             came = any(turn.acquire(timeout=-1 if part == math.inf else part) for part in _parts(left, check))
@@ -234,22 +328,50 @@ class Limiter:
             raise self._full()
         return ticket
 
-    def _enter(self, wake: Callable[[], None], turn: Turn) -> int:
-        """Take a place at once (0), or a place in the queue (its ticket)."""
+    def _enter(self, wake: Callable[[], None], turn: Turn, settings: Settings | None) -> int:
+        """Take a place at once (0), or a place in the queue (its ticket). The reader of a stream with a place may go without one."""
         assert self._places is not None
         with self._lock:
+            # A copy, because the garbage collector may end a stream at any time.
+            if self.readers and _handle(present_owner()) in list(self.readers.values()):
+                return 0 if self._places.try_acquire() else _NO_PLACE
             entry = self._places.acquire(turn)
             if entry is Place.FULL:
                 raise self._full()
             if isinstance(entry, Place):
                 return 0
             self._wakers[entry.ticket] = wake
-            return entry.ticket
+            if settings is not None:
+                self._settings[entry.ticket] = settings
+            if self.readers and (reads := _READS.get()):
+                self._inside[entry.ticket] = reads
+        self.relieve()
+        return entry.ticket
+
+    def relieve(self) -> None:
+        """If streams hold all places, let the first waiting call go that one of their readers may wait for."""
+        # One at a time, beyond the number of places: so the reader goes on, and ends its stream sooner or later.
+        self._relief_due = True
+        # Like `_pass_on`, this never waits for the lock: who holds it looks here afterwards.
+        while self._relief_due and self._inside and self._lock.acquire(blocking=False):
+            self._relief_due = False
+            woken = None
+            try:
+                if self._places is not None and self._places.running <= len(self.readers):
+                    waiting = (ticket for ticket, reads in self._inside.items() if any(one.is_held for one in reads))
+                    woken = next(waiting, None)
+                    if woken is not None:
+                        self._places.wake_beyond(woken)
+            finally:
+                self._lock.release()
+            self._wake(woken)
 
     def _cancel(self, ticket: int) -> None:
         assert self._places is not None
         with self._lock:
             self._wakers.pop(ticket, None)
+            self._settings.pop(ticket, None)
+            self._inside.pop(ticket, None)
             following = self._places.cancel(ticket)
         self._wake(following)
         self._pass_on()
@@ -257,18 +379,28 @@ class Limiter:
     def _wake(self, ticket: int | None) -> None:
         """Wake a waiter. If its event loop is closed, its place is returned: call `_pass_on` after this."""
         if ticket is not None and (wake := self._wakers.pop(ticket, None)) is not None:
+            self._settings.pop(ticket, None)
+            self._inside.pop(ticket, None)
             try:
                 wake()
             except RuntimeError:
                 self._returned.append(ticket)
 
-    def _full(self) -> HoldfastError:
+    def _full(self, why: str = "") -> HoldfastError:
         limit = 0 if self._bulkhead is None else self._bulkhead.concurrency
-        return HoldfastError(Fault.of("SYS_BULKHEAD_FULL", context={"limit": limit, "name": self.name}))
+        fault = Fault.of("SYS_BULKHEAD_FULL", context={"limit": limit, "name": self.name})
+        return HoldfastError(structs.replace(fault, message=fault.message + why) if why else fault)
 
     # --- pace ---
 
-    def _waits_for_start(self, runtime: Sleeper, deadline: float | None, priority: Priority) -> Generator[float]:
+    def _waits_for_start(
+        self,
+        runtime: Sleeper,
+        deadline: float | None,
+        priority: Priority,
+        wake: Callable[[], None],
+        settings: Settings | None,
+    ) -> Generator[float]:
         """Yield the seconds to sleep until the call may start. Calls of a higher priority may delay it meanwhile."""
         now = runtime.clock.monotonic()
         with self._lock:
@@ -278,6 +410,9 @@ class Limiter:
             return
         started = False
         try:
+            self._naps[turn] = wake
+            if settings is not None:
+                self._settings[turn] = settings
             while wait > _ROUNDING and runtime.waits:
                 yield wait
                 now = runtime.clock.monotonic()
@@ -287,6 +422,8 @@ class Limiter:
                     raise self._too_late(wait)
             started = True
         finally:
+            self._naps.pop(turn, None)
+            self._settings.pop(turn, None)
             with self._lock:
                 start = self._starts.leave(turn)
                 if not started and self._pace is not None:
@@ -310,6 +447,113 @@ class Limiter:
     def _too_late(self, wait: float) -> HoldfastError:
         context = {"limit": 0.0 if self._rate is None else self._rate.per_second, "name": self.name}
         return HoldfastError(Fault.of("SYS_RATE_LIMITED", retry_after=wait, context=context))
+
+
+class _TaskNap:
+    """A sleep in a task that ends early if something wakes it, in whatever thread."""
+
+    __slots__ = ("_loop", "_woken")
+
+    def __init__(self) -> None:
+        self._loop = running_loop()
+        self._woken: asyncio.Future[bool] | None = None
+
+    async def sleep(self, seconds: float) -> bool:
+        """Sleep; return whether something woke it."""
+        woken: asyncio.Future[bool] = self._loop.create_future()
+        self._woken = woken
+        timer = self._loop.call_later(seconds, _finish, woken, False)  # noqa: FBT003 - a callback of the loop
+        try:
+            return await woken
+        finally:
+            timer.cancel()
+
+    def wake(self) -> None:
+        # A closed loop has no sleepers.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if self._woken is not None:
+            _finish(self._woken, True)  # noqa: FBT003 - as a callback of the loop
+
+
+def _finish(turn: asyncio.Future[bool], came: bool) -> None:  # noqa: FBT001 - a callback of the loop takes positional arguments
+    if not turn.done():
+        turn.set_result(came)
+
+
+class _ThreadNap:
+    """The same in a thread."""
+
+    __slots__ = ("_asleep", "_runtime", "_woken")
+
+    def __init__(self, runtime: Sleeper) -> None:
+        self._runtime = runtime
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+        self._woken = False
+
+    def sleep(self, seconds: float) -> bool:
+        self._runtime.sleep(seconds, self._asleep)
+        woken, self._woken = self._woken, False
+        return woken
+
+    def wake(self) -> None:
+        self._woken = True
+        with suppress(RuntimeError):  # it is woken already
+            self._asleep.release()
+
+
+def _frees(settings: Settings, limiter: Limiter) -> bool:
+    """Whether a call with these settings is not limited any more. Settings that are wrong change nothing."""
+    try:
+        return settings.fresh().limiter is not limiter
+    except HoldfastError:
+        return False
+
+
+class StreamPlace:
+    """The place of a stream, which holds it until it is over. The reader may make other calls between two items."""
+
+    __slots__ = ("_limiter", "_ticket")
+
+    def __init__(self, limiter: Limiter, ticket: int) -> None:
+        self._limiter = limiter
+        self._ticket = ticket
+        if ticket != _NO_PLACE:
+            self.read()
+            # Perhaps streams now hold all places.
+            limiter.relieve()
+
+    def read(self) -> None:
+        """The present task or thread reads the stream."""
+        if self._ticket == _NO_PLACE:
+            return
+        readers = self._limiter.readers
+        readers[self] = _handle(present_owner())
+        reads = _READS.get()
+        if self not in reads:
+            _READS.set((*(one for one in reads if one.is_held), self))
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the stream is not over yet."""
+        return self in self._limiter.readers
+
+    def release(self) -> None:
+        """Give the place back. The garbage collector may call this at any time, so it waits for nothing."""
+        self._limiter.readers.pop(self, None)
+        self._limiter.release(self._ticket)
+
+
+_READS: ContextVar[tuple[StreamPlace, ...]] = ContextVar("holdfast_reads", default=())
+"""The places of the streams that the present task reads, or read when it began the task or thread that is present."""
+
+
+def _handle(owner: object) -> object:
+    """Return what stands for a task or a thread. A task is not kept alive: its stream would never be dropped."""
+    return owner if isinstance(owner, int) else ref(owner)
 
 
 LimiterOptions: TypeAlias = tuple[int | None, int | None, float | None, int | None]

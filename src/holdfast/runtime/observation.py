@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from holdfast.events import Observed
 from holdfast.faults import AbortedError, HoldfastError
 from holdfast.policies.decide import GiveUp, Reason, Retry
-from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.ambient import AMBIENT, in_force
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.events import Would
     from holdfast.faults import Fault
     from holdfast.policies.decide import Decision
+    from holdfast.runtime.limiter_shadow import Visit
     from holdfast.runtime.plan import Plan
 
 __all__ = ["FailedResponse", "Observation"]
@@ -82,6 +83,10 @@ class Observation:
     _delay = 0.0
     _reason = ""
     _fault: Fault | None = None
+    _visit: Visit | None = None
+    """The call at the limiter, as it would be."""
+    _accepted = True
+    _unjudged: tuple[str, ...] = ()
 
     # The operation and the adapter are `Any`, as in `facts`: their modules need this one.
     def __init__(self, plan: Plan, adapter: Any) -> None:
@@ -92,6 +97,10 @@ class Observation:
         self.over = False
         self._adapter = adapter
         self._began = plan.monotonic()
+        around = AMBIENT.get()
+        if around is not None and (around := in_force(around)) is not None and around.budget is not None:
+            # What it would have reserved and spent is not known: the calls before it were not charged either.
+            self.cannot_judge("budget")
 
     # --- what happens ---
 
@@ -107,17 +116,36 @@ class Observation:
         try:
             op.admit()
             self._admitted = True
+            if self._requests == 1 and self.shadow.limiter is not None:
+                self._visit = self.shadow.limiter.shadow.arrives(self._began)
+                if self._visit is None:
+                    self._admitted = False
+                    self._reject("SYS_BULKHEAD_FULL")
         except HoldfastError as rejection:
             self._admitted = False
             self._rejected(rejection)
         if self.plan.threads:
             self._limit = op.limit() if self._admitted else None
 
+    def cannot_judge(self, what: str) -> None:
+        """Something would have held for the call that is not worked out here. The report says so."""
+        self._unjudged = (*self._unjudged, what)
+
     def _shadow_of(self, call: Any) -> Any:
         op = type(call)(self.shadow, self._adapter)
         if call.untried is not None:
             op.expect_fallbacks(call.untried)
         return op
+
+    def _reject(self, code: str) -> None:
+        """Note that the call would have been rejected before it was made."""
+        self._would, self._reason = "reject", code
+        self._op.abandoned(None)
+
+    @_beside_the_call
+    def looks_at(self, value: object, fault_in: Callable[[Any, Any], Fault | None]) -> None:
+        """The plain call has answered: `accept` would have looked at the answer. `fault_in` has it look."""
+        self._accepted = self.shadow.accept is None or fault_in(self._op, value) is None
 
     @_beside_the_call
     def would_limit(self) -> None:
@@ -229,8 +257,25 @@ class Observation:
         fault = self.plan.runtime.fault_of(failure, provider=self.plan.provider)
         return fault if isinstance(error, HoldfastError) or self.plan.is_tool else fault.outside_tools()
 
+    def _leave_limiter(self, now: float) -> None:
+        """Note how long the call would have waited for its place and its start."""
+        visit, limiter = self._visit, self.shadow.limiter
+        if visit is None or limiter is None:
+            return
+        wait = limiter.shadow.ends(visit, now)
+        # As `facts.waits_until`: the shadow is in no scope.
+        until = self._op.deadline if self.shadow.policy.has_own_patience else self._op.cut_at
+        if until is not None and visit.arrived + wait >= until:
+            self._would = "reject"
+            self._reason = "SYS_RATE_LIMITED" if self.shadow.policy.concurrency is None else "SYS_BULKHEAD_FULL"
+        elif wait:
+            self._waits += wait
+            if self._would == "nothing":
+                self._would = "wait"
+
     def _end(self, outcome: Any) -> None:
         self.over = True
+        self._leave_limiter(self.plan.monotonic())
         bus = self.plan.runtime.bus
         if not bus.wants(Observed):
             return
@@ -254,6 +299,8 @@ class Observation:
                 stops=self._stops,
                 unwanted=self._unwanted,
                 saved=0.0 if gave_up is None else now - gave_up,
+                accepted=self._accepted,
+                unjudged=self._unjudged,
             )
         )
 

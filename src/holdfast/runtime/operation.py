@@ -24,15 +24,7 @@ import msgspec
 
 from holdfast.faults import AbortedError, Attempt, CircuitOpenError, HoldfastError
 from holdfast.policies.circuit import Rejection, Verdict, counted_by
-from holdfast.policies.decide import (
-    SHORT_WAIT_S,
-    Decider,
-    GiveUp,
-    Reason,
-    Retry,
-    RunRepair,
-    gives_up_at_once,
-)
+from holdfast.policies.decide import SHORT_WAIT_S, Decider, GiveUp, Reason, Retry, RunRepair, gives_up_at_once
 from holdfast.policies.repair import Repairs
 from holdfast.runtime import budget, errors, facts, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
@@ -297,12 +289,16 @@ class Operation:
         Raises `AbortedError` if the caller's signal was set during that wait.
         """
         self.raise_if_aborted()
-        self.attempt_started = self.plan.monotonic()
+        admitted, self.attempt_started = self.attempt_started, self.plan.monotonic()
         # The deadline came nearer during the wait, so the attempt needs a time limit of its own.
         self.eventful = True
-        if not self.history and not self.plan.policy.names_patience:
-            # A wait for a limit that the user chose is no failure: the time for retries begins with the call.
-            self.reopen_window()
+        if self.plan.deadline is None and not self.plan.policy.has_own_patience:
+            # A wait for a limit that the user chose is no failure: the time for retries does not count it.
+            if not self.history:
+                self.reopen_window()
+            elif self.deadline is not None and (waited := self.attempt_started - admitted):
+                self.window_began = (self.started if self.window_began is None else self.window_began) + waited
+                self.deadline = extended(self.deadline, self.deadline + waited, self.outer_deadline)
 
     # --- how an attempt ends ---
 
@@ -769,7 +765,7 @@ class Operation:
 
     def deadline_on(self, monotonic: Monotonic) -> float | None:
         """Return until when attempts inside may start, as a reading of the given clock. A window that nobody named is none."""
-        is_named = self.plan.deadline is not None or self.plan.policy.names_patience
+        is_named = self.plan.deadline is not None or self.plan.policy.has_own_patience
         return on_clock(self.deadline if is_named else self.outer_deadline, self.plan.monotonic, monotonic)
 
     def cut_on(self, monotonic: Monotonic) -> float | None:

@@ -202,7 +202,7 @@ class Plan:
         """A quota limits its retries to a share of its calls."""
         self.eventful = not self.off and (self.watched or bool(self.other_states) or self.rationed)
         """Even a successful attempt has more to do than to settle one permit."""
-        self.accept = None if self.off else self._given_accept
+        self.accept = self._given_accept if observes or not self.off else None
         self.shadow = self._look_up_shadow(runtime) if observes else None
 
     def _look_up_shadow(self, runtime: Runtime) -> Plan:

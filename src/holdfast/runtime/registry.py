@@ -628,9 +628,9 @@ class TargetState:
                 self._hedge_machine = None if self._hedge is None else HedgeMachine(self._hedge)
         burst = None if policy.per_second is None else policy.burst
         wanted = (policy.concurrency, policy.waiting, policy.per_second, burst)
-        return wanted != _NO_LIMITER and self._limit(wanted)
+        return wanted != _NO_LIMITER and self._limit(wanted, now)
 
-    def _limit(self, wanted: LimiterOptions) -> bool:
+    def _limit(self, wanted: LimiterOptions, now: float) -> bool:
         """Take on a policy's limits. Two libraries may name different ones: the smallest number of each option holds."""
         with self._lock:
             present = None if _LIMITER_OPTIONS in self._renewed else self._limiter_options
@@ -645,7 +645,7 @@ class TargetState:
                     self.limiter = limiter_for(self.name, *options)
                 else:
                     # The same limiter goes on: calls that run count for the new number of places.
-                    self.limiter.change(*limits_of(*options))
+                    self.limiter.change(*limits_of(*options), now)
         if differs:
             # Outside the lock: a handler of the log may make a recovered call.
             logging.getLogger("holdfast").warning(
@@ -755,6 +755,12 @@ class Registry:
         """The settings were reloaded: each target takes on the next policy it serves."""
         for state in self:
             state.renew()
+
+    def follow_settings(self) -> None:
+        """The settings have changed: calls that wait for a place or a start follow the new ones."""
+        for state in self:
+            if state.limiter is not None:
+                state.limiter.follow_settings()
 
     def forget_paces(self) -> None:
         """Forget what rate limits have taught about each target. Circuits and counts stay."""

@@ -78,6 +78,7 @@ _WHY = {
     Reason.RUNNING: "the call still runs in its thread, and `effect=` does not say that another may run beside it",
     Reason.ONE_SHOT: "an argument, such as a generator, can be read only once; pass a list, or a function that makes it",
     Reason.CIRCUIT: "the circuit is open",
+    Reason.FULL: "all its places are taken, and no more calls may wait for one",
     Reason.MAKES_WAY: "it has failed for a while, and a fallback can answer",
     Reason.UNWANTED: "the caller does not want it retried",
     Reason.NOT_REPEATABLE: "the request cannot be sent twice",

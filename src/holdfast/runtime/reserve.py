@@ -6,7 +6,6 @@ Invariant: a call that has a reservation never waits for another call.
 from __future__ import annotations
 
 import math
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from holdfast.faults import BudgetError, HoldfastError
 from holdfast.policies.models.quote import quote_of
 from holdfast.policies.reservation import Claim, rank_of
 from holdfast.runtime import errors
-from holdfast.runtime.event_loop import running_loop
+from holdfast.runtime.event_loop import present_owner, running_loop, runs_loop
 from holdfast.runtime.limiter import CHECK_S
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def reserve(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     claim = _claim(op, args, kwargs)
     if claim is None:
         return
-    if op.adapter is None and _runs_loop():
+    if op.adapter is None and runs_loop():
         # What it returns may be awaited in another task.
         claim.owner = claim
     assert op.charges is not None
@@ -88,7 +87,7 @@ def reserve(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     turn = threading.Lock()
     turn.acquire()
     if not reservations.join(claim, turn.release):
-        if _runs_loop():
+        if runs_loop():
             reservations.leave(claim)
             if op.adapter is None:
                 return
@@ -113,17 +112,6 @@ def _parts(op: Operation, seconds: float) -> Iterator[float]:
         seconds -= CHECK_S
 
 
-def _runs_loop() -> bool:
-    """Return whether this thread runs an event loop. Waiting here would stop the very calls whose end is waited for."""
-    if "asyncio" not in sys.modules:
-        return False
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 def _claim(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Claim | None:
     """Return the claim of the call that is about to be made; None: its budgets limit neither money nor tokens."""
     charges = op.charges
@@ -139,7 +127,7 @@ def _claim(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> C
     charges.release()
     quote = _quote(op, args, kwargs)
     reservation = charges.prepare(quote)
-    return Claim(charges.ledger, reservation, rank_of(op.plan.policy.priority, op.started), _owner())
+    return Claim(charges.ledger, reservation, rank_of(op.plan.policy.priority, op.started), present_owner())
 
 
 def reserve_copy(op: Operation) -> bool:
@@ -148,7 +136,7 @@ def reserve_copy(op: Operation) -> bool:
     if charges is None or charges.copied is None:
         return True
     turn = rank_of(op.plan.policy.priority, op.started)
-    copy = Claim(charges.ledger, charges.copied, turn, _owner())
+    copy = Claim(charges.ledger, charges.copied, turn, present_owner())
     # Without waiting, a claim that is not served at once is withdrawn.
     charges.reservations.join(copy, lambda: None)
     if copy.served:
@@ -156,18 +144,6 @@ def reserve_copy(op: Operation) -> bool:
         return True
     charges.reservations.leave(copy)
     return False
-
-
-def _owner() -> object:
-    """Return the task or thread that makes a call. While it waits, nothing else that it has begun goes on."""
-    if "asyncio" in sys.modules:
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            task = None
-        if task is not None:
-            return task
-    return threading.get_ident()
 
 
 def _quote(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Quote | None:

@@ -239,7 +239,11 @@ class Runtime:
         if mode == "off" != self._mode:
             self._mode_if_on = self._mode
         self._mode = mode
+        self._settings_changed()
+
+    def _settings_changed(self) -> None:
         CHANGES.happened()
+        self.registry.follow_settings()
 
     @property
     def enabled(self) -> bool:
@@ -285,6 +289,7 @@ class Runtime:
             # Its own chance: the calls of this runtime that do recover must wait as long as they would without it.
             shadow = self.fresh(clock=self.clock, rng=random.Random(0))  # noqa: S311 - jitter, not secrets
             shadow.mode, shadow.rules, shadow.bus = "recover", self.rules, SilentBus(CHANGES.happened)
+            shadow._modes = {}  # noqa: SLF001 - its own class. A target that is observed would have a shadow of its shadow.
             shadow._consent = None  # noqa: SLF001 - its own class. Nobody is asked about a fallback that is not used.
             self._shadow = shadow
         return self._shadow
@@ -317,7 +322,7 @@ class Runtime:
         self.registry.renew()
         if self._shadow is not None:
             self._shadow.configure(policy, by_name, source)
-        CHANGES.happened()
+        self._settings_changed()
 
     def fresh(self, *, clock: Clock | None = None, rng: Rng | None = None) -> Runtime:
         """Return a new runtime with the settings of this one: policies, rules, consent, modes and `waits`.

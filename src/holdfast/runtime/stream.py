@@ -13,7 +13,7 @@ a `Flow`, which decides. Integrations that must hand out an SDK's own stream obj
 first content, and let the object read from here.
 
 Invariant: a source that was opened is closed, its place in the limiter is given back and its permit settled once, however the
-stream ends.
+stream ends. It holds the place until then; its reader never waits for it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer, close_answer_async
 from holdfast.runtime.callables import name_of, reads_in
 from holdfast.runtime.dialects import ANY_STREAM
-from holdfast.runtime.drivers import leave, pause, pause_async
-from holdfast.runtime.facts import waits_until
+from holdfast.runtime.drivers import acquire, acquire_async, leave, pause, pause_async
 from holdfast.runtime.flow import ALIVE, AfterFirst, AttemptContext, Dialect, Flow, Way
+from holdfast.runtime.limiter import StreamPlace
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.reserve import reserve, reserve_async
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from holdfast.faults import Partial
     from holdfast.policies.fallback import When
     from holdfast.runtime.adapter import Adapter
-    from holdfast.runtime.limiter import Limiter
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.plan import Plan
 else:
@@ -177,7 +176,11 @@ class StreamOf(Generic[P, T]):
             self._bind(plan)
             for other in self._beside:
                 other._bind(plan.once())  # noqa: SLF001 - its own class
-        return Operation(plan, self._adapter)
+        op = Operation(plan, self._adapter)
+        shadow = plan.shadow
+        if op.observation is not None and shadow is not None and (self._is_limited or shadow.wheels is not None):
+            op.observation.cannot_judge("time limits of streams")
+        return op
 
     def _bind(self, plan: Plan) -> None:
         """Use a plan, and make the limits with its timeout and its clock."""
@@ -208,7 +211,7 @@ class _Driver:
         self._args = args
         self._kwargs: Mapping[str, Any] = kwargs or {}
         self._source: Any = None
-        self._place: tuple[Limiter, int] | None = None
+        self._place: StreamPlace | None = None
         self._context: AttemptContext | None = None
         self._entered = False
         self._starting = False
@@ -274,9 +277,7 @@ class _Driver:
     def _hand_out(self) -> Any:
         self._starting, self._flow.handed_out = False, True
         self._flow.settle_complete()
-        # The consumer may make other calls between two items. If the stream kept its place in the limiter, such a call
-        # could wait for it for ever.
-        self._release_place()
+        self._release_if_complete()
         self._flow.op.end()
         return self._source
 
@@ -311,8 +312,12 @@ class _Driver:
     def _release_place(self) -> None:
         place, self._place = self._place, None
         if place is not None:
-            limiter, ticket = place
-            limiter.release(ticket)
+            place.release()
+
+    def _release_if_complete(self) -> None:
+        """Give the place of a stream back whose last item has come: many consumers stop there without closing it."""
+        if self._flow.handed_out and (self._flow.over or self._flow.is_complete):
+            self._release_place()
 
 
 class Stream(_Driver, Generic[T]):
@@ -380,6 +385,8 @@ class Stream(_Driver, Generic[T]):
         if not self._entered:
             raise InvalidError.saying("stream", "`async with` around it", "a stream that was not entered")
         flow = self._flow
+        if self._place is not None:
+            self._place.read()
         if not flow.ready or flow.is_overdue():
             self._claim()
             try:
@@ -406,13 +413,7 @@ class Stream(_Driver, Generic[T]):
             await reserve_async(op, self._args, self._kwargs)
         self._admit()
         if (limiter := op.plan.limiter) is not None:
-            self._place = (
-                limiter,
-                await limiter.acquire_async(op.plan.runtime, waits_until(op), None, op.plan.policy.priority),
-            )
-            if op.charges is not None:
-                await reserve_async(op, self._args, self._kwargs)
-            op.call_starts()
+            self._place = StreamPlace(limiter, await acquire_async(op, limiter, self._args, self._kwargs))
         self._flow.source_opened()
 
     async def _read(self) -> None:
@@ -456,7 +457,10 @@ class Stream(_Driver, Generic[T]):
     async def _receive(self, limit: Limit | None) -> bool:
         """Await one item; return False if it is held back."""
         item = _in_time(limit, await _under(limit, anext(self._source)))
-        return self._flow.received(item, self._source)
+        is_next = self._flow.received(item, self._source)
+        if self._place is not None:
+            self._release_if_complete()
+        return is_next
 
     async def _open(self) -> AsyncIterator[T]:
         source = self._new_source()
@@ -571,6 +575,8 @@ class BlockingStream(_Driver, Generic[T]):
 
     def __next__(self) -> T:
         flow = self._flow
+        if self._place is not None:
+            self._place.read()
         if not flow.ready or flow.is_overdue():
             self._claim()
             try:
@@ -596,10 +602,7 @@ class BlockingStream(_Driver, Generic[T]):
             reserve(op, self._args, self._kwargs)
         self._admit()
         if (limiter := op.plan.limiter) is not None:
-            self._place = (limiter, limiter.acquire(op.plan.runtime, waits_until(op), None, op.plan.policy.priority))
-            if op.charges is not None:
-                reserve(op, self._args, self._kwargs)
-            op.call_starts()
+            self._place = StreamPlace(limiter, acquire(op, limiter, self._args, self._kwargs))
         self._flow.source_opened()
 
     def _read(self) -> None:
@@ -629,6 +632,8 @@ class BlockingStream(_Driver, Generic[T]):
             flow.source_ended(self._source)
             if not self._starting:
                 self._close()
+        elif self._place is not None:
+            self._release_if_complete()
 
     def _open(self) -> Iterator[T]:
         source = self._new_source()
