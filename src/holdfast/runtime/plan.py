@@ -192,8 +192,8 @@ class Plan:
         self.limited_as = "" if policy.quota_group is not None else self._given_limited_as or self.target.model
         """What the other side limits, beside the key: the model."""
         self.effect = None if self.contract is None else self.contract.effect
-        self.watches_requests = self.effect is None and not self.asks_model
-        """Nobody declared what its calls do: a failure that shows a POST is not repeated."""
+        self.watches_requests = self.effect is None and not self.asks_model and not self.through_client
+        """Nobody declared what its calls do: a failure that shows a POST is not repeated. A client's adapter knows its requests."""
         self._look_up_limits(runtime, policy)
         self._look_up_states(runtime, policy)
         self.watched = runtime.bus.wants_attempts and not self.off
