@@ -12,7 +12,7 @@ import requests
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from holdfast import Runtime, fault_of, recover
+from holdfast import OutcomeUnknownError, Runtime, fault_of, recover
 from holdfast.testing import Midpoint, VirtualClock, run
 
 ORDERS = "https://shop.test/orders?token=secret"
@@ -167,3 +167,15 @@ def test_what_an_sdk_creates_is_not_created_twice(sdk, path, status):
 def test_a_question_of_an_sdk_to_a_model_is_repeated(sdk, path, status):
     assert calls(of_sdk(sdk, path, status)) == (3, None)
     assert calls(of_sdk(sdk, "/v1/batches/b_1", status, method="GET")) == (3, None)
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 520])
+def test_an_unsafe_post_that_may_have_happened_is_not_repeated(status):
+    made, failed = calls(of_httpx(httpx, "", status=status), effect="unsafe")
+    assert made == 1
+    assert isinstance(failed, OutcomeUnknownError)
+
+
+@pytest.mark.parametrize("error", [of_httpx(httpx, "", status=429), of_httpx(httpx, "", status=503, retry_after="2")])
+def test_an_unsafe_post_that_was_rejected_is_repeated(error):
+    assert calls(error, effect="unsafe") == (3, None)
