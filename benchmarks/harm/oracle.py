@@ -38,7 +38,7 @@ import anthropic
 import httpx2
 import openai
 
-from benchmarks.harm.plays import Plain, Played, Recovering, dollars, play, price_of
+from benchmarks.harm.plays import Plain, Played, Recovering, ShopError, dollars, play, price_of
 from benchmarks.harm.world import EFFECTS, FRAMEWORKS, HEALTHY, LIMITED, SDK, WEB
 from benchmarks.table import quantile
 from holdfast import HoldfastError, StreamCutError
@@ -375,7 +375,7 @@ class _Bounds:
             sdk = (*sdk, TimeoutError)
         if self.group.door in SDK:
             return (*sdk, asyncio.CancelledError)
-        return (*sdk, HoldfastError, asyncio.CancelledError, httpx2.HTTPError)
+        return (*sdk, HoldfastError, asyncio.CancelledError, httpx2.HTTPError, ShopError)
 
 
 _TIMEOUTS = (TimeoutError, anthropic.APITimeoutError, openai.APITimeoutError)

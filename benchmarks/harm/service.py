@@ -141,7 +141,9 @@ class Service:
         if met.kind == "dead":
             yield 0.05
             raise httpx2.ConnectError("All connection attempts failed")
-        if asked.web and (met.kind in ("reset", "hang", "cut") or met.status == 500):
+        # A gateway that has lost the answer says 502, 503 or 504 without a time to come back.
+        is_lost = met.status in (500, 502, 504) or (met.status == 503 and not _named(met.retry_after, 1.0))
+        if asked.web and (met.kind in ("reset", "hang", "cut") or is_lost):
             self._happen(asked)
         if met.kind == "hang":
             yield 1e6
@@ -164,7 +166,7 @@ class Service:
             elif trouble.first is None or seen.attempt <= trouble.first:
                 # The coin of an attempt is the same in every play. With `first`, one coin decides for a call.
                 coin = f"{self.world.seed} {number} {seen.call} {'' if trouble.first else seen.attempt}"
-                if trouble.share < 1 and _chance(coin) >= trouble.share:
+                if trouble.share < 1 and chance(coin) >= trouble.share:
                     continue
                 if trouble.kind != "slow":
                     return trouble
@@ -238,7 +240,7 @@ class _Bucket:
         return {f"{name}-limit": str(rate), f"{name}-remaining": str(remaining), f"{name}-reset": moment}
 
 
-def _chance(coin: str) -> float:
+def chance(coin: str) -> float:
     return int.from_bytes(hashlib.blake2b(coin.encode(), digest_size=4).digest(), "big") / 2**32
 
 

@@ -23,7 +23,7 @@ from holdfast.policies.decide import TIME_LIMITS, Decider, GiveUp, Reason
 from holdfast.policies.early import EarlyCalls
 from holdfast.policies.models.usage import usage_of
 from holdfast.policies.pace import Pace
-from holdfast.runtime import facts, fallback, operation
+from holdfast.runtime import facts, fallback, operation, shown_request
 from holdfast.runtime.budget import Charges
 from holdfast.runtime.flow import Flow
 from holdfast.runtime.limiter import Limiter
@@ -142,6 +142,11 @@ def xr9_post(put: Put) -> None:
     put(Plan, "look_up", blind)
 
 
+def wrapped_post(put: Put) -> None:
+    """Only the outermost error shows a request."""
+    put(shown_request, "exceptions_of", lambda error: iter((error,)))
+
+
 def xr9_retry_after(put: Put) -> None:
     put(Decider, "_is_too_quick", lambda *_: False)
 
@@ -213,6 +218,7 @@ SHOWN = [
     (xr8, 45, "answered"),
     (xr9_hedge, 60, "p95"),
     (xr9_post, 114, "effects"),
+    (wrapped_post, 114, "effects"),
     (xr9_retry_after, 21, "flood"),
     (xr11, 191, "error"),
     (xr14, 207, "p50"),

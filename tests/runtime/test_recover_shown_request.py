@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import aiohttp
+import anthropic
 import httpx
 import httpx2
+import openai
 import pytest
 import requests
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from holdfast import Runtime, fault_of, recover
+from holdfast import OutcomeUnknownError, Runtime, fault_of, recover
 from holdfast.testing import Midpoint, VirtualClock, run
 
 ORDERS = "https://shop.test/orders?token=secret"
@@ -125,3 +127,55 @@ def test_XR9_a_request_behind_the_users_own_exception_counts():
     failed = RuntimeError("read timed out")
     failed.__cause__ = of_httpx(httpx, "ReadTimeout")
     assert calls(failed)[0] == 1
+
+
+def of_sdk(sdk, path, status=500, method="POST", host="https://llm.internal"):
+    request = httpx2.Request(method, f"{host}{path}")
+    if not status:
+        return sdk.APIConnectionError(request=request)
+    return sdk.InternalServerError("x", response=httpx2.Response(status, request=request), body=None)
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 0])
+@pytest.mark.parametrize(
+    ("sdk", "path"),
+    [
+        (openai, "/v1/batches"),
+        (openai, "/v1/fine_tuning/jobs"),
+        (openai, "/v1/images/generations"),
+        (openai, "/v1/files"),
+        (anthropic, "/v1/messages/batches"),
+    ],
+)
+def test_what_an_sdk_creates_is_not_created_twice(sdk, path, status):
+    assert calls(of_sdk(sdk, path, status))[0] == 1
+    assert calls(of_sdk(sdk, path, status), effect="idempotent")[0] == 3
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 0])
+@pytest.mark.parametrize(
+    ("sdk", "path"),
+    [
+        (openai, "/v1/chat/completions"),
+        (openai, "/v1/responses"),
+        (openai, "/v1/embeddings"),
+        (anthropic, "/v1/messages"),
+        (anthropic, "/v1/messages/count_tokens"),
+        (anthropic, ""),
+    ],
+)
+def test_a_question_of_an_sdk_to_a_model_is_repeated(sdk, path, status):
+    assert calls(of_sdk(sdk, path, status)) == (3, None)
+    assert calls(of_sdk(sdk, "/v1/batches/b_1", status, method="GET")) == (3, None)
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 520])
+def test_an_unsafe_post_that_may_have_happened_is_not_repeated(status):
+    made, failed = calls(of_httpx(httpx, "", status=status), effect="unsafe")
+    assert made == 1
+    assert isinstance(failed, OutcomeUnknownError)
+
+
+@pytest.mark.parametrize("error", [of_httpx(httpx, "", status=429), of_httpx(httpx, "", status=503, retry_after="2")])
+def test_an_unsafe_post_that_was_rejected_is_repeated(error):
+    assert calls(error, effect="unsafe") == (3, None)

@@ -363,7 +363,7 @@ class Decider:
         if self._most is not None and facts.attempts >= self._most:
             return GiveUp(Reason.ATTEMPTS)
         self._timeouts += facts.is_client_timeout
-        if self._timeouts >= PLAIN_ATTEMPTS and tries.attempts is None:
+        if self._timeouts >= max(PLAIN_ATTEMPTS, facts.bare_attempts) and tries.attempts is None:
             return GiveUp(Reason.ATTEMPTS)
         if facts.reopened_for is not None and facts.waits_for_circuit and facts.attempts >= facts.bare_attempts:
             # This call was a probe, and it failed. So the circuit stays open, and the operation waits for the next one. The

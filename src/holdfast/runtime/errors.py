@@ -173,7 +173,7 @@ def surfacing(op: Operation, error: Exception, fault: Fault, reason: Reason) -> 
     if reason is Reason.UNSAFE:
         unknown = outcome_unknown(op, fault)
         return unknown, unknown.fault
-    if reason is Reason.UNDECLARED and (request := unrepeatable_request(error)) is not None:
+    if reason is Reason.UNDECLARED and (request := unrepeatable_request(error, op.plan)) is not None:
         message = f"{fault.message} ({request} may have happened; `effect=` says whether it may be repeated)"
         fault = msgspec.structs.replace(fault, message=message)
     # The log and the events of a tool have the code that the model gets.

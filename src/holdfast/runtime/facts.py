@@ -73,7 +73,7 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
         deadline=op.deadline,
         effect=plan.effect,
         is_tool=plan.is_tool,
-        shows_request=plan.watches_requests and fault.maybe_executed and unrepeatable_request(error) is not None,
+        shows_request=plan.watches_requests and fault.maybe_executed and unrepeatable_request(error, plan) is not None,
         is_running=op.left_running,
         nested=op.gave_up_inside(error),
         budget_spent=is_budget_spent(op),

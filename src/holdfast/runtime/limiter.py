@@ -149,7 +149,6 @@ class Limiter:
             if self._pace is not None:
                 nap = _TaskNap()
                 # Closed here, and not by the garbage collector: a start that is not used goes back at once.
-                running_loop()
                 with closing(self._waits_for_start(runtime, deadline, priority, nap.wake, settings)) as waits:
                     for wait in waits:
                         for part in _parts(wait, check):

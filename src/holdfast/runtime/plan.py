@@ -192,8 +192,9 @@ class Plan:
         self.limited_as = "" if policy.quota_group is not None else self._given_limited_as or self.target.model
         """What the other side limits, beside the key: the model."""
         self.effect = None if self.contract is None else self.contract.effect
-        self.watches_requests = self.effect is None and not self.asks_model
-        """Nobody declared what its calls do: a failure that shows a POST is not repeated."""
+        is_undeclared = self.effect is None and not self.asks_model and not self.through_client
+        self.watches_requests = is_undeclared or self.effect == "unsafe"
+        """A failure that shows a POST which may have happened is not repeated. A client's adapter knows its requests itself."""
         self._look_up_limits(runtime, policy)
         self._look_up_states(runtime, policy)
         self.watched = runtime.bus.wants_attempts and not self.off

@@ -1,8 +1,8 @@
 """The HTTP request that a failure shows: a POST that may have happened is not sent twice unless somebody declared that it may be.
 
-Exceptions of httpx, httpx2, requests and aiohttp carry their request. No library is imported.
+`request_search.py` finds the requests behind a failure. This module judges them.
 
-Invariant: a failure that shows no request is left as it is. So is one of a model's SDK: its requests ask a model.
+Invariant: a failure that shows no request is left as it is. So is one of a model's SDK whose request asks a model.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.faults import Schedule
 from holdfast.policies.models.endpoints import is_model_endpoint
+from holdfast.runtime.request_search import aws_request_of, carried_by, exceptions_of, is_of, is_unsent, requests_of
 
 if TYPE_CHECKING:
     from holdfast.faults import Fault
     from holdfast.runtime.plan import Plan
+    from holdfast.runtime.request_search import ShownRequest
 
 __all__ = ["may_have_happened", "unrepeatable_request"]
 
 _UNREPEATABLE = frozenset({"POST", "PATCH"})
-_NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "UnsupportedProtocol"})
-"""Classes of failures before the first byte of a request."""
 _MODEL_SDKS = (
     "openai",
     "anthropic",
@@ -35,81 +36,86 @@ _MODEL_SDKS = (
     "ollama",
     "xai_sdk",
 )
+_OWN_ADDRESSES = ("openai", "anthropic")
+"""SDKs whose errors carry the request that was really made."""
+_RESOURCE = re.compile(r"://[^?#]*/v\d\w*/\w")
+"""An address that names something below the version of an API. Fakes in tests have less."""
 _ADDRESS = re.compile(r"[\w+.-]+://(?:[^/?#@]*@)?(?P<host>\[[^\]]*\]|[^/?#:]*)(?::\d*)?(?P<path>[^?#]*)")
 """`urllib.parse` would make importing `recover` slower."""
-_MAX_CAUSES = 8
-_UNAVAILABLE = 503
-_FAILED_AT_WORK = frozenset({500, 502, 504})
-"""Statuses after which a request may have been carried out: the service, or what is behind its gateway, failed at work."""
+_REJECTED, _FAILED, _UNAVAILABLE, _LATE = 400, 500, 503, 408
+_NOT_REACHED = frozenset({501, 505, 521, 522, 523, 525, 526, 529})
+"""Statuses above 500 of a request that was not carried out: the service cannot, is overloaded, or its gateway could not reach it."""
 
 
 def may_have_happened(error: Exception, plan: Plan) -> Fault:
     """Return the fault of a failed call, marked if the error shows a request that may have happened and may not be repeated."""
     fault = plan.runtime.fault_of(error, provider=plan.provider)
-    if not plan.watches_requests:
+    if not plan.watches_requests or fault.maybe_executed or not fault.retryable:
         return fault
-    if fault.maybe_executed or not fault.retryable or not _may_have_happened(error, fault):
-        return fault
-    return fault if unrepeatable_request(error) is None else msgspec.structs.replace(fault, maybe_executed=True)
+    shown = unrepeatable_request(error, plan)
+    return fault if shown is None else msgspec.structs.replace(fault, maybe_executed=True)
 
 
-def unrepeatable_request(error: BaseException) -> str | None:
-    """Return the request that a failure shows, if a second one may do harm and it may have been sent: `POST shop.test/orders`."""
-    cause: BaseException | None = error
-    for _ in range(_MAX_CAUSES):
-        if cause is None:
-            return None
-        if (request := _request_of(cause)) is not None:
-            return None if _is_harmless(cause) else _described(request)
-        cause = cause.__cause__
+def unrepeatable_request(error: BaseException, plan: Plan) -> str | None:
+    """Return the request that a failure shows, if it may have happened and a second one may do harm: `POST shop.test/orders`."""
+    for cause in exceptions_of(error):
+        if is_unsent(cause):
+            continue
+        if any(is_of(kind.__module__, _MODEL_SDKS) for kind in type(cause).__mro__):
+            return _created_by_sdk(cause, plan)
+        if (operation := aws_request_of(cause)) is not None:
+            return _judged(operation, cause, plan)
+        for request in requests_of(cause, _MODEL_SDKS):
+            if (described := _judged(request, cause, plan)) is not None:
+                return described
     return None
 
 
-def _request_of(error: BaseException) -> Any:
-    """Return the request that an exception carries: an object with `method` and `url`; None: it carries none."""
-    response = _read(error, "response")
-    holders = ((error, "request"), (response, "request"), (error, "request_info"), (response, "request_info"))
-    for holder, name in holders:
-        request = _read(holder, name)
-        if isinstance(_read(request, "method"), str) and _read(request, "url"):
-            return request
-    return None
-
-
-def _is_harmless(error: BaseException) -> bool:
-    classes = type(error).__mro__
-    if not _NOT_SENT.isdisjoint(kind.__name__ for kind in classes):
-        return True
-    return any(f"{kind.__module__}.".startswith(tuple(f"{sdk}." for sdk in _MODEL_SDKS)) for kind in classes)
-
-
-def _described(request: Any) -> str | None:
-    """Return method and address of a request that may not be repeated, without its query, which may hold secrets."""
-    method = request.method.upper()
-    if method not in _UNREPEATABLE or _has_key(request):
+def _created_by_sdk(error: BaseException, plan: Plan) -> str | None:
+    """Return the request of an SDK's error if it creates something, such as a batch. Most of them ask a model."""
+    if not is_of(type(error).__module__, _OWN_ADDRESSES):
         return None
-    found = _ADDRESS.match(str(request.url))
+    for request in carried_by(error, by_sdk=True):
+        if _RESOURCE.search(request.url) and (described := _judged(request, error, plan)) is not None:
+            return described
+    return None
+
+
+def _judged(request: ShownRequest, cause: BaseException, plan: Plan) -> str | None:
+    described = _described(request)
+    return described if described is not None and _is_in_doubt(request, cause, plan) else None
+
+
+def _described(request: ShownRequest) -> str | None:
+    """Return method and address of a request that may not be repeated, without its query, which may hold secrets."""
+    if request.method not in _UNREPEATABLE or _has_key(request.headers):
+        return None
+    found = _ADDRESS.match(request.url)
     host, path = ("", "") if found is None else (found["host"].lower(), found["path"])
-    return None if is_model_endpoint(path, host) else f"{method} {host}{path}"
+    is_models = is_model_endpoint(path, None if request.by_sdk else host)
+    return None if is_models else f"{request.method} {host}{path}".rstrip()
 
 
-def _has_key(request: Any) -> bool:
-    headers = _read(request, "headers")
+def _has_key(headers: Any) -> bool:
     try:
         return any(str(name).lower() == "idempotency-key" for name in headers)
     except Exception:  # noqa: BLE001 - a foreign object may be anything
         return False
 
 
-def _may_have_happened(error: BaseException, fault: Fault) -> bool:
-    """Whether a response says that the request may have been carried out. 429, 529 and 503 with a time to come back reject it."""
-    response = _read(error, "response")
-    status = _read(response, "status_code") or _read(response, "status") or _read(error, "status")
-    return status in _FAILED_AT_WORK or (status == _UNAVAILABLE and fault.retry_after is None)
+def _is_in_doubt(request: ShownRequest, cause: BaseException, plan: Plan) -> bool:
+    """Whether a request may have been carried out. 429, 529 and 503 with a time to come back reject it."""
+    status = request.status
+    if status is None:
+        fault = plan.runtime.fault_of(cause, provider=plan.provider)
+        return fault.maybe_executed or not _says_it_was_rejected(fault)
+    if status == _UNAVAILABLE:
+        return plan.runtime.fault_of(request.response, provider=plan.provider).retry_after is None
+    if _REJECTED <= status < _FAILED:
+        return status == _LATE
+    return status not in _NOT_REACHED
 
 
-def _read(holder: Any, name: str) -> Any:
-    try:
-        return getattr(holder, name, None)
-    except Exception:  # noqa: BLE001 - httpx raises where no request is set
-        return None
+def _says_it_was_rejected(fault: Fault) -> bool:
+    is_limit = fault.schedule is Schedule.RATE_LIMIT or fault.code == "PROVIDER_OVERLOADED"
+    return is_limit or fault.code.startswith("CONN_")

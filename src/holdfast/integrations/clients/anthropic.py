@@ -24,13 +24,16 @@ from holdfast.runtime.flow import Dialect, Used
 __all__ = ["ANTHROPIC"]
 
 _OPENING = frozenset({"message_start", "content_block_start", "ping"})
+_RUN_BY_PROVIDER = frozenset({"server_tool_use", "mcp_tool_use"})
+"""Blocks of tools that the provider runs itself. A second request would run them again."""
 _MESSAGE = frozenset(
     {*_OPENING, "content_block_delta", "content_block_stop", "message_delta", "message_stop"},
 )
 
 
 def _opens(event: Any) -> bool:
-    return getattr(event, "type", None) in _OPENING
+    block = getattr(event, "content_block", None)
+    return getattr(event, "type", None) in _OPENING and getattr(block, "type", None) not in _RUN_BY_PROVIDER
 
 
 def _ends(event: Any) -> bool | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.integrations.calls import check_after_first
-from holdfast.integrations.clients.exchange import Exchange, with_limit, without_retries
+from holdfast.integrations.clients.exchange import Exchange, named_retries, with_limit, without_retries
 from holdfast.integrations.clients.plain import PlainCall, with_own_retries
 from holdfast.integrations.clients.pool import SENDING, KeyChoice, Member, Pool, note_limits, note_limits_async
 from holdfast.integrations.clients.streams import check_end, check_end_async, open_stream, open_stream_async
@@ -139,7 +139,7 @@ def _add_hook(client: Any, hook: Callable[[Any], Any]) -> None:
 
 def _request(pool: Pool, first: Member) -> Callable[..., Any]:
     def request(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        keys = KeyChoice(pool, first, without_retries(first.client, options))
+        keys = KeyChoice(pool, first, without_retries(first.client, options), named_retries(options))
         if keys.plan().off:
             plain = PlainCall(keys, _dialect(pool.sdk, cast_to), cast_to, options)
             return plain.send(stream=stream, stream_cls=stream_cls)
@@ -170,7 +170,7 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
 
 def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
     async def request(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        keys = KeyChoice(pool, first, without_retries(first.client, options))
+        keys = KeyChoice(pool, first, without_retries(first.client, options), named_retries(options))
         if keys.plan().off:
             plain = PlainCall(keys, _dialect(pool.sdk, cast_to), cast_to, options)
             return await plain.send_async(stream=stream, stream_cls=stream_cls)
@@ -213,21 +213,27 @@ def _copy(pool: Pool, member: Member) -> Callable[..., Any]:
     def copy(**changes: Any) -> Any:
         """Return a client with some options changed. They apply to all clients of a pool. A new key makes a pool of one."""
         if changes.get("max_retries"):
-            warn("the policy decides about retries, so max_retries stays 0: give `recovering` a policy with attempts=…")
+            warn(
+                "the policy decides about retries of calls to models, so max_retries stays 0: "
+                "give `recovering` a policy with attempts=…"
+            )
         given = changes.pop("max_retries", None)
+        given = given if isinstance(given, int) else None
         if any(changes.get(option) for option in _CREDENTIALS):
             # A client with another key shares no limits, pauses or circuits with the pool.
             one = _changed(member, changes, given)
-            return _take_over(pool.of_one(Member(0, one.client, credential_of(one.client), one.retries)))
-        return _take_over(pool.like([_changed(one, changes, given) for one in pool.members]), member.index)
+            alone = pool.of_one(Member(0, one.client, credential_of(one.client), one.retries))
+            return _take_over(alone.with_retries(given))
+        changed = pool.like([_changed(one, changes, given) for one in pool.members])
+        return _take_over(changed.with_retries(given), member.index)
 
     return copy
 
 
-def _changed(member: Member, changes: dict[str, Any], given: Any) -> Member:
+def _changed(member: Member, changes: dict[str, Any], given: int | None) -> Member:
     """Return a member with a changed copy of its client. `given` are the retries that it has while recovery is off."""
     client = type(member.client).copy(member.client, max_retries=0, **changes)
-    return Member(member.index, client, member.credential, given if isinstance(given, int) else member.retries)
+    return Member(member.index, client, member.credential, member.retries if given is None else given)
 
 
 def _close(pool: Pool) -> Callable[[], None]:

@@ -27,6 +27,7 @@ from holdfast.integrations.errors import make_also
 from holdfast.policies.models.endpoints import is_model_endpoint
 from holdfast.policies.models.quote import quote_of
 from holdfast.runtime.errors import named_end
+from holdfast.runtime.request_search import exceptions_of, is_unsent
 
 if TYPE_CHECKING:
     from holdfast.integrations.clients.sdk import Sdk
@@ -38,11 +39,14 @@ __all__ = [
     "Exchange",
     "asks_model",
     "can_replay",
+    "creates",
     "effect_of",
     "is_for_helper",
     "is_raw",
     "limit_reads",
+    "may_have_created",
     "model_of",
+    "named_retries",
     "quote_of_request",
     "should_retry",
     "with_limit",
@@ -51,6 +55,9 @@ __all__ = [
 
 _EFFECTS: Mapping[str, Effect] = {"get": "read", "put": "idempotent", "delete": "idempotent"}
 _CONFLICT = 409
+_UNAVAILABLE = 503
+_REJECTS = frozenset({429, 529})
+"""Statuses of requests that were not carried out."""
 _FREE = ("/count_tokens", "/moderations", "/input_tokens")
 """The ends of addresses whose answers cost nothing."""
 _HELPERS = frozenset({"x-stainless-helper-method", "x-stainless-stream-helper"})
@@ -95,7 +102,28 @@ def asks_model(options: Any) -> bool:
     """Return whether a request only asks a model, so that a second one changes nothing."""
     # A response that is kept or runs in the background is an object of the account: two requests make two of them.
     body = options.json_data if isinstance(options.json_data, Mapping) else {}
-    return is_model_endpoint(options.url) and not body.get("background")
+    return is_model_endpoint(options.url) and not body.get("background") and not _uses_servers(body)
+
+
+def creates(options: Any) -> bool:
+    """Return whether a second request may create or do something a second time: a batch, a file, a call of an MCP server."""
+    headers = options.headers if isinstance(options.headers, Mapping) else {}
+    has_key = any(name.lower() == "idempotency-key" for name in headers)
+    return effect_of(options) is None and not asks_model(options) and not has_key
+
+
+def _uses_servers(body: Mapping[str, Any]) -> bool:
+    """Return whether the provider calls tools of other servers (MCP) for this answer. They may change something there."""
+    tools = body.get("tools")
+    listed = tools if isinstance(tools, (list, tuple)) else ()
+    return bool(body.get("mcp_servers")) or any(
+        isinstance(tool, Mapping) and tool.get("type") == "mcp" for tool in listed
+    )
+
+
+def named_retries(options: Any) -> int | None:
+    """Return the retries that the caller named for one request; None: the client's own."""
+    return options.max_retries if isinstance(options.max_retries, int) else None
 
 
 def is_for_helper(options: Any) -> bool:
@@ -197,6 +225,14 @@ def should_retry(error: Exception) -> bool | None:
         return bool(wish == "true")
     # A conflict is a lock that another request holds for a moment.
     return True if getattr(error, "status_code", None) == _CONFLICT else None
+
+
+def may_have_created(error: Exception, fault: Fault) -> bool:
+    """Return whether a failed request may have been carried out. Only what rejects it for certain says no."""
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        return status not in _REJECTS and not (status == _UNAVAILABLE and fault.retry_after is not None)
+    return not any(is_unsent(cause) for cause in exceptions_of(error))
 
 
 class Exchange:

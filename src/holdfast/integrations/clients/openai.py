@@ -23,6 +23,8 @@ _OPENING = frozenset(
         "response.content_part.added",
     }
 )
+_OWN_ITEMS = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
+"""Items that the model only says. The provider runs the others."""
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
 _CHUNKS = frozenset({"chat.completion.chunk", "text_completion"})
 
@@ -30,8 +32,14 @@ _CHUNKS = frozenset({"chat.completion.chunk", "text_completion"})
 def _opens(event: Any) -> bool:
     kind = getattr(event, "type", None)
     if kind is not None:
-        return kind in _OPENING
+        return kind in _OPENING and not _is_at_work(event)
     return getattr(event, "object", None) in _CHUNKS and not any(_has_content(choice) for choice in event.choices)
+
+
+def _is_at_work(event: Any) -> bool:
+    """Return whether the provider begins to run a tool itself. A second request would run it again."""
+    item = getattr(event, "item", None)
+    return item is not None and getattr(item, "type", None) not in _OWN_ITEMS
 
 
 def _has_content(choice: Any) -> bool:

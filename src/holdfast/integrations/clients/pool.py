@@ -22,10 +22,12 @@ from holdfast.integrations.clients.exchange import (
     Exchange,
     asks_model,
     can_replay,
+    creates,
     effect_of,
     is_for_helper,
     is_raw,
     limit_reads,
+    may_have_created,
     model_of,
     quote_of_request,
     should_retry,
@@ -115,6 +117,8 @@ class Pool:
         self.members = tuple(members)
         self.bare_attempts = bare_attempts
         """Requests that the clients make for one call without Holdfast."""
+        self.named_retries: int | None = None
+        """Retries that the caller named for calls of this copy of the client."""
         self.sdk = sdk
         self.name = name
         self.policy = policy
@@ -130,9 +134,17 @@ class Pool:
         other.members = tuple(members)
         return other
 
+    def with_retries(self, retries: int | None) -> Pool:
+        """Return a pool whose calls have as many retries as the caller named with `with_options`; None: nobody did."""
+        if retries is None:
+            return self
+        other = copy.copy(self)
+        other.named_retries, other.bare_attempts = retries, retries + 1
+        return other
+
     def of_one(self, member: Member) -> Pool:
         """Return a pool of one client with a key of its own."""
-        return Pool(
+        other = Pool(
             (member,),
             sdk=self.sdk,
             name=self.name,
@@ -142,6 +154,8 @@ class Pool:
             bare_attempts=self.bare_attempts,
             runtime=self.runtime,
         )
+        other.named_retries = self.named_retries
+        return other
 
     def plan(self, member: Member, model: str, effect: Effect | None, *, asks_model: bool = False) -> Plan:
         """Return how calls to this model with this member's key recover."""
@@ -167,7 +181,8 @@ class Pool:
 class KeyChoice(Adapter):
     """Chooses the key for each attempt of one call. After a key fails, the next attempt uses another key at once."""
 
-    def __init__(self, pool: Pool, first: Member, options: Any) -> None:
+    def __init__(self, pool: Pool, first: Member, options: Any, retries: int | None = None) -> None:
+        """`retries` are those that the caller named for this one request."""
         self.pool = pool
         self.member = first
         """The client of the present attempt."""
@@ -177,7 +192,13 @@ class KeyChoice(Adapter):
         self._asks_model = asks_model(options)
         self.observes = False
         """In observe mode the plain call uses the first key, and nothing is learned about any."""
-        self.bare_attempts = pool.bare_attempts
+        self._named_retries = pool.named_retries if retries is None else retries
+        self.bare_attempts = pool.bare_attempts if self._named_retries is None else self._named_retries + 1
+        self._creates = creates(options)
+        """A second request may do what the first has done already."""
+        self._in_doubt = False
+        """One of its requests may have been carried out."""
+        self._is_stream = False
         self._timeouts = 0
         """Requests that the client's own time limit ended."""
         self._is_answering = False
@@ -213,8 +234,12 @@ class KeyChoice(Adapter):
 
     def stream_of(self, dialect: Dialect) -> Callable[[Callable[..., Any]], StreamOf[Any, Any]]:
         """Return what makes the stream of this call out of a function that opens it."""
+        self._is_stream = True
         # A helper keeps what it has assembled when a stream begins again, so it would join two answers.
-        after_first = "raise" if is_for_helper(self.options) else self.pool.after_first
+        after_first = "raise" if is_for_helper(self.options) or self._creates else self.pool.after_first
+        if self._creates:
+            # The stream cannot begin again, and its first event has the id of what it has created.
+            dialect = msgspec.structs.replace(dialect, opens=_never)
         return partial(StreamOf, self.plan(), dialect=dialect, adapter=self, after_first=after_first)
 
     def request_usage(self, dialect: Dialect) -> Dialect:
@@ -257,11 +282,27 @@ class KeyChoice(Adapter):
         # This check comes first: no other key can send a body that the first attempt has consumed.
         if not can_replay(self.options):
             return GiveUp(Reason.NOT_REPEATABLE)
+        if self._has_had_enough(op, error):
+            return GiveUp(Reason.ATTEMPTS)
         proposal = self._use_another(op, error) if self.pool.several else None
         if proposal is None and self._ends_timeouts(op, error):
             return GiveUp(Reason.ATTEMPTS)
         # The service forbids a retry of the same request; another key may still be used.
         return GiveUp(Reason.PERMANENT) if proposal is None and should_retry(error) is False else proposal
+
+    def _has_had_enough(self, op: Operation, error: Exception) -> bool:
+        """Whether the plain client would make no further request, where that counts: retries were named, or a second one may do harm."""
+        made, named, policy = op.attempts - op.moves, self._named_retries, op.plan.policy
+        if not self._creates:
+            return named == 0 and policy.attempts is None
+        if named is not None and made > named:
+            return True
+        if self._is_answering and (self._is_stream or not isinstance(error, self.pool.sdk.unreachable)):
+            # It was accepted. The SDK makes a second request only where it could not read the whole answer.
+            return True
+        fault = op.plan.runtime.fault_of(error, provider=op.plan.provider)
+        self._in_doubt = self._in_doubt or may_have_created(error, fault)
+        return self._in_doubt and made >= (policy.attempts or self.bare_attempts)
 
     def _ends_timeouts(self, op: Operation, error: Exception) -> bool:
         """Whether the client's own time limit has ended as many requests as the SDK would make: each may have been paid for."""
@@ -318,6 +359,10 @@ class KeyChoice(Adapter):
             )
             if (state := registry.known(circuit)) is not None and state.rejects(now)
         )
+
+
+def _never(event: Any) -> bool:  # noqa: ARG001 - the events of such a stream are not held back
+    return False
 
 
 def learn_limits(response: Any, plan: Plan, since: float) -> Mapping[str, str] | None:

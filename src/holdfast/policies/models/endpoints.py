@@ -11,13 +11,13 @@ import re
 __all__ = ["is_model_endpoint"]
 
 _ANYWHERE = re.compile(
-    r"/chat/completions$|/embeddings$|/rerank$|/moderations$|/messages/count_tokens$"
+    r"/chat/completions$|/embeddings$|/rerank$|/moderations$|/messages/count_tokens$|/responses/input_tokens$"
     r"|:(?:stream)?(?:generate|count|embed|batchEmbed|raw)\w*$"
     r"|/model/[^/]+/(?:invoke|invoke-with-response-stream|converse|converse-stream)$"
     r"|/api/(?:generate|chat|embed)$",
     re.IGNORECASE,
 )
-_AT_PROVIDERS = re.compile(r"(?:^|/)(?:messages|responses|completions|chat)$")
+_AT_PROVIDERS = re.compile(r"(?:^|/)(?:messages|responses|completions|complete|chat)$")
 _PROVIDERS = re.compile(
     r"^localhost$|^127\.|^::1$|^provider\.test$|(?:^|\.)(?:anthropic\.com|openai\.com|openai\.azure\.com|x\.ai|googleapis\.com|mistral\.ai|cohere\.com|cohere\.ai|groq\.com"
     r"|deepseek\.com|together\.xyz|together\.ai|fireworks\.ai|openrouter\.ai|perplexity\.ai|amazonaws\.com)$"
