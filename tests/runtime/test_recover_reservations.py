@@ -30,6 +30,14 @@ def world() -> Iterator[World]:
         yield world
 
 
+@pytest.fixture
+def plain() -> Iterator[World]:
+    """A world with Holdfast's own defaults, in which nobody names a deadline."""
+    world = World(defaults=True)
+    with use_runtime(world.runtime):
+        yield world
+
+
 def budget(**limits: Any) -> Budget:
     return Budget(prices=PRICES, **limits)
 
@@ -159,6 +167,150 @@ def test_XR2_waiting_ends_at_the_deadline(world: World) -> None:
         assert (service.calls, free(spent)) == (1, True)
 
     world.run(main())
+
+
+@pytest.mark.parametrize("takes", [300.0, 900.0])
+def test_XR2_waiting_for_money_ends_at_no_limit_that_nobody_named(plain: World, takes: float) -> None:
+    async def main() -> None:
+        with budget(usd=10) as spent:
+            service, ask = Service(spent), plain.recover("a", STEADY)
+            await asyncio.gather(*(ask.call(service.ask, **asked(6), takes=takes) for _ in range(3)))
+        assert (service.calls, spent.spend().usd, plain.now, free(spent)) == (3, 3.0, 3 * takes, True)
+
+    plain.run(main())
+
+
+def test_XR2_the_time_for_retries_stands_still_while_a_call_waits_for_money(plain: World) -> None:
+    async def main() -> None:
+        with budget(usd=10):
+            failures = [reset(), reset()]
+
+            async def flaky(**_: Any) -> Any:
+                if failures:
+                    raise failures.pop()
+                return answer(1)
+
+            ask = plain.recover("a", STEADY)
+            first = asyncio.ensure_future(ask.call(Service(Budget()).ask, **asked(6), takes=300))
+            await asyncio.sleep(1)
+            assert await ask.call(flaky, **asked(6)) == answer(1)
+            await first
+
+    plain.run(main())
+
+
+@pytest.mark.parametrize("limit", ["deadline", "patience", "seconds"])
+def test_XR2_waiting_for_money_ends_at_a_limit_that_somebody_named(plain: World, limit: str) -> None:
+    async def main() -> None:
+        with budget(usd=10, seconds=5 if limit == "seconds" else None) as spent:
+            service = Service(spent)
+            first = asyncio.ensure_future(plain.recover("a", STEADY).call(service.ask, **asked(9), takes=300))
+            await asyncio.sleep(0)
+            policy = Policy(circuit=LOOSE) if limit == "seconds" else Policy(circuit=LOOSE, **{limit: 5.0})
+            with pytest.raises((DeadlineError, BudgetError)):
+                await plain.recover("a", policy).call(service.ask, **asked(9))
+            assert plain.now == 5.0
+            first.cancel()
+
+    plain.run(main())
+
+
+def test_XR2_a_stream_whose_task_has_ended_is_not_waited_for(plain: World) -> None:
+    """Nobody reads it, so it would hold its money for ever."""
+
+    async def tokens(**_: Any) -> AsyncIterator[str]:
+        yield "four"
+        yield "four"
+
+    async def main() -> None:
+        with budget(usd=10) as spent:
+            live, kept = plain.recover("a", STEADY).stream(tokens), []
+
+            async def look() -> None:
+                kept.append(await live(**asked(6)).__aenter__())
+                async for _ in kept[0]:
+                    break
+
+            await asyncio.create_task(look())
+            with pytest.raises(BudgetError, match="may use up to"):
+                await plain.recover("a", STEADY).call(Service(spent).ask, **asked(6))
+            assert plain.now == 0.0
+
+    plain.run(main())
+
+
+def test_XR2_a_stream_belongs_to_the_task_that_reads_it(plain: World) -> None:
+    async def tokens(**_: Any) -> AsyncIterator[str]:
+        for _ in range(3):
+            await asyncio.sleep(10)
+            yield "four"
+
+    async def main() -> None:
+        with budget(usd=10) as spent:
+            service, opened = Service(spent), []
+
+            async def begin() -> None:
+                opened.append(await plain.recover("a", STEADY).stream(tokens)(**asked(6)).__aenter__())
+                await opened[0].__anext__()
+
+            async def read() -> None:
+                async for _ in opened[0]:
+                    pass
+
+            await asyncio.create_task(begin())
+            reads = asyncio.create_task(read())
+            await asyncio.sleep(15)
+            # Its reader goes on, so it is worth waiting for.
+            assert await plain.recover("a", STEADY).call(service.ask, **asked(6)) == answer(1)
+            await reads
+            assert plain.now == 31.0
+
+    plain.run(main())
+
+
+def test_XR2_a_call_on_behalf_of_a_function_takes_its_reservation_over(plain: World) -> None:
+    """The function hands its request to a worker task, which is not inside it, and waits for the answer."""
+
+    async def main() -> None:
+        queue: asyncio.Queue[Any] = asyncio.Queue()
+        client = plain.recover("a", STEADY)
+        client._plan.through_client = True  # as the calls of an SDK's client
+
+        async def worker() -> None:
+            while True:
+                future, request = await queue.get()
+                future.set_result(await client.call(service.ask, **request))
+
+        async def gateway(**request: Any) -> Any:
+            future = asyncio.get_running_loop().create_future()
+            await queue.put((future, request))
+            return await future
+
+        with budget(usd=10) as spent:
+            service = Service(spent)
+            works = asyncio.create_task(worker())
+            assert await plain.recover("gateway", STEADY).call(gateway, **asked(6)) == answer(1)
+            works.cancel()
+        assert (plain.now, spent.spend().usd, spent.spend().attempts, free(spent)) == (1.0, 1.0, 1, True)
+
+    plain.run(main())
+
+
+def test_XR2_a_call_that_waits_for_functions_in_vain_is_told_so(plain: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody can know whether a function waits for this very call: after 15 minutes in which nothing ends it is rejected."""
+
+    async def main() -> None:
+        with budget(usd=10) as spent:
+            service = Service(spent)
+            never = asyncio.ensure_future(plain.recover("gateway", STEADY).call(service.ask, **asked(9), takes=9_000))
+            await asyncio.sleep(0)
+            with pytest.raises(BudgetError, match=r"waited 900 s .* for gateway, .* waits for this call") as caught:
+                await plain.recover("a", STEADY).call(service.ask, **asked(6))
+            assert (plain.now, caught.value.fault.context["unit"]) == (900.0, "usd")
+            never.cancel()
+
+    plain.run(main())
+    assert [record.levelname for record in caplog.records if "for gateway" in record.getMessage()] == ["WARNING"]
 
 
 def test_XR2_a_cancelled_wait_costs_nothing_and_lets_the_next_one_through(world: World) -> None:

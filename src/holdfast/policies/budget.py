@@ -459,9 +459,13 @@ class Account:
                 account=self,
                 # What is spent never comes back. An estimate may be wrong, so its call waits for all others. A stream that
                 # the caller itself has open does not end while the caller waits.
-                is_final=held == 0 or not self.owners.keys() - {owner} or (reservation.firm and used + price > limit),
+                is_final=held == 0 or not self._others_go_on(owner) or (reservation.firm and used + price > limit),
             )
         return None
+
+    def _others_go_on(self, owner: object) -> bool:
+        """Whether somebody else has a reservation, and has not ended. Nobody reads a stream that was left open by a task that has ended."""
+        return any(other != owner and not _has_ended(other) for other in self.owners)
 
     def nearly_spent(self, now: float) -> Iterator[Reached]:
         """Yield each limit that is nearly spent, once."""
@@ -537,6 +541,11 @@ def _book(accounts: tuple[Account, ...], unit: Counted, amount: int, *, recovery
             account.used[unit] += amount
             if recovery:
                 account.recovery[unit] += amount
+
+
+def _has_ended(owner: object) -> bool:
+    done = getattr(owner, "done", None)
+    return done is not None and bool(done())
 
 
 def _counted(limits: Limits) -> tuple[tuple[Counted, int], ...]:

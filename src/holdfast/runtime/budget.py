@@ -19,7 +19,7 @@ from holdfast.policies.budget import NANO, Ledger, Left, Limits, Reservation, Sp
 from holdfast.policies.models.prices import LIST_PRICES, Prices
 from holdfast.policies.models.usage import Usage, cost_of, model_of, usage_of
 from holdfast.runtime.ambient import AMBIENT, in_force, on_clock
-from holdfast.runtime.reservations import Reservations
+from holdfast.runtime.reservations import Reservations, current_owner
 from holdfast.runtime.runtime import Runtime, default_runtime
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.policies.models.quote import Quote
     from holdfast.policies.reservation import Claim
     from holdfast.runtime.ambient import Ambient, Monotonic
+    from holdfast.runtime.reservations import CallClaim
 else:
     logging = lazy_module("logging", globals())
 
@@ -441,7 +442,18 @@ class Charges:
     `model`: the model that the call names, if its provider sells it under this name.
     """
 
-    __slots__ = ("_again", "_answers_inside", "_budget", "_claim", "_of_tool", "copies", "is_sent", "model", "sent")
+    __slots__ = (
+        "_again",
+        "_answers_inside",
+        "_budget",
+        "_claim",
+        "_of_tool",
+        "_on_behalf_of",
+        "copies",
+        "is_sent",
+        "model",
+        "sent",
+    )
 
     def __init__(self, budget: Budget, *, of_tool: bool = False, model: str = "") -> None:
         self._budget = budget
@@ -450,9 +462,11 @@ class Charges:
         self.sent: Sent | None = None
         self.is_sent = False
         """The present attempt is made, and not charged yet."""
-        self._claim: Claim | None = None
+        self._claim: CallClaim | None = None
         """The reservation of the present attempt."""
-        self.copies: list[Claim] = []
+        self._on_behalf_of: Charges | None = None
+        """The function, in another task, whose request this call makes."""
+        self.copies: list[CallClaim] = []
         """The reservations of hedged copies."""
         self._answers_inside: list[object] | None = None
         """Answers of recoveries inside the present attempt; None if the attempt makes its calls itself."""
@@ -492,11 +506,11 @@ class Charges:
         return self._budget.reservation(quote)
 
     @property
-    def copied(self) -> Reservation | None:
-        """What is reserved for the present call, and what a copy of it needs; None: nothing."""
-        return None if self._claim is None else self._claim.reservation
+    def copied(self) -> CallClaim | None:
+        """The reservation of the present call, which a copy of it needs too; None: there is none."""
+        return self._claim
 
-    def hold(self, claim: Claim) -> None:
+    def hold(self, claim: CallClaim) -> None:
         """Keep a reservation until the attempt ends."""
         self._claim = claim
         self.is_sent = True
@@ -534,6 +548,11 @@ class Charges:
             self.release()
             self._budget.attempt_taken_back(again=self._again)
 
+    def pass_on_to(self, other: Charges) -> None:
+        """A call in another task makes the request of this function, and is charged for it."""
+        other._on_behalf_of = self
+        self.take_back()
+
     # --- during a stream ---
 
     def saw(self, tokens: int) -> None:
@@ -541,6 +560,11 @@ class Charges:
         if self.sent is not None:
             self.sent.is_stream = True
             self.sent.output += tokens
+        if (claim := self._claim) is not None:
+            claim.parts += 1
+            # Its reader cannot wait for it. A stream may be opened by one task and read by another.
+            if claim.owner != (reader := current_owner()):
+                self.reservations.belongs_to(claim, reader)
 
     def learned(self, answer: object) -> None:
         """Keep what a stream has reported about its usage so far."""
@@ -560,8 +584,9 @@ class Charges:
         ):
             self._charge(answer, again=again)
         self._over()
-        if outer is not None and reports_usage:
-            outer.remember(answer)
+        for around in (outer, self._on_behalf_of):
+            if around is not None and reports_usage:
+                around.remember(answer)
 
     def end_failed(self, fault: Fault, *, again: bool) -> None:
         """Charge an attempt that failed. What the service rejected was not worked on and costs nothing."""

@@ -31,6 +31,7 @@ __all__ = [
     "is_fallback_time_over",
     "is_of_tool",
     "least_attempts_of",
+    "named_wait_end",
     "tries_of",
     "waits_for_circuit",
     "waits_until",
@@ -165,6 +166,12 @@ def waits_until(op: Any) -> float | None:
     if op.plan.policy.names_patience or op.history:
         return cast("float | None", op.deadline)
     return min((end for end in (op.cut_at, op.outer_deadline) if end is not None), default=None)
+
+
+def named_wait_end(op: Any) -> float | None:
+    """Return until when an operation waits for money that other calls have reserved: only to a limit that somebody named."""
+    own = op.deadline if op.plan.policy.names_patience else None
+    return min((end for end in (own, op.cut_at, op.outer_deadline) if end is not None), default=None)
 
 
 def waits_for_circuit(op: Any, *, alone: bool | None = None) -> bool:

@@ -691,6 +691,13 @@ class Operation:
         self.window_began, self.attempts_took = self.plan.monotonic(), 0.0
         self._set_window(self.window_began)
 
+    def shift_window(self, seconds: float) -> None:
+        """It has waited for money of the user's own budget, which is no failure: the time for retries stood still."""
+        if self.deadline is None or self.plan.deadline is not None or self.plan.policy.names_patience:
+            return
+        self.window_began = (self.started if self.window_began is None else self.window_began) + seconds
+        self.deadline = extended(self.deadline, self.deadline + seconds, self.outer_deadline)
+
     def _set_window(self, began: float) -> None:
         """Let attempts start for the policy's patience."""
         if self.plan.deadline is None and self.plan.patience is not None:

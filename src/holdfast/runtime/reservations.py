@@ -8,21 +8,110 @@ stream while this very thread holds it.
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.policies.reservation import ReservationQueue
+from holdfast._lazy import lazy_module
+from holdfast.policies.reservation import Claim, ReservationQueue, copy_of, rank_of
 from holdfast.runtime.limiter import NotifyingLock
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable
 
-    from holdfast.policies.reservation import Claim
+    from holdfast.policies.models.quote import Quote
+    from holdfast.runtime.budget import Charges
+    from holdfast.runtime.operation import Operation
+else:
+    asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["Reservations"]
+__all__ = ["CallClaim", "Reservations", "current_owner"]
 
 Settle: TypeAlias = "Callable[[], Iterable[Callable[[], None]]]"
 """Changes ledgers under the lock, and returns what is to be done after that."""
+
+
+class _InThread:
+    """A thread that makes calls. It is equal to any other object for the same thread."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _InThread) and self._thread is other._thread
+
+    def __hash__(self) -> int:
+        return hash(self._thread)
+
+    def done(self) -> bool:
+        """Whether the thread has ended, as a task says it of itself."""
+        return not self._thread.is_alive()
+
+
+def current_owner() -> object:
+    """Return the task or thread that makes a call. While it waits, nothing else that it has begun goes on."""
+    if "asyncio" in sys.modules:
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            task = None
+        if task is not None:
+            return task
+    return _InThread(threading.current_thread())
+
+
+class CallClaim(Claim):
+    """The claim of one call, with what others must know about the call that holds it."""
+
+    __slots__ = ("charges", "name", "parts", "quote", "sends")
+
+    def __init__(self, op: Operation, charges: Charges, quote: Quote | None) -> None:
+        super().__init__(
+            charges.ledger, charges.prepare(quote), rank_of(op.plan.policy.priority, op.started), current_owner()
+        )
+        self.charges = charges
+        self.quote = quote
+        self.name = op.plan.name or "a function"
+        self.sends: bool = op.plan.through_client
+        """It is a client's call, which sends the request itself. A function may leave that to another task, and wait for it."""
+        self.parts = 0
+        """Parts of its stream that have come."""
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether the answer of the service ends it, whatever other calls do. A stream ends when its reader reads it."""
+        return self.sends and not self.parts
+
+    def is_behalf_of(self, other: CallClaim) -> bool:
+        """Whether this is a client's call, with the request of a function that is under way."""
+        mine, theirs = self.quote, other.quote
+        return (
+            self.sends
+            and not other.sends
+            and other.served
+            and mine is not None
+            and theirs is not None
+            and (mine.model, mine.output) == (theirs.model, theirs.output)
+            # It may add a system prompt or tools.
+            and mine.input >= theirs.input
+        )
+
+    def copy(self) -> CallClaim:
+        """Return the claim of a copy of the call."""
+        other = object.__new__(CallClaim)
+        Claim.__init__(other, self.ledger, self.reservation, copy_of(self.turn), self.owner)
+        other.charges, other.quote, other.name, other.sends, other.parts = (
+            self.charges,
+            self.quote,
+            self.name,
+            self.sends,
+            0,
+        )
+        return other
 
 
 class Reservations:
@@ -76,6 +165,27 @@ class Reservations:
     def leave_locked(self, claim: Claim) -> Iterable[Callable[[], None]]:
         """The same, for a caller that holds the lock. Returns what is to be done after that."""
         return self._decided(self._queue.leave(claim))
+
+    def holders(self, claim: Claim) -> list[Claim]:
+        """Return the calls of others that have reserved money of the same budgets."""
+        with self.lock:
+            return self._queue.holders(claim)
+
+    def look_again(self) -> None:
+        """Decide about the calls that wait: the tasks of others may have ended."""
+        self.settle(tuple)
+
+    def belongs_to(self, claim: Claim, owner: object) -> None:
+        """Another task reads the stream of a call from now on."""
+
+        def apply() -> Iterable[Callable[[], None]]:
+            if claim.served:
+                claim.ledger.release(claim.reservation, claim.owner)
+                claim.ledger.reserve(claim.reservation, owner)
+            claim.owner = owner
+            return ()
+
+        self.settle(apply)
 
     def _decided(self, claims: list[Claim]) -> list[Callable[[], None]]:
         return [_Wake(self, claim, wake) for claim in claims if (wake := self._wakers.pop(claim, None)) is not None]
