@@ -146,6 +146,14 @@ class Ledger:
         self.accounts: tuple[Account, ...] = (Account(limits, now), *(parent.accounts if parent is not None else ()))
         """The budget's own account first, the outermost last."""
 
+    @classmethod
+    def of(cls, account: Account, parent: Ledger | None) -> Ledger:
+        """Return the ledger of an account that exists, inside of other budgets. Inside of itself a budget is charged once."""
+        outer = () if parent is None else parent.accounts
+        ledger = cls.__new__(cls)
+        ledger.accounts = outer if account in outer else (account, *outer)
+        return ledger
+
     def charge(
         self,
         *,
@@ -288,22 +296,7 @@ class Ledger:
 
     def spend(self) -> Spend:
         """Return what this budget and its inner budgets spent."""
-        account = self.accounts[0]
-        used, recovery = account.used, account.recovery
-        return Spend(
-            usd=used["usd"] / NANO,
-            tokens=used["tokens"],
-            turns=used["turns"],
-            attempts=used["attempts"],
-            recovery_usd=recovery["usd"] / NANO,
-            recovery_tokens=recovery["tokens"],
-            recovery_attempts=recovery["attempts"],
-            unknown=account.unknown,
-        )
-
-    def stop_clock(self, now: float) -> None:
-        """The block of this budget has ended: its seconds limit nothing any more. What else it limits stays limited."""
-        self.accounts[0].stop_clock(now)
+        return self.accounts[0].spend()
 
     @property
     def deadline(self) -> float | None:
@@ -372,9 +365,9 @@ class Account:
     def __init__(self, limits: Limits, now: float) -> None:
         self.seconds = limits.seconds
         self.ends = None if limits.seconds is None else now + limits.seconds
-        """When the seconds run out; None if there is no such limit, or the budget's block has ended."""
+        """When the seconds run out; None if there is no such limit, or no block of the budget is open."""
         self._seconds_left: float | None = None
-        """What was left of the seconds when the block ended."""
+        """What was left of the seconds when the last block ended."""
         self.used: dict[Counted, int] = {"usd": 0, "tokens": 0, "turns": 0, "attempts": 0}
         self.recovery: dict[Counted, int] = {"usd": 0, "tokens": 0, "turns": 0, "attempts": 0}
         """The part of `used` that went into recovery."""
@@ -400,8 +393,27 @@ class Account:
         # There is one warning per limit. A warning for each further attempt would hide the first one.
         self._warned: set[Unit] = set()
 
+    def spend(self) -> Spend:
+        """Return what this budget and its inner budgets spent."""
+        used, recovery = self.used, self.recovery
+        return Spend(
+            usd=used["usd"] / NANO,
+            tokens=used["tokens"],
+            turns=used["turns"],
+            attempts=used["attempts"],
+            recovery_usd=recovery["usd"] / NANO,
+            recovery_tokens=recovery["tokens"],
+            recovery_attempts=recovery["attempts"],
+            unknown=self.unknown,
+        )
+
+    def start_clock(self, now: float) -> None:
+        """Go on with what was left of the seconds when the clock was stopped."""
+        if self._seconds_left is not None:
+            self.ends, self._seconds_left = now + self._seconds_left, None
+
     def stop_clock(self, now: float) -> None:
-        """Take back the limit of seconds. `rest` goes on to show what was left of it."""
+        """Take back the limit of seconds: no block of the budget is open. `rest` goes on to show what was left of it."""
         if self.ends is not None:
             self._seconds_left, self.ends = max(0.0, self.ends - now), None
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from holdfast.faults import Fault, HoldfastError
 from holdfast.policies.backoff import PLAIN_ATTEMPTS
 from holdfast.policies.decide import BEFORE_FALLBACK, BEFORE_LESSER_ANSWER, TIME_LIMITS, Facts
-from holdfast.runtime.budget import is_budget_spent
 from holdfast.runtime.callables import used_up
+from holdfast.runtime.charges import is_budget_spent
 from holdfast.runtime.fault_of import forget_account, has_account, with_outcome
 from holdfast.runtime.shown_request import may_have_happened, unrepeatable_request
 

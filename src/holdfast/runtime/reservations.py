@@ -1,6 +1,7 @@
 """Reservations: what calls may cost is set aside before they are sent, and a call that does not fit waits for others to settle.
 
-All budgets of one tree share one `Reservations`: its lock guards their ledgers, its queue holds the calls that wait.
+All budgets of a process share one `Reservations`: its lock guards their ledgers, its queue holds the calls that wait. A budget may be
+entered inside of different ones, in several threads at once, so no part of them could have a lock of its own.
 
 Invariant: every reservation is given back once, however its call ends. Settling never waits for the lock: the garbage collector may close a
 stream while this very thread holds it.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast._lazy import lazy_module
 from holdfast.policies.reservation import Claim, ReservationQueue, copy_of, rank_of
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from holdfast.policies.models.quote import Quote
-    from holdfast.runtime.budget import Charges
-    from holdfast.runtime.operation import Operation
 else:
     asyncio = lazy_module("asyncio", globals())
 
@@ -65,11 +64,14 @@ def current_owner() -> object:
 
 
 class CallClaim(Claim):
-    """The claim of one call, with what others must know about the call that holds it."""
+    """The claim of one call, with what others must know about the call that holds it.
+
+    `op` is its `Operation`, and `charges` are the `Charges` of that.
+    """
 
     __slots__ = ("charges", "name", "parts", "quote", "sends")
 
-    def __init__(self, op: Operation, charges: Charges, quote: Quote | None) -> None:
+    def __init__(self, op: Any, charges: Any, quote: Quote | None) -> None:
         super().__init__(
             charges.ledger, charges.prepare(quote), rank_of(op.plan.policy.priority, op.started), current_owner()
         )
@@ -115,7 +117,7 @@ class CallClaim(Claim):
 
 
 class Reservations:
-    """The lock and the queue of a tree of budgets."""
+    """The lock and the queue of all budgets."""
 
     def __init__(self) -> None:
         self.lock = NotifyingLock(self._pass_on)
