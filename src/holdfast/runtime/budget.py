@@ -415,7 +415,7 @@ class Budget:
                 # A call that failed may have been billed all the same.
                 ledger.charge(unknown=1, recovery=again)
             elif is_guess:
-                whole = sent is not None and sent.is_stream
+                whole = sent is not None and sent.is_bounded
                 ledger.charge_guess(usd=cost, tokens=usage.total, most=most, whole=whole, recovery=again)
             else:
                 ledger.charge(usd=cost, tokens=usage.total, settled=1, unknown=int(cost is None), recovery=again)
@@ -442,6 +442,10 @@ class Budget:
         if usd is None:
             return Reservation(usd=ledger.usual().usd, tokens=quote.tokens)
         return Reservation(usd=round(usd * NANO), tokens=quote.tokens, firm=True)
+
+    def now(self) -> float:
+        """For recoveries: return the reading of its clock."""
+        return self._clock()
 
     @property
     def limits_usage(self) -> bool:

@@ -36,17 +36,22 @@ __all__ = [
 class Sent:
     """What is known about the request of the present attempt, and about its answer so far."""
 
-    __slots__ = ("is_stream", "model", "output", "quote", "used")
+    __slots__ = ("is_bounded", "model", "output", "quote", "used")
 
     def __init__(self, quote: Quote | None, model: str) -> None:
         self.quote = quote
         self.model = model or ("" if quote is None else quote.model)
-        self.is_stream = False
-        """Its answer comes in parts, which are counted."""
+        self.is_bounded = False
+        """The answer has no more than `output` tokens."""
         self.output = 0
-        """Tokens of the answer that were seen."""
+        """Tokens of the answer that were seen, or that may have been generated."""
         self.used: Usage | None = None
         """What the answer has reported so far."""
+
+    def left_after(self, seconds: float) -> None:
+        """The attempt ended so long after it was sent, without its usage. The provider may have generated more than was seen."""
+        if self.quote is not None:
+            self.output, self.is_bounded = self.quote.until(seconds, self.output), True
 
     def guess(self) -> Usage | None:
         """Return what the attempt has used as far as it is known; None: nothing is."""
@@ -135,8 +140,14 @@ class Charges:
 
     def hold(self, claim: CallClaim) -> None:
         """Keep a reservation until the attempt ends."""
+        claim.since = self._budget.now()
         self._claim = claim
         self.is_sent = True
+
+    def hold_copy(self, claim: CallClaim) -> None:
+        """Keep the reservation of a hedged copy until `end_copy`."""
+        claim.since = self._budget.now()
+        self.copies.append(claim)
 
     def take_over(self) -> None:
         """Release what was reserved from outside for the call that this operation makes itself."""
@@ -181,7 +192,7 @@ class Charges:
     def saw(self, tokens: int) -> None:
         """Count tokens of an answer that arrives in parts."""
         if self.sent is not None:
-            self.sent.is_stream = True
+            self.sent.is_bounded = True
             self.sent.output += tokens
         if (claim := self._claim) is not None:
             claim.parts += 1
@@ -217,28 +228,35 @@ class Charges:
             # An answer that was not accepted, or cannot be read, was paid for.
             rejected = None if fault.partial is None else fault.partial.payload
             answers = (answer for answer in (rejected, fault.context) if usage_of(answer) is not None)
-            self._charge(next(answers, None), again=again)
+            self._charge_unended(next(answers, None), again=again)
         self._over()
 
     def end_stopped(self, *, again: bool) -> None:
         """Charge an attempt that was cancelled, or whose stream was left."""
         if self._answers_inside is None and not self._of_tool and self.is_sent:
-            if self.sent is not None and self.sent.quote is not None and not self.sent.is_stream:
-                # The provider may go on and charge for the whole answer.
-                self.sent.output = self.sent.quote.output
-            self._charge(None, again=again)
+            self._charge_unended(None, again=again)
         self._over()
 
     def end_copy(self) -> None:
         """Charge a hedged copy of a call. Nobody knows what it used."""
         if not self._of_tool:
             claim = self.copies.pop() if self.copies else None
-            self._budget.attempt_ended(None, again=True, claim=claim, sent=self.sent)
+            sent = self.sent
+            if claim is not None:
+                sent = Sent(claim.quote, self.model)
+                sent.left_after(self._budget.now() - claim.since)
+            self._budget.attempt_ended(None, again=True, claim=claim, sent=sent)
 
     def remember(self, answer: object) -> None:
         """Remember an answer that a recovery inside the attempt was charged for."""
         if self._answers_inside is not None:
             self._answers_inside.append(answer)
+
+    def _charge_unended(self, answer: object, *, again: bool) -> None:
+        """Charge an attempt that was sent and has no good end: cancelled, late, broken off, left."""
+        if answer is None and self.sent is not None and self._claim is not None:
+            self.sent.left_after(self._budget.now() - self._claim.since)
+        self._charge(answer, again=again)
 
     def _charge(self, answer: object, *, again: bool) -> None:
         claim, self._claim = self._claim, None

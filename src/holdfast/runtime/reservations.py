@@ -9,6 +9,7 @@ stream while this very thread holds it.
 
 from __future__ import annotations
 
+import copy
 import sys
 import threading
 from collections import deque
@@ -69,7 +70,7 @@ class CallClaim(Claim):
     `op` is its `Operation`, and `charges` are the `Charges` of that.
     """
 
-    __slots__ = ("charges", "name", "parts", "quote", "sends")
+    __slots__ = ("charges", "name", "parts", "quote", "sends", "since")
 
     def __init__(self, op: Any, charges: Any, quote: Quote | None) -> None:
         super().__init__(
@@ -82,6 +83,8 @@ class CallClaim(Claim):
         """It is a client's call, which sends the request itself. A function may leave that to another task, and wait for it."""
         self.parts = 0
         """Parts of its stream that have come."""
+        self.since = 0.0
+        """When the call was sent, on its budget's clock."""
 
     @property
     def ends_by_itself(self) -> bool:
@@ -104,15 +107,8 @@ class CallClaim(Claim):
 
     def copy(self) -> CallClaim:
         """Return the claim of a copy of the call."""
-        other = object.__new__(CallClaim)
-        Claim.__init__(other, self.ledger, self.reservation, copy_of(self.turn), self.owner)
-        other.charges, other.quote, other.name, other.sends, other.parts = (
-            self.charges,
-            self.quote,
-            self.name,
-            self.sends,
-            0,
-        )
+        other = copy.copy(self)
+        other.turn, other.served, other.short, other.parts = copy_of(self.turn), False, None, 0
         return other
 
 

@@ -211,7 +211,7 @@ def reserve_copy(op: Operation) -> bool:
     # Without waiting, a claim that is not served at once is withdrawn.
     charges.reservations.join(copy, lambda: None)
     if copy.served:
-        charges.copies.append(copy)
+        charges.hold_copy(copy)
         return True
     charges.reservations.leave(copy)
     return False

@@ -8,6 +8,7 @@ Invariant: reading never raises. A request that names no model has no quote.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,6 +20,9 @@ __all__ = ["DEFAULT_OUTPUT", "Quote", "quote_of", "text_tokens", "tokens_of"]
 
 DEFAULT_OUTPUT = 8_192
 """Tokens of an answer that neither its request nor our table of models limits."""
+
+FASTEST = 150
+"""Tokens of an answer that a provider generates in a second, at most."""
 
 _LONGEST = {
     "claude-3-": 8_192,
@@ -79,7 +83,11 @@ class Quote(msgspec.Struct, frozen=True, kw_only=True):
 
     def seen(self, output: int) -> Usage:
         """Return what it used if its answer was left after so many tokens."""
-        return Usage(input=self.input, output=output)
+        return Usage(written=self.input, output=output) if self.writes_cache else Usage(input=self.input, output=output)
+
+    def until(self, seconds: float, seen: int) -> int:
+        """Return the tokens of its answer that may have been generated after so many seconds, if so many were seen."""
+        return max(seen, min(self.output, math.ceil(round(seconds * FASTEST, 6))))
 
 
 def quote_of(request: Any, *, model: str = "", max_output: int | None = None) -> Quote | None:
