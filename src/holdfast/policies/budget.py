@@ -44,6 +44,14 @@ _RESERVED: tuple[Counted, ...] = ("usd", "tokens")
 
 _FIRST_ERROR_STATUS = 400
 
+_REMEMBERED = 10_000
+"""Answers whose ids a budget remembers."""
+
+_UNKNOWN = "unknown"
+
+Owed: TypeAlias = "tuple[tuple[Account, ...], Reservation]"
+"""The accounts that were charged for an answer that is not complete, and how much."""
+
 _NEVER_SENT = frozenset({"CIRCUIT_OPEN", "SYS_BUDGET_EXHAUSTED", "SYS_BULKHEAD_FULL", "SYS_RATE_LIMITED"})
 """Codes of our own rejections. Nothing was sent."""
 
@@ -267,13 +275,38 @@ class Ledger:
         """Take back one attempt that was charged at its start but made no call of its own."""
         _book(self.accounts, "attempts", -1, recovery=recovery)
 
-    def check(self, now: float, outer: tuple[float, ...] = ()) -> Reached | None:
-        """Return a limit that is spent, the innermost budget's first; None if something is left of every limit."""
+    def check(self, now: float, outer: tuple[float, ...] = (), *, free: bool = False) -> Reached | None:
+        """Return a limit that is spent, the innermost budget's first; None if something is left of every limit.
+
+        `free`: the call asks no model, so only seconds and attempts count.
+        """
         # The innermost budget is the most specific reason to stop, so its limit is reported.
         for account, at in self._at(now, outer):
-            if (reached := account.spent(at)) is not None:
+            if (reached := account.spent(at, free=free)) is not None:
                 return reached
         return None
+
+    def remember_answer(self, name: str, owed: Reservation | None = None) -> None:
+        """Remember that an answer was charged. `owed`: it is not complete, and this much was charged for it so far."""
+        for account in self.accounts:
+            account.remember_answer(name, None if owed is None else (self.accounts, owed))
+
+    def charge_retrieved(self, name: str, *, usd: float | None, tokens: int) -> None:
+        """Charge an answer that was read again: nothing if it was charged before, else what it has used."""
+        known = next((account.answers[name] for account in self.accounts if name in account.answers), _UNKNOWN)
+        if known is None:
+            return
+        if isinstance(known, tuple):
+            # Charged as if it were as long as it could be. Now its usage is known.
+            accounts, owed = known
+            _book(accounts, "usd", (_nano(usd) or 0) - owed.usd, recovery=False)
+            _book(accounts, "tokens", tokens - owed.tokens, recovery=False)
+            for account in accounts:
+                account.unknown -= 1
+                account.remember_answer(name, None)
+        else:
+            self.charge(usd=usd, tokens=tokens, settled=1, unknown=int(usd is None))
+        self.remember_answer(name)
 
     def warnings(self, now: float, outer: tuple[float, ...] = ()) -> list[Reached]:
         """Return the limits that are nearly spent. Each is returned by one call only."""
@@ -348,6 +381,7 @@ class Account:
         "_seconds_left",
         "_warn_at",
         "_warned",
+        "answers",
         "ends",
         "held",
         "limits_money",
@@ -379,6 +413,8 @@ class Account:
         """How many calls of each owner have a reservation."""
         self.unknown = 0
         """Attempts of unknown usage."""
+        self.answers: dict[str, Owed | None] = {}
+        """The latest answers that were charged, by their ids; None: to the end."""
         self.limits_money = limits.usd is not None
         self.limits_usage = limits.usd is not None or limits.tokens is not None
         self.unpriced: str | None = None
@@ -427,15 +463,22 @@ class Account:
             reserved = self.reserved if unit == "turns" else self.held.get(unit, 0)
             yield unit, max(0, limit - self.used[unit] - reserved)
 
-    def spent(self, now: float) -> Reached | None:
-        """Return the first limit of which nothing is left."""
+    def spent(self, now: float, *, free: bool = False) -> Reached | None:
+        """Return the first limit of which nothing is left. `free`: for a call that asks no model."""
         if self.ends is not None and now >= self.ends:
             return self._seconds(now)
         used = self.used
         for unit, limit in self._counted:
-            if used[unit] >= limit:
+            if used[unit] >= limit and not (free and unit != "attempts"):
                 return self._reached(unit, limit)
         return None
+
+    def remember_answer(self, name: str, owed: Owed | None) -> None:
+        """Remember an answer that was charged, and how much of that is only an estimate."""
+        self.answers.pop(name, None)
+        self.answers[name] = owed
+        if len(self.answers) > _REMEMBERED:
+            del self.answers[next(iter(self.answers))]
 
     def turns_taken(self) -> Reached | None:
         """Return the limit of turns if all are used or reserved."""

@@ -22,7 +22,7 @@ from holdfast.events import BudgetWarning
 from holdfast.faults import BudgetError, InvalidError
 from holdfast.policies.budget import NANO, Account, Ledger, Left, Limits, Reservation, Spend
 from holdfast.policies.models.prices import LIST_PRICES, Prices
-from holdfast.policies.models.usage import Usage, cost_of, model_of, usage_of
+from holdfast.policies.models.usage import Usage, answer_id_of, cost_of, is_unfinished, model_of, usage_of
 from holdfast.runtime.ambient import AMBIENT, in_force, on_clock
 from holdfast.runtime.reservations import Reservations
 from holdfast.runtime.runtime import Runtime, default_runtime
@@ -350,23 +350,29 @@ class Budget:
 
     # --- called by operations ---
 
-    def exhausted(self) -> dict[str, Any] | None:
-        """For recoveries: return which limit is spent, as an error's context; None if something is left of every limit."""
+    def exhausted(self, *, free: bool = False) -> dict[str, Any] | None:
+        """For recoveries: return which limit is spent, as an error's context; None if something is left of every limit.
+
+        `free`: the call asks no model, so only seconds and attempts count.
+        """
         block = self._block()
         with self.reservations.lock:
-            reached = block._open().check(*block._now())
+            reached = block._open().check(*block._now(), free=free)
         if reached is None:
             return None
         return _facts(reached)
 
-    def check(self, model: str) -> None:
+    def check(self, model: str, *, free: bool = False) -> None:
         """For recoveries: raise `BudgetError` if a limit is spent, or money is limited and the cost cannot be known.
 
         `model` is the model that the call names; empty if it names none. Then the models of earlier answers count.
+        `free`: the call asks no model.
         """
-        spent = self.exhausted()
+        spent = self.exhausted(free=free)
         if spent is not None:
             raise BudgetError.because(**spent)
+        if free:
+            return
         with self.reservations.lock:
             ledger = self._open()
             unknown = model if model and ledger.limits_money and not self._prices.knows(model) else ledger.unpriced
@@ -409,6 +415,7 @@ class Budget:
 
         def apply() -> Iterable[Callable[[], None]]:
             most = Reservation() if claim is None else claim.reservation
+            before = dict(ledger.accounts[0].used)
             if usage is not None and cost is None:
                 ledger.note_unpriced(next(iter(models), ""))
             if usage is None:
@@ -419,6 +426,10 @@ class Budget:
                 ledger.charge_guess(usd=cost, tokens=usage.total, most=most, whole=whole, recovery=again)
             else:
                 ledger.charge(usd=cost, tokens=usage.total, settled=1, unknown=int(cost is None), recovery=again)
+            if name := answer_id_of(answer):
+                now = ledger.accounts[0].used
+                owed = Reservation(usd=now["usd"] - before["usd"], tokens=now["tokens"] - before["tokens"])
+                ledger.remember_answer(name, owed if is_unfinished(answer) and usage_of(answer) is None else None)
             # After the charge: what goes back must not be given to another call before it is counted.
             then = [] if claim is None else self.reservations.leave_locked(claim)
             return [*then, *self._due_warnings()]
@@ -427,6 +438,19 @@ class Budget:
             self.note_answer(usage, cost)
         if (usage is None or is_guess) and ledger.limits_usage:
             self._warn_of_unknown(next(iter(models), ""))
+        self.reservations.settle(apply)
+
+    def answer_retrieved(self, answer: object) -> None:
+        """For recoveries: charge an answer that was not asked for now, but read again. It is charged at most once."""
+        usage, name = usage_of(answer), answer_id_of(answer)
+        if usage is None or not name:
+            return
+        ledger, usd = self._open(), self._prices.cost(model_of(answer), usage)
+
+        def apply() -> Iterable[Callable[[], None]]:
+            ledger.charge_retrieved(name, usd=usd, tokens=usage.total)
+            return self._due_warnings()
+
         self.reservations.settle(apply)
 
     def note_answer(self, usage: Usage, usd: float | None) -> None:

@@ -5,12 +5,13 @@ Invariant: a call is charged once, however many recoveries are around it. What w
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.policies.budget import costs_nothing
-from holdfast.policies.models.usage import Usage, model_of, usage_of
+from holdfast.policies.models.usage import Usage, is_unfinished, model_of, usage_of
 from holdfast.runtime.reservations import current_owner
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Charges:
     usage that its answer reports beyond theirs.
 
     `of_tool`: the call goes to a tool. A tool is no model, so it uses what its answer reports, and otherwise nothing.
+    `is_free`: the call asks no model, such as a list of models. It uses nothing. An answer that it reads again is charged once.
     `model`: the model that the call names, if its provider sells it under this name.
     """
 
@@ -75,6 +77,7 @@ class Charges:
         "_answers_inside",
         "_budget",
         "_claim",
+        "_is_free",
         "_of_tool",
         "_on_behalf_of",
         "copies",
@@ -83,9 +86,10 @@ class Charges:
         "sent",
     )
 
-    def __init__(self, budget: Budget, *, of_tool: bool = False, model: str = "") -> None:
+    def __init__(self, budget: Budget, *, of_tool: bool = False, is_free: bool = False, model: str = "") -> None:
         self._budget = budget
-        self._of_tool = of_tool
+        self._is_free = is_free
+        self._of_tool = of_tool or is_free
         self.model = model
         self.sent: Sent | None = None
         self.is_sent = False
@@ -102,10 +106,11 @@ class Charges:
         """Whether the present attempt counts as a cost of recovery."""
 
     @classmethod
-    def of(cls, budget: Budget, plan: Any) -> Charges:
-        """Return the charges of an operation with this plan."""
+    def of(cls, budget: Budget, plan: Any, adapter: Any = None) -> Charges:
+        """Return the charges of an operation with this plan and adapter."""
         model = plan.target.model if plan.through_client else ""
-        return cls(budget, of_tool=bool(plan.target.tool), model=model)
+        is_free = adapter is not None and adapter.is_free
+        return cls(budget, of_tool=bool(plan.target.tool), is_free=is_free, model=model)
 
     # --- before the call ---
 
@@ -126,7 +131,11 @@ class Charges:
 
     def exhausted(self) -> dict[str, Any] | None:
         """Return which limit is spent, as an error's context; None if something is left of every limit."""
-        return self._budget.exhausted()
+        return self._budget.exhausted(free=self._is_free)
+
+    def check(self, model: str) -> None:
+        """Raise `BudgetError` if a limit is spent, or money is limited and the cost of a call to `model` cannot be known."""
+        self._budget.check(model, free=self._is_free)
 
     def prepare(self, quote: Quote | None) -> Reservation:
         """Return what to reserve for the next attempt."""
@@ -210,12 +219,19 @@ class Charges:
 
     def end(self, answer: object, outer: Charges | None, *, again: bool) -> None:
         """Charge what an attempt used, as its answer reports it, and pass the answer on to the outer operation."""
+        if self._is_free:
+            self._budget.answer_retrieved(answer)
+            self._over()
+            return
         # If a recovery inside returned this answer, the answer was charged there. This attempt only passes it on.
         inside = self._answers_inside
         reports_usage = usage_of(answer) is not None
         if (inside is None and not self._of_tool) or (
             reports_usage and all(answer is not other for other in inside or ())
         ):
+            if self.sent is not None and is_unfinished(answer):
+                # It goes on in the background, as long as it is allowed to. What it really used is charged when it is read.
+                self.sent.left_after(math.inf)
             self._charge(answer, again=again)
         self._over()
         for around in (outer, self._on_behalf_of):
@@ -317,7 +333,7 @@ def charge_answer(op: Any, answer: object) -> None:
 
 def is_budget_spent(op: Any) -> bool:
     """Whether the budget around an operation allows no further call."""
-    return op.budget is not None and op.budget.exhausted() is not None
+    return op.charges is not None and op.charges.exhausted() is not None
 
 
 def _is_recovery(op: Any) -> bool:

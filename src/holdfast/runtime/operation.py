@@ -226,8 +226,8 @@ class Operation:
             and self.plan.runtime.waits
         ):
             self._rest(now)
-        if self.budget is not None:
-            self.budget.check(self.plan.listed_model)
+        if self.charges is not None:
+            self.charges.check(self.plan.listed_model)
         return now
 
     def _rest(self, now: float) -> None:
@@ -764,7 +764,7 @@ class Operation:
         self.around = around
         self.budget = around.budget
         if self.budget is not None:
-            self.charges = charges.Charges.of(self.budget, self.plan)
+            self.charges = charges.Charges.of(self.budget, self.plan, self.adapter)
         outer = self.outer_deadline = around.deadline_on(self.plan.monotonic)
         if outer is not None and (self.deadline is None or outer < self.deadline):
             self.deadline = outer

@@ -40,6 +40,7 @@ __all__ = [
     "can_replay",
     "effect_of",
     "is_for_helper",
+    "is_free",
     "is_raw",
     "limit_reads",
     "model_of",
@@ -53,6 +54,8 @@ _EFFECTS: Mapping[str, Effect] = {"get": "read", "put": "idempotent", "delete": 
 _CONFLICT = 409
 _FREE = ("/count_tokens", "/moderations", "/input_tokens")
 """The ends of addresses whose answers cost nothing."""
+_ASKS = ("/batches", "/runs")
+"""The ends of addresses that ask models which the request itself does not name."""
 _HELPERS = frozenset({"x-stainless-helper-method", "x-stainless-stream-helper"})
 _PARTS = ("connect", "read", "write", "pool")
 _SHORTEST_READ_S = 1e-3
@@ -75,9 +78,15 @@ def model_of(options: Any) -> str:
 def quote_of_request(options: Any) -> Quote | None:
     """Return what a request may use at most; None if it names no model, or is no request for an answer."""
     url = options.url.rstrip("/")
-    if url.endswith(_FREE):
-        return None
     return quote_of(options.json_data, max_output=0 if url.endswith("/embeddings") else None)
+
+
+def is_free(options: Any) -> bool:
+    """Return whether a request asks no model to answer: it lists, counts, stores, or reads an answer that was made before."""
+    url = options.url.partition("?")[0].rstrip("/")
+    if options.method.lower() != "post" or url.endswith(_FREE):
+        return True
+    return not (model_of(options) or is_model_endpoint(url) or url.endswith(_ASKS))
 
 
 def is_raw(options: Any) -> bool:

@@ -24,6 +24,7 @@ from holdfast.integrations.clients.exchange import (
     can_replay,
     effect_of,
     is_for_helper,
+    is_free,
     is_raw,
     limit_reads,
     model_of,
@@ -175,6 +176,7 @@ class KeyChoice(Adapter):
         self._model = model_of(options)
         self._effect = effect_of(options)
         self._asks_model = asks_model(options)
+        self.is_free = is_free(options)
         self.observes = False
         """In observe mode the plain call uses the first key, and nothing is learned about any."""
         self.bare_attempts = pool.bare_attempts

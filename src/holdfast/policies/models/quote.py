@@ -87,7 +87,8 @@ class Quote(msgspec.Struct, frozen=True, kw_only=True):
 
     def until(self, seconds: float, seen: int) -> int:
         """Return the tokens of its answer that may have been generated after so many seconds, if so many were seen."""
-        return max(seen, min(self.output, math.ceil(round(seconds * FASTEST, 6))))
+        most = self.output if seconds == math.inf else math.ceil(round(seconds * FASTEST, 6))
+        return max(seen, min(self.output, most))
 
 
 def quote_of(request: Any, *, model: str = "", max_output: int | None = None) -> Quote | None:

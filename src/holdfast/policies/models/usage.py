@@ -12,7 +12,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Usage", "cost_of", "model_of", "usage_of"]
+__all__ = ["Usage", "answer_id_of", "cost_of", "is_unfinished", "model_of", "usage_of"]
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -61,6 +61,17 @@ def model_of(result: Any) -> str | None:
     """Return the name of the model that answered, as the response gives it; None: unknown."""
     names = (_get(result, name) for name in ("model", "model_version", "modelVersion"))
     return next((name for name in names if isinstance(name, str) and name), None)
+
+
+def answer_id_of(result: Any) -> str:
+    """Return the id by which an answer can be read again; empty if it has none."""
+    name = _get(result, "id")
+    return name if isinstance(name, str) else ""
+
+
+def is_unfinished(result: Any) -> bool:
+    """Return whether a provider still works on an answer in the background, so that its usage comes later."""
+    return _get(result, "status") in ("queued", "in_progress") and bool(answer_id_of(result))
 
 
 def cost_of(result: Any) -> float | None:
