@@ -80,12 +80,7 @@ class ReservationQueue:
 
     def leave(self, claim: Claim) -> list[Claim]:
         """A call does not want to wait any more, or is settled; return the claims of others that are decided now."""
-        if self._claims.pop(claim.turn, None) is not None:
-            del self._turns[bisect_left(self._turns, claim.turn)]
-        if claim.served:
-            claim.served = False
-            del self._served[claim]
-            claim.ledger.release(claim.reservation, claim.owner)
+        self._remove(claim)
         return self.serve()
 
     def serve(self) -> list[Claim]:
@@ -106,6 +101,20 @@ class ReservationQueue:
             del self._claims[claim.turn]
             del self._turns[bisect_left(self._turns, claim.turn)]
         return decided
+
+    def drop_others(self, owner: object) -> None:
+        """Drop all claims but those of `owner`: nobody makes the calls of the others."""
+        waiting = [claim for claim in self._claims.values() if claim.owner != owner]
+        for claim in (*waiting, *(claim for claim in tuple(self._served) if claim.owner != owner)):
+            self._remove(claim)
+
+    def _remove(self, claim: Claim) -> None:
+        if self._claims.pop(claim.turn, None) is not None:
+            del self._turns[bisect_left(self._turns, claim.turn)]
+        if claim.served:
+            claim.served = False
+            del self._served[claim]
+            claim.ledger.release(claim.reservation, claim.owner)
 
     def holders(self, claim: Claim) -> list[Claim]:
         """Return the claims of others that hold a reservation in the same budgets, the oldest first."""

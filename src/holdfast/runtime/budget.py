@@ -24,7 +24,7 @@ from holdfast.policies.budget import NANO, Account, Ledger, Left, Limits, Reserv
 from holdfast.policies.models.prices import LIST_PRICES, Prices
 from holdfast.policies.models.usage import Usage, answer_id_of, cost_of, is_unfinished, model_of, usage_of
 from holdfast.runtime.ambient import AMBIENT, in_force, on_clock
-from holdfast.runtime.reservations import Reservations
+from holdfast.runtime.reservations import RESERVATIONS
 from holdfast.runtime.runtime import Runtime, default_runtime
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Budget:
         self._latest: Budget | None = None
         """The block that was entered last; None before the first one."""
 
-    reservations = Reservations()
+    reservations = RESERVATIONS
     """For recoveries: what calls that are under way may cost, in all budgets."""
 
     holder: Charges | None = None

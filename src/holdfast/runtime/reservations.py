@@ -16,6 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast._lazy import lazy_module
+from holdfast._platform import after_fork
 from holdfast.policies.reservation import Claim, ReservationQueue, copy_of, rank_of
 from holdfast.runtime.limiter import NotifyingLock
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 else:
     asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["CallClaim", "Reservations", "current_owner"]
+__all__ = ["RESERVATIONS", "CallClaim", "Reservations", "current_owner"]
 
 Settle: TypeAlias = "Callable[[], Iterable[Callable[[], None]]]"
 """Changes ledgers under the lock, and returns what is to be done after that."""
@@ -185,8 +186,21 @@ class Reservations:
 
         self.settle(apply)
 
+    def after_fork(self) -> None:
+        """Drop what other threads of the parent have reserved, and their waits: their calls are not made in this process."""
+        # Another thread of the parent may have held the lock during the fork.
+        self.lock = NotifyingLock(self._pass_on)
+        self._wakers.clear()
+        self._queue.drop_others(current_owner())
+
     def _decided(self, claims: list[Claim]) -> list[Callable[[], None]]:
         return [_Wake(self, claim, wake) for claim in claims if (wake := self._wakers.pop(claim, None)) is not None]
+
+
+RESERVATIONS = Reservations()
+"""What is reserved in all budgets of this process."""
+
+after_fork(RESERVATIONS.after_fork)
 
 
 class _Wake:
