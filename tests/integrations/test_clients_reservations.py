@@ -252,3 +252,72 @@ def test_a_response_that_somebody_else_made_is_charged_once():
         for _ in range(3):
             gpt.responses.retrieve("resp_1")
     assert budget.spend().usd == 7.0
+
+
+# --- batches, searches, caches ---
+
+BATCH = {"id": "b", "type": "message_batch", "processing_status": "in_progress", "created_at": "2025-01-01T00:00:00Z", "expires_at": "2025-01-01T00:00:00Z", "request_counts": {"processing": 1, "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0}}  # fmt: skip
+
+
+def claude_with(answer: dict[str, Any], runtime: Any, sent: list[Any]) -> Any:
+    def respond(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request)
+        return httpx2.Response(200, json=answer)
+
+    client = Anthropic(api_key="k", http_client=httpx2.Client(transport=httpx2.MockTransport(respond)))
+    return holdfast.anthropic.recovering(client, runtime=runtime)
+
+
+@pytest.mark.parametrize("usd", [14, 15])
+def test_a_batch_is_rejected_or_charged_when_it_is_made(usd: float):
+    (runtime, _), sent = world(), []
+    claude = claude_with(BATCH, runtime, sent)
+    requests = [
+        {"custom_id": str(number), "params": REQUEST} for number in range(3)
+    ]  # 10 dollars each, half of it in a batch
+    with Budget(usd=usd, prices=PRICES, runtime=runtime) as budget:
+        if usd == 14:
+            with pytest.raises(BudgetError, match=r"\$15"):
+                claude.messages.batches.create(requests=requests)
+            with pytest.raises(BudgetError, match=r"\$15"):
+                claude.beta.messages.batches.create(requests=requests)
+            assert (sent, budget.spend().usd) == ([], 0.0)
+        else:
+            made = claude.messages.batches.create(requests=requests)
+            claude.messages.batches.retrieve(made.id)
+            assert (len(sent), budget.spend().usd, budget.spend().unknown) == (2, 15.0, 1)
+
+
+def test_a_batch_whose_price_nobody_knows_is_not_made():
+    (runtime, _), sent = world(), []
+    claude = claude_with(BATCH, runtime, sent)
+    gpt = gpt_on(Account(), runtime)
+    unknown = [{"custom_id": "1", "params": {**REQUEST, "model": "never-heard-of"}}]
+    with Budget(usd=100, prices=PRICES, runtime=runtime):
+        with pytest.raises(BudgetError, match="never-heard-of"):
+            claude.messages.batches.create(requests=unknown)
+        with pytest.raises(BudgetError, match="estimate_usd"):
+            gpt.batches.create(input_file_id="f", endpoint="/v1/responses", completion_window="24h")
+    with Budget(usd=100, estimate_usd=20, prices=PRICES, runtime=runtime) as budget:
+        claude.messages.batches.create(requests=unknown)
+    assert (len(sent), budget.spend().usd) == (1, 20.0)
+
+
+def test_web_searches_are_reserved_and_charged():
+    (runtime, _), sent = world(), []
+    usage = {
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "server_tool_use": {"web_search_requests": 4, "web_fetch_requests": 0},
+    }
+    body = {"id": "m", "type": "message", "role": "assistant", "model": "claude-haiku-4-5", "content": []}
+    claude = claude_with({**body, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage}, runtime, sent)
+    tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 5}]
+    ask = {"model": "claude-haiku-4-5", "max_tokens": 1, "messages": REQUEST["messages"], "tools": tools}
+    with Budget(usd=0.1, runtime=runtime) as budget:
+        claude.messages.create(**ask)
+        assert budget.spend().usd == 0.04
+        claude.messages.create(**ask)
+        with pytest.raises(BudgetError):
+            claude.messages.create(**ask)
+    assert len(sent) == 2

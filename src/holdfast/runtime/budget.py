@@ -378,12 +378,7 @@ class Budget:
             unknown = model if model and ledger.limits_money and not self._prices.knows(model) else ledger.unpriced
         if unknown is None:
             return
-        named = f"the price of {unknown}" if unknown else "which model answers"
-        price = f"prices=LIST_PRICES.with_prices({{{unknown or 'model'!r}: Price(input=…, output=…)}})"
-        message = (
-            f"This budget limits money, and nobody knows {named}: give it {price}, or estimate_usd=… for each call"
-        )
-        raise BudgetError.because(message, unit="usd", model=unknown)
+        raise _unpriced(unknown)
 
     def attempt_begun(self, *, again: bool) -> None:
         """For recoveries: charge an attempt that begins. `again` counts it as a cost of recovery."""
@@ -408,7 +403,8 @@ class Budget:
         usage = usage_of(answer)
         reported = cost_of(answer)
         models = [name for name in (model_of(answer), sent.model if sent is not None else None) if name]
-        is_guess = usage is None and sent is not None and (usage := sent.guess()) is not None
+        is_batch = usage is None and sent is not None and sent.quote is not None and bool(sent.quote.parts)
+        is_guess = usage is None and not is_batch and sent is not None and (usage := sent.guess()) is not None
         # An answer that knows its cost knows it better than a table of list prices.
         costs = (prices.cost(name, usage) for name in models) if reported is None else (reported,)
         cost = next((usd for usd in costs if usd is not None), None)
@@ -418,7 +414,11 @@ class Budget:
             before = dict(ledger.accounts[0].used)
             if usage is not None and cost is None:
                 ledger.note_unpriced(next(iter(models), ""))
-            if usage is None:
+            if is_batch:
+                # What it really uses is in its results, which come hours later.
+                most_usd = most.usd / NANO if most.firm else None
+                ledger.charge_guess(usd=most_usd, tokens=most.tokens, most=most, whole=True, recovery=again)
+            elif usage is None:
                 # A call that failed may have been billed all the same.
                 ledger.charge(unknown=1, recovery=again)
             elif is_guess:
@@ -461,8 +461,10 @@ class Budget:
         ledger = self._open()
         if quote is None:
             return ledger.usual()
-        prices = (self._prices.cost(quote.model, usage) for usage in quote.usages())
-        usd = max((price for price in prices if price is not None), default=None)
+        usd = quote.price(self._prices.cost)
+        if usd is None and quote.parts and ledger.limits_money:
+            models = (part.model for part in quote.parts if not self._prices.knows(part.model))
+            raise _unpriced(next(models, ""))
         if usd is None:
             return Reservation(usd=ledger.usual().usd, tokens=quote.tokens)
         return Reservation(usd=round(usd * NANO), tokens=quote.tokens, firm=True)
@@ -552,6 +554,13 @@ def _find_generator(frame: FrameType) -> Callable[[], object] | None:
 
 def _never_entered() -> InvalidError:
     return InvalidError.saying("Budget", "`with budget:` around what it is for", "a budget that was never entered")
+
+
+def _unpriced(model: str) -> BudgetError:
+    named = f"the price of {model}" if model else "which model answers"
+    price = f"prices=LIST_PRICES.with_prices({{{model or 'model'!r}: Price(input=…, output=…)}})"
+    message = f"This budget limits money, and nobody knows {named}: give it {price}, or estimate_usd=… for each call"
+    return BudgetError.because(message, unit="usd", model=model)
 
 
 def _facts(reached: Reached) -> dict[str, Any]:

@@ -37,7 +37,7 @@ __all__ = [
 class Sent:
     """What is known about the request of the present attempt, and about its answer so far."""
 
-    __slots__ = ("is_bounded", "model", "output", "quote", "used")
+    __slots__ = ("is_bounded", "model", "output", "quote", "searches", "used")
 
     def __init__(self, quote: Quote | None, model: str) -> None:
         self.quote = quote
@@ -46,6 +46,8 @@ class Sent:
         """The answer has no more than `output` tokens."""
         self.output = 0
         """Tokens of the answer that were seen, or that may have been generated."""
+        self.searches = 0
+        """Web searches that may have been made."""
         self.used: Usage | None = None
         """What the answer has reported so far."""
 
@@ -53,11 +55,13 @@ class Sent:
         """The attempt ended so long after it was sent, without its usage. The provider may have generated more than was seen."""
         if self.quote is not None:
             self.output, self.is_bounded = self.quote.until(seconds, self.output), True
+            # A search takes a second at least.
+            self.searches = int(min(self.quote.searches, seconds))
 
     def guess(self) -> Usage | None:
         """Return what the attempt has used as far as it is known; None: nothing is."""
         if self.used is None:
-            return None if self.quote is None else self.quote.seen(self.output)
+            return None if self.quote is None else self.quote.seen(self.output, self.searches)
         return msgspec.structs.replace(self.used, output=max(self.used.output, self.output))
 
 

@@ -25,7 +25,7 @@ from holdfast.faults import (
 )
 from holdfast.integrations.errors import make_also
 from holdfast.policies.models.endpoints import is_model_endpoint
-from holdfast.policies.models.quote import quote_of
+from holdfast.policies.models.quote import quote_of, quote_of_batch
 from holdfast.runtime.errors import named_end
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def model_of(options: Any) -> str:
 
 def quote_of_request(options: Any) -> Quote | None:
     """Return what a request may use at most; None if it names no model, or is no request for an answer."""
-    url = options.url.rstrip("/")
+    url = options.url.partition("?")[0].rstrip("/")
+    if url.endswith("/batches"):
+        return quote_of_batch(options.json_data)
     return quote_of(options.json_data, max_output=0 if url.endswith("/embeddings") else None)
 
 
