@@ -6,8 +6,10 @@ import asyncio
 import contextvars
 import functools
 import pydoc
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -566,6 +568,37 @@ def test_R14_fifty_threads_with_blocks_of_their_own_share_one_ledger(world: Worl
     for thread in threads:
         thread.join()
     assert (today.spend().attempts, sum(work.calls for work in works), ends.count("over budget")) == (20, 20, 30)
+
+
+@pytest.mark.skipif(getattr(sys.flags, "thread_inherit_context", False), reason="threads inherit the context here")
+@pytest.mark.parametrize(("how", "answered"), [("plain", 9), ("with", 3), ("context", 3), ("to_thread", 3)])
+def test_which_threads_are_inside_of_a_budget(world: World, how: str, answered: int) -> None:
+    """As the page says: a thread that does not enter the budget, and has no copy of the context, is outside."""
+
+    def ask() -> str:
+        return world.recover("a", STEADY).call(Flaky())
+
+    def inside() -> str:
+        with budget:
+            return ask()
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(9)), return_exceptions=True)
+
+    with Budget(attempts=3) as budget:
+        if how == "to_thread":
+            ends = asyncio.run(main())
+        else:
+            with ThreadPoolExecutor(4) as pool:
+                works = [inside if how == "with" else ask] * 9
+                contexts = [contextvars.copy_context() for _ in works]
+                calls = [
+                    pool.submit(each.run, work) if how == "context" else pool.submit(work)
+                    for each, work in zip(contexts, works, strict=True)
+                ]
+            ends = [call.exception() or call.result() for call in calls]
+    assert ends.count("ok") == answered
+    assert budget.spend().attempts == (0 if how == "plain" else 3)
 
 
 def test_R14_tasks_with_blocks_of_their_own_share_one_ledger(world: World) -> None:

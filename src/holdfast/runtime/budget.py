@@ -66,7 +66,7 @@ class _Shared:
 
 
 class Budget:
-    """What everything inside a `with` block may spend together, in seconds, money, tokens, turns and attempts.
+    """What the recovered calls inside a `with` block may spend together, in seconds, money, tokens, turns and attempts.
 
     Every attempt made inside is charged. Where money or tokens are limited, the most that a call can cost is reserved before it is sent: its input,
     and the longest answer that it allows. A call that does not fit waits until others are settled. If that cannot help, it raises `BudgetError` and is not
