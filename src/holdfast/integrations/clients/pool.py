@@ -176,7 +176,6 @@ class KeyChoice(Adapter):
         self._model = model_of(options)
         self._effect = effect_of(options)
         self._asks_model = asks_model(options)
-        self.is_free = is_free(options)
         self.observes = False
         """In observe mode the plain call uses the first key, and nothing is learned about any."""
         self.bare_attempts = pool.bare_attempts
@@ -190,6 +189,11 @@ class KeyChoice(Adapter):
         """The member that failed last."""
         self._since = 0.0
         """When the present request was sent."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the request asks no model to answer."""
+        return is_free(self.options)
 
     def plan(self) -> Plan:
         """Return the plan of the present member's key."""
