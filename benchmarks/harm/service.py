@@ -1,7 +1,7 @@
 """The services of a world, in memory: transports for httpx2 whose waits pass on a virtual clock.
 
-Every request is kept with what it met. A request that is accepted is billed whole, also if its client leaves: that is what
-providers do, and what a budget must expect.
+Every request is kept with what it met. A request that is accepted is billed its prompt, and the part of its answer that was
+generated until its client left or the connection broke: tokens come evenly over the time that the answer takes.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -19,7 +21,7 @@ import httpx2
 from benchmarks.harm.world import REGIONS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator, Iterator
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
     from benchmarks.harm.world import Call, Caller, Trouble, World
     from holdfast.testing import VirtualClock
@@ -120,17 +122,27 @@ class Service:
                 bucket.took(self.now())
                 release.append(bucket)
                 headers |= bucket.headers(asked.provider, self.clock.wall())
-        seen.tokens = (asked.call.prompt, asked.call.tokens)
+        seen.tokens, began = (asked.call.prompt, asked.call.tokens), self.now()
+
+        def bill(whole: float) -> None:
+            share = min(1.0, (self.now() - began) / whole) if whole else 1.0
+            seen.tokens = (asked.call.prompt, math.ceil(round(asked.call.tokens * share, 6)))
+
         if asked.web:
             self._happen(asked)
         takes = asked.call.takes + seen.extra
         if asked.streams:
             waits = list(_pieces(asked, takes, cut=cut))
-            yield waits[0][0]
-            return _Streamed(headers, waits, release)
+            whole = takes + sum(gap for _, gap in asked.call.gaps)
+            try:
+                yield waits[0][0]
+            finally:
+                bill(whole)
+            return _Streamed(headers, waits, release, partial(bill, whole))
         try:
             yield takes / 2 if cut else takes
         finally:
+            bill(takes)
             for bucket in release:
                 bucket.left()
         if cut:
@@ -389,11 +401,16 @@ class _Streamed:
     headers: dict[str, str]
     waits: list[tuple[float, bytes | None]]
     release: list[_Bucket]
+    bill: Callable[[], None]
+    is_left: bool = False
 
     def response(self, stream: Any) -> httpx2.Response:
         return httpx2.Response(200, headers={**self.headers, "content-type": "text/event-stream"}, stream=stream)
 
     def left(self) -> None:
+        if not self.is_left:
+            self.bill()
+        self.is_left = True
         for bucket in self.release:
             bucket.left()
         self.release = []

@@ -529,7 +529,10 @@ class _Drawer:
             return replace(caller, door=door, extra=Extra(kind=kind, value=rng.choice((2.0, 10.0, 30.0))))
         if kind == "usd":
             door = caller.door if caller.door in SDK + FRAMEWORKS else "sdk"
-            calls = tuple(replace(call, tokens=int(call.most * rng.uniform(0.6, 1))) for call in caller.calls)
+            calls = tuple(
+                replace(call, tokens=min(int(call.most * rng.uniform(0.6, 1)), _generated(call)))
+                for call in caller.calls
+            )
             return replace(caller, door=door, calls=calls, extra=Extra(kind=kind, value=rng.choice((0.3, 0.6, 2.0))))
         value = {
             "deadline": rng.choice((2.0, 15.0, 60.0, 240.0)),
@@ -645,6 +648,15 @@ class _Scenes:
         limit = Trouble(kind="limit", provider=self.provider, status=503, start=back, per_minute=rng.choice((30.0, 60.0)), burst=2)  # fmt: skip
         calls = self.every(back / 50, 40, rng.uniform(0, 5))
         return [self.caller("c0", calls), self.caller("c1", self.every(2.0, 20, back))], [outage, limit]
+
+
+FASTEST = 150
+"""Tokens that a model generates in a second, at most."""
+
+
+def _generated(call: Call) -> int:
+    """Return the tokens that a model generates at most in the time of a call."""
+    return max(1, int(FASTEST * (call.takes + sum(gap for _, gap in call.gaps))))
 
 
 def _rounded(jumps: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:

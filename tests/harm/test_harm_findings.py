@@ -77,8 +77,8 @@ def test_XR2_fifty_parallel_calls():
 
 
 def test_XR2_calls_that_are_cancelled():
-    """A stream that is left is charged for what came: nobody can say what its provider charges."""
-    calls = every(3.0, 40, tokens=900, takes=2.0, cancel=1.5)
+    """A call that is left is charged for what may have been generated until then."""
+    calls = every(9.0, 40, tokens=900, takes=6.0, cancel=4.5)
     caller = Caller(name="c0", calls=calls, extra=Extra(kind="usd", value=0.2))
     assert_no_harm(World(callers=(caller,)))
 

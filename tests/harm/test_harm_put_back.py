@@ -24,7 +24,7 @@ from holdfast.policies.early import EarlyCalls
 from holdfast.policies.models.usage import usage_of
 from holdfast.policies.pace import Pace
 from holdfast.runtime import facts, fallback, operation, shown_request
-from holdfast.runtime.budget import Charges
+from holdfast.runtime.charges import Charges
 from holdfast.runtime.flow import Flow
 from holdfast.runtime.limiter import Limiter
 from holdfast.runtime.operation import Operation

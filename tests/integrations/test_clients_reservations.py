@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from anthropic import AsyncAnthropic
+from anthropic import Anthropic, AsyncAnthropic
 from clients_kit import (
     BLOCK,
     LIMITED,
@@ -24,6 +24,7 @@ from clients_kit import (
     text,
     world,
 )
+from openai import OpenAI
 
 import holdfast.anthropic
 import holdfast.openai
@@ -168,3 +169,155 @@ def test_XR2_what_the_service_rejects_costs_nothing():
     with Budget(usd=100, prices=PRICES, runtime=runtime) as budget, pytest.raises(Exception, match="Slow down"):
         claude.messages.create(**REQUEST)
     assert (budget.spend().usd, budget.spend().unknown, budget.left().usd) == (0.0, 0, 100.0)
+
+
+# --- calls that ask no model ---
+
+
+class Account:
+    """A service with free endpoints, and responses that run in the background."""
+
+    def __init__(self, polls: int = 2) -> None:
+        self.polls = polls
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        path = request.url.path
+        if path.endswith("/count_tokens"):
+            return httpx2.Response(200, json={"input_tokens": 1000})
+        if path.endswith("/models"):
+            return httpx2.Response(200, json={"object": "list", "data": [], "has_more": False})
+        if path.endswith("/moderations"):
+            return httpx2.Response(200, json={"id": "modr", "model": "omni", "results": []})
+        if path.endswith("/responses"):
+            background = json.loads(request.content).get("background")
+            return httpx2.Response(200, json=response("queued" if background else "completed"))
+        self.polls -= 1
+        return httpx2.Response(200, json=response("completed" if self.polls < 0 else "in_progress"))
+
+
+def response(status: str) -> dict[str, Any]:
+    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    usage = {"input_tokens": 3, "output_tokens": 7, "total_tokens": 10, **details} if status == "completed" else None
+    return {"id": "resp_1", "object": "response", "created_at": 1, "status": status, "model": "gpt-test", "output": [], "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "usage": usage}  # fmt: skip
+
+
+def gpt_on(account: Account, runtime: Any) -> Any:
+    client = OpenAI(api_key="k", http_client=httpx2.Client(transport=httpx2.MockTransport(account)))
+    return holdfast.openai.recovering(client, runtime=runtime)
+
+
+def test_calls_that_ask_no_model_cost_attempts_and_nothing_else():
+    runtime, _ = world()
+    client = Anthropic(api_key="k", http_client=httpx2.Client(transport=httpx2.MockTransport(Account())))
+    claude, gpt = holdfast.anthropic.recovering(client, runtime=runtime), gpt_on(Account(), runtime)
+    with Budget(usd=5, prices=PRICES, runtime=runtime, estimate_usd=2) as budget:
+        for _ in range(5):
+            claude.messages.count_tokens(model="claude-test", messages=REQUEST["messages"])
+            claude.models.list()
+            gpt.models.list()
+            # It has no price, and needs none.
+            gpt.moderations.create(model="omni-moderation-latest", input="hi")
+    spend = budget.spend()
+    assert (spend.usd, spend.tokens, spend.unknown, spend.attempts) == (0.0, 0, 0, 20)
+
+
+def test_a_background_response_is_charged_once_however_often_it_is_read():
+    runtime, _ = world()
+    gpt = gpt_on(Account(), runtime)
+    with Budget(usd=40, prices=PRICES, runtime=runtime) as budget:
+        made = gpt.responses.create(model="gpt-test", input="hi", background=True, max_output_tokens=40)
+        # Its whole price is charged until it is known, so a budget that is spent by it must let it be read.
+        assert (budget.spend().usd, budget.spend().unknown) == (40.0, 1)
+        for _ in range(6):
+            made = gpt.responses.retrieve(made.id)
+        assert (made.status, budget.spend().usd, budget.spend().tokens, budget.spend().unknown) == ("completed", 7.0, 10, 0)  # fmt: skip
+
+
+def test_a_response_that_was_charged_before_is_read_for_nothing():
+    runtime, _ = world()
+    gpt = gpt_on(Account(polls=0), runtime)
+    with Budget(usd=100, prices=PRICES, runtime=runtime) as budget:
+        gpt.responses.create(model="gpt-test", input="hi", max_output_tokens=40)
+        gpt.responses.retrieve("resp_1")
+        with Budget(usd=50, prices=PRICES, runtime=runtime) as inner:
+            gpt.responses.retrieve("resp_1")
+        gpt.responses.create(model="gpt-test", input="hi", max_output_tokens=40)
+    assert (budget.spend().usd, inner.spend().usd) == (14.0, 0.0)
+
+
+def test_a_response_that_somebody_else_made_is_charged_once():
+    runtime, _ = world()
+    gpt = gpt_on(Account(polls=0), runtime)
+    with Budget(usd=100, prices=PRICES, runtime=runtime) as budget:
+        for _ in range(3):
+            gpt.responses.retrieve("resp_1")
+    assert budget.spend().usd == 7.0
+
+
+# --- batches, searches, caches ---
+
+BATCH = {"id": "b", "type": "message_batch", "processing_status": "in_progress", "created_at": "2025-01-01T00:00:00Z", "expires_at": "2025-01-01T00:00:00Z", "request_counts": {"processing": 1, "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0}}  # fmt: skip
+
+
+def claude_with(answer: dict[str, Any], runtime: Any, sent: list[Any]) -> Any:
+    def respond(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request)
+        return httpx2.Response(200, json=answer)
+
+    client = Anthropic(api_key="k", http_client=httpx2.Client(transport=httpx2.MockTransport(respond)))
+    return holdfast.anthropic.recovering(client, runtime=runtime)
+
+
+@pytest.mark.parametrize("usd", [14, 15])
+def test_a_batch_is_rejected_or_charged_when_it_is_made(usd: float):
+    (runtime, _), sent = world(), []
+    claude = claude_with(BATCH, runtime, sent)
+    requests = [
+        {"custom_id": str(number), "params": REQUEST} for number in range(3)
+    ]  # 10 dollars each, half of it in a batch
+    with Budget(usd=usd, prices=PRICES, runtime=runtime) as budget:
+        if usd == 14:
+            with pytest.raises(BudgetError, match=r"\$15"):
+                claude.messages.batches.create(requests=requests)
+            with pytest.raises(BudgetError, match=r"\$15"):
+                claude.beta.messages.batches.create(requests=requests)
+            assert (sent, budget.spend().usd) == ([], 0.0)
+        else:
+            made = claude.messages.batches.create(requests=requests)
+            claude.messages.batches.retrieve(made.id)
+            assert (len(sent), budget.spend().usd, budget.spend().unknown) == (2, 15.0, 1)
+
+
+def test_a_batch_whose_price_nobody_knows_is_not_made():
+    (runtime, _), sent = world(), []
+    claude = claude_with(BATCH, runtime, sent)
+    gpt = gpt_on(Account(), runtime)
+    unknown = [{"custom_id": "1", "params": {**REQUEST, "model": "never-heard-of"}}]
+    with Budget(usd=100, prices=PRICES, runtime=runtime):
+        with pytest.raises(BudgetError, match="never-heard-of"):
+            claude.messages.batches.create(requests=unknown)
+        with pytest.raises(BudgetError, match="estimate_usd"):
+            gpt.batches.create(input_file_id="f", endpoint="/v1/responses", completion_window="24h")
+    with Budget(usd=100, estimate_usd=20, prices=PRICES, runtime=runtime) as budget:
+        claude.messages.batches.create(requests=unknown)
+    assert (len(sent), budget.spend().usd) == (1, 20.0)
+
+
+def test_web_searches_are_reserved_and_charged():
+    (runtime, _), sent = world(), []
+    usage = {
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "server_tool_use": {"web_search_requests": 4, "web_fetch_requests": 0},
+    }
+    body = {"id": "m", "type": "message", "role": "assistant", "model": "claude-haiku-4-5", "content": []}
+    claude = claude_with({**body, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage}, runtime, sent)
+    tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 5}]
+    ask = {"model": "claude-haiku-4-5", "max_tokens": 1, "messages": REQUEST["messages"], "tools": tools}
+    with Budget(usd=0.1, runtime=runtime) as budget:
+        claude.messages.create(**ask)
+        assert budget.spend().usd == 0.04
+        claude.messages.create(**ask)
+        with pytest.raises(BudgetError):
+            claude.messages.create(**ask)
+    assert len(sent) == 2

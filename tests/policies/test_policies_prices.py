@@ -158,3 +158,11 @@ def test_listed_prices_are_plausible(model):
 def test_wrong_prices_say_where(build, path):
     with pytest.raises(InvalidError, match=rf"{path}: expected .+, got "):
         build()
+
+
+def test_an_hour_in_the_cache_costs_twice_the_input_and_a_web_search_a_cent() -> None:
+    usage = Usage(written=1_000_000, written_hour=1_000_000, searches=5)
+    assert LIST_PRICES.cost("claude-haiku-4-5", usage) == pytest.approx(1.25 + 2 + 0.05)
+    assert LIST_PRICES.cost("claude-haiku-5-5", Usage(written_hour=10_000)) == pytest.approx(0.002)
+    own = Price(input=3, output=1, written_hour=5, web_search=0.5)
+    assert own.cost(usage) == pytest.approx(3 + 5 + 2.5)

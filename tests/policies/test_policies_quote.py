@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.policies.models.quote import DEFAULT_OUTPUT, quote_of, text_tokens, tokens_of
+from holdfast.policies.models.prices import LIST_PRICES
+from holdfast.policies.models.quote import DEFAULT_OUTPUT, quote_of, quote_of_batch, text_tokens, tokens_of
 from holdfast.providers.messages import Request, ToolSpec, User
 
 ASK: dict[str, Any] = {"model": "gpt-4o", "messages": [{"role": "user", "content": "x" * 4000}]}
@@ -89,3 +90,25 @@ def test_a_conversation_that_holds_itself_is_read_once() -> None:
             self.again = self
 
     assert 10 <= tokens_of([Message()]) < 20
+
+
+def test_web_searches_and_the_cache_of_an_hour_are_in_the_price() -> None:
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    assert quote_of({"model": "m", "max_tokens": 5, "tools": [{**search, "max_uses": 3}]}).usages()[0].searches == 3
+    assert quote_of({"model": "m", "max_tokens": 5, "tools": [search]}).usages()[0].searches == 10
+    assert quote_of({"model": "m", "max_tokens": 5, "tools": [{"type": "web_search"}]}).usages()[0].searches == 0
+    block = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    quote = quote_of({"model": "m", "max_tokens": 5, "system": [block]})
+    assert [bool(usage.written_hour) for usage in quote.usages()] == [False, False, True]
+    assert quote.seen(3, searches=1).written_hour == quote.input
+
+
+def test_a_batch_has_the_price_of_all_its_requests() -> None:
+    params = {"model": "claude-haiku-4-5", "max_tokens": 1000, "messages": [{"role": "user", "content": "hi"}]}
+    requests = [{"custom_id": str(number), "params": params} for number in range(3)]
+    batch, one = quote_of_batch({"requests": requests}), quote_of(params)
+    assert (batch.tokens, len(batch.parts)) == (3 * one.tokens, 3)
+    cost = LIST_PRICES.cost("claude-haiku-4-5", one.usages()[0])
+    assert batch.price(LIST_PRICES.cost) == pytest.approx(3 * cost / 2)
+    assert quote_of_batch({"requests": [{"params": {"messages": []}}]}).price(LIST_PRICES.cost) is None
+    assert quote_of_batch({"input_file_id": "f"}).price(LIST_PRICES.cost) is None

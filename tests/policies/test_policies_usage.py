@@ -186,3 +186,24 @@ def test_reading_never_raises_and_never_counts_below_zero(result):
     usage = usage_of(result)
     assert usage is None or min(usage.input, usage.output, usage.cached, usage.written) >= 0
     assert model_of(result) is None or isinstance(model_of(result), str)
+
+
+def test_cache_writes_for_an_hour_and_web_searches_are_counted_apart() -> None:
+    usage = {
+        "input_tokens": 8,
+        "output_tokens": 10,
+        "cache_creation_input_tokens": 500,
+        "cache_creation": {"ephemeral_1h_input_tokens": 400, "ephemeral_5m_input_tokens": 100},
+        "server_tool_use": {"web_search_requests": 3, "web_fetch_requests": 1},
+    }
+    found = usage_of({"usage": usage})
+    assert found == Usage(input=8, output=10, written=100, written_hour=400, searches=3)
+    assert found.total == 518
+    assert found + found == Usage(input=16, output=20, written=200, written_hour=800, searches=6)
+    assert usage_of(Message.model_validate({**ANTHROPIC, "usage": usage})) == found
+
+
+@pytest.mark.parametrize("extra", [{"cache_creation": None}, {"server_tool_use": None}, {"server_tool_use": {"web_search_requests": None}}, {"cache_creation": {"ephemeral_1h_input_tokens": "x"}}])  # fmt: skip
+def test_details_that_cannot_be_read_do_not_hide_the_usage(extra: dict[str, Any]) -> None:
+    usage = {"input_tokens": 8, "output_tokens": 10, "cache_creation_input_tokens": 500, **extra}
+    assert usage_of({"usage": usage}) == Usage(input=8, output=10, written=500)

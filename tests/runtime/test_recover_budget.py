@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import pydoc
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -333,10 +336,7 @@ def test_misuse_raises_an_error_that_names_it(world: World) -> None:
     budget = Budget(attempts=1)
     with pytest.raises(InvalidError, match="never entered"):
         budget.left()
-    with budget, pytest.raises(InvalidError, match="entered already"):
-        budget.__enter__()
-    with budget:
-        assert budget.left().attempts == 1
+    budget.__exit__()  # a block that was never entered: there is nothing to leave
 
 
 @pytest.mark.parametrize("option", ["seconds", "usd", "tokens", "turns", "attempts", "estimate_usd"])
@@ -521,12 +521,211 @@ def test_FR17_while_the_block_runs_its_tasks_have_its_seconds() -> None:
     world.run(main())
 
 
-def test_FR17_a_budget_that_is_entered_again_has_its_seconds_again() -> None:
-    world = World()
-    budget = Budget(seconds=5, runtime=world.runtime)
-    for _ in range(2):
+# --- one budget, several blocks ---
+
+
+def test_a_budget_that_is_entered_again_goes_on_with_its_spend(world: World) -> None:
+    today, ends = Budget(attempts=3), []
+    for _ in range(5):
+        with today:
+            try:
+                ends.append(world.recover("a", STEADY).call(Flaky()))
+            except BudgetError:
+                ends.append("over budget")
+    assert ends == ["ok"] * 3 + ["over budget"] * 2
+    assert today.spend().attempts == 3
+    assert AMBIENT.get() is None
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_budget_inside_of_itself_is_charged_once(world: World, between: bool) -> None:
+    today, small = Budget(attempts=5), Budget(attempts=3)
+    with today:
+        with small if between else today, today:
+            world.recover("a", STEADY).call(Flaky())
+            assert today.left().attempts == (2 if between else 4)
+        assert (today.spend().attempts, today.left().attempts) == (1, 4)
+        world.recover("a", STEADY).call(Flaky())
+    assert today.spend().attempts == 2
+
+
+def test_R14_fifty_threads_with_blocks_of_their_own_share_one_ledger(world: World) -> None:
+    """Threads do not inherit the block of the thread that starts them, so each of them enters the budget."""
+    works, ends = [Flaky() for _ in range(50)], []
+    ready, today = threading.Barrier(50), Budget(attempts=20)
+
+    def one(work: Flaky) -> None:
+        ready.wait()
+        try:
+            with today:
+                ends.append(world.recover("a", STEADY).call(work))
+        except BudgetError:
+            ends.append("over budget")
+
+    threads = [threading.Thread(target=one, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (today.spend().attempts, sum(work.calls for work in works), ends.count("over budget")) == (20, 20, 30)
+
+
+@pytest.mark.skipif(getattr(sys.flags, "thread_inherit_context", False), reason="threads inherit the context here")
+@pytest.mark.parametrize(("how", "answered"), [("plain", 9), ("with", 3), ("context", 3), ("to_thread", 3)])
+def test_which_threads_are_inside_of_a_budget(world: World, how: str, answered: int) -> None:
+    """As the page says: a thread that does not enter the budget, and has no copy of the context, is outside."""
+
+    def ask() -> str:
+        return world.recover("a", STEADY).call(Flaky())
+
+    def inside() -> str:
         with budget:
-            assert budget.left().seconds == 5
-            world.clock.sleep(6)
-            with pytest.raises(DeadlineError):
-                world.recover("a").call(Flaky())
+            return ask()
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(9)), return_exceptions=True)
+
+    with Budget(attempts=3) as budget:
+        if how == "to_thread":
+            ends = asyncio.run(main())
+        else:
+            with ThreadPoolExecutor(4) as pool:
+                works = [inside if how == "with" else ask] * 9
+                contexts = [contextvars.copy_context() for _ in works]
+                calls = [
+                    pool.submit(each.run, work) if how == "context" else pool.submit(work)
+                    for each, work in zip(contexts, works, strict=True)
+                ]
+            ends = [call.exception() or call.result() for call in calls]
+    assert ends.count("ok") == answered
+    assert budget.spend().attempts == (0 if how == "plain" else 3)
+
+
+def test_R14_tasks_with_blocks_of_their_own_share_one_ledger(world: World) -> None:
+    today = Budget(attempts=20)
+
+    async def one() -> str:
+        with today:
+            return await world.recover("a", STEADY).call(Flaky(takes=1).acall)
+
+    async def main() -> list[Any]:
+        with Budget(attempts=10) as outer:
+            inside = asyncio.gather(*(one() for _ in range(15)), return_exceptions=True)
+        ends = await inside + await asyncio.gather(*(one() for _ in range(15)), return_exceptions=True)
+        assert outer.spend().attempts == 10
+        return ends
+
+    ends = world.run(main())
+    assert [isinstance(end, BudgetError) for end in ends].count(True) == 10
+    assert today.spend().attempts == 20
+
+
+def test_the_seconds_of_a_budget_run_while_a_block_of_it_is_open() -> None:
+    world = World()
+    budget = Budget(seconds=10, runtime=world.runtime)
+    with budget:
+        world.clock.sleep(4)
+        with budget:
+            world.clock.sleep(2)
+        assert budget.left().seconds == 4
+    world.clock.sleep(100)
+    assert budget.left().seconds == 4
+    with budget:
+        world.clock.sleep(3)
+        assert budget.left().seconds == 1
+        world.clock.sleep(2)
+        with pytest.raises(DeadlineError):
+            world.recover("a").call(Flaky())
+    with budget, pytest.raises(DeadlineError):
+        world.recover("a").call(Flaky())
+
+
+# --- blocks that are left elsewhere ---
+
+
+def apart(test: Any) -> Any:
+    """Run a test in a context of its own, because it leaves a block in it."""
+
+    @functools.wraps(test)
+    def run(**given: Any) -> None:
+        contextvars.copy_context().run(test, **given)
+
+    return run
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_budget_in_a_generator_that_is_dropped_limits_nothing_later(
+    world: World, kept: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = world.recover("a", STEADY)(Flaky(takes=1).acall)
+    budget = Budget(attempts=1)
+
+    async def pages() -> Any:
+        with budget if kept else Budget(attempts=1):
+            while True:
+                yield await work()
+
+    async def main() -> None:
+        async for _ in pages():
+            break
+        # At once: its event loop has not closed it yet.
+        for _ in range(3):
+            assert await work() == "ok"
+        assert await asyncio.gather(work(), work()) == ["ok", "ok"]
+        with Budget(attempts=5) as other:
+            await work()
+        assert other.left().attempts == 4
+        if kept:
+            with budget, pytest.raises(BudgetError):
+                await work()
+
+    world.run(main())
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+@apart
+def test_a_generator_that_ends_inside_of_another_block_leaves_that_block_in_force(world: World) -> None:
+    def pages() -> Iterator[int]:
+        with Budget(attempts=1):
+            yield 1
+
+    reading = pages()
+    next(reading)
+    with Budget(attempts=7) as other:
+        reading.close()
+        assert AMBIENT.get() is not None
+        assert other.left().attempts == 1  # entered inside of the generator's block
+    assert world.recover("a", STEADY).call(Flaky()) == "ok"
+    assert world.recover("a", STEADY).call(Flaky()) == "ok"
+
+
+@apart
+def test_a_block_may_be_left_in_another_thread(world: World) -> None:
+    with Budget(attempts=3) as outer:
+        budget = Budget(attempts=1)
+        budget.__enter__()
+        thread = threading.Thread(target=budget.__exit__)
+        thread.start()
+        thread.join()
+        for _ in range(2):
+            assert world.recover("a", STEADY).call(Flaky()) == "ok"
+    assert (budget.spend().attempts, outer.spend().attempts) == (0, 2)
+
+
+@apart
+def test_the_block_that_a_dropped_generator_leaves_is_its_own(world: World) -> None:
+    """A budget of the day with a block in a generator, and one around a request."""
+    today = Budget(attempts=2)
+
+    def pages() -> Iterator[int]:
+        with today:
+            yield 1
+
+    reading = pages()
+    next(reading)
+    with today:
+        reading.close()
+        world.recover("a", STEADY).call(Flaky())
+        assert today.spend().attempts == 1
+    world.recover("a", STEADY).call(Flaky())
+    assert today.spend().attempts == 1

@@ -171,3 +171,65 @@ def test_a_thread_of_a_child_reports_although_a_thread_of_the_parent_was_reporti
         reporting.join()
         """)
     assert out == ["40"], "the start and the end of each call"
+
+
+def test_a_child_does_not_wait_for_what_calls_of_its_parent_have_reserved() -> None:
+    out = forked("""
+        import contextvars
+        from holdfast import Budget
+        from holdfast.policies.models.prices import Price, Prices
+
+        request = {"model": "m", "max_tokens": 6, "messages": []}
+        answer = {"model": "m", "usage": {"input_tokens": 0, "output_tokens": 1}}
+        begun, go_on = threading.Event(), threading.Event()
+
+        def slow(**_):
+            begun.set()
+            go_on.wait(20)
+            return answer
+
+        def ask(fn):
+            return recover("a", Policy(deadline=20)).call(fn, **request)
+
+        with Budget(usd=10, prices=Prices({"m": Price(input=0, output=1_000_000)})) as budget:
+            threads = [threading.Thread(target=contextvars.copy_context().run, args=(ask, slow)) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            begun.wait(20)
+
+            def work():
+                ask(lambda **_: answer)
+                return f"{budget.spend().usd:g}/{budget.left().usd:g}"
+
+            has_lock = threading.Event()
+
+            def hold_the_lock():
+                with budget.reservations.lock:
+                    has_lock.set()
+                    threading.Event().wait(0.3)
+
+            threads.append(threading.Thread(target=hold_the_lock))
+            threads[-1].start()
+            has_lock.wait(20)
+            in_children(1, work)
+            go_on.set()
+            for thread in threads:
+                thread.join()
+            print(f"{budget.spend().usd:g}")
+    """)
+    assert out == ["1/9", "2"]
+
+
+def test_a_call_that_forks_keeps_its_own_reservation() -> None:
+    out = forked("""
+        from holdfast import Budget
+        from holdfast.policies.models.prices import Price, Prices
+
+        with Budget(usd=10, prices=Prices({"m": Price(input=0, output=1_000_000)})) as budget:
+            def forks(**_):
+                in_children(1, lambda: f"{budget.left().usd:g}")
+                return {"model": "m", "usage": {"input_tokens": 0, "output_tokens": 1}}
+            recover("a").call(forks, model="m", max_tokens=6, messages=[])
+            print(f"{budget.left().usd:g}")
+    """)
+    assert out == ["4", "9"]

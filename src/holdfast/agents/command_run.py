@@ -25,7 +25,7 @@ from holdfast.faults import Fault
 from holdfast.policies.models.usage import Usage
 from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT, in_force
-from holdfast.runtime.budget import take_back_attempt
+from holdfast.runtime.charges import take_back_attempt
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.recover import recover
 from holdfast.runtime.tool import tool

@@ -36,7 +36,7 @@ from holdfast.faults import Fault, InvalidError
 from holdfast.policies.policy import INTERACTIVE
 from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT, in_force
-from holdfast.runtime.budget import take_back_attempt
+from holdfast.runtime.charges import take_back_attempt
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime

@@ -55,10 +55,10 @@ class _WithGenaiPrices(Prices):
 def _cost(model: str, usage: Usage) -> float | None:
     # The package counts cached tokens as a part of the input tokens.
     theirs = TheirUsage(
-        input_tokens=usage.input + usage.cached + usage.written,
+        input_tokens=usage.input + usage.cached + usage.written + usage.written_hour,
         output_tokens=usage.output,
         cache_read_tokens=usage.cached,
-        cache_write_tokens=usage.written,
+        cache_write_tokens=usage.written + usage.written_hour,
     )
     # Routers put the name of a provider before the name of the model: `openai/gpt-4o`.
     for name in dict.fromkeys((model, model.rpartition("/")[2])):

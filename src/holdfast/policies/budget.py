@@ -44,6 +44,14 @@ _RESERVED: tuple[Counted, ...] = ("usd", "tokens")
 
 _FIRST_ERROR_STATUS = 400
 
+_REMEMBERED = 10_000
+"""Answers whose ids a budget remembers."""
+
+_UNKNOWN = "unknown"
+
+Owed: TypeAlias = "tuple[tuple[Account, ...], Reservation]"
+"""The accounts that were charged for an answer that is not complete, and how much."""
+
 _NEVER_SENT = frozenset({"CIRCUIT_OPEN", "SYS_BUDGET_EXHAUSTED", "SYS_BULKHEAD_FULL", "SYS_RATE_LIMITED"})
 """Codes of our own rejections. Nothing was sent."""
 
@@ -145,6 +153,14 @@ class Ledger:
         # A flat tuple instead of a chain of parents: each attempt is charged to all accounts, and a loop is cheap.
         self.accounts: tuple[Account, ...] = (Account(limits, now), *(parent.accounts if parent is not None else ()))
         """The budget's own account first, the outermost last."""
+
+    @classmethod
+    def of(cls, account: Account, parent: Ledger | None) -> Ledger:
+        """Return the ledger of an account that exists, inside of other budgets. Inside of itself a budget is charged once."""
+        outer = () if parent is None else parent.accounts
+        ledger = cls.__new__(cls)
+        ledger.accounts = outer if account in outer else (account, *outer)
+        return ledger
 
     def charge(
         self,
@@ -259,13 +275,38 @@ class Ledger:
         """Take back one attempt that was charged at its start but made no call of its own."""
         _book(self.accounts, "attempts", -1, recovery=recovery)
 
-    def check(self, now: float, outer: tuple[float, ...] = ()) -> Reached | None:
-        """Return a limit that is spent, the innermost budget's first; None if something is left of every limit."""
+    def check(self, now: float, outer: tuple[float, ...] = (), *, free: bool = False) -> Reached | None:
+        """Return a limit that is spent, the innermost budget's first; None if something is left of every limit.
+
+        `free`: the call asks no model, so only seconds and attempts count.
+        """
         # The innermost budget is the most specific reason to stop, so its limit is reported.
         for account, at in self._at(now, outer):
-            if (reached := account.spent(at)) is not None:
+            if (reached := account.spent(at, free=free)) is not None:
                 return reached
         return None
+
+    def remember_answer(self, name: str, owed: Reservation | None = None) -> None:
+        """Remember that an answer was charged. `owed`: it is not complete, and this much was charged for it so far."""
+        for account in self.accounts:
+            account.remember_answer(name, None if owed is None else (self.accounts, owed))
+
+    def charge_retrieved(self, name: str, *, usd: float | None, tokens: int) -> None:
+        """Charge an answer that was read again: nothing if it was charged before, else what it has used."""
+        known = next((account.answers[name] for account in self.accounts if name in account.answers), _UNKNOWN)
+        if known is None:
+            return
+        if isinstance(known, tuple):
+            # Charged as if it were as long as it could be. Now its usage is known.
+            accounts, owed = known
+            _book(accounts, "usd", (_nano(usd) or 0) - owed.usd, recovery=False)
+            _book(accounts, "tokens", tokens - owed.tokens, recovery=False)
+            for account in accounts:
+                account.unknown -= 1
+                account.remember_answer(name, None)
+        else:
+            self.charge(usd=usd, tokens=tokens, settled=1, unknown=int(usd is None))
+        self.remember_answer(name)
 
     def warnings(self, now: float, outer: tuple[float, ...] = ()) -> list[Reached]:
         """Return the limits that are nearly spent. Each is returned by one call only."""
@@ -288,22 +329,7 @@ class Ledger:
 
     def spend(self) -> Spend:
         """Return what this budget and its inner budgets spent."""
-        account = self.accounts[0]
-        used, recovery = account.used, account.recovery
-        return Spend(
-            usd=used["usd"] / NANO,
-            tokens=used["tokens"],
-            turns=used["turns"],
-            attempts=used["attempts"],
-            recovery_usd=recovery["usd"] / NANO,
-            recovery_tokens=recovery["tokens"],
-            recovery_attempts=recovery["attempts"],
-            unknown=account.unknown,
-        )
-
-    def stop_clock(self, now: float) -> None:
-        """The block of this budget has ended: its seconds limit nothing any more. What else it limits stays limited."""
-        self.accounts[0].stop_clock(now)
+        return self.accounts[0].spend()
 
     @property
     def deadline(self) -> float | None:
@@ -355,6 +381,7 @@ class Account:
         "_seconds_left",
         "_warn_at",
         "_warned",
+        "answers",
         "ends",
         "held",
         "limits_money",
@@ -372,9 +399,9 @@ class Account:
     def __init__(self, limits: Limits, now: float) -> None:
         self.seconds = limits.seconds
         self.ends = None if limits.seconds is None else now + limits.seconds
-        """When the seconds run out; None if there is no such limit, or the budget's block has ended."""
+        """When the seconds run out; None if there is no such limit, or no block of the budget is open."""
         self._seconds_left: float | None = None
-        """What was left of the seconds when the block ended."""
+        """What was left of the seconds when the last block ended."""
         self.used: dict[Counted, int] = {"usd": 0, "tokens": 0, "turns": 0, "attempts": 0}
         self.recovery: dict[Counted, int] = {"usd": 0, "tokens": 0, "turns": 0, "attempts": 0}
         """The part of `used` that went into recovery."""
@@ -386,6 +413,8 @@ class Account:
         """How many calls of each owner have a reservation."""
         self.unknown = 0
         """Attempts of unknown usage."""
+        self.answers: dict[str, Owed | None] = {}
+        """The latest answers that were charged, by their ids; None: to the end."""
         self.limits_money = limits.usd is not None
         self.limits_usage = limits.usd is not None or limits.tokens is not None
         self.unpriced: str | None = None
@@ -400,8 +429,27 @@ class Account:
         # There is one warning per limit. A warning for each further attempt would hide the first one.
         self._warned: set[Unit] = set()
 
+    def spend(self) -> Spend:
+        """Return what this budget and its inner budgets spent."""
+        used, recovery = self.used, self.recovery
+        return Spend(
+            usd=used["usd"] / NANO,
+            tokens=used["tokens"],
+            turns=used["turns"],
+            attempts=used["attempts"],
+            recovery_usd=recovery["usd"] / NANO,
+            recovery_tokens=recovery["tokens"],
+            recovery_attempts=recovery["attempts"],
+            unknown=self.unknown,
+        )
+
+    def start_clock(self, now: float) -> None:
+        """Go on with what was left of the seconds when the clock was stopped."""
+        if self._seconds_left is not None:
+            self.ends, self._seconds_left = now + self._seconds_left, None
+
     def stop_clock(self, now: float) -> None:
-        """Take back the limit of seconds. `rest` goes on to show what was left of it."""
+        """Take back the limit of seconds: no block of the budget is open. `rest` goes on to show what was left of it."""
         if self.ends is not None:
             self._seconds_left, self.ends = max(0.0, self.ends - now), None
 
@@ -415,15 +463,22 @@ class Account:
             reserved = self.reserved if unit == "turns" else self.held.get(unit, 0)
             yield unit, max(0, limit - self.used[unit] - reserved)
 
-    def spent(self, now: float) -> Reached | None:
-        """Return the first limit of which nothing is left."""
+    def spent(self, now: float, *, free: bool = False) -> Reached | None:
+        """Return the first limit of which nothing is left. `free`: for a call that asks no model."""
         if self.ends is not None and now >= self.ends:
             return self._seconds(now)
         used = self.used
         for unit, limit in self._counted:
-            if used[unit] >= limit:
+            if used[unit] >= limit and not (free and unit != "attempts"):
                 return self._reached(unit, limit)
         return None
+
+    def remember_answer(self, name: str, owed: Owed | None) -> None:
+        """Remember an answer that was charged, and how much of that is only an estimate."""
+        self.answers.pop(name, None)
+        self.answers[name] = owed
+        if len(self.answers) > _REMEMBERED:
+            del self.answers[next(iter(self.answers))]
 
     def turns_taken(self) -> Reached | None:
         """Return the limit of turns if all are used or reserved."""
@@ -459,9 +514,13 @@ class Account:
                 account=self,
                 # What is spent never comes back. An estimate may be wrong, so its call waits for all others. A stream that
                 # the caller itself has open does not end while the caller waits.
-                is_final=held == 0 or not self.owners.keys() - {owner} or (reservation.firm and used + price > limit),
+                is_final=held == 0 or not self._others_go_on(owner) or (reservation.firm and used + price > limit),
             )
         return None
+
+    def _others_go_on(self, owner: object) -> bool:
+        """Whether somebody else has a reservation, and has not ended. Nobody reads a stream that was left open by a task that has ended."""
+        return any(other != owner and not _has_ended(other) for other in self.owners)
 
     def nearly_spent(self, now: float) -> Iterator[Reached]:
         """Yield each limit that is nearly spent, once."""
@@ -537,6 +596,11 @@ def _book(accounts: tuple[Account, ...], unit: Counted, amount: int, *, recovery
             account.used[unit] += amount
             if recovery:
                 account.recovery[unit] += amount
+
+
+def _has_ended(owner: object) -> bool:
+    done = getattr(owner, "done", None)
+    return done is not None and bool(done())
 
 
 def _counted(limits: Limits) -> tuple[tuple[Counted, int], ...]:

@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from holdfast.policies.budget import Account, Ledger, Reservation, Short
     from holdfast.policies.queue import Priority
 
-__all__ = ["Claim", "ReservationQueue", "rank_of"]
+__all__ = ["Claim", "ReservationQueue", "copy_of", "rank_of"]
 
 Rank: TypeAlias = tuple[int, float, int]
 """The place of a call among those that wait for money: the smallest goes first."""
 
 _NUMBERS = count()
+
+
+def copy_of(rank: Rank) -> Rank:
+    """Return the place of a copy of a call: right behind all calls with the same arrival."""
+    return (*rank[:2], next(_NUMBERS))
 
 
 def rank_of(priority: Priority, arrived: float) -> Rank:
@@ -54,9 +59,11 @@ class Claim:
 class ReservationQueue:
     """The claims of one tree of budgets. It is not thread-safe: its owner holds a lock around each call."""
 
-    __slots__ = ("_claims", "_turns")
+    __slots__ = ("_claims", "_served", "_turns")
 
     def __init__(self) -> None:
+        self._served: dict[Claim, None] = {}
+        """The claims that hold a reservation, the oldest first."""
         self._turns: list[Rank] = []
         self._claims: dict[Rank, Claim] = {}
 
@@ -73,11 +80,7 @@ class ReservationQueue:
 
     def leave(self, claim: Claim) -> list[Claim]:
         """A call does not want to wait any more, or is settled; return the claims of others that are decided now."""
-        if self._claims.pop(claim.turn, None) is not None:
-            del self._turns[bisect_left(self._turns, claim.turn)]
-        if claim.served:
-            claim.served = False
-            claim.ledger.release(claim.reservation, claim.owner)
+        self._remove(claim)
         return self.serve()
 
     def serve(self) -> list[Claim]:
@@ -99,8 +102,30 @@ class ReservationQueue:
             del self._turns[bisect_left(self._turns, claim.turn)]
         return decided
 
-    @staticmethod
-    def _decide(claim: Claim) -> Account | None:
+    def drop_others(self, owner: object) -> None:
+        """Drop all claims but those of `owner`: nobody makes the calls of the others."""
+        waiting = [claim for claim in self._claims.values() if claim.owner != owner]
+        for claim in (*waiting, *(claim for claim in tuple(self._served) if claim.owner != owner)):
+            self._remove(claim)
+
+    def _remove(self, claim: Claim) -> None:
+        if self._claims.pop(claim.turn, None) is not None:
+            del self._turns[bisect_left(self._turns, claim.turn)]
+        if claim.served:
+            claim.served = False
+            del self._served[claim]
+            claim.ledger.release(claim.reservation, claim.owner)
+
+    def holders(self, claim: Claim) -> list[Claim]:
+        """Return the claims of others that hold a reservation in the same budgets, the oldest first."""
+        accounts = claim.ledger.accounts
+        return [
+            other
+            for other in self._served
+            if other.owner != claim.owner and not set(accounts).isdisjoint(other.ledger.accounts)
+        ]
+
+    def _decide(self, claim: Claim) -> Account | None:
         """Serve or reject a claim; return the account that it must wait for, or None."""
         short = claim.ledger.short_of(claim.reservation, claim.owner)
         if short is not None and not short.is_final:
@@ -110,4 +135,5 @@ class ReservationQueue:
         else:
             claim.ledger.reserve(claim.reservation, claim.owner)
             claim.served = True
+            self._served[claim] = None
         return None

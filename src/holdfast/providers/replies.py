@@ -118,11 +118,16 @@ class _InvalidError(Exception):
     """The answer cannot be read."""
 
 
-def _counts(usage: Usage) -> dict[str, int]:
+def _counts(usage: Usage) -> dict[str, Any]:
     """Return the usage with Anthropic's names, because its kinds of tokens do not overlap."""
-    return {
+    counts: dict[str, Any] = {
         "input_tokens": usage.input,
         "output_tokens": usage.output,
         "cache_read_input_tokens": usage.cached,
-        "cache_creation_input_tokens": usage.written,
+        "cache_creation_input_tokens": usage.written + usage.written_hour,
     }
+    if usage.written_hour:
+        counts["cache_creation"] = {"ephemeral_1h_input_tokens": usage.written_hour}
+    if usage.searches:
+        counts["server_tool_use"] = {"web_search_requests": usage.searches}
+    return counts

@@ -43,6 +43,11 @@ class Adapter:
     """Requests that the client makes for one call without Holdfast, if it retries by itself. Where nobody names a time limit, no
     fewer are made, however long each of them takes."""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the call asks no model to answer, so that it costs no money and no tokens."""
+        return False
+
     def choose(self, op: Operation) -> Plan | None:  # noqa: ARG002 - the default ignores it
         """Return the plan of the next attempt, such as one with another key; None keeps the present plan.
 

@@ -1,56 +1,72 @@
+# ruff: noqa: SLF001 - a block of a budget is a copy of it
 """`Budget`: the one ledger of seconds, money, tokens, turns and attempts, for everything called inside it.
+
+A budget object is one ledger, however many blocks are entered with it. Each block is a copy of the budget, which knows the scope around it
+and shares the account (`_Shared`).
 
 Invariant: an inner budget can spend no more than its outer budget has left, and each charge counts in both.
 """
 
 from __future__ import annotations
 
+import copy
+import sys
+import weakref
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from holdfast import options
 from holdfast._lazy import lazy_module
 from holdfast.events import BudgetWarning
 from holdfast.faults import BudgetError, InvalidError
-from holdfast.policies.budget import NANO, Ledger, Left, Limits, Reservation, Spend, costs_nothing
+from holdfast.policies.budget import NANO, Account, Ledger, Left, Limits, Reservation, Spend
 from holdfast.policies.models.prices import LIST_PRICES, Prices
-from holdfast.policies.models.usage import Usage, cost_of, model_of, usage_of
+from holdfast.policies.models.usage import Usage, answer_id_of, cost_of, is_unfinished, model_of, usage_of
 from holdfast.runtime.ambient import AMBIENT, in_force, on_clock
-from holdfast.runtime.reservations import Reservations
+from holdfast.runtime.reservations import RESERVATIONS
 from holdfast.runtime.runtime import Runtime, default_runtime
 
 if TYPE_CHECKING:
+    import asyncio
     import logging
     from collections.abc import Callable, Iterable, Iterator
     from contextvars import Token
+    from types import CodeType, FrameType
     from typing import Self
 
-    from holdfast.faults import Fault
     from holdfast.policies.budget import Reached
     from holdfast.policies.models.quote import Quote
     from holdfast.policies.reservation import Claim
     from holdfast.runtime.ambient import Ambient, Monotonic
+    from holdfast.runtime.charges import Charges, Sent
 else:
+    asyncio = lazy_module("asyncio", globals())
     logging = lazy_module("logging", globals())
 
-__all__ = [
-    "Budget",
-    "Charges",
-    "charge_answer",
-    "charge_attempt",
-    "charge_failure",
-    "charge_stopped",
-    "is_budget_spent",
-    "take_back_attempt",
-    "take_back_outer_attempt",
-]
+__all__ = ["Budget"]
+
+
+_ASYNC_GENERATOR = 0x200
+"""The flag of the code of async generators (`inspect.CO_ASYNC_GENERATOR`)."""
+
+
+class _Shared:
+    """What all blocks of a budget share."""
+
+    __slots__ = ("account", "blocks", "runtime", "warned_of_unknown")
+
+    def __init__(self) -> None:
+        self.account: Account | None = None
+        """None before the first block."""
+        self.blocks: list[Budget] = []
+        """The blocks that are open, in the order in which they were entered."""
+        self.runtime: Runtime | None = None
+        self.warned_of_unknown = False
 
 
 class Budget:
-    """What everything inside a `with` block may spend together, in seconds, money, tokens, turns and attempts.
+    """What the recovered calls inside a `with` block may spend together, in seconds, money, tokens, turns and attempts.
 
     Every attempt made inside is charged. Where money or tokens are limited, the most that a call can cost is reserved before it is sent: its input,
     and the longest answer that it allows. A call that does not fit waits until others are settled. If that cannot help, it raises `BudgetError` and is not
@@ -58,6 +74,9 @@ class Budget:
     as an attempt if it was rejected. When a limit is spent, calls raise `BudgetError` and no retry is
     made. Budgets nest: a charge counts in every outer budget too. A task that outlives the block is free of the seconds; it is
     still charged, and the other limits hold for it. Wrong options raise `InvalidError`.
+
+    A budget is one ledger: entered again, in a row, inside of itself, or by several tasks and threads at once, it goes on with what it has
+    spent. Its seconds run while a block of it is open. Tasks inherit the block they are started in. Threads do not: each enters the budget itself.
 
         from holdfast import Budget, recover
 
@@ -106,22 +125,41 @@ class Budget:
             raise InvalidError.at("budget.runtime", "a Runtime or None", runtime)
         self._prices = LIST_PRICES if prices is None else prices
         self._given_runtime = runtime
-        self._runtimes: tuple[Runtime, ...] = ()
-        """The runtime of this budget, then the runtimes of the outer budgets. Set while the budget is entered."""
-        self._outer_clocks: tuple[Monotonic, ...] = ()
-        """The clocks of the outer budgets; empty if all have the same clock."""
-        self._ledger: Ledger | None = None
-        self.reservations = Reservations()
-        """For recoveries: what calls that are under way may cost, in this budget and those around it."""
-        self._warned_of_unknown = False
-        self._token: Token[Ambient | None] | None = None
-        self._around: Ambient | None = None
+        self._shared = _Shared()
+        self._latest: Budget | None = None
+        """The block that was entered last; None before the first one."""
+
+    reservations = RESERVATIONS
+    """For recoveries: what calls that are under way may cost, in all budgets."""
 
     holder: Charges | None = None
     """For agents: who has reserved the price of a request for whatever makes its calls inside."""
 
-    over = False
-    """Always False: a task that was started inside is charged here however long it runs. Only the seconds end with the block."""
+    # --- of a block ---
+
+    _ledger: Ledger | None = None
+    """None: this is no block."""
+    _runtimes: tuple[Runtime, ...] = ()
+    """The runtimes of the ledger's accounts."""
+    _outer_clocks: tuple[Monotonic, ...] = ()
+    """The clocks of the outer budgets; empty if all have the same clock."""
+    _around: Ambient | None = None
+    _token: Token[Ambient | None] | None = None
+    _entered_by: tuple[int, CodeType] | None = None
+    """The frame whose `with` statement it is."""
+    _is_left = False
+    _is_dropped = False
+    """It was left in another context, as by a generator that was dropped. The context that it was entered in still has it."""
+    _generator: Callable[[], object] | None = None
+    """Returns the async generator that has entered it; None if that was dropped."""
+
+    @property
+    def over(self) -> bool:
+        """For recoveries: whether a block limits nothing any more, because it was left elsewhere or its generator was dropped.
+
+        Otherwise a task that was started inside is charged here however long it runs. Only the seconds end with the block.
+        """
+        return self._is_dropped or (self._generator is not None and self._generator() is None)
 
     @property
     def around(self) -> Ambient | None:
@@ -130,17 +168,19 @@ class Budget:
 
     def deadline_on(self, monotonic: Monotonic) -> float | None:
         """For recoveries: return when the time of this budget or of the scope around it is over, on the given clock."""
-        clock = self._clock
-        own = self._open().deadline
+        clock, own = self._clock, self._ends
         outer = None if self._around is None else self._around.deadline_on(clock)
         return on_clock(outer if own is None or (outer is not None and outer < own) else own, clock, monotonic)
 
     def cut_on(self, monotonic: Monotonic) -> float | None:
         """For recoveries: the same. When the time of a budget is over, an answer under way is cut too."""
-        clock = self._clock
-        own = self._open().deadline
+        clock, own = self._clock, self._ends
         outer = None if self._around is None else self._around.cut_on(clock)
         return on_clock(outer if own is None or (outer is not None and outer < own) else own, clock, monotonic)
+
+    @property
+    def _ends(self) -> float | None:
+        return None if self._is_left else self._account.ends
 
     @property
     def run(self) -> str:
@@ -157,8 +197,9 @@ class Budget:
 
         Raises `InvalidError` before the budget is entered.
         """
+        block = self._block()
         with self.reservations.lock:
-            return self._open().left(*self._now())
+            return block._open().left(*block._now())
 
     def spend(self) -> Spend:
         """Return what was spent so far, and how much of it on retries and fallbacks.
@@ -166,7 +207,7 @@ class Budget:
         Raises `InvalidError` before the budget is entered.
         """
         with self.reservations.lock:
-            return self._open().spend()
+            return self._account.spend()
 
     def charge(self, *, usd: float | None = None, tokens: int | None = None, turns: int = 0) -> None:
         """Charge what no recovery sees, such as a turn of an agent: `budget.charge(turns=1)`.
@@ -174,9 +215,10 @@ class Budget:
         Passing a limit raises nothing here; the next call inside the budget raises. A negative amount raises
         `InvalidError`.
         """
+        block = self._block()
         with self.reservations.lock:
-            self._open().charge(usd=usd, tokens=tokens, turns=turns)
-        self._warn()
+            block._open().charge(usd=usd, tokens=tokens, turns=turns)
+        block._warn()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -187,22 +229,20 @@ class Budget:
 
         Agents that run side by side cannot use more turns than there are. Raises `BudgetError` if all are used or reserved.
         """
-        self._reserve_turn()
+        block = self._block()
+        block._reserve_turn()
         used = False
         try:
             yield
             used = True
         finally:
-            with self.reservations.lock:
-                self._open().settle_turn(used=used)
-            self._warn()
+            block._settle_turn(used=used)
 
     def take_turn(self) -> None:
         """Charge a turn if one is left: `budget.take_turn()`. Raises `BudgetError` if all are used, or reserved by others."""
-        self._reserve_turn()
-        with self.reservations.lock:
-            self._open().settle_turn(used=True)
-        self._warn()
+        block = self._block()
+        block._reserve_turn()
+        block._settle_turn(used=True)
 
     def _reserve_turn(self) -> None:
         with self.reservations.lock:
@@ -210,78 +250,135 @@ class Budget:
         if reached is not None:
             raise BudgetError.because(**_facts(reached))
 
+    def _settle_turn(self, *, used: bool) -> None:
+        with self.reservations.lock:
+            self._open().settle_turn(used=used)
+        self._warn()
+
     @property
     def is_out_of_turns(self) -> bool:
         """Whether all turns of this budget itself, and not of an outer one, are used or reserved."""
         with self.reservations.lock:
-            return self._open().accounts[0].turns_taken() is not None
+            return self._account.turns_taken() is not None
 
     def __repr__(self) -> str:
         return repr(self._limits).replace("Limits(", "Budget(", 1)
 
     def __enter__(self) -> Self:
-        if self._token is not None:
-            raise InvalidError.saying("Budget", "one block at a time", "a budget that is entered already")
-        around = self._around = in_force(AMBIENT.get())
-        outer = None if around is None else around.budget
-        if outer is not None:
-            # Shared with the outer budgets, because a charge changes all their ledgers in one step.
-            self.reservations = outer.reservations
-        parent = None if outer is None else outer._open()  # noqa: SLF001 - one ledger tree
-        outer_runtimes = () if outer is None else outer._runtimes  # noqa: SLF001 - each level keeps its own clock
-        # The default runtime may be replaced while the block runs; its clock must not change in the middle.
-        own = default_runtime() if self._given_runtime is None else self._given_runtime
-        self._runtimes = (own, *outer_runtimes)
-        clock = self._clock
-        clocks = tuple(runtime.clock.monotonic for runtime in outer_runtimes)
-        self._outer_clocks = () if all(other == clock for other in clocks) else clocks
-        self._ledger = Ledger(self._limits, now=clock(), parent=parent)
-        self._token = AMBIENT.set(self)
-        return self
+        return self._enter(sys._getframe(1))
 
     def __exit__(self, *_: object) -> None:
-        token, self._token = self._token, None
-        if token is not None:
-            with self.reservations.lock:
-                # A task that outlives the block goes on. The seconds were for the block, so they do not limit that task.
-                self._open().stop_clock(self._clock())
-            AMBIENT.reset(token)
+        self._exit(sys._getframe(1))
 
     async def __aenter__(self) -> Self:
-        return self.__enter__()
+        return self._enter(sys._getframe(1))
 
     async def __aexit__(self, *_: object) -> None:
-        self.__exit__()
+        self._exit(sys._getframe(1))
+
+    def _enter(self, frame: FrameType) -> Self:
+        block, shared, around = copy.copy(self), self._shared, in_force(AMBIENT.get())
+        # The default runtime may be replaced while blocks are open; the clock must not change in the middle.
+        runtime = default_runtime() if self._given_runtime is None else self._given_runtime
+        with self.reservations.lock:
+            if shared.runtime is None or not shared.blocks:
+                shared.runtime = runtime
+            now = shared.runtime.clock.monotonic()
+            if shared.account is None:
+                shared.account = Account(self._limits, now)
+            elif not shared.blocks:
+                shared.account.start_clock(now)
+            block._place(around, shared.account, shared.runtime)
+            shared.blocks.append(block)
+        block._entered_by = (id(frame), frame.f_code)
+        if frame.f_code.co_flags & _ASYNC_GENERATOR:
+            block._generator = _find_generator(frame)
+        self._latest = block
+        block._token = AMBIENT.set(block)
+        return self
+
+    def _place(self, around: Ambient | None, account: Account, runtime: Runtime) -> None:
+        """Make this copy the block of an account inside of a scope."""
+        outer = None if around is None else around.budget
+        self._around = around
+        self._ledger = Ledger.of(account, None if outer is None else outer._ledger)
+        runtimes = () if outer is None else outer._runtimes
+        # Each level keeps its own clock. Inside of itself a budget has no second level.
+        self._runtimes = runtimes if len(runtimes) == len(self._ledger.accounts) else (runtime, *runtimes)
+        clocks = tuple(each.clock.monotonic for each in self._runtimes)
+        self._outer_clocks = () if all(clock == clocks[0] for clock in clocks) else clocks[1:]
+
+    def _exit(self, frame: FrameType) -> None:
+        block = self._find_left(frame)
+        if block is None:
+            return
+        block._is_left = True
+        if AMBIENT.get() is block and block._token is not None:
+            try:
+                AMBIENT.reset(block._token)
+            except ValueError:
+                # Left in another context.
+                block._is_dropped = True
+        else:
+            # Another block was entered inside of it and is still open.
+            block._is_dropped = True
+        shared = self._shared
+
+        def end() -> Iterable[Callable[[], None]]:
+            shared.blocks.remove(block)
+            if not shared.blocks and shared.account is not None and shared.runtime is not None:
+                # A task that outlives the block goes on. The seconds were for the block, so they do not limit that task.
+                shared.account.stop_clock(shared.runtime.clock.monotonic())
+            return ()
+
+        # This must not wait for the lock: the garbage collector may close a generator while this very thread holds it.
+        self.reservations.settle(end)
+
+    def _find_left(self, frame: FrameType) -> Budget | None:
+        """Return the block that is left by `frame`; None: none is open."""
+        blocks = [block for block in tuple(self._shared.blocks) if not block._is_left]
+        # The `with` statement itself knows best: a generator may be closed anywhere, also inside of another block of this budget.
+        mine = [block for block in blocks if block._entered_by == (id(frame), frame.f_code)]
+        if mine:
+            return mine[-1]
+        scope = AMBIENT.get()
+        while scope is not None:
+            if scope in blocks:
+                return scope.budget
+            scope = scope.around
+        return blocks[-1] if blocks else None
 
     # --- called by operations ---
 
-    def exhausted(self) -> dict[str, Any] | None:
-        """For recoveries: return which limit is spent, as an error's context; None if something is left of every limit."""
+    def exhausted(self, *, free: bool = False) -> dict[str, Any] | None:
+        """For recoveries: return which limit is spent, as an error's context; None if something is left of every limit.
+
+        `free`: the call asks no model, so only seconds and attempts count.
+        """
+        block = self._block()
         with self.reservations.lock:
-            reached = self._open().check(*self._now())
+            reached = block._open().check(*block._now(), free=free)
         if reached is None:
             return None
         return _facts(reached)
 
-    def check(self, model: str) -> None:
+    def check(self, model: str, *, free: bool = False) -> None:
         """For recoveries: raise `BudgetError` if a limit is spent, or money is limited and the cost cannot be known.
 
         `model` is the model that the call names; empty if it names none. Then the models of earlier answers count.
+        `free`: the call asks no model.
         """
-        spent = self.exhausted()
+        spent = self.exhausted(free=free)
         if spent is not None:
             raise BudgetError.because(**spent)
+        if free:
+            return
         with self.reservations.lock:
             ledger = self._open()
             unknown = model if model and ledger.limits_money and not self._prices.knows(model) else ledger.unpriced
         if unknown is None:
             return
-        named = f"the price of {unknown}" if unknown else "which model answers"
-        price = f"prices=LIST_PRICES.with_prices({{{unknown or 'model'!r}: Price(input=…, output=…)}})"
-        message = (
-            f"This budget limits money, and nobody knows {named}: give it {price}, or estimate_usd=… for each call"
-        )
-        raise BudgetError.because(message, unit="usd", model=unknown)
+        raise _unpriced(unknown)
 
     def attempt_begun(self, *, again: bool) -> None:
         """For recoveries: charge an attempt that begins. `again` counts it as a cost of recovery."""
@@ -306,23 +403,33 @@ class Budget:
         usage = usage_of(answer)
         reported = cost_of(answer)
         models = [name for name in (model_of(answer), sent.model if sent is not None else None) if name]
-        is_guess = usage is None and sent is not None and (usage := sent.guess()) is not None
+        is_batch = usage is None and sent is not None and sent.quote is not None and bool(sent.quote.parts)
+        is_guess = usage is None and not is_batch and sent is not None and (usage := sent.guess()) is not None
         # An answer that knows its cost knows it better than a table of list prices.
         costs = (prices.cost(name, usage) for name in models) if reported is None else (reported,)
         cost = next((usd for usd in costs if usd is not None), None)
 
         def apply() -> Iterable[Callable[[], None]]:
             most = Reservation() if claim is None else claim.reservation
+            before = dict(ledger.accounts[0].used)
             if usage is not None and cost is None:
                 ledger.note_unpriced(next(iter(models), ""))
-            if usage is None:
+            if is_batch:
+                # What it really uses is in its results, which come hours later.
+                most_usd = most.usd / NANO if most.firm else None
+                ledger.charge_guess(usd=most_usd, tokens=most.tokens, most=most, whole=True, recovery=again)
+            elif usage is None:
                 # A call that failed may have been billed all the same.
                 ledger.charge(unknown=1, recovery=again)
             elif is_guess:
-                whole = sent is not None and sent.is_stream
+                whole = sent is not None and sent.is_bounded
                 ledger.charge_guess(usd=cost, tokens=usage.total, most=most, whole=whole, recovery=again)
             else:
                 ledger.charge(usd=cost, tokens=usage.total, settled=1, unknown=int(cost is None), recovery=again)
+            if name := answer_id_of(answer):
+                now = ledger.accounts[0].used
+                owed = Reservation(usd=now["usd"] - before["usd"], tokens=now["tokens"] - before["tokens"])
+                ledger.remember_answer(name, owed if is_unfinished(answer) and usage_of(answer) is None else None)
             # After the charge: what goes back must not be given to another call before it is counted.
             then = [] if claim is None else self.reservations.leave_locked(claim)
             return [*then, *self._due_warnings()]
@@ -333,6 +440,19 @@ class Budget:
             self._warn_of_unknown(next(iter(models), ""))
         self.reservations.settle(apply)
 
+    def answer_retrieved(self, answer: object) -> None:
+        """For recoveries: charge an answer that was not asked for now, but read again. It is charged at most once."""
+        usage, name = usage_of(answer), answer_id_of(answer)
+        if usage is None or not name:
+            return
+        ledger, usd = self._open(), self._prices.cost(model_of(answer), usage)
+
+        def apply() -> Iterable[Callable[[], None]]:
+            ledger.charge_retrieved(name, usd=usd, tokens=usage.total)
+            return self._due_warnings()
+
+        self.reservations.settle(apply)
+
     def note_answer(self, usage: Usage, usd: float | None) -> None:
         """For agents: an answer reported its usage, and costs this much; None: nobody knows its price."""
 
@@ -341,11 +461,17 @@ class Budget:
         ledger = self._open()
         if quote is None:
             return ledger.usual()
-        prices = (self._prices.cost(quote.model, usage) for usage in quote.usages())
-        usd = max((price for price in prices if price is not None), default=None)
+        usd = quote.price(self._prices.cost)
+        if usd is None and quote.parts and ledger.limits_money:
+            models = (part.model for part in quote.parts if not self._prices.knows(part.model))
+            raise _unpriced(next(models, ""))
         if usd is None:
             return Reservation(usd=ledger.usual().usd, tokens=quote.tokens)
         return Reservation(usd=round(usd * NANO), tokens=quote.tokens, firm=True)
+
+    def now(self) -> float:
+        """For recoveries: return the reading of its clock."""
+        return self._clock()
 
     @property
     def limits_usage(self) -> bool:
@@ -359,21 +485,38 @@ class Budget:
 
     def _warn_of_unknown(self, model: str) -> None:
         """Warn once per budget that a call reported no usage."""
-        if self._warned_of_unknown:
+        if self._shared.warned_of_unknown:
             return
-        self._warned_of_unknown = True
+        self._shared.warned_of_unknown = True
         logging.getLogger("holdfast").warning(
             "%r: a call%s reported no usage, so its cost is estimated. spend().unknown counts such calls",
             self,
             f" of {model}" if model else "",
         )
 
+    def _block(self) -> Budget:
+        """Return the block of this budget that the caller is in, or else the one that was entered last."""
+        if self._ledger is not None:
+            return self
+        scope = AMBIENT.get()
+        while scope is not None:
+            if isinstance(scope, Budget) and scope._shared is self._shared:
+                return scope
+            scope = scope.around
+        if self._latest is None:
+            raise _never_entered()
+        return self._latest
+
     def _open(self) -> Ledger:
-        if self._ledger is None:
-            raise InvalidError.saying(
-                "Budget", "`with budget:` around what it is for", "a budget that was never entered"
-            )
-        return self._ledger
+        ledger = self._block()._ledger if self._ledger is None else self._ledger
+        assert ledger is not None
+        return ledger
+
+    @property
+    def _account(self) -> Account:
+        if self._shared.account is None:
+            raise _never_entered()
+        return self._shared.account
 
     @property
     def _clock(self) -> Monotonic:
@@ -399,6 +542,27 @@ class Budget:
         runtime.bus.emit(BudgetWarning(at=at, unit=limit.unit, used=limit.used, limit=limit.limit))
 
 
+def _find_generator(frame: FrameType) -> Callable[[], object] | None:
+    """Return a weak reference to the async generator that runs in a frame; None if it cannot be found."""
+    # An event loop closes a generator that was dropped some time later. Until then the reader would stay in its block.
+    try:
+        known = asyncio.get_running_loop()._asyncgens  # type: ignore[attr-defined] # asyncio and uvloop have it
+    except (RuntimeError, AttributeError):
+        return None
+    return next((weakref.ref(each) for each in tuple(known) if each.ag_frame is frame), None)
+
+
+def _never_entered() -> InvalidError:
+    return InvalidError.saying("Budget", "`with budget:` around what it is for", "a budget that was never entered")
+
+
+def _unpriced(model: str) -> BudgetError:
+    named = f"the price of {model}" if model else "which model answers"
+    price = f"prices=LIST_PRICES.with_prices({{{model or 'model'!r}: Price(input=…, output=…)}})"
+    message = f"This budget limits money, and nobody knows {named}: give it {price}, or estimate_usd=… for each call"
+    return BudgetError.because(message, unit="usd", model=model)
+
+
 def _facts(reached: Reached) -> dict[str, Any]:
     """Return the limit that is spent, as an error's context."""
     return {"unit": reached.unit, "limit": _number(reached.limit), "used": _number(reached.used)}
@@ -407,257 +571,3 @@ def _facts(reached: Reached) -> dict[str, Any]:
 def _number(amount: float) -> int | float:
     """Return an amount as people read it in a message: 4 attempts and not 4.0, 0.8 seconds and not 0.8000001."""
     return int(amount) if amount == int(amount) else float(f"{amount:g}")
-
-
-class Sent:
-    """What is known about the request of the present attempt, and about its answer so far."""
-
-    __slots__ = ("is_stream", "model", "output", "quote", "used")
-
-    def __init__(self, quote: Quote | None, model: str) -> None:
-        self.quote = quote
-        self.model = model or ("" if quote is None else quote.model)
-        self.is_stream = False
-        """Its answer comes in parts, which are counted."""
-        self.output = 0
-        """Tokens of the answer that were seen."""
-        self.used: Usage | None = None
-        """What the answer has reported so far."""
-
-    def guess(self) -> Usage | None:
-        """Return what the attempt has used as far as it is known; None: nothing is."""
-        if self.used is None:
-            return None if self.quote is None else self.quote.seen(self.output)
-        return msgspec.structs.replace(self.used, output=max(self.used.output, self.output))
-
-
-class Charges:
-    """Charges the attempts of one operation to its budget. A call is charged once, however many recoveries are around it.
-
-    If other recoveries make the calls of an attempt, they charge them. The attempt itself is then charged only for
-    usage that its answer reports beyond theirs.
-
-    `of_tool`: the call goes to a tool. A tool is no model, so it uses what its answer reports, and otherwise nothing.
-    `model`: the model that the call names, if its provider sells it under this name.
-    """
-
-    __slots__ = ("_again", "_answers_inside", "_budget", "_claim", "_of_tool", "copies", "is_sent", "model", "sent")
-
-    def __init__(self, budget: Budget, *, of_tool: bool = False, model: str = "") -> None:
-        self._budget = budget
-        self._of_tool = of_tool
-        self.model = model
-        self.sent: Sent | None = None
-        self.is_sent = False
-        """The present attempt is made, and not charged yet."""
-        self._claim: Claim | None = None
-        """The reservation of the present attempt."""
-        self.copies: list[Claim] = []
-        """The reservations of hedged copies."""
-        self._answers_inside: list[object] | None = None
-        """Answers of recoveries inside the present attempt; None if the attempt makes its calls itself."""
-        self._again = False
-        """Whether the present attempt counts as a cost of recovery."""
-
-    @classmethod
-    def of(cls, budget: Budget, plan: Any) -> Charges:
-        """Return the charges of an operation with this plan."""
-        model = plan.target.model if plan.through_client else ""
-        return cls(budget, of_tool=bool(plan.target.tool), model=model)
-
-    # --- before the call ---
-
-    @property
-    def reserves(self) -> bool:
-        """Whether calls need a reservation."""
-        return not self._of_tool and self._budget.limits_usage
-
-    @property
-    def reservations(self) -> Reservations:
-        """The reservations of its budgets."""
-        return self._budget.reservations
-
-    @property
-    def ledger(self) -> Ledger:
-        """The accounts of its budgets."""
-        return self._budget.ledger
-
-    def exhausted(self) -> dict[str, Any] | None:
-        """Return which limit is spent, as an error's context; None if something is left of every limit."""
-        return self._budget.exhausted()
-
-    def prepare(self, quote: Quote | None) -> Reservation:
-        """Return what to reserve for the next attempt."""
-        self.sent = Sent(quote, self.model)
-        return self._budget.reservation(quote)
-
-    @property
-    def copied(self) -> Reservation | None:
-        """What is reserved for the present call, and what a copy of it needs; None: nothing."""
-        return None if self._claim is None else self._claim.reservation
-
-    def hold(self, claim: Claim) -> None:
-        """Keep a reservation until the attempt ends."""
-        self._claim = claim
-        self.is_sent = True
-
-    def take_over(self) -> None:
-        """Release what was reserved from outside for the call that this operation makes itself."""
-        if self._budget.holder is not None:
-            self._budget.holder.release()
-
-    def release(self) -> None:
-        """Give the reservation back: no call is made, or other recoveries make it."""
-        claim, self._claim = self._claim, None
-        if claim is not None:
-            self.reservations.leave(claim)
-
-    def release_copy(self) -> None:
-        """Give the reservation of a copy back that is not made."""
-        if self.copies:
-            self.reservations.leave(self.copies.pop())
-
-    def begin(self, *, again: bool, sends: bool = True) -> None:
-        """Charge an attempt that begins. A recovery inside it may take the charge back.
-
-        `sends`: the call is made at once. Otherwise it waits for a place first, and `hold` says when it is made.
-        """
-        self._answers_inside = None
-        self.is_sent, self._again = sends, again
-        self._budget.attempt_begun(again=again)
-
-    def take_back(self) -> None:
-        """A recovery inside the attempt makes the calls and is charged for them."""
-        # Several recoveries may run inside an attempt, but it was charged once, so the charge is taken back once.
-        if self._answers_inside is None:
-            self._answers_inside = []
-            self.release()
-            self._budget.attempt_taken_back(again=self._again)
-
-    # --- during a stream ---
-
-    def saw(self, tokens: int) -> None:
-        """Count tokens of an answer that arrives in parts."""
-        if self.sent is not None:
-            self.sent.is_stream = True
-            self.sent.output += tokens
-
-    def learned(self, answer: object) -> None:
-        """Keep what a stream has reported about its usage so far."""
-        if self.sent is not None and (usage := usage_of(answer)) is not None:
-            self.sent.used = usage
-            self.sent.model = model_of(answer) or self.sent.model
-
-    # --- after the call ---
-
-    def end(self, answer: object, outer: Charges | None, *, again: bool) -> None:
-        """Charge what an attempt used, as its answer reports it, and pass the answer on to the outer operation."""
-        # If a recovery inside returned this answer, the answer was charged there. This attempt only passes it on.
-        inside = self._answers_inside
-        reports_usage = usage_of(answer) is not None
-        if (inside is None and not self._of_tool) or (
-            reports_usage and all(answer is not other for other in inside or ())
-        ):
-            self._charge(answer, again=again)
-        self._over()
-        if outer is not None and reports_usage:
-            outer.remember(answer)
-
-    def end_failed(self, fault: Fault, *, again: bool) -> None:
-        """Charge an attempt that failed. What the service rejected was not worked on and costs nothing."""
-        if self._answers_inside is None and not self._of_tool and self.is_sent and not costs_nothing(fault):
-            # An answer that was not accepted, or cannot be read, was paid for.
-            rejected = None if fault.partial is None else fault.partial.payload
-            answers = (answer for answer in (rejected, fault.context) if usage_of(answer) is not None)
-            self._charge(next(answers, None), again=again)
-        self._over()
-
-    def end_stopped(self, *, again: bool) -> None:
-        """Charge an attempt that was cancelled, or whose stream was left."""
-        if self._answers_inside is None and not self._of_tool and self.is_sent:
-            if self.sent is not None and self.sent.quote is not None and not self.sent.is_stream:
-                # The provider may go on and charge for the whole answer.
-                self.sent.output = self.sent.quote.output
-            self._charge(None, again=again)
-        self._over()
-
-    def end_copy(self) -> None:
-        """Charge a hedged copy of a call. Nobody knows what it used."""
-        if not self._of_tool:
-            claim = self.copies.pop() if self.copies else None
-            self._budget.attempt_ended(None, again=True, claim=claim, sent=self.sent)
-
-    def remember(self, answer: object) -> None:
-        """Remember an answer that a recovery inside the attempt was charged for."""
-        if self._answers_inside is not None:
-            self._answers_inside.append(answer)
-
-    def _charge(self, answer: object, *, again: bool) -> None:
-        claim, self._claim = self._claim, None
-        self._budget.attempt_ended(answer, again=again, claim=claim, sent=self.sent or Sent(None, self.model))
-
-    def _over(self) -> None:
-        self.is_sent = False
-        self.release()
-
-
-# --- what operations are charged. Each `op` is an `Operation`; its charges are None where there is no budget around it. ---
-
-
-def charge_attempt(op: Any, *, sends: bool = True) -> None:
-    """Charge the attempt that begins. `sends`: its call is made at once."""
-    if op.charges is not None:
-        op.charges.begin(again=_is_recovery(op), sends=sends)
-
-
-def take_back_attempt(op: Any) -> None:
-    """Take the charge of the present attempt back: an operation inside it makes the calls and is charged for them."""
-    if op.charges is not None:
-        op.charges.take_back()
-
-
-def take_back_outer_attempt(op: Any) -> None:
-    """Take back the attempt around an operation that begins: it makes the calls itself, or none at all."""
-    if op.charges is not None and not op.attempts and (outer := op.outer) is not None:
-        take_back_attempt(outer)
-
-
-def charge_failure(op: Any, fault: Fault) -> None:
-    """Charge the present attempt, which failed."""
-    if op.charges is not None:
-        op.charges.end_failed(fault, again=_is_recovery(op))
-
-
-def charge_stopped(op: Any) -> None:
-    """Charge the present attempt, which was cancelled, left or rejected. What was never sent costs nothing."""
-    if op.charges is None:
-        return
-    if op.attempts > len(op.history):
-        op.charges.end_stopped(again=_is_recovery(op))
-    else:
-        op.charges.release()
-
-
-def charge_answer(op: Any, answer: object) -> None:
-    """Charge what the present attempt used, as its answer reports it; None: nobody knows."""
-    if op.charges is None:
-        return
-    # A framework wraps the provider's answer in an object of its own, which the price table does not know.
-    if op.adapter is not None and answer is not None:
-        answer = op.adapter.reported(answer)
-    outer = op.outer
-    op.charges.end(answer, None if outer is None else outer.charges, again=_is_recovery(op))
-
-
-def is_budget_spent(op: Any) -> bool:
-    """Whether the budget around an operation allows no further call."""
-    return op.budget is not None and op.budget.exhausted() is not None
-
-
-def _is_recovery(op: Any) -> bool:
-    """Whether the present attempt would not have been made if the first one, here or around, had succeeded."""
-    while op is not None:
-        if op.attempts > 1:
-            return True
-        op = op.outer
-    return False

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from holdfast.faults import Fault, HoldfastError
 from holdfast.policies.backoff import PLAIN_ATTEMPTS
 from holdfast.policies.decide import BEFORE_FALLBACK, BEFORE_LESSER_ANSWER, TIME_LIMITS, Facts
-from holdfast.runtime.budget import is_budget_spent
 from holdfast.runtime.callables import used_up
+from holdfast.runtime.charges import is_budget_spent
 from holdfast.runtime.fault_of import forget_account, has_account, with_outcome
 from holdfast.runtime.shown_request import may_have_happened, unrepeatable_request
 
@@ -32,6 +32,7 @@ __all__ = [
     "is_fallback_time_over",
     "is_of_tool",
     "least_attempts_of",
+    "named_wait_end",
     "tries_of",
     "waits_for_circuit",
     "waits_until",
@@ -174,6 +175,12 @@ def waits_until(op: Any) -> float | None:
     if op.plan.policy.has_own_patience:
         return cast("float | None", op.deadline)
     return min((end for end in (op.cut_at, op.outer_deadline) if end is not None), default=None)
+
+
+def named_wait_end(op: Any) -> float | None:
+    """Return until when an operation waits for money that other calls have reserved: only to a limit that somebody named."""
+    own = op.deadline if op.plan.policy.names_patience else None
+    return min((end for end in (own, op.cut_at, op.outer_deadline) if end is not None), default=None)
 
 
 def waits_for_circuit(op: Any, *, alone: bool | None = None) -> bool:

@@ -23,9 +23,9 @@ from holdfast.policies.fallback import Consent, When, checked_when, meets
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer
-from holdfast.runtime.budget import is_budget_spent
 from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
 from holdfast.runtime.callables import name_of, used_up
+from holdfast.runtime.charges import is_budget_spent
 from holdfast.runtime.drivers import drive, leave, limited
 from holdfast.runtime.facts import is_fallback_time_over
 from holdfast.runtime.fault_of import add_note, leave_fault

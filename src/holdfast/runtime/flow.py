@@ -35,8 +35,8 @@ from holdfast.policies.fallback import When
 from holdfast.policies.models.quote import text_tokens
 from holdfast.policies.models.tool_calls import OpenCall
 from holdfast.runtime import errors, reports
-from holdfast.runtime.budget import is_budget_spent
 from holdfast.runtime.callables import used_up
+from holdfast.runtime.charges import is_budget_spent
 from holdfast.runtime.facts import is_fallback_time_over
 from holdfast.runtime.fallback import meets_condition
 from holdfast.runtime.fault_of import add_note, forget_account

@@ -26,7 +26,7 @@ from holdfast.faults import AbortedError, Attempt, CircuitOpenError, HoldfastErr
 from holdfast.policies.circuit import Rejection, Verdict, counted_by
 from holdfast.policies.decide import SHORT_WAIT_S, Decider, GiveUp, Reason, Retry, RunRepair, gives_up_at_once
 from holdfast.policies.repair import Repairs
-from holdfast.runtime import budget, errors, facts, reports
+from holdfast.runtime import charges, errors, facts, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
 from holdfast.runtime.due_repair import DueRepair
 from holdfast.runtime.fault_of import GAVE_UP_IN, gave_up_in, leave_account
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from holdfast.policies.decide import Decision
     from holdfast.runtime.adapter import Abort, Adapter
     from holdfast.runtime.ambient import Ambient, Monotonic
-    from holdfast.runtime.budget import Budget, Charges
+    from holdfast.runtime.budget import Budget
     from holdfast.runtime.callables import Request
     from holdfast.runtime.facts import Untried
     from holdfast.runtime.plan import Plan, ScopedPermit
@@ -101,7 +101,7 @@ class Operation:
     """When the scope around cuts everything."""
     failed_with: tuple[Exception, Fault, bool] | None = None
     """The failure before the present wait, where there are fallbacks: a person may command them during the wait."""
-    charges: Charges | None = None
+    charges: charges.Charges | None = None
     """What its attempts cost the budget around; None where there is no budget."""
     left_running = False
     """The failed call was left behind in its thread and still runs."""
@@ -201,7 +201,7 @@ class Operation:
 
     def _check_scope(self) -> float:
         """Check what may forbid another attempt before a permit is requested from any circuit; return the time."""
-        budget.take_back_outer_attempt(self)
+        charges.take_back_outer_attempt(self)
         # The caller's signal comes first: a call that is no longer wanted must not take a key, a budget or a permit.
         self.raise_if_aborted()
         if self.adapter is not None and (plan := self.adapter.choose(self)) is not None:
@@ -218,8 +218,8 @@ class Operation:
             and self.plan.runtime.waits
         ):
             self._rest(now)
-        if self.budget is not None:
-            self.budget.check(self.plan.listed_model)
+        if self.charges is not None:
+            self.charges.check(self.plan.listed_model)
         return now
 
     def _rest(self, now: float) -> None:
@@ -261,7 +261,7 @@ class Operation:
             self._request_other_permits(now)
         if self.attempts == 1 and plan.rationed:
             plan.state.called(now)
-        budget.charge_attempt(self, sends=plan.limiter is None)
+        charges.charge_attempt(self, sends=plan.limiter is None)
         reports.attempt_started(self)
 
     def _request_other_permits(self, now: float) -> None:
@@ -323,7 +323,7 @@ class Operation:
             plan.settle(None, others, Verdict.SUCCESS, now, self)
         if self.adapter is not None:
             self.adapter.succeeded(self, value)
-        budget.charge_answer(self, value)
+        charges.charge_answer(self, value)
         reports.attempt_ended(self, now, None)
         reports.returned(self)
         if self.first_failure is not None:
@@ -384,7 +384,7 @@ class Operation:
         self.failed_with = None
         if not self.plan.off:
             self._settle(Verdict.CANCELLED, self.plan.monotonic())
-            budget.charge_stopped(self)
+            charges.charge_stopped(self)
             reports.cancelled(self, error)
         elif self.observation is not None:
             self.observation.left()
@@ -394,7 +394,7 @@ class Operation:
         self.over = True
         if not self.plan.off:
             self._settle(Verdict.IGNORED, self.plan.monotonic())
-            budget.charge_stopped(self)
+            charges.charge_stopped(self)
             # A stream that was left before its first call has emitted nothing, so it has no end to report.
             if self.attempts or (error is not None and not isinstance(error, Exception)):
                 reports.cancelled(self, error)
@@ -418,7 +418,7 @@ class Operation:
         self.over = True
         now = self.plan.monotonic()
         self._settle(Verdict.IGNORED, now)
-        budget.charge_answer(self, None)
+        charges.charge_answer(self, None)
         reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
             reports.recovered(self, now)
@@ -426,7 +426,7 @@ class Operation:
     def _rejected_at_once(self, error: CircuitOpenError) -> None:
         self.over = True
         self.reason = Reason.CIRCUIT
-        budget.charge_stopped(self)
+        charges.charge_stopped(self)
         if self.around is not None:
             error.__dict__[GAVE_UP_IN] = self.outer_run
         if not self.has_fallbacks:
@@ -463,7 +463,7 @@ class Operation:
             self._count_failure(fault, now)
             self._keep_window_open(now)
         else:
-            budget.charge_stopped(self)
+            charges.charge_stopped(self)
             self.reopened_for = None
             self.eventful = True  # the next attempt must read the clock again
             request = None
@@ -555,7 +555,7 @@ class Operation:
         if self.first_failure is None:
             self.first_failure = now
         self.eventful = True
-        budget.charge_failure(self, fault)
+        charges.charge_failure(self, fault)
         reports.attempt_ended(self, now, fault)
 
     def _add_attempt(self, fault: Fault, now: float, then: str = "") -> None:
@@ -688,6 +688,12 @@ class Operation:
         self.window_began, self.attempts_took = self.plan.monotonic(), 0.0
         self._set_window(self.window_began)
 
+    def shift_window(self, seconds: float) -> None:
+        """It has waited for money of the user's own budget, which is no failure: the time for retries stood still."""
+        if self.deadline is not None and self.plan.deadline is None and not self.plan.policy.names_patience:
+            self.window_began = (self.started if self.window_began is None else self.window_began) + seconds
+            self.deadline = extended(self.deadline, self.deadline + seconds, self.outer_deadline)
+
     def _set_window(self, began: float) -> None:
         """Let attempts start for the policy's patience."""
         if self.plan.deadline is None and self.plan.patience is not None:
@@ -710,13 +716,13 @@ class Operation:
         self.via = name
         self.attempts += 1
         self.waited = 0.0
-        budget.charge_attempt(self)
+        charges.charge_attempt(self)
         reports.attempt_started(self)
 
     def step_answered(self, value: object) -> None:
         """The fallback just called returned a good answer."""
         now = self.plan.monotonic()
-        budget.charge_answer(self, value)
+        charges.charge_answer(self, value)
         if self.first_failure is None:
             # A circuit rejected the primary call, so no attempt failed. The recovery time counts from the beginning.
             self.first_failure = self.started
@@ -726,7 +732,7 @@ class Operation:
     def step_failed(self, fault: Fault, *, remember: bool) -> None:
         """The fallback just called failed; a defect in its code is not remembered as an attempt."""
         now = self.plan.monotonic()
-        budget.charge_failure(self, fault)
+        charges.charge_failure(self, fault)
         reports.attempt_ended(self, now, fault)
         if remember:
             self._add_attempt(fault, now)
@@ -755,7 +761,7 @@ class Operation:
         self.around = around
         self.budget = around.budget
         if self.budget is not None:
-            self.charges = budget.Charges.of(self.budget, self.plan)
+            self.charges = charges.Charges.of(self.budget, self.plan, self.adapter)
         outer = self.outer_deadline = around.deadline_on(self.plan.monotonic)
         if outer is not None and (self.deadline is None or outer < self.deadline):
             self.deadline = outer

@@ -1,6 +1,7 @@
 """Reservations: what calls may cost is set aside before they are sent, and a call that does not fit waits for others to settle.
 
-All budgets of one tree share one `Reservations`: its lock guards their ledgers, its queue holds the calls that wait.
+All budgets of a process share one `Reservations`: its lock guards their ledgers, its queue holds the calls that wait. A budget may be
+entered inside of different ones, in several threads at once, so no part of them could have a lock of its own.
 
 Invariant: every reservation is given back once, however its call ends. Settling never waits for the lock: the garbage collector may close a
 stream while this very thread holds it.
@@ -8,25 +9,112 @@ stream while this very thread holds it.
 
 from __future__ import annotations
 
+import copy
+import sys
+import threading
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from holdfast.policies.reservation import ReservationQueue
+from holdfast._lazy import lazy_module
+from holdfast._platform import after_fork
+from holdfast.policies.reservation import Claim, ReservationQueue, copy_of, rank_of
 from holdfast.runtime.limiter import NotifyingLock
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable
 
-    from holdfast.policies.reservation import Claim
+    from holdfast.policies.models.quote import Quote
+else:
+    asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["Reservations"]
+__all__ = ["RESERVATIONS", "CallClaim", "Reservations", "current_owner"]
 
 Settle: TypeAlias = "Callable[[], Iterable[Callable[[], None]]]"
 """Changes ledgers under the lock, and returns what is to be done after that."""
 
 
+class _InThread:
+    """A thread that makes calls. It is equal to any other object for the same thread."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _InThread) and self._thread is other._thread
+
+    def __hash__(self) -> int:
+        return hash(self._thread)
+
+    def done(self) -> bool:
+        """Whether the thread has ended, as a task says it of itself."""
+        return not self._thread.is_alive()
+
+
+def current_owner() -> object:
+    """Return the task or thread that makes a call. While it waits, nothing else that it has begun goes on."""
+    if "asyncio" in sys.modules:
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            task = None
+        if task is not None:
+            return task
+    return _InThread(threading.current_thread())
+
+
+class CallClaim(Claim):
+    """The claim of one call, with what others must know about the call that holds it.
+
+    `op` is its `Operation`, and `charges` are the `Charges` of that.
+    """
+
+    __slots__ = ("charges", "name", "parts", "quote", "sends", "since")
+
+    def __init__(self, op: Any, charges: Any, quote: Quote | None) -> None:
+        super().__init__(
+            charges.ledger, charges.prepare(quote), rank_of(op.plan.policy.priority, op.started), current_owner()
+        )
+        self.charges = charges
+        self.quote = quote
+        self.name = op.plan.name or "a function"
+        self.sends: bool = op.plan.through_client
+        """It is a client's call, which sends the request itself. A function may leave that to another task, and wait for it."""
+        self.parts = 0
+        """Parts of its stream that have come."""
+        self.since = 0.0
+        """When the call was sent, on its budget's clock."""
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether the answer of the service ends it, whatever other calls do. A stream ends when its reader reads it."""
+        return self.sends and not self.parts
+
+    def is_behalf_of(self, other: CallClaim) -> bool:
+        """Whether this is a client's call, with the request of a function that is under way."""
+        mine, theirs = self.quote, other.quote
+        return (
+            self.sends
+            and not other.sends
+            and other.served
+            and mine is not None
+            and theirs is not None
+            and (mine.model, mine.output) == (theirs.model, theirs.output)
+            # It may add a system prompt or tools.
+            and mine.input >= theirs.input
+        )
+
+    def copy(self) -> CallClaim:
+        """Return the claim of a copy of the call."""
+        other = copy.copy(self)
+        other.turn, other.served, other.short, other.parts = copy_of(self.turn), False, None, 0
+        return other
+
+
 class Reservations:
-    """The lock and the queue of a tree of budgets."""
+    """The lock and the queue of all budgets."""
 
     def __init__(self) -> None:
         self.lock = NotifyingLock(self._pass_on)
@@ -77,8 +165,42 @@ class Reservations:
         """The same, for a caller that holds the lock. Returns what is to be done after that."""
         return self._decided(self._queue.leave(claim))
 
+    def holders(self, claim: Claim) -> list[Claim]:
+        """Return the calls of others that have reserved money of the same budgets."""
+        with self.lock:
+            return self._queue.holders(claim)
+
+    def look_again(self) -> None:
+        """Decide about the calls that wait: the tasks of others may have ended."""
+        self.settle(tuple)
+
+    def belongs_to(self, claim: Claim, owner: object) -> None:
+        """Another task reads the stream of a call from now on."""
+
+        def apply() -> Iterable[Callable[[], None]]:
+            if claim.served:
+                claim.ledger.release(claim.reservation, claim.owner)
+                claim.ledger.reserve(claim.reservation, owner)
+            claim.owner = owner
+            return ()
+
+        self.settle(apply)
+
+    def after_fork(self) -> None:
+        """Drop what other threads of the parent have reserved, and their waits: their calls are not made in this process."""
+        # Another thread of the parent may have held the lock during the fork.
+        self.lock = NotifyingLock(self._pass_on)
+        self._wakers.clear()
+        self._queue.drop_others(current_owner())
+
     def _decided(self, claims: list[Claim]) -> list[Callable[[], None]]:
         return [_Wake(self, claim, wake) for claim in claims if (wake := self._wakers.pop(claim, None)) is not None]
+
+
+RESERVATIONS = Reservations()
+"""What is reserved in all budgets of this process."""
+
+after_fork(RESERVATIONS.after_fork)
 
 
 class _Wake:

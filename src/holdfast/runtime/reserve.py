@@ -1,5 +1,8 @@
 """Reserve what a call may cost before it is sent. Drivers do this before each call under a budget.
 
+Nothing but a limit that somebody named ends the wait for money that other calls have reserved. There is one exception: a function, or a
+stream that nobody reads, may itself wait for the call that waits for it, and nobody can see that. See `_Watch`.
+
 Invariant: a call that has a reservation never waits for another call.
 """
 
@@ -12,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 from holdfast._lazy import lazy_module
 from holdfast.faults import BudgetError, HoldfastError
 from holdfast.policies.models.quote import quote_of
-from holdfast.policies.reservation import Claim, rank_of
 from holdfast.runtime import errors
-from holdfast.runtime.event_loop import present_owner, running_loop, runs_loop
+from holdfast.runtime.event_loop import running_loop, runs_loop
+from holdfast.runtime.facts import named_wait_end
 from holdfast.runtime.limiter import CHECK_S
+from holdfast.runtime.reservations import CallClaim
 
 if TYPE_CHECKING:
     import asyncio
+    import logging
     from collections.abc import Iterator, Mapping
 
     from holdfast.policies.budget import Short
@@ -26,23 +31,26 @@ if TYPE_CHECKING:
     from holdfast.runtime.operation import Operation
 else:
     asyncio = lazy_module("asyncio", globals())
+    logging = lazy_module("logging", globals())
 
 __all__ = ["reserve", "reserve_async", "reserve_copy"]
 
 _REQUESTS = ("messages", "input", "prompt", "contents")
 """The arguments in which functions take what a model is asked."""
 
+_WARN_S, _VAIN_S = 60.0, 900.0
+"""After so many seconds in which nothing ends or goes on, a wait for functions and streams is warned of, and given up."""
+
 
 async def reserve_async(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Reserve what the call may cost, and wait until it fits. Raises `BudgetError` if it never will.
 
-    The wait ends at the deadline, with the caller's signal, or by cancellation.
+    The wait ends at a limit that somebody named, with the caller's signal, or by cancellation.
     """
     claim = _claim(op, args, kwargs)
     if claim is None:
         return
-    assert op.charges is not None
-    reservations = op.charges.reservations
+    reservations = claim.charges.reservations
     loop = running_loop()
     decided: asyncio.Future[None] = loop.create_future()
 
@@ -54,18 +62,16 @@ async def reserve_async(op: Operation, args: tuple[Any, ...], kwargs: Mapping[st
         loop.call_soon_threadsafe(finish)
 
     if not reservations.join(claim, wake):
-        timer = None if op.deadline is None else loop.call_later(max(0.0, op.deadline - op.plan.monotonic()), finish)
         try:
-            while op.abort is not None and not decided.done():
-                op.raise_if_aborted()
-                await asyncio.wait((decided,), timeout=CHECK_S)
-            await decided
+            watch = _Watch(op, claim)
+            for part in watch.parts():
+                await asyncio.wait((decided,), timeout=None if part == math.inf else part)
+                if decided.done():
+                    break
         except BaseException:
             reservations.leave(claim)
             raise
-        finally:
-            if timer is not None:
-                timer.cancel()
+        watch.end()
     _hold(op, claim)
 
 
@@ -81,8 +87,7 @@ def reserve(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     if op.adapter is None and runs_loop():
         # What it returns may be awaited in another task.
         claim.owner = claim
-    assert op.charges is not None
-    reservations = op.charges.reservations
+    reservations = claim.charges.reservations
     # A bare lock: unlike an Event, it can be released while this very thread is about to wait for it.
     turn = threading.Lock()
     turn.acquire()
@@ -94,25 +99,83 @@ def reserve(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
             claim.short = claim.ledger.short_of(claim.reservation, claim.owner)
         else:
             try:
-                left = math.inf if op.deadline is None else max(0.0, op.deadline - op.plan.monotonic())
-                any(turn.acquire(timeout=-1 if part == math.inf else part) for part in _parts(op, left))
+                watch = _Watch(op, claim)
+                any(turn.acquire(timeout=-1 if part == math.inf else part) for part in watch.parts())
             except BaseException:
                 reservations.leave(claim)
                 raise
+            watch.end()
     _hold(op, claim)
 
 
-def _parts(op: Operation, seconds: float) -> Iterator[float]:
-    if op.abort is None:
-        yield seconds
-        return
-    while seconds > 0:
-        op.raise_if_aborted()
-        yield min(seconds, CHECK_S)
-        seconds -= CHECK_S
+class _Watch:
+    """The wait of one call for money that other calls have reserved.
+
+    A client's call that is under way ends by itself. A function may have handed its request to another task, and a stream may not be
+    read, until the call that waits here is made. If only such calls are in the way and none of them moves, the wait is warned of, and
+    ends after 15 minutes.
+    """
+
+    def __init__(self, op: Operation, claim: CallClaim) -> None:
+        self._op = op
+        self._claim = claim
+        self._began = self._moved = op.plan.monotonic()
+        self._seen: list[tuple[CallClaim, int]] = []
+        self._warned = False
+        for other in self._holders():
+            if claim.is_behalf_of(other):
+                # The request of that function, in another task: it is charged here, and not to the function.
+                other.charges.pass_on_to(claim.charges)
+                break
+
+    def parts(self) -> Iterator[float]:
+        """Yield the seconds to wait, part by part; end when the wait has to. Raises if the caller aborts, or waits in vain."""
+        op, now = self._op, self._op.plan.monotonic
+        while True:
+            op.raise_if_aborted()
+            until = named_wait_end(op)
+            left = math.inf if until is None else until - now()
+            if left <= 0 or self._claim.is_decided:
+                return
+            self._check(now())
+            yield min(left, math.inf if op.abort is None else CHECK_S, _WARN_S)
+
+    def end(self) -> None:
+        """The wait is over. It was for the caller's own limit, so the time for retries stood still."""
+        self._op.shift_window(self._op.plan.monotonic() - self._began)
+
+    def _holders(self) -> list[CallClaim]:
+        found: list[Any] = self._claim.charges.reservations.holders(self._claim)
+        return found
+
+    def _check(self, now: float) -> None:
+        """Warn, or raise, if nothing that is in the way has moved for long."""
+        self._claim.charges.reservations.look_again()
+        holders = self._holders()
+        seen = [(other, other.parts) for other in holders]
+        if seen != self._seen or any(other.ends_by_itself for other in holders):
+            self._seen, self._moved = seen, now
+            return
+        waited = now - self._moved
+        if waited < _WARN_S:
+            return
+        names = ", ".join(dict.fromkeys(other.name for other in holders)) or "other calls"
+        why = (
+            f"for money that is reserved for {names}, and nothing of that has moved since: if one of these waits for this call, raise the "
+            "budget, or make this call inside of it"
+        )
+        if waited >= _VAIN_S:
+            short = self._claim.ledger.short_of(self._claim.reservation, self._claim.owner)
+            facts: dict[str, Any] = (
+                {} if short is None else {"unit": short.unit, "limit": short.limit, "price": short.price}
+            )
+            raise BudgetError.because(f"{self._claim.name} waited {waited:.0f} s {why}", **facts)
+        if not self._warned:
+            self._warned = True
+            logging.getLogger("holdfast").warning("%s has waited %.0f s %s", self._claim.name, waited, why)
 
 
-def _claim(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Claim | None:
+def _claim(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CallClaim | None:
     """Return the claim of the call that is about to be made; None: its budgets limit neither money nor tokens."""
     charges = op.charges
     assert charges is not None
@@ -125,9 +188,7 @@ def _claim(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> C
         charges.is_sent = True
         return None
     charges.release()
-    quote = _quote(op, args, kwargs)
-    reservation = charges.prepare(quote)
-    return Claim(charges.ledger, reservation, rank_of(op.plan.policy.priority, op.started), present_owner())
+    return CallClaim(op, charges, _quote(op, args, kwargs))
 
 
 def reserve_copy(op: Operation) -> bool:
@@ -135,12 +196,11 @@ def reserve_copy(op: Operation) -> bool:
     charges = op.charges
     if charges is None or charges.copied is None:
         return True
-    turn = rank_of(op.plan.policy.priority, op.started)
-    copy = Claim(charges.ledger, charges.copied, turn, present_owner())
+    copy = charges.copied.copy()
     # Without waiting, a claim that is not served at once is withdrawn.
     charges.reservations.join(copy, lambda: None)
     if copy.served:
-        charges.copies.append(copy)
+        charges.hold_copy(copy)
         return True
     charges.reservations.leave(copy)
     return False
@@ -162,7 +222,7 @@ def _max_output(request: Any) -> Any:
     return getattr(request, "max_output", None)
 
 
-def _hold(op: Operation, claim: Claim) -> None:
+def _hold(op: Operation, claim: CallClaim) -> None:
     """Go on with a claim that was served; raise if it was not."""
     charges = op.charges
     assert charges is not None
@@ -173,7 +233,7 @@ def _hold(op: Operation, claim: Claim) -> None:
     charges.hold(claim)
 
 
-def _rejection(op: Operation, claim: Claim) -> HoldfastError | None:
+def _rejection(op: Operation, claim: CallClaim) -> HoldfastError | None:
     """Return why a call must not be made; None: its claim was served."""
     charges = op.charges
     assert charges is not None

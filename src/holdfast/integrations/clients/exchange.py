@@ -25,7 +25,7 @@ from holdfast.faults import (
 )
 from holdfast.integrations.errors import make_also
 from holdfast.policies.models.endpoints import is_model_endpoint
-from holdfast.policies.models.quote import quote_of
+from holdfast.policies.models.quote import quote_of, quote_of_batch
 from holdfast.runtime.errors import named_end
 from holdfast.runtime.request_search import exceptions_of, is_unsent
 
@@ -42,6 +42,7 @@ __all__ = [
     "creates",
     "effect_of",
     "is_for_helper",
+    "is_free",
     "is_raw",
     "limit_reads",
     "may_have_created",
@@ -60,6 +61,8 @@ _REJECTS = frozenset({429, 529})
 """Statuses of requests that were not carried out."""
 _FREE = ("/count_tokens", "/moderations", "/input_tokens")
 """The ends of addresses whose answers cost nothing."""
+_ASKS = ("/batches", "/runs")
+"""The ends of addresses that ask models which the request itself does not name."""
 _HELPERS = frozenset({"x-stainless-helper-method", "x-stainless-stream-helper"})
 _PARTS = ("connect", "read", "write", "pool")
 _SHORTEST_READ_S = 1e-3
@@ -81,10 +84,18 @@ def model_of(options: Any) -> str:
 
 def quote_of_request(options: Any) -> Quote | None:
     """Return what a request may use at most; None if it names no model, or is no request for an answer."""
-    url = options.url.rstrip("/")
-    if url.endswith(_FREE):
-        return None
+    url = options.url.partition("?")[0].rstrip("/")
+    if url.endswith("/batches"):
+        return quote_of_batch(options.json_data)
     return quote_of(options.json_data, max_output=0 if url.endswith("/embeddings") else None)
+
+
+def is_free(options: Any) -> bool:
+    """Return whether a request asks no model to answer: it lists, counts, stores, or reads an answer that was made before."""
+    url = options.url.partition("?")[0].rstrip("/")
+    if options.method.lower() != "post" or url.endswith(_FREE):
+        return True
+    return not (model_of(options) or is_model_endpoint(url) or url.endswith(_ASKS))
 
 
 def is_raw(options: Any) -> bool:

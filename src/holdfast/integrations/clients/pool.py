@@ -25,6 +25,7 @@ from holdfast.integrations.clients.exchange import (
     creates,
     effect_of,
     is_for_helper,
+    is_free,
     is_raw,
     limit_reads,
     may_have_created,
@@ -209,6 +210,11 @@ class KeyChoice(Adapter):
         """The member that failed last."""
         self._since = 0.0
         """When the present request was sent."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the request asks no model to answer."""
+        return is_free(self.options)
 
     def plan(self) -> Plan:
         """Return the plan of the present member's key."""

@@ -24,7 +24,7 @@ _REMEMBERED = 256
 
 
 class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """US dollars per million tokens. 0 is free, such as a model on your own machine.
+    """US dollars per million tokens, and for a web search. 0 is free, such as a model on your own machine.
 
     Wrong options raise `InvalidError`.
 
@@ -39,6 +39,10 @@ class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
     """Input that came from the provider's cache. None: like other input, so that the cost is never too low."""
     written: float | None = None
     """Input that was stored in the provider's cache. None: like other input."""
+    written_hour: float | None = None
+    """Input that was stored there for an hour. None: twice the price of other input, as Anthropic has it."""
+    web_search: float = 0.01
+    """US dollars for one web search that the provider makes and reports, as Anthropic does."""
     long: Price | None = None
     """The price of a request whose prompt is long, its answer included. None: all prompts cost the same."""
     long_from: int | None = None
@@ -49,6 +53,8 @@ class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
         options.at_least("price.output", self.output, 0)
         options.at_least("price.cached", self.cached, 0, optional=True)
         options.at_least("price.written", self.written, 0, optional=True)
+        options.at_least("price.written_hour", self.written_hour, 0, optional=True)
+        options.at_least("price.web_search", self.web_search, 0)
         options.count("price.long_from", self.long_from, optional=True)
         long: Any = self.long
         if long is not None and (not isinstance(long, Price) or long.long is not None):
@@ -62,13 +68,16 @@ class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
 
     def cost(self, usage: Usage) -> float:
         """Return the dollars for `usage` of one request."""
-        price = self.at(usage.input + usage.cached + usage.written)
+        price = self.at(usage.input + usage.cached + usage.written + usage.written_hour)
         return price._cost(usage)  # noqa: SLF001 - a price of the same kind
 
     def _cost(self, usage: Usage) -> float:
         cached = self.input if self.cached is None else self.cached
         written = self.input if self.written is None else self.written
         whole = usage.input * self.input + usage.output * self.output + usage.cached * cached + usage.written * written
+        if usage.written_hour or usage.searches:
+            hour = 2 * self.input if self.written_hour is None else self.written_hour
+            return (whole + usage.written_hour * hour) / _MILLION + usage.searches * self.web_search
         return whole / _MILLION
 
 
@@ -151,7 +160,7 @@ def _literal_length(pattern: str) -> tuple[int, bool]:
 
 
 def _claude(input_: float, output: float) -> Price:
-    """Anthropic's cache: reading costs a tenth of input, and storing for five minutes costs a quarter more than input."""
+    """Anthropic's cache: reading costs a tenth of input, storing for five minutes a quarter more than input, for an hour twice as much."""
     return Price(input=input_, output=output, cached=input_ / 10, written=input_ * 1.25)
 
 

@@ -55,7 +55,7 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_warm(usage: Usage, age: float) -> bool:
     """Whether a prompt is still in the provider's cache, `age` seconds after a reply that reported `usage`."""
-    return bool(usage.cached or usage.written) and 0 <= age < CACHE_LIFETIME_S
+    return bool(usage.cached or usage.written or usage.written_hour) and 0 <= age < CACHE_LIFETIME_S
 
 
 def weigh(
@@ -75,7 +75,7 @@ def weigh(
     Only the prompt is compared: nobody knows how long the answers will be.
     """
     options.at_least("weigh.usd_per_second", usd_per_second, 0)
-    in_cache = usage.cached + usage.written
+    in_cache = usage.cached + usage.written + usage.written_hour
     # The answer is a part of the next prompt, and it is in no cache yet.
     beside = usage.input + usage.output
     here, there = here.at(in_cache + beside), there.at(in_cache + beside)

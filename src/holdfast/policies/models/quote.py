@@ -8,17 +8,25 @@ Invariant: reading never raises. A request that names no model has no quote.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from holdfast.policies.models.usage import Usage
 
-__all__ = ["DEFAULT_OUTPUT", "Quote", "quote_of", "text_tokens", "tokens_of"]
+__all__ = ["DEFAULT_OUTPUT", "Quote", "quote_of", "quote_of_batch", "text_tokens", "tokens_of"]
 
 DEFAULT_OUTPUT = 8_192
 """Tokens of an answer that neither its request nor our table of models limits."""
+
+BATCH = 0.5
+"""What a batch costs, as a share of the price of its requests: Anthropic and OpenAI take half."""
+
+FASTEST = 150
+"""Tokens of an answer that a provider generates in a second, at most."""
 
 _LONGEST = {
     "claude-3-": 8_192,
@@ -49,6 +57,10 @@ _FILES = frozenset(
     {"document", "file", "input_file", "input_audio", "audio", "video", "document-url", "audio-url", "video-url"}
 )
 _MEDIA = ("media_type", "mime_type")
+_SEARCH = re.compile(r"web_search_\d{8}")
+"""The type of Anthropic's tool for web searches."""
+_SEARCHES = 10
+"""Web searches of a request that does not limit them."""
 _ABSENT = frozenset({"NoneType", "NotGiven", "Omit"})
 """The types of the values that SDKs leave out of a request."""
 _MOST_PARTS = 1_000_000
@@ -64,22 +76,53 @@ class Quote(msgspec.Struct, frozen=True, kw_only=True):
     writes_cache: bool = False
     """Its prompt may be stored in the provider's cache, which can cost more than plain input."""
 
+    writes_hour: bool = False
+    """Its prompt may be stored there for an hour."""
+
+    searches: int = 0
+    """Web searches that the provider may make for it."""
+
+    parts: tuple[Quote, ...] = ()
+    """The requests of a batch; empty if this is one request."""
+
     names_output: bool = True
     """The request itself limits its output. Otherwise `output` is the longest answer of its model, which hardly any has."""
 
     @property
     def tokens(self) -> int:
         """What a limit of tokens is sure to need: both, or only the input if the request does not limit its output."""
+        if self.parts:
+            return sum(part.tokens for part in self.parts)
         return self.input + (self.output if self.names_output else 0)
 
     def usages(self) -> tuple[Usage, ...]:
         """Return what it may use. The dearest of these counts."""
-        plain = Usage(input=self.input, output=self.output)
-        return (plain, Usage(written=self.input, output=self.output)) if self.writes_cache else (plain,)
+        more = {"output": self.output, "searches": self.searches}
+        found = [Usage(input=self.input, **more)]
+        if self.writes_cache:
+            found.append(Usage(written=self.input, **more))
+        if self.writes_hour:
+            found.append(Usage(written_hour=self.input, **more))
+        return tuple(found)
 
-    def seen(self, output: int) -> Usage:
-        """Return what it used if its answer was left after so many tokens."""
-        return Usage(input=self.input, output=output)
+    def price(self, cost: Callable[[str, Usage], float | None]) -> float | None:
+        """Return what it may cost at most; None if that of its model, or of one model of a batch, is unknown."""
+        if self.parts:
+            prices = [part.price(cost) for part in self.parts]
+            known = [price for price in prices if price is not None]
+            return BATCH * sum(known) if len(known) == len(prices) else None
+        found = (cost(self.model, usage) for usage in self.usages())
+        return max((price for price in found if price is not None), default=None)
+
+    def seen(self, output: int, searches: int = 0) -> Usage:
+        """Return what it used if its answer was left after so many tokens and searches."""
+        kind = "written_hour" if self.writes_hour else "written" if self.writes_cache else "input"
+        return Usage(output=output, searches=searches, **{kind: self.input})
+
+    def until(self, seconds: float, seen: int) -> int:
+        """Return the tokens of its answer that may have been generated after so many seconds, if so many were seen."""
+        most = self.output if seconds == math.inf else math.ceil(round(seconds * FASTEST, 6))
+        return max(seen, min(self.output, most))
 
 
 def quote_of(request: Any, *, model: str = "", max_output: int | None = None) -> Quote | None:
@@ -99,8 +142,30 @@ def quote_of(request: Any, *, model: str = "", max_output: int | None = None) ->
     given = max_output if max_output is not None else _named_output(body)
     output = given or _longest(named) * (_count(body.get("n")) or 1)
     return Quote(
-        model=named, input=parts.tokens, output=output, writes_cache=parts.writes_cache, names_output=bool(given)
+        model=named,
+        input=parts.tokens,
+        output=output,
+        writes_cache=parts.writes_cache,
+        writes_hour=parts.writes_hour,
+        searches=parts.searches,
+        names_output=bool(given),
     )
+
+
+def quote_of_batch(request: Any) -> Quote:
+    """Return the quote of a batch: the sum of its requests. One that is in a file, or names no model, has no price."""
+    body = request if isinstance(request, Mapping) else {}
+    requests = body.get("requests")
+    given = [one.get("params") if isinstance(one, Mapping) else None for one in _listed(requests)]
+    nobody = Quote(model="", input=0, output=0)
+    parts = tuple(quote_of(params) or nobody for params in given) or (nobody,)
+    unknown = next((part.model for part in parts if not part.model), parts[0].model)
+    return Quote(model=unknown, input=0, output=0, parts=parts)
+
+
+def _listed(requests: Any) -> list[Any]:
+    # An iterator can be read only once, and the request needs it.
+    return list(requests) if isinstance(requests, (list, tuple)) else []
 
 
 def tokens_of(value: Any) -> int:
@@ -140,7 +205,8 @@ class _Parts:
         """Characters of ASCII."""
         self._others = 0
         """Tokens of everything else."""
-        self.writes_cache = False
+        self.writes_cache = self.writes_hour = False
+        self.searches = 0
 
     @property
     def tokens(self) -> int:
@@ -173,6 +239,9 @@ class _Parts:
         media = next((part[name] for name in _MEDIA if isinstance(part.get(name), str)), "")
         if "cache_control" in part:
             self.writes_cache = True
+            self.writes_hour |= isinstance(kept := part["cache_control"], Mapping) and kept.get("ttl") == "1h"
+        if isinstance(kind, str) and _SEARCH.fullmatch(kind):
+            self.searches += _count(part.get("max_uses")) or _SEARCHES
         if media.startswith("image/") or (isinstance(kind, str) and kind in _IMAGES):
             self._others += _IMAGE
             return ()

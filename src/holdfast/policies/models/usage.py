@@ -12,11 +12,11 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Usage", "cost_of", "model_of", "usage_of"]
+__all__ = ["Usage", "answer_id_of", "cost_of", "is_unfinished", "model_of", "usage_of"]
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """Tokens of one call. The four kinds do not overlap, although some providers count them together."""
+    """Tokens and web searches of one call. The kinds of tokens do not overlap, although some providers count them together."""
 
     input: int = 0
     """Input at the full price."""
@@ -26,6 +26,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
     """Input that came from the provider's cache."""
     written: int = 0
     """Input that was stored in the provider's cache."""
+    written_hour: int = 0
+    """Input that was stored there for an hour, which costs more."""
+    searches: int = 0
+    """Web searches that the provider made. They are no tokens, and are paid for one by one."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -33,12 +37,14 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
             output=self.output + other.output,
             cached=self.cached + other.cached,
             written=self.written + other.written,
+            written_hour=self.written_hour + other.written_hour,
+            searches=self.searches + other.searches,
         )
 
     @property
     def total(self) -> int:
-        """The sum of the four kinds."""
-        return self.input + self.output + self.cached + self.written
+        """The sum of all tokens."""
+        return self.input + self.output + self.cached + self.written + self.written_hour
 
 
 def usage_of(result: Any) -> Usage | None:
@@ -63,6 +69,17 @@ def model_of(result: Any) -> str | None:
     return next((name for name in names if isinstance(name, str) and name), None)
 
 
+def answer_id_of(result: Any) -> str:
+    """Return the id by which an answer can be read again; empty if it has none."""
+    name = _get(result, "id")
+    return name if isinstance(name, str) else ""
+
+
+def is_unfinished(result: Any) -> bool:
+    """Return whether a provider still works on an answer in the background, so that its usage comes later."""
+    return _get(result, "status") in ("queued", "in_progress") and bool(answer_id_of(result))
+
+
 def cost_of(result: Any) -> float | None:
     """Return the dollars that `result` itself says it cost, as the reply of a command-line agent does; None: it does not say."""
     usd = _get(result, "usd")
@@ -77,7 +94,15 @@ def _ours(reported: Any) -> Usage | None:
 def _anthropic(reported: Any) -> Usage | None:
     """Read Anthropic's usage. `input_tokens` does not include tokens that came from or went to the cache."""
     cached, written = _get(reported, "cache_read_input_tokens"), _get(reported, "cache_creation_input_tokens")
-    return _usage(_get(reported, "input_tokens"), _get(reported, "output_tokens"), cached, written)
+    usage = _usage(_get(reported, "input_tokens"), _get(reported, "output_tokens"), cached, written)
+    hour = _get(_get(reported, "cache_creation"), "ephemeral_1h_input_tokens")
+    searches = _get(_get(reported, "server_tool_use"), "web_search_requests")
+    if usage is None or not (hour or searches):
+        return usage
+    # Details that cannot be read do not make the counts above unknown.
+    hour = min(hour, usage.written) if _is_count(hour) else 0
+    searches = searches if _is_count(searches) else 0
+    return msgspec.structs.replace(usage, written=usage.written - hour, written_hour=hour, searches=searches)
 
 
 def _responses(reported: Any) -> Usage | None:

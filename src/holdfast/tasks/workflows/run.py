@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault, HoldfastError
@@ -276,7 +275,7 @@ class _Budgets:
     def _context(self, scopes: tuple[BudgetScope, ...]) -> contextvars.Context:
         """Return the context of the caller, with the budgets of money and tokens in force."""
         outer = contextvars.copy_context()
-        inmost: Budget | None = None
+        inmost: contextvars.Context | None = None
         for scope in scopes:
             if scope.usd is None and scope.tokens is None:
                 continue
@@ -285,17 +284,16 @@ class _Budgets:
                 context = outer.copy()
                 context.run(budget.__enter__)
                 self._open[scope.id] = context, budget
-            outer, inmost = self._open[scope.id]
+            outer = inmost = self._open[scope.id][0]
         found = contextvars.copy_context()
         if inmost is not None:
-            found.run(AMBIENT.set, inmost)
+            found.run(AMBIENT.set, inmost[AMBIENT])
         return found
 
     def close(self) -> None:
         """Leave all budgets."""
         for context, budget in reversed(self._open.values()):
-            with suppress(ValueError):
-                context.run(budget.__exit__, None, None, None)
+            context.run(budget.__exit__, None, None, None)
 
 
 async def _as_coroutine(perform: Callable[[], Awaitable[Any]]) -> Any:
