@@ -119,8 +119,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     ends: Callable[[Any], bool | None] | None = None
     """Whether an item ends a complete stream; None for items that say nothing about the end.
 
-    If this is set, a stream that ends without such an item was cut.
+    If this is set, a stream that ends without such an item was cut, unless it was `marked`.
     """
+    marked: Callable[[Any], bool] = _no
+    """Whether a source that has ended received the protocol's end marker, which is not an item."""
     failure: Callable[[Any, Any], Exception | None] | None = None
     """The exception for an item that reports a failure; takes the item and its source."""
     raises_failures: bool = False
@@ -162,9 +164,9 @@ class Ending:
         if self._ends is not None and (ends := self._ends(item)) is not None:
             self._complete = self._complete or ends
 
-    def check(self) -> None:
-        """Raise if a stream that has no more items was cut."""
-        if self._complete is False or (self._ends is not None and not self._any):
+    def check(self, *, marked: bool = False) -> None:
+        """Raise if a stream that has no more items was cut. With the protocol's end marker it was not, whatever its items say."""
+        if not marked and (self._complete is False or (self._ends is not None and not self._any)):
             raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last event"))
 
 
@@ -449,7 +451,7 @@ class Flow:
         """Settle a stream whose source has ended; raise if the item that ends every complete stream is missing."""
         if self.over:
             return
-        self._ending.check()
+        self._ending.check(marked=self._dialect.marked(source))
         self._release()
         self.over = True
         if self._settled:

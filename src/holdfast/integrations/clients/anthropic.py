@@ -35,6 +35,9 @@ def _opens(event: Any) -> bool:
 
 def _ends(event: Any) -> bool | None:
     kind = getattr(event, "type", None)
+    if kind == "message_delta":
+        # The reason to stop is the last thing that a message says. Some servers send no `message_stop` after it.
+        return event.delta.stop_reason is not None
     return kind == "message_stop" if kind in _MESSAGE else None
 
 

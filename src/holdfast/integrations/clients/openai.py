@@ -62,6 +62,11 @@ def _ends(event: Any) -> bool | None:
     return None
 
 
+def _marked(source: Any) -> bool:
+    # Many servers that speak this protocol end every stream with `[DONE]` and send no `finish_reason`.
+    return getattr(source, "is_done", False)
+
+
 def _failure(event: Any, source: Any) -> Exception | None:
     # The Responses protocol reports a failure in an event, and this SDK yields it like any other.
     kind = getattr(event, "type", None)
@@ -137,7 +142,15 @@ OPENAI = Sdk(
     async_=(AsyncOpenAI,),
     protocol="openai",
     names={"api.openai.com": "openai", "api.x.ai": "xai"},
-    events=Dialect(opens=_opens, ends=_ends, failure=_failure, used=_used, said=_said, timeout_is_silence=True),
+    events=Dialect(
+        opens=_opens,
+        ends=_ends,
+        marked=_marked,
+        failure=_failure,
+        used=_used,
+        said=_said,
+        timeout_is_silence=True,
+    ),
     with_usage=_with_usage,
     is_usage_only=_is_usage_only,
     error_in=_error_in,

@@ -29,11 +29,51 @@ __all__ = ["check_end", "check_end_async", "observe", "observe_async", "only", "
 
 _ITERATOR = "_iterator"
 """The attribute of an SDK's stream with the iterator that its own `__next__` and `__iter__` read from."""
+_DECODER = "_decoder"
+"""The attribute of an SDK's stream with the decoder of its server-sent events. It is read when the first event is."""
+_DONE = "[DONE]"
+"""The end marker of OpenAI's protocols."""
+
+
+def _is_stream(response: Any) -> bool:
+    # The attribute itself is not read: some versions of the SDKs make the iterator then, and it keeps the decoder of that moment.
+    return hasattr(type(response), _ITERATOR) or _ITERATOR in getattr(response, "__dict__", ())
 
 
 def _response_of(stream: Any) -> str:
     """Return the attribute with the HTTP response: a decoder of lines has another name for it than a stream of events."""
     return "response" if hasattr(stream, "response") else "http_response"
+
+
+class _Decoder:
+    """The SDK's decoder of one stream's events. It also sees the end marker, which the SDK does not hand on."""
+
+    __slots__ = ("_own", "is_done")
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+        self.is_done = False
+
+    def iter_bytes(self, pieces: Iterator[bytes]) -> Iterator[Any]:
+        for event in self._own.iter_bytes(pieces):
+            if event.data.startswith(_DONE):
+                self.is_done = True
+            yield event
+
+    async def aiter_bytes(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        async for event in self._own.aiter_bytes(pieces):
+            if event.data.startswith(_DONE):
+                self.is_done = True
+            yield event
+
+
+def _watch_end(stream: Any) -> _Decoder:
+    """Let a stream that is not read yet note the end marker."""
+    decoder = _Decoder(getattr(stream, _DECODER, None))
+    # The results of a batch have a decoder of lines instead, and no end marker.
+    if hasattr(stream, _DECODER):
+        setattr(stream, _DECODER, decoder)
+    return decoder
 
 
 class _Events:
@@ -42,8 +82,14 @@ class _Events:
     def __init__(self, stream: Any, exchange: Exchange) -> None:
         self.stream = stream
         self.response = getattr(stream, _response_of(stream))
+        self._decoder = _watch_end(stream)
         self._iterator = getattr(stream, _ITERATOR)
         self.exchange = exchange
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the end marker has come."""
+        return self._decoder.is_done
 
     def __iter__(self) -> _Events:
         return self
@@ -136,7 +182,7 @@ def open_stream(
         live = this()
         assert live is not None
         stream = send(live.op)
-        if not hasattr(stream, _ITERATOR):
+        if not _is_stream(stream):
             # A raw response is not a stream: the caller reads it. As the only item of a stream, it is settled at once.
             return (stream,)
         events = _Events(stream, exchange())
@@ -167,7 +213,7 @@ async def open_stream_async(
 
     async def opened() -> Any:
         stream = await send()
-        if not hasattr(stream, _ITERATOR):
+        if not _is_stream(stream):
             return only(stream)
         events, live = _Events(stream, exchange()), this()
         if live is not None and (given := live.given()) is not None:
@@ -247,12 +293,12 @@ def _notice_close_async(http: Any, live: Stream[Any], exchange: Exchange) -> Non
 def check_end(stream: Any, dialect: Dialect) -> bool:
     """Make a stream raise if it ends before its last event; return False if the response is not a stream."""
 
-    def checked(events: Iterator[Any]) -> Iterator[Any]:
+    def checked(events: Iterator[Any], decoder: _Decoder) -> Iterator[Any]:
         ending = Ending(dialect)
         for event in events:
             ending.note(event)
             yield event
-        ending.check()
+        ending.check(marked=decoder.is_done)
 
     return _replace_iterator(stream, checked)
 
@@ -260,12 +306,12 @@ def check_end(stream: Any, dialect: Dialect) -> bool:
 def check_end_async(stream: Any, dialect: Dialect) -> bool:
     """The same as `check_end`, for an async stream."""
 
-    async def checked(events: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async def checked(events: AsyncIterator[Any], decoder: _Decoder) -> AsyncIterator[Any]:
         ending = Ending(dialect)
         async for event in events:
             ending.note(event)
             yield event
-        ending.check()
+        ending.check(marked=decoder.is_done)
 
     return _replace_iterator(stream, checked)
 
@@ -276,8 +322,9 @@ def check_end_async(stream: Any, dialect: Dialect) -> bool:
 class _Observed:
     """The events of a plain stream: it hands each on as it came, and notes how the stream ends."""
 
-    def __init__(self, events: Any, op: Operation, dialect: Dialect) -> None:
+    def __init__(self, events: Any, decoder: _Decoder, op: Operation, dialect: Dialect) -> None:
         self._events = events
+        self._decoder = decoder
         self._op = op
         self._ending = Ending(dialect)
         self._delivers = False
@@ -295,7 +342,7 @@ class _Observed:
 
     def _ended(self) -> None:
         try:
-            self._ending.check()
+            self._ending.check(marked=self._decoder.is_done)
         except Exception as cut:  # noqa: BLE001 - the SDK takes a stream that was cut for a complete one
             if (observation := self._op.observation) is not None:
                 observation.is_cut = self._delivers
@@ -341,16 +388,17 @@ class _ObservedAsyncEvents(_Observed):
 
 def observe(stream: Any, op: Operation, dialect: Dialect) -> bool:
     """Note how a plain stream of this operation ends; return False if the response is not a stream."""
-    return _replace_iterator(stream, lambda events: _ObservedEvents(events, op, dialect))
+    return _replace_iterator(stream, lambda events, decoder: _ObservedEvents(events, decoder, op, dialect))
 
 
 def observe_async(stream: Any, op: Operation, dialect: Dialect) -> bool:
     """The same as `observe`, for an async stream."""
-    return _replace_iterator(stream, lambda events: _ObservedAsyncEvents(events, op, dialect))
+    return _replace_iterator(stream, lambda events, decoder: _ObservedAsyncEvents(events, decoder, op, dialect))
 
 
-def _replace_iterator(stream: Any, checked: Callable[[Any], Any]) -> bool:
-    if not hasattr(stream, _ITERATOR):
+def _replace_iterator(stream: Any, checked: Callable[[Any, _Decoder], Any]) -> bool:
+    if not _is_stream(stream):
         return False
-    setattr(stream, _ITERATOR, checked(getattr(stream, _ITERATOR)))
+    decoder = _watch_end(stream)
+    setattr(stream, _ITERATOR, checked(getattr(stream, _ITERATOR), decoder))
     return True
