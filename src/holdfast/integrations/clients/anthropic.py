@@ -15,6 +15,7 @@ from anthropic import (
     AsyncAnthropic,
     AsyncAnthropicBedrock,
     AsyncAnthropicVertex,
+    RateLimitError,
 )
 
 from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk
@@ -82,4 +83,5 @@ ANTHROPIC = Sdk(
     error=APIError,
     unreachable=APIConnectionError,
     late=APITimeoutError,
+    limited=RateLimitError,
 )

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, OpenAI
+from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, OpenAI, RateLimitError
 
 from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk
 from holdfast.policies.models.quote import text_tokens, tokens_of
@@ -157,4 +157,5 @@ OPENAI = Sdk(
     error=APIError,
     unreachable=APIConnectionError,
     late=APITimeoutError,
+    limited=RateLimitError,
 )

@@ -46,6 +46,8 @@ class Sdk(msgspec.Struct, frozen=True, kw_only=True):
     """The SDK's error for a service that cannot be reached, or a connection that is lost."""
     late: type[Exception]
     """The SDK's error for a call that takes too long."""
+    limited: type[Any]
+    """The SDK's error for a call that a rate limit rejects. It takes the message, the response and `body`."""
 
     with_usage: Callable[[Any, str], Any | None] = _unchanged
     """Takes the request of a stream and the host, and returns the request with a wish for its usage; None: nothing to change."""
