@@ -469,8 +469,8 @@ ERROR = {"type": "error", "sequence_number": 1, "code": "rate_limit_exceeded", "
 
 
 @pytest.mark.parametrize("failure", [FAILED, ERROR], ids=["response.failed", "error"])
-def test_responses_recover_from_a_failure_that_an_event_reports(failure):
-    wire, (runtime, _) = Wire(Streaming(CREATED, failure), Streaming(CREATED, TEXT_DELTA, COMPLETED)), world()
+def test_responses_recover_from_a_failure_that_the_first_event_reports(failure):
+    wire, (runtime, _) = Wire(Streaming(failure), Streaming(CREATED, TEXT_DELTA, COMPLETED)), world()
     gpt = recovering_openai(openai_on(wire), runtime=runtime)
     events = list(gpt.responses.create(model="gpt-test", input="hi", stream=True))
     assert [event.type for event in events] == ["response.created", "response.output_text.delta", "response.completed"]

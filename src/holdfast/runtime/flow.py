@@ -1,6 +1,6 @@
 """The stream machine: it decides what to do about each thing that happens to a stream. It does no I/O.
 
-A `Flow` holds items back until the first content, remembers what was delivered, knows whether the stream is complete, and
+A `Flow` holds items back until the first content, or hands on the opening of a stream once, remembers what was delivered, knows whether the stream is complete, and
 decides what a failure does: begin again before the consumer has seen anything, continue, restart, use another source,
 or raise. What differs between the streams of SDKs and frameworks is a `Dialect`, which is data. A driver (`stream.py`)
 reads the source and does this:
@@ -55,6 +55,7 @@ __all__ = [
     "Dialect",
     "Ending",
     "Flow",
+    "Opening",
     "StreamDeadlineError",
     "Used",
     "Way",
@@ -73,6 +74,8 @@ _MAX_PARTS = 64
 
 _EARLY_S = 1e-3
 """A timer or a socket may be early by a rounding error."""
+
+_OTHERWISE = "The stream broke off before its first content, and the next answer begins otherwise"
 
 _NOTHING = object()
 
@@ -109,11 +112,22 @@ def _said(item: Any) -> int:
     return text_tokens(item) if isinstance(item, str) else 1
 
 
+class Opening(msgspec.Struct, frozen=True):
+    """What an item before the first content announces. Another answer that announces the same can go on in its place."""
+
+    name: str
+    binds: bool = False
+    """Content will refer to it, such as a block or a tool call. Another answer must announce it too."""
+
+
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about the items of one kind of stream. By default every item is content, and every end complete."""
 
     opens: Callable[[Any], bool] = _no
     """Whether an item comes before any content. Such items are held back, so an early failure stays invisible."""
+    announces: Callable[[Any], Opening | None] | None = None
+    """What an item that `opens` announces. A stream that shows its opening hands it on at once, and leaves out the same item of
+    the next attempt. None: no other answer can take its place, so it counts as content."""
     fragment: Callable[[Any], bool] = _no
     """Whether an item is a part of a tool call. After one is delivered, a failure is always raised."""
     ends: Callable[[Any], bool | None] | None = None
@@ -331,6 +345,14 @@ class Flow:
         self.restarts = 0
         self._held: list[Any] | None = None
         """Items before the first content of the present source; None after it."""
+        self.shows_opening = False
+        """Items before the first content are handed on at once, if the dialect can tell what they announce."""
+        self.has_content = False
+        """The consumer has content: from now on a failure is a cut."""
+        self._shown: list[Opening] = []
+        """What the consumer was told before the first content, by all attempts."""
+        self._missing: list[Opening] = []
+        """Those of them that the present source has not announced yet."""
         self._looks = False
         """Whether the dialect looks at items at all. If not, no time is spent on them: streams have many items."""
         self._dialect = of.dialect
@@ -376,6 +398,7 @@ class Flow:
         is_off = self.op.plan.off
         # While recovery is off, every item passes through untouched: none is held back, and no end is a cut.
         self._held = None if is_off else []
+        self._missing = self._shown.copy()
         # Each source is an answer of its own: the end and the usage of an earlier one say nothing about it.
         self._speak(_ANY_ITEMS if is_off else self.of.dialect)
         self._used = self._reported = None
@@ -405,11 +428,29 @@ class Flow:
         if self._held is None:
             self.ready.append(item)
             return True
+        if self.shows_opening and self._dialect.announces is not None:
+            return self._show(item, self._dialect.announces(item) if self._dialect.opens(item) else None)
         self._held.append(item)
         # Items are held until the first content and no longer: a consumer must see content the moment it arrives.
         if self._dialect.opens(item):
             return False
         self._release()
+        return True
+
+    def _show(self, item: Any, opening: Opening | None) -> bool:
+        """Hand on an item before the first content, or the first content; return False for what the consumer has already."""
+        if opening in self._missing:
+            self._missing.remove(opening)
+            return False
+        if (opening is None or opening.binds) and any(missing.binds for missing in self._missing):
+            # The consumer waits for the content of a block that this answer does not have.
+            self.has_content = True
+            raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", _OTHERWISE))
+        if opening is None:
+            self._release()
+        else:
+            self._shown.append(opening)
+        self.ready.append(item)
         return True
 
     def _count(self, tokens: int) -> None:
@@ -466,6 +507,8 @@ class Flow:
         """Return the next item that is ready, and count it as delivered."""
         item = self.ready.popleft()
         self.delivered.add(item)
+        if self._held is None:
+            self.has_content = True
         if self._mode != "raise":
             if self._call is not None:
                 self._call.follow(item)
@@ -477,7 +520,12 @@ class Flow:
     def take_back(self, item: Any) -> None:
         """Put the first item back, so that it is delivered next. It was read only to know that there is one."""
         self.ready.appendleft(item)
+        self._forget_delivered()
+
+    def _forget_delivered(self) -> None:
         self.delivered = Delivered()
+        self.has_content = False
+        self._shown.clear()
 
     # --- limits ---
 
@@ -524,6 +572,11 @@ class Flow:
         else:
             self.op.abandoned(error)
 
+    def abandon_wait(self) -> None:
+        """The consumer left while the stream waited for its next source."""
+        self.over = False
+        self.abandon()
+
     def failed(self, error: BaseException, request: Request | None = None) -> float | None:
         """Settle a failure. Return the seconds to wait before the next source, or None to let `error` through.
 
@@ -537,17 +590,17 @@ class Flow:
         if self._settled:
             # The answer was complete, so it counts as good. The consumer still gets the failure.
             return self._raise_cut(error) if isinstance(error, Exception) else None
-        if self.delivered.count and isinstance(error, Exception) and op.passes(error):
+        if self.has_content and isinstance(error, Exception) and op.passes(error):
             # The source has answered. An exception that steers the framework is no failure of the source.
             op.succeeded(self._used)
             return None
         is_failure = isinstance(error, Exception) and not op.plan.off and not op.passes(error)
-        is_cut = is_failure and self.delivered.count > 0
+        is_cut = is_failure and self.has_content
         if is_cut:
             error = self._settle_cut(error)
             op.reopen_window()
         if op.observation is not None:
-            op.observation.is_cut = self.delivered.count > 0 and self._mode == "raise"
+            op.observation.is_cut = self.has_content and self._mode == "raise"
         delay = op.failed(error, None, request)
         if delay is None:
             if is_cut:
@@ -582,7 +635,7 @@ class Flow:
             runtime.bus.emit(StreamResumed(at=at, run=op.run, operation=op.plan.name, how=how, items=items))
         if how == "restart":
             # After a restart the consumer discards the items it got before, so they no longer count as delivered.
-            self.delivered = Delivered()
+            self._forget_delivered()
 
     def _settle_cut(self, error: BaseException) -> BaseException:
         """Raise `StreamCutError` if the stream may not resume; else return the failure to decide about."""

@@ -20,7 +20,7 @@ from anthropic import (
 
 from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk
 from holdfast.policies.models.quote import text_tokens
-from holdfast.runtime.flow import Dialect, Used
+from holdfast.runtime.flow import Dialect, Opening, Used
 
 __all__ = ["ANTHROPIC"]
 
@@ -32,6 +32,13 @@ _MESSAGE = frozenset(
 
 def _opens(event: Any) -> bool:
     return getattr(event, "type", None) in _OPENING
+
+
+def _announces(event: Any) -> Opening:
+    if event.type != "content_block_start":
+        return Opening(event.type)
+    block = event.content_block
+    return Opening(f"{event.index} {block.type} {getattr(block, 'name', '')}", binds=True)
 
 
 def _ends(event: Any) -> bool | None:
@@ -78,7 +85,7 @@ ANTHROPIC = Sdk(
     protocol="anthropic",
     names={"api.anthropic.com": "anthropic"},
     # This SDK raises for every failure in a stream, so no event reports a failure.
-    events=Dialect(opens=_opens, ends=_ends, used=_used, said=_said, timeout_is_silence=True),
+    events=Dialect(opens=_opens, announces=_announces, ends=_ends, used=_used, said=_said, timeout_is_silence=True),
     error_in=_error_in,
     error=APIError,
     unreachable=APIConnectionError,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, OpenAI, RateLimitError
 
 from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk
 from holdfast.policies.models.quote import text_tokens, tokens_of
-from holdfast.runtime.flow import Dialect, Used
+from holdfast.runtime.flow import Dialect, Opening, Used
 
 __all__ = ["OPENAI"]
 
@@ -51,6 +51,23 @@ def _has_arguments(call: dict[str, Any]) -> bool:
     """Return whether a part of a tool call holds more than its name: the name alone is not content yet."""
     function = call.get("function")
     return not isinstance(function, dict) or bool(function.get("arguments"))
+
+
+def _announces(event: Any) -> Opening | None:
+    # A response has an id that callers store, and the SDK's helper raises if it changes. No other response can take its place.
+    if getattr(event, "type", None) is not None:
+        return None
+    names = [f"{choice.index} {_named_in(choice)}" for choice in event.choices]
+    return Opening(", ".join(names), binds=any(_calls_in(choice) for choice in event.choices))
+
+
+def _named_in(choice: Any) -> str:
+    role = getattr(getattr(choice, "delta", None), "role", None) or ""
+    return f"{role} {[(call.index, call.function and call.function.name) for call in _calls_in(choice)]}"
+
+
+def _calls_in(choice: Any) -> Sequence[Any]:
+    return getattr(getattr(choice, "delta", None), "tool_calls", None) or ()
 
 
 def _ends(event: Any) -> bool | None:
@@ -144,6 +161,7 @@ OPENAI = Sdk(
     names={"api.openai.com": "openai", "api.x.ai": "xai"},
     events=Dialect(
         opens=_opens,
+        announces=_announces,
         ends=_ends,
         marked=_marked,
         failure=_failure,

@@ -1,7 +1,8 @@
 """An SDK's own stream object on the stream machine.
 
-The caller gets a copy of the SDK's stream object of the last attempt. Only the iterator that the copy reads from is ours. It
-yields the events up to the first content, which were read already, and then watches the stream to its end.
+The caller gets a copy of the SDK's stream object as soon as the service has answered. Only the iterator that the copy reads from
+is ours. It hands on each event when it comes, and watches the stream to its end. If the stream breaks before its first content,
+the iterator goes on with the next attempt's stream, and leaves out the opening that the caller has already.
 
 Invariant: the operation behind a stream is settled once. This happens at the stream's end, when the stream breaks, when its
 connection is closed, or when nobody holds the stream any more.
@@ -9,13 +10,16 @@ connection is closed, or when nobody holds the stream any more.
 
 from __future__ import annotations
 
+import inspect
 from contextlib import contextmanager
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 from holdfast.faults import HoldfastError
+from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.flow import Ending
+from holdfast.runtime.operation import Operation
 from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
 
 if TYPE_CHECKING:
@@ -23,7 +27,6 @@ if TYPE_CHECKING:
 
     from holdfast.integrations.clients.exchange import Exchange
     from holdfast.runtime.flow import Dialect
-    from holdfast.runtime.operation import Operation
 
 __all__ = ["check_end", "check_end_async", "observe", "observe_async", "only", "open_stream", "open_stream_async"]
 
@@ -48,19 +51,23 @@ def _response_of(stream: Any) -> str:
 class _Decoder:
     """The SDK's decoder of one stream's events. It also sees the end marker, which the SDK does not hand on."""
 
-    __slots__ = ("_own", "is_done")
+    __slots__ = ("_own", "is_done", "pieces")
 
     def __init__(self, own: Any) -> None:
         self._own = own
         self.is_done = False
+        self.pieces: Any = None
+        """The body that is read, an iterator of the HTTP library."""
 
     def iter_bytes(self, pieces: Iterator[bytes]) -> Iterator[Any]:
+        self.pieces = pieces
         for event in self._own.iter_bytes(pieces):
             if event.data.startswith(_DONE):
                 self.is_done = True
             yield event
 
     async def aiter_bytes(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        self.pieces = pieces
         async for event in self._own.aiter_bytes(pieces):
             if event.data.startswith(_DONE):
                 self.is_done = True
@@ -83,6 +90,8 @@ class _Events:
         self.stream = stream
         self.response = getattr(stream, _response_of(stream))
         self._decoder = _watch_end(stream)
+        # A decoder of lines has the body from the start.
+        self._decoder.pieces = getattr(stream, "_raw_iterator", None)
         self._iterator = getattr(stream, _ITERATOR)
         self.exchange = exchange
 
@@ -107,7 +116,39 @@ class _Events:
 
     def close(self) -> Any:
         """Close the connection; the result of an async stream must be awaited."""
-        return self.stream.close()
+        # The iterators of the SDK and of the HTTP library close the response when they end. Left to the garbage collector they
+        # would do so at any time, and nobody could tell that from the caller's own `close`.
+        readers = [reader for reader in (self._iterator, self._decoder.pieces) if _is_generator(reader)]
+        if hasattr(self._iterator, "__anext__"):
+            return self._aclose(readers)
+        try:
+            self.stream.close()
+        finally:
+            for reader in readers:
+                reader.close()
+        return None
+
+    async def _aclose(self, readers: list[Any]) -> None:
+        try:
+            await self.stream.close()
+        finally:
+            for reader in readers:
+                await reader.aclose()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether something may still close the response: an iterator that has not ended."""
+        return any(
+            not _is_generator(reader) or _is_suspended(reader) for reader in (self._iterator, self._decoder.pieces)
+        )
+
+
+def _is_generator(reader: Any) -> bool:
+    return inspect.isgenerator(reader) or inspect.isasyncgen(reader)
+
+
+def _is_suspended(reader: Any) -> bool:
+    return (reader.gi_frame if inspect.isgenerator(reader) else reader.ag_frame) is not None
 
 
 @contextmanager
@@ -134,6 +175,25 @@ class _SdkStream(BlockingStream[Any]):
         self._exchange = exchange
         self.given: Callable[[], Any] = _nothing
         """Returns the SDK's stream that the caller has; None before there is one, or when the caller has dropped it."""
+        self.events: _Events | None = None
+        """The events of the latest attempt."""
+
+    def other_than(self, closed: Any) -> Any:
+        """Return the HTTP response that is read now, if it is not the one that was closed; else None."""
+        response = getattr(self._source, "response", None)
+        return None if response is closed else response
+
+    def source_closed(self) -> None:
+        # Between two attempts, whatever still reads the last response may close it, too.
+        if self._source is not None or self.events is None or not self.events.is_read:
+            super().source_closed()
+
+    def open(self) -> Any:
+        try:
+            return super().open()
+        except HoldfastError as error:
+            self._exchange().make_sdk_error(error)
+            raise
 
     def __next__(self) -> Any:
         try:
@@ -151,6 +211,25 @@ class _AsyncSdkStream(Stream[Any]):
         self._exchange = exchange
         self.given: Callable[[], Any] = _nothing
         """Returns the SDK's stream that the caller has; None before there is one, or when the caller has dropped it."""
+        self.events: _Events | None = None
+        """The events of the latest attempt."""
+
+    def other_than(self, closed: Any) -> Any:
+        """Return the HTTP response that is read now, if it is not the one that was closed; else None."""
+        response = getattr(self._source, "response", None)
+        return None if response is closed else response
+
+    def source_closed(self) -> None:
+        # Between two attempts, whatever still reads the last response may close it, too.
+        if self._source is not None or self.events is None or not self.events.is_read:
+            super().source_closed()
+
+    async def open(self) -> Any:
+        try:
+            return await super().open()
+        except HoldfastError as error:
+            self._exchange().make_sdk_error(error)
+            raise
 
     async def __anext__(self) -> Any:
         try:
@@ -170,7 +249,10 @@ def open_stream(
     send: Callable[[Operation], Any],
     exchange: Callable[[], Exchange],
 ) -> Any:
-    """Return the SDK's stream when its first content arrived.
+    """Return the SDK's stream when the service has answered. Its reader gets every event as it comes.
+
+    A break before the first content is recovered while the stream is read. Under a fallback the stream is returned when its first
+    content has arrived, because a failure before that must reach the fallback.
 
     `stream_of` makes the stream out of a function that opens it. `send` makes one request. `exchange` returns the present
     request, which makes errors of ours and of the HTTP library errors of the SDK.
@@ -185,15 +267,15 @@ def open_stream(
         if not _is_stream(stream):
             # A raw response is not a stream: the caller reads it. As the only item of a stream, it is settled at once.
             return (stream,)
-        events = _Events(stream, exchange())
-        if (given := live.given()) is not None:
-            _move(given, events)
-            _notice_close(events.response, live, events.exchange)
-        return events
+        before, live.events = live.events, _Events(stream, exchange())
+        if before is not None and (given := live.given()) is not None:
+            _move(given, before, live.events)
+            _notice_close(live.events.response, live, live.events.exchange)
+        return live.events
 
     live = _SdkStream(stream_of(opened), exchange)
     this = ref(live)
-    events = live.start()
+    events = live.start() if _has_fallback_around() else live.open()
     if not isinstance(events, _Events):
         (response,) = live
         return response
@@ -215,15 +297,17 @@ async def open_stream_async(
         stream = await send()
         if not _is_stream(stream):
             return only(stream)
-        events, live = _Events(stream, exchange()), this()
-        if live is not None and (given := live.given()) is not None:
-            _move(given, events)
-            _notice_close_async(events.response, live, events.exchange)
-        return events
+        live = this()
+        assert live is not None
+        before, live.events = live.events, _Events(stream, exchange())
+        if before is not None and (given := live.given()) is not None:
+            _move(given, before, live.events)
+            _notice_close_async(live.events.response, live, live.events.exchange)
+        return live.events
 
     live = _AsyncSdkStream(stream_of(opened), exchange)
     this = ref(live)
-    events = await live.start()
+    events = await (live.start() if _has_fallback_around() else live.open())
     if not isinstance(events, _Events):
         (response,) = [event async for event in live]
         return response
@@ -231,6 +315,15 @@ async def open_stream_async(
     live.given = ref(stream)
     _notice_close_async(events.response, live, events.exchange)
     return stream
+
+
+def _has_fallback_around() -> bool:
+    scope = in_force(AMBIENT.get())
+    while scope is not None:
+        if isinstance(scope, Operation) and scope.has_fallbacks:
+            return True
+        scope = in_force(scope.around)
+    return False
 
 
 def _reading_from(live: Any, events: _Events) -> Any:
@@ -242,19 +335,20 @@ def _reading_from(live: Any, events: _Events) -> Any:
     return stream
 
 
-def _move(given: Any, events: _Events) -> None:
+def _move(given: Any, before: _Events, events: _Events) -> None:
     """Let the caller's stream have the response of the attempt that is read from now on."""
-    name = _response_of(given)
-    # The old response is closed by whoever drops it, at any time. That must not end the stream.
-    old = vars(getattr(given, name))
-    old.pop("close", None)
-    old.pop("aclose", None)
-    setattr(given, name, events.response)
+    if before.is_read:
+        # Whatever reads the old response closes it at any time. That must not end the stream.
+        old = vars(before.response)
+        old.pop("close", None)
+        old.pop("aclose", None)
+    setattr(given, _response_of(given), events.response)
 
 
-def _notice_close(http: Any, live: BlockingStream[Any], exchange: Exchange) -> None:
+def _notice_close(http: Any, live: _SdkStream, exchange: Exchange) -> None:
     """Notice when the connection is closed. Streams, and the helpers around them, all close the response.
 
+    A helper closes the response that it was made with. If another one is read by then, that one is closed too.
     The response must not keep itself or our iterator alive: the stream is also settled when nobody holds it any more.
     """
     response, reader = ref(http), ref(live)
@@ -266,12 +360,15 @@ def _notice_close(http: Any, live: BlockingStream[Any], exchange: Exchange) -> N
                     type(closing).close(closing)
         finally:
             if (reading := reader()) is not None:
-                reading.source_closed()
+                if (other := reading.other_than(closing)) is None:
+                    reading.source_closed()
+                else:
+                    other.close()
 
     http.close = close
 
 
-def _notice_close_async(http: Any, live: Stream[Any], exchange: Exchange) -> None:
+def _notice_close_async(http: Any, live: _AsyncSdkStream, exchange: Exchange) -> None:
     """The same as `_notice_close`, for an async stream."""
     response, reader = ref(http), ref(live)
 
@@ -282,7 +379,10 @@ def _notice_close_async(http: Any, live: Stream[Any], exchange: Exchange) -> Non
                     await type(closing).aclose(closing)
         finally:
             if (reading := reader()) is not None:
-                reading.source_closed()
+                if (other := reading.other_than(closing)) is None:
+                    reading.source_closed()
+                else:
+                    await other.aclose()
 
     http.aclose = aclose
 
