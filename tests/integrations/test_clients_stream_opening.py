@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from typing import Any
 
 import anthropic
@@ -28,6 +30,7 @@ from clients_kit import (
     chunk,
     in_time,
     openai_on,
+    text,
     world,
 )
 
@@ -421,3 +424,48 @@ def test_a_stream_with_a_fallback_uses_it_before_the_first_content():
         lambda: iter(["another"])
     )() as stream:
         assert list(stream) == ["another"]
+
+
+# --- what is kept of it ---
+
+MANY = 3_000
+
+
+@pytest.mark.parametrize("form", ["messages", "chat", "responses"])
+@BOTH
+def test_a_cut_carries_the_events_as_they_were(form, is_async):
+    """They are kept as the texts that they were read from."""
+    events = {
+        "messages": (START, BLOCK, *(text(f"é{number}") for number in range(200))),
+        "chat": (ROLE, *(chunk(f"\u2028{number}", obfuscation="x" * number) for number in range(200))),
+        "responses": (CREATED, *({**WORDS, "delta": str(number), "sequence_number": number} for number in range(200))),
+    }[form]
+    seen, error, *_ = read_all(form, Streaming(*events, error=CUT), Streaming(), is_async=is_async)
+    assert isinstance(error, StreamCutError)
+    assert len(seen) == len(events)
+    assert error.partial.payload == seen
+    assert [type(event) for event in error.partial.payload] == [type(event) for event in seen]
+    assert (error.partial.complete, error.partial.truncated) == (len(events), False)
+
+
+def test_what_is_kept_of_a_stream_is_small():
+    """The SDK's events of this stream take more than a thousand bytes each, and its user has dropped them."""
+    stream = Streaming(START, BLOCK, *[text("word ")] * MANY, error=CUT)
+
+    def left_by(wrap):
+        read = wrap(anthropic_on(Wire(stream))).messages.create(**REQUEST, stream=True)
+        for _ in range(20):
+            next(read)
+        gc.collect()
+        tracemalloc.start()
+        for _ in range(MANY - 100):
+            next(read)
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        read.close()
+        return kept
+
+    bare = left_by(lambda client: client)
+    ours = left_by(lambda client: recovering(client, runtime=world()[0]))
+    assert (ours - bare) / MANY < 64

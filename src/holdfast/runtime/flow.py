@@ -18,13 +18,15 @@ Invariant: an operation is settled exactly once, however its stream ends. A tool
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar, Token, copy_context
+from functools import partial
 from itertools import islice
 from sys import getsizeof
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import msgspec
 
@@ -69,6 +71,9 @@ _MAX_ITEMS = 100_000
 _MAX_TEXT = 4 * 1024 * 1024
 _MAX_BYTES = 16 * 1024 * 1024
 """The most memory, roughly, for delivered items that are not text. It holds some thousands of an SDK's events."""
+_MAX_REREAD = 16 * 1024
+"""The most items that are kept as texts: making them again takes some 15 µs each."""
+_PACKED_TOGETHER = 64
 _MAX_PARTS = 64
 """How many parts of an item are measured."""
 
@@ -147,6 +152,13 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """About how many tokens of the answer an item holds. A budget counts them in case the usage is never reported."""
     hides: Callable[[Any], bool] | None = None
     """Whether the consumer must not see an item, because the consumer did not request it."""
+    wire: Callable[[Any], str | None] | None = None
+    """Takes a source, and returns the text that its latest item was read from; None if the item itself must be kept.
+
+    An SDK's event takes ten times the memory of its text. If this is set, `reread` makes the items again where they are needed.
+    """
+    reread: Callable[[Any, str], Any] | None = None
+    """Takes a source and such a text, and returns the item."""
     recognise: Callable[[Any], Dialect | None] | None = None
     """Takes the first item and returns a dialect that knows more; None if there is none."""
     timeout_is_silence: bool = False
@@ -194,22 +206,41 @@ def stalled(name: str, seconds: float | None) -> HoldfastError:
 # --- what was delivered ---
 
 
+class _Packed(NamedTuple):
+    """The texts of some items, compressed."""
+
+    data: bytes
+
+    @classmethod
+    def of(cls, texts: list[str]) -> _Packed:
+        return cls(zlib.compress(msgspec.msgpack.encode(texts), 1))
+
+    def texts(self) -> list[str]:
+        return msgspec.msgpack.decode(zlib.decompress(self.data), type=list[str])
+
+
 class Delivered:
     """The items that the consumer has. Memory is bounded: beyond a limit items are counted only, and `partial` says so."""
 
-    __slots__ = ("_bytes", "_is_full", "_items", "_text", "count")
+    __slots__ = ("_bytes", "_is_full", "_items", "_tail", "_text", "count", "reread")
 
     def __init__(self) -> None:
         self.count = 0
         self._items: list[Any] = []
+        self._tail: list[str] = []
+        """Texts that come after `_items` and are not packed yet."""
         self._text = self._bytes = 0
         self._is_full = False
+        self.reread: Callable[[str], Any] | None = None
+        """Makes an item of its text."""
 
     def add(self, item: Any) -> None:
         """Remember an item that is handed to the consumer."""
         self.count += 1
         if self._is_full:
             return
+        if self._tail:
+            self._pack()
         if isinstance(item, str):
             self._text += len(item)
         else:
@@ -221,9 +252,39 @@ class Delivered:
         else:
             self._items.append(item)
 
+    def add_text(self, text: str) -> None:
+        """Remember the text of an item that is handed to the consumer."""
+        self.count += 1
+        if self._is_full:
+            return
+        self._bytes += len(text)
+        if self._bytes > _MAX_BYTES or self.count > _MAX_REREAD:
+            self._is_full = True
+            return
+        self._tail.append(text)
+        if len(self._tail) == _PACKED_TOGETHER:
+            self._pack()
+
+    def only_text(self) -> str | None:
+        """Return the text of the only item; None if the item itself is kept."""
+        return self._tail[0] if self._tail else None
+
+    def _pack(self) -> None:
+        self._items.append(_Packed.of(self._tail))
+        self._tail = []
+
+    def _unpacked(self) -> Iterable[Any]:
+        reread: Any = self.reread
+        for item in self._items:
+            if type(item) is _Packed:
+                yield from map(reread, item.texts())
+            else:
+                yield item
+        yield from map(reread, self._tail)
+
     def partial(self) -> Partial:
         """Return the items: text joined, other items as a list."""
-        items = self._items
+        items = self._items if self.reread is None else list(self._unpacked())
         whole: Any = "".join(items) if items and all(isinstance(item, str) for item in items) else list(items)
         return Partial(payload=whole, complete=self.count, truncated=len(items) < self.count)
 
@@ -356,6 +417,8 @@ class Flow:
         self._looks = False
         """Whether the dialect looks at items at all. If not, no time is spent on them: streams have many items."""
         self._dialect = of.dialect
+        self._texts: deque[str | None] | None = None
+        """The text of each item that is held or ready; None: the items themselves are kept."""
         self._ending = Ending(of.dialect)
         self._used: Used | None = None
         self._reported: Exception | None = None
@@ -399,6 +462,7 @@ class Flow:
         # While recovery is off, every item passes through untouched: none is held back, and no end is a cut.
         self._held = None if is_off else []
         self._missing = self._shown.copy()
+        self._texts = None if is_off or self.of.dialect.wire is None else deque()
         # Each source is an answer of its own: the end and the usage of an earlier one say nothing about it.
         self._speak(_ANY_ITEMS if is_off else self.of.dialect)
         self._used = self._reported = None
@@ -425,6 +489,8 @@ class Flow:
             self._count(self._dialect.said(item))
         if self._dialect.hides is not None and self._dialect.hides(item):
             return False
+        if self._texts is not None:
+            self._note_text(source)
         if self._held is None:
             self.ready.append(item)
             return True
@@ -437,10 +503,20 @@ class Flow:
         self._release()
         return True
 
+    def _note_text(self, source: Any) -> None:
+        dialect = self._dialect
+        assert self._texts is not None
+        assert dialect.wire is not None
+        self._texts.append(dialect.wire(source))
+        if self.delivered.reread is None and dialect.reread is not None:
+            self.delivered.reread = partial(dialect.reread, source)
+
     def _show(self, item: Any, opening: Opening | None) -> bool:
         """Hand on an item before the first content, or the first content; return False for what the consumer has already."""
         if opening in self._missing:
             self._missing.remove(opening)
+            if self._texts is not None:
+                self._texts.pop()
             return False
         if (opening is None or opening.binds) and any(missing.binds for missing in self._missing):
             # The consumer waits for the content of a block that this answer does not have.
@@ -506,7 +582,11 @@ class Flow:
     def next_item(self) -> Any:
         """Return the next item that is ready, and count it as delivered."""
         item = self.ready.popleft()
-        self.delivered.add(item)
+        text = self._texts.popleft() if self._texts else None
+        if text is None:
+            self.delivered.add(item)
+        else:
+            self.delivered.add_text(text)
         if self._held is None:
             self.has_content = True
         if self._mode != "raise":
@@ -520,10 +600,14 @@ class Flow:
     def take_back(self, item: Any) -> None:
         """Put the first item back, so that it is delivered next. It was read only to know that there is one."""
         self.ready.appendleft(item)
+        if self._texts is not None:
+            # Only one item was delivered, so its text is all that is known.
+            self._texts.appendleft(self.delivered.only_text())
         self._forget_delivered()
 
     def _forget_delivered(self) -> None:
-        self.delivered = Delivered()
+        reread, self.delivered = self.delivered.reread, Delivered()
+        self.delivered.reread = reread
         self.has_content = False
         self._shown.clear()
 
@@ -547,6 +631,8 @@ class Flow:
     def drop_ready(self) -> None:
         """Forget the items that were not handed on: the time to do so is over."""
         self.ready.clear()
+        if self._texts is not None:
+            self._texts.clear()
 
     def late(self) -> HoldfastError:
         """Return the error of the limit that expired. Each limit has its own error (R77)."""

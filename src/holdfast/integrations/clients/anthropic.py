@@ -18,7 +18,7 @@ from anthropic import (
     RateLimitError,
 )
 
-from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk
+from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk, reread, wire_text
 from holdfast.policies.models.quote import text_tokens
 from holdfast.runtime.flow import Dialect, Opening, Used
 
@@ -85,7 +85,16 @@ ANTHROPIC = Sdk(
     protocol="anthropic",
     names={"api.anthropic.com": "anthropic"},
     # This SDK raises for every failure in a stream, so no event reports a failure.
-    events=Dialect(opens=_opens, announces=_announces, ends=_ends, used=_used, said=_said, timeout_is_silence=True),
+    events=Dialect(
+        opens=_opens,
+        announces=_announces,
+        ends=_ends,
+        used=_used,
+        said=_said,
+        wire=wire_text,
+        reread=reread,
+        timeout_is_silence=True,
+    ),
     error_in=_error_in,
     error=APIError,
     unreachable=APIConnectionError,

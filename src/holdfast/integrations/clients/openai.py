@@ -8,7 +8,7 @@ from typing import Any
 
 from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, OpenAI, RateLimitError
 
-from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk
+from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk, reread, wire_text
 from holdfast.policies.models.quote import text_tokens, tokens_of
 from holdfast.runtime.flow import Dialect, Opening, Used
 
@@ -167,6 +167,8 @@ OPENAI = Sdk(
         failure=_failure,
         used=_used,
         said=_said,
+        wire=wire_text,
+        reread=reread,
         timeout_is_silence=True,
     ),
     with_usage=_with_usage,

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.policies.target import endpoint_name
 from holdfast.runtime.flow import Dialect
 
-__all__ = ["ErrorInResponse", "Sdk"]
+__all__ = ["ErrorInResponse", "Sdk", "reread", "wire_text"]
 
 
 class ErrorInResponse(msgspec.Struct, frozen=True):
@@ -22,6 +22,17 @@ class ErrorInResponse(msgspec.Struct, frozen=True):
 
 def _unchanged(options: Any, host: str) -> Any | None:  # noqa: ARG001 - most streams report their usage by themselves
     return None
+
+
+def wire_text(source: Any) -> str | None:
+    """Return the text that the latest event of a stream was read from: `Dialect.wire` of the SDKs."""
+    # A response that is not a stream is read as the only item of an iterator.
+    return source.text() if hasattr(source, "text") else None
+
+
+def reread(source: Any, text: str) -> Any:
+    """Make an event of its text: `Dialect.reread` of the SDKs."""
+    return source.reread(text)
 
 
 class Sdk(msgspec.Struct, frozen=True, kw_only=True):

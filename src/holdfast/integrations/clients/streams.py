@@ -11,6 +11,7 @@ connection is closed, or when nobody holds the stream any more.
 from __future__ import annotations
 
 import inspect
+import json
 from contextlib import contextmanager
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
@@ -51,17 +52,20 @@ def _response_of(stream: Any) -> str:
 class _Decoder:
     """The SDK's decoder of one stream's events. It also sees the end marker, which the SDK does not hand on."""
 
-    __slots__ = ("_own", "is_done", "pieces")
+    __slots__ = ("_own", "is_done", "latest", "pieces")
 
     def __init__(self, own: Any) -> None:
         self._own = own
         self.is_done = False
+        self.latest: Any = None
+        """The event that the SDK's event was made of that came last."""
         self.pieces: Any = None
         """The body that is read, an iterator of the HTTP library."""
 
     def iter_bytes(self, pieces: Iterator[bytes]) -> Iterator[Any]:
         self.pieces = pieces
         for event in self._own.iter_bytes(pieces):
+            self.latest = event
             if event.data.startswith(_DONE):
                 self.is_done = True
             yield event
@@ -69,6 +73,7 @@ class _Decoder:
     async def aiter_bytes(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[Any]:
         self.pieces = pieces
         async for event in self._own.aiter_bytes(pieces):
+            self.latest = event
             if event.data.startswith(_DONE):
                 self.is_done = True
             yield event
@@ -94,6 +99,26 @@ class _Events:
         self._decoder.pieces = getattr(stream, "_raw_iterator", None)
         self._iterator = getattr(stream, _ITERATOR)
         self.exchange = exchange
+        named = getattr(getattr(stream, "_options", None), "synthesize_event_and_data", False)
+        self._can_reread = not named and hasattr(stream, "_cast_to") and hasattr(stream, "_client")
+
+    def text(self) -> str | None:
+        """Return the text of the latest event; None if the event cannot be made of it again."""
+        latest = self._decoder.latest
+        # The SDK puts the names of such events into what it makes of them.
+        if latest is None or not self._can_reread or (latest.event or "").startswith("thread."):
+            return None
+        text: str = latest.data
+        return text
+
+    def reread(self, text: str) -> Any:
+        """Make an event of its text, as the SDK does."""
+        stream = self.stream
+        return stream._client._process_response_data(  # noqa: SLF001 - the SDK's stream calls it for each event
+            data=json.loads(text),
+            cast_to=stream._cast_to,  # noqa: SLF001 - as above
+            response=self.response,
+        )
 
     @property
     def is_done(self) -> bool:
@@ -103,16 +128,28 @@ class _Events:
     def __iter__(self) -> _Events:
         return self
 
+    # Streams have many events, so both methods do without the context manager, which takes longer than the rest of them.
+
     def __next__(self) -> Any:
-        with _sdk_errors(self.exchange):
+        try:
             return next(self._iterator)
+        except Exception as error:
+            own = self.exchange.sdk_error_for(error)
+            if own is None:
+                raise
+            raise own from error
 
     def __aiter__(self) -> _Events:
         return self
 
     async def __anext__(self) -> Any:
-        with _sdk_errors(self.exchange):
+        try:
             return await anext(self._iterator)
+        except Exception as error:
+            own = self.exchange.sdk_error_for(error)
+            if own is None:
+                raise
+            raise own from error
 
     def close(self) -> Any:
         """Close the connection; the result of an async stream must be awaited."""
