@@ -141,14 +141,27 @@ class Played(NamedTuple):
         return self.runtime.clock.monotonic()
 
 
-def play(script: str, form: Form, *, is_async: bool, policy: Policy | None = None, **options: Any) -> Played:
+ANNOUNCED = {name: form for name, form in STREAMED.items() if form.protocol == "responses"}
+"""Streams whose first event announces an id that no other answer has: they recover only until then."""
+REPLACEABLE = {name: form for name, form in STREAMED.items() if name not in ANNOUNCED}
+
+
+def play(
+    script: str,
+    form: Form,
+    *,
+    is_async: bool,
+    policy: Policy | None = None,
+    after_first: Any = "raise",
+    **options: Any,
+) -> Played:
     """Make one call through a recovering client, read it to its end, and say how it went."""
     runtime, heard = Runtime(clock=VirtualClock(), rng=Midpoint()), Capture()
     runtime.configure(Policy(profile="stud", circuit=PROVIDER), {})  # so that a test can count attempts and seconds
     runtime.on(heard)
     provider = FaultProvider(script, clock=runtime.clock, **options)
     client = client_for(form, provider.transport(), is_async=is_async)
-    client = recovering(form, client, runtime=runtime, policy=policy)
+    client = recovering(form, client, runtime=runtime, policy=policy, after_first=after_first)
     events: list[Any] = []
     error: Exception | None = None
     whole = None

@@ -129,8 +129,12 @@ CUT = httpx2.RemoteProtocolError("peer closed connection without sending complet
 class Streaming:
     """An event stream of these events, to be called for each request; it keeps the bodies it gave out."""
 
-    def __init__(self, *events: dict[str, Any], error: Exception | None = None, silence: Any = None) -> None:
+    def __init__(
+        self, *events: dict[str, Any], error: Exception | None = None, silence: Any = None, done: bool = False
+    ) -> None:
         self.pieces = [_sse(event) for event in events]
+        if done:
+            self.pieces.append(b"data: [DONE]\n\n")
         self.error = error
         self.silence = silence
         self.bodies: list[Body] = []

@@ -132,6 +132,37 @@ def test_FR25_a_spent_budget_is_an_error_of_the_sdk(form, is_async):
     check_attributes(error)
 
 
+@BOTH
+@EACH
+def test_FR25_a_call_that_a_rate_limit_holds_back_is_a_rate_limit_error_of_the_sdk(form, is_async):
+    """It was not sent. `except RateLimitError` catches it like the 429 that the service would have sent."""
+    client, runtime = client_of(form, is_async=is_async, policy=Policy(per_second=0.01, burst=1, deadline=20))
+    run(collect_async(form, client, []), clock=runtime.clock) if is_async else collect(form, client, [])
+    error = error_of(form, client, runtime, is_async=is_async)
+    assert error.fault.code == "SYS_RATE_LIMITED"
+    assert isinstance(error, form.sdk.RateLimitError)
+    assert (error.status_code, error.response.status_code, error.request_id, error.body) == (429, 429, None, None)
+    assert int(error.response.headers["retry-after"]) == pytest.approx(error.fault.retry_after, abs=1)
+    check_attributes(error)
+    twin = pickle.loads(pickle.dumps(error))
+    assert (type(twin), twin.status_code, twin.response.headers) == (type(error), 429, error.response.headers)
+
+
+@EACH
+def test_FR25_a_full_waiting_room_is_an_error_of_the_sdk(form):
+    policy = Policy(concurrency=1, waiting=0, attempts=1, timeout=5)
+    client, runtime = client_of(form, "hang, loop", is_async=True, policy=policy)
+
+    async def crowd():
+        calls = [asyncio.create_task(collect_async(form, client, [])) for _ in range(2)]
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        return next(error for error in done if fault_of(error).code == "SYS_BULKHEAD_FULL")
+
+    error = run(crowd(), clock=runtime.clock)
+    assert isinstance(error, form.sdk.APIError)
+    check_attributes(error)
+
+
 @EACH_WHOLE
 def test_FR25_a_page_in_place_of_an_answer_is_an_error_of_the_sdk(form):
     client, runtime = client_of(form, "html;status=200, loop", is_async=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from clients_forms import ANSWER, FORMS, RAW, STREAMED, bare_error, play
+from clients_forms import ANNOUNCED, ANSWER, FORMS, RAW, REPLACEABLE, STREAMED, bare_error, play
 
 from holdfast import DeadlineError, Policy, StreamCutError, fault_of
 from holdfast.events import Failed, Recovered
@@ -17,7 +17,8 @@ from holdfast.testing.provider.faults import ERRORS, FAULTS, STATUSES
 
 BOTH = pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 EACH = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-EACH_STREAM = pytest.mark.parametrize("form", STREAMED.values(), ids=STREAMED)
+EACH_REPLACEABLE = pytest.mark.parametrize("form", REPLACEABLE.values(), ids=REPLACEABLE)
+EACH_ANNOUNCED = pytest.mark.parametrize("form", ANNOUNCED.values(), ids=ANNOUNCED)
 
 
 class Does(NamedTuple):
@@ -107,6 +108,8 @@ def limits_for(step):
 def expected(name, form):
     if name == "failed" and form == STREAMED["responses, streamed"]:
         return hands_on("PROVIDER_OVERLOADED")
+    if name == "error-200" and form in ANNOUNCED.values():
+        return cuts("PROVIDER_OVERLOADED")  # the error comes after the announcement
     worded = WORDED.get((name, form.host))
     return worded or ALIKE.get(name) or APART[name][form.stream]
 
@@ -171,12 +174,31 @@ def test_a_fault_that_stays_is_given_up_with_every_attempt_on_it(name, form, is_
 
 
 @BOTH
-@EACH_STREAM
+@EACH_REPLACEABLE
 @pytest.mark.parametrize("step", INVISIBLE)
 def test_before_the_first_content_nobody_sees_it(step, form, is_async):
-    result = play(step, form, is_async=is_async, policy=limits_for(step))
-    assert (result.error, result.text) == (None, ANSWER)
+    is_tool = step.startswith("cut-tool")
+    # The next answer has a tool call, too: one that begins otherwise cannot take the place of the first.
+    script = f'replies = "tools"\n[[rules]]\nsteps = "{step}"' if is_tool else step
+    result = play(script, form, is_async=is_async, policy=limits_for(step))
+    assert result.error is None
+    assert result.arguments if is_tool else result.text == ANSWER
     assert result.attempts == result.provider.counters.received == 2
+
+
+@BOTH
+@EACH_ANNOUNCED
+@pytest.mark.parametrize("step", [step for step in INVISIBLE if step != "reset"])
+def test_a_response_that_was_announced_ends_as_without_us_unless_it_may_restart(step, form, is_async):
+    result = play(step, form, is_async=is_async, policy=limits_for(step))
+    assert result.attempts == result.provider.counters.received == 1
+    if step == "failed;after=0":
+        assert (result.error, result.events[-1].type) == (None, "response.failed")
+        return
+    assert isinstance(result.error, StreamCutError)
+    assert isinstance(result.error, form.sdk.APIError)
+    result = play(step, form, is_async=is_async, policy=limits_for(step), after_first="restart")
+    assert (result.error, result.text, result.attempts) == (None, ANSWER, 2)
 
 
 @BOTH

@@ -9,7 +9,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
-from clients_forms import ANSWER, FORMS, STREAMED, collect, collect_async, recovering, text_in, text_of
+from clients_forms import ANNOUNCED, ANSWER, FORMS, STREAMED, collect, collect_async, recovering, text_in, text_of
 from httpcore2._backends import sync as sync_backend
 
 from holdfast import Budget, Policy, Runtime, StreamCutError, fault_of
@@ -67,6 +67,10 @@ def test_a_connection_that_breaks_is_seen_only_where_content_was(provider, world
     # A stream gives nothing before it breaks; a body that is none breaks in its middle.
     provider.set_script(f"{name};after=0" if form.stream and name in ("cut", "truncate", "malformed-json") else name)
     with client_on(provider, form, runtime) as client:
+        if form in ANNOUNCED.values() and name in ("cut", "truncate", "malformed-json"):
+            with pytest.raises(StreamCutError):
+                collect(form, client, events)
+            return
         answer = collect(form, client, events)
     assert answer_text(form, answer, events) == ANSWER
     assert len(heard.of(AttemptStarted)) == provider.counters.received == 2
@@ -80,7 +84,10 @@ def test_the_same_in_a_task(world, name, form):
     limit = LIMIT if name == "hang" else PATIENCE
 
     async def main():
-        script = "cut;after=0" if name == "cut" and form.stream else name
+        is_replaceable = form.stream and form not in ANNOUNCED.values()
+        script = (
+            "cut;after=0" if name == "cut" and is_replaceable else "reset" if name == "cut" and form.stream else name
+        )
         async with (
             FaultProvider(script) as provider,
             client_on(provider, form, runtime, "async", timeout=limit) as client,
@@ -90,7 +97,7 @@ def test_the_same_in_a_task(world, name, form):
     answer, counters = asyncio.run(main())
     assert answer_text(form, answer, events) == ANSWER
     assert len(heard.of(AttemptStarted)) == counters.received == 2
-    assert counters.injected == {name: 1}
+    assert sum(counters.injected.values()) == 1
 
 
 @EACH

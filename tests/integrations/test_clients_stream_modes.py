@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from clients_forms import ANSWER, STREAMED, arguments_in, client_for, is_whole, play, recovering, text_in
+from clients_forms import ANSWER, REPLACEABLE, STREAMED, arguments_in, client_for, is_whole, play, recovering, text_in
 
 from holdfast import Policy, Runtime, StreamCutError, recover
 from holdfast.events import AttemptStarted, StreamResumed
@@ -174,7 +174,7 @@ def test_continue_never_joins_the_fragments_of_two_answers(form, inside):
     assert not any(is_whole(form, event) for _, event in live.events)
 
 
-@EACH
+@pytest.mark.parametrize("form", REPLACEABLE.values(), ids=REPLACEABLE)
 def test_before_its_arguments_a_tool_call_is_made_again_unseen(form):
     result = play(TOOLS.format("cut-tool;after=0"), form, is_async=True)
     assert result.error is None

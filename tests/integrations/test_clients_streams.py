@@ -36,9 +36,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast import Budget, Policy, StreamCutError, recover
+from holdfast import Budget, HoldfastError, Policy, StreamCutError, recover
 from holdfast.anthropic import recovering
 from holdfast.events import AttemptEnded, AttemptStarted, Cancelled, Failed, Recovered
+from holdfast.integrations.clients import checked_client
+from holdfast.integrations.clients.openai import OPENAI
 from holdfast.openai import recovering as recovering_openai
 from holdfast.sinks import trace_recoveries
 
@@ -441,6 +443,60 @@ def test_chat_completions_that_end_in_the_middle_are_cut():
         in_time(runtime, read())
 
 
+COMPLETE = {
+    "no finish_reason": Streaming(chunk("", role="assistant"), chunk("Hel"), chunk("lo"), done=True),
+    "only the opening": Streaming(chunk("", role="assistant"), done=True),
+    "nothing at all": Streaming(done=True),
+}
+
+
+@pytest.mark.parametrize("whole", COMPLETE.values(), ids=COMPLETE)
+def test_the_end_marker_ends_a_complete_stream(whole):
+    """Many servers that speak OpenAI's protocol send `[DONE]` and no `finish_reason`. The SDK takes the stream as it is."""
+    wire, (runtime, heard) = Wire(whole), world()
+    plain = list(openai_on(Wire(whole)).chat.completions.create(**CHAT))
+    assert list(recovering_openai(openai_on(wire), runtime=runtime).chat.completions.create(**CHAT)) == plain
+    assert len(wire.requests) == len(heard.of(AttemptStarted)) == 1
+    assert runtime.registry.get("provider:openai")._breaker.successes == 1
+
+
+@pytest.mark.parametrize("whole", COMPLETE.values(), ids=COMPLETE)
+def test_the_end_marker_ends_a_complete_stream_in_a_task(whole):
+    wire, (runtime, _) = Wire(whole), world()
+
+    async def read(client):
+        return [event async for event in await client.chat.completions.create(**CHAT)]
+
+    plain = in_time(runtime, read(async_openai_on(Wire(whole))))
+    assert in_time(runtime, read(recovering_openai(async_openai_on(wire), runtime=runtime))) == plain
+    assert len(wire.requests) == 1
+
+
+def test_a_message_with_its_stop_reason_is_complete_without_the_event_after_it():
+    wire, (runtime, _) = Wire(Streaming(*WHOLE[:-1])), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    assert texts_in(claude.messages.create(**REQUEST, stream=True)) == HELLO
+    with claude.messages.stream(**REQUEST) as stream:
+        assert stream.get_final_message().stop_reason == "end_turn"
+    assert len(wire.requests) == 2
+    assert runtime.registry.get("provider:anthropic")._breaker.successes == 2
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_framework_s_client_takes_the_end_marker_too(is_async):
+    client = (async_openai_on if is_async else openai_on)(Wire(COMPLETE["no finish_reason"]))
+    checked = checked_client(client, OPENAI)
+
+    async def read():
+        stream = checked.chat.completions.create(**CHAT)
+        return [event async for event in await stream] if is_async else list(stream)
+
+    assert len(in_time(world()[0], read())) == 3
+    cut = checked_client(openai_on(Wire(Streaming(chunk("Hel")))), OPENAI)
+    with pytest.raises(HoldfastError, match="before its last event"):
+        list(cut.chat.completions.create(**CHAT))
+
+
 def _response(status, error=None):
     return {
         "id": "r", "object": "response", "created_at": 1, "model": "gpt-test", "status": status, "error": error,
@@ -463,8 +519,8 @@ ERROR = {"type": "error", "sequence_number": 1, "code": "rate_limit_exceeded", "
 
 
 @pytest.mark.parametrize("failure", [FAILED, ERROR], ids=["response.failed", "error"])
-def test_responses_recover_from_a_failure_that_an_event_reports(failure):
-    wire, (runtime, _) = Wire(Streaming(CREATED, failure), Streaming(CREATED, TEXT_DELTA, COMPLETED)), world()
+def test_responses_recover_from_a_failure_that_the_first_event_reports(failure):
+    wire, (runtime, _) = Wire(Streaming(failure), Streaming(CREATED, TEXT_DELTA, COMPLETED)), world()
     gpt = recovering_openai(openai_on(wire), runtime=runtime)
     events = list(gpt.responses.create(model="gpt-test", input="hi", stream=True))
     assert [event.type for event in events] == ["response.created", "response.output_text.delta", "response.completed"]

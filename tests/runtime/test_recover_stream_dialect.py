@@ -7,13 +7,14 @@ import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from recover_kit import LOOSE, World, assert_places_free, reset
 
 from holdfast import Budget, Fault, HoldfastError, Policy, StreamCutError, fault_of
 from holdfast.events import AttemptStarted, Cancelled, Failed, Recovered
 from holdfast.runtime.adapter import Adapter
-from holdfast.runtime.flow import Dialect, Ending, Used
+from holdfast.runtime.flow import Dialect, Ending, Opening, Used
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
 
@@ -550,6 +551,62 @@ def test_a_start_that_fails_for_good_raises_the_last_error() -> None:
     with pytest.raises(ConnectionResetError) as failed:
         started([Raise(reset())], [Raise(reset())], [Raise(last)])
     assert failed.value is last
+
+
+SHOWN = msgspec.structs.replace(WORDS, announces=lambda item: Opening(item, binds=item == "role"))
+
+
+def opened(*scripts: list[Any]) -> tuple[World, Scripts, BlockingStream[Any]]:
+    world, script = World(), Scripts(*scripts)
+    of = StreamOf(Plan("a", STEADY, runtime=world.runtime), script.play, dialect=SHOWN)
+    live = BlockingStream[Any](of)
+    live.open()
+    return world, script, live
+
+
+def test_open_reads_nothing_and_each_item_is_handed_on_when_it_comes() -> None:
+    read: list[str] = []
+
+    def note() -> Any:
+        for item in ("begin", "role", "a", "end"):
+            read.append(item)
+            yield item
+
+    live = BlockingStream[Any](StreamOf(Plan("a", STEADY, runtime=World().runtime), note, dialect=SHOWN))
+    live.open()
+    assert read == []
+    for number, item in enumerate(live, 1):
+        assert (read[-1], len(read)) == (item, number)
+
+
+@pytest.mark.parametrize(
+    "early",
+    [["begin"], ["begin", "role"], ["begin", Raise(reset())], ["begin", "role", reset()], []],
+    ids=["begun", "more", "raised", "reported", "nothing"],
+)
+def test_an_opened_stream_hands_its_opening_on_once(early: list[Any]) -> None:
+    world, scripts, live = opened(early, early, ["begin", "role", "a", "end"])
+    assert list(live) == ["begin", "role", "a", "end"]
+    assert (scripts.opened, len(world.of(Recovered))) == (3, 1)
+
+
+def test_an_answer_may_leave_out_what_binds_nothing() -> None:
+    _, scripts, live = opened(["begin", "begin"], ["role", "begin", "a", "end"])
+    assert list(live) == ["begin", "begin", "role", "a", "end"]
+    assert scripts.opened == 2
+
+
+@pytest.mark.parametrize("later", [["begin", "a", "end"], ["a", "end"]])
+def test_an_answer_without_what_was_announced_is_a_cut(later: list[Any]) -> None:
+    world, scripts, live = opened(["begin", "role", Raise(reset())], later)
+    items: list[Any] = []
+    with pytest.raises(StreamCutError, match="begins otherwise") as cut:
+        for item in live:
+            items.append(item)  # noqa: PERF402 - the items before a failure matter
+    assert items == ["begin", "role"]
+    assert cut.value.partial is not None
+    assert cut.value.partial.complete == 2
+    assert (scripts.opened, len(world.of(Failed))) == (2, 1)
 
 
 def test_an_end_is_complete_only_with_its_last_item() -> None:

@@ -1,6 +1,6 @@
 """The stream machine: it decides what to do about each thing that happens to a stream. It does no I/O.
 
-A `Flow` holds items back until the first content, remembers what was delivered, knows whether the stream is complete, and
+A `Flow` holds items back until the first content, or hands on the opening of a stream once, remembers what was delivered, knows whether the stream is complete, and
 decides what a failure does: begin again before the consumer has seen anything, continue, restart, use another source,
 or raise. What differs between the streams of SDKs and frameworks is a `Dialect`, which is data. A driver (`stream.py`)
 reads the source and does this:
@@ -18,13 +18,15 @@ Invariant: an operation is settled exactly once, however its stream ends. A tool
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar, Token, copy_context
+from functools import partial
 from itertools import islice
 from sys import getsizeof
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import msgspec
 
@@ -55,6 +57,7 @@ __all__ = [
     "Dialect",
     "Ending",
     "Flow",
+    "Opening",
     "StreamDeadlineError",
     "Used",
     "Way",
@@ -68,11 +71,16 @@ _MAX_ITEMS = 100_000
 _MAX_TEXT = 4 * 1024 * 1024
 _MAX_BYTES = 16 * 1024 * 1024
 """The most memory, roughly, for delivered items that are not text. It holds some thousands of an SDK's events."""
+_MAX_REREAD = 16 * 1024
+"""The most items that are kept as texts: making them again takes some 15 µs each."""
+_PACKED_TOGETHER = 64
 _MAX_PARTS = 64
 """How many parts of an item are measured."""
 
 _EARLY_S = 1e-3
 """A timer or a socket may be early by a rounding error."""
+
+_OTHERWISE = "The stream broke off before its first content, and the next answer begins otherwise"
 
 _NOTHING = object()
 
@@ -109,18 +117,31 @@ def _said(item: Any) -> int:
     return text_tokens(item) if isinstance(item, str) else 1
 
 
+class Opening(msgspec.Struct, frozen=True):
+    """What an item before the first content announces. Another answer that announces the same can go on in its place."""
+
+    name: str
+    binds: bool = False
+    """Content will refer to it, such as a block or a tool call. Another answer must announce it too."""
+
+
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about the items of one kind of stream. By default every item is content, and every end complete."""
 
     opens: Callable[[Any], bool] = _no
     """Whether an item comes before any content. Such items are held back, so an early failure stays invisible."""
+    announces: Callable[[Any], Opening | None] | None = None
+    """What an item that `opens` announces. A stream that shows its opening hands it on at once, and leaves out the same item of
+    the next attempt. None: no other answer can take its place, so it counts as content."""
     fragment: Callable[[Any], bool] = _no
     """Whether an item is a part of a tool call. After one is delivered, a failure is always raised."""
     ends: Callable[[Any], bool | None] | None = None
     """Whether an item ends a complete stream; None for items that say nothing about the end.
 
-    If this is set, a stream that ends without such an item was cut.
+    If this is set, a stream that ends without such an item was cut, unless it was `marked`.
     """
+    marked: Callable[[Any], bool] = _no
+    """Whether a source that has ended received the protocol's end marker, which is not an item."""
     failure: Callable[[Any, Any], Exception | None] | None = None
     """The exception for an item that reports a failure; takes the item and its source."""
     raises_failures: bool = False
@@ -131,6 +152,13 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """About how many tokens of the answer an item holds. A budget counts them in case the usage is never reported."""
     hides: Callable[[Any], bool] | None = None
     """Whether the consumer must not see an item, because the consumer did not request it."""
+    wire: Callable[[Any], str | None] | None = None
+    """Takes a source, and returns the text that its latest item was read from; None if the item itself must be kept.
+
+    An SDK's event takes ten times the memory of its text. If this is set, `reread` makes the items again where they are needed.
+    """
+    reread: Callable[[Any, str], Any] | None = None
+    """Takes a source and such a text, and returns the item."""
     recognise: Callable[[Any], Dialect | None] | None = None
     """Takes the first item and returns a dialect that knows more; None if there is none."""
     timeout_is_silence: bool = False
@@ -162,9 +190,9 @@ class Ending:
         if self._ends is not None and (ends := self._ends(item)) is not None:
             self._complete = self._complete or ends
 
-    def check(self) -> None:
-        """Raise if a stream that has no more items was cut."""
-        if self._complete is False or (self._ends is not None and not self._any):
+    def check(self, *, marked: bool = False) -> None:
+        """Raise if a stream that has no more items was cut. With the protocol's end marker it was not, whatever its items say."""
+        if not marked and (self._complete is False or (self._ends is not None and not self._any)):
             raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last event"))
 
 
@@ -178,22 +206,41 @@ def stalled(name: str, seconds: float | None) -> HoldfastError:
 # --- what was delivered ---
 
 
+class _Packed(NamedTuple):
+    """The texts of some items, compressed."""
+
+    data: bytes
+
+    @classmethod
+    def of(cls, texts: list[str]) -> _Packed:
+        return cls(zlib.compress(msgspec.msgpack.encode(texts), 1))
+
+    def texts(self) -> list[str]:
+        return msgspec.msgpack.decode(zlib.decompress(self.data), type=list[str])
+
+
 class Delivered:
     """The items that the consumer has. Memory is bounded: beyond a limit items are counted only, and `partial` says so."""
 
-    __slots__ = ("_bytes", "_is_full", "_items", "_text", "count")
+    __slots__ = ("_bytes", "_is_full", "_items", "_tail", "_text", "count", "reread")
 
     def __init__(self) -> None:
         self.count = 0
         self._items: list[Any] = []
+        self._tail: list[str] = []
+        """Texts that come after `_items` and are not packed yet."""
         self._text = self._bytes = 0
         self._is_full = False
+        self.reread: Callable[[str], Any] | None = None
+        """Makes an item of its text."""
 
     def add(self, item: Any) -> None:
         """Remember an item that is handed to the consumer."""
         self.count += 1
         if self._is_full:
             return
+        if self._tail:
+            self._pack()
         if isinstance(item, str):
             self._text += len(item)
         else:
@@ -205,9 +252,39 @@ class Delivered:
         else:
             self._items.append(item)
 
+    def add_text(self, text: str) -> None:
+        """Remember the text of an item that is handed to the consumer."""
+        self.count += 1
+        if self._is_full:
+            return
+        self._bytes += len(text)
+        if self._bytes > _MAX_BYTES or self.count > _MAX_REREAD:
+            self._is_full = True
+            return
+        self._tail.append(text)
+        if len(self._tail) == _PACKED_TOGETHER:
+            self._pack()
+
+    def only_text(self) -> str | None:
+        """Return the text of the only item; None if the item itself is kept."""
+        return self._tail[0] if self._tail else None
+
+    def _pack(self) -> None:
+        self._items.append(_Packed.of(self._tail))
+        self._tail = []
+
+    def _unpacked(self) -> Iterable[Any]:
+        reread: Any = self.reread
+        for item in self._items:
+            if type(item) is _Packed:
+                yield from map(reread, item.texts())
+            else:
+                yield item
+        yield from map(reread, self._tail)
+
     def partial(self) -> Partial:
         """Return the items: text joined, other items as a list."""
-        items = self._items
+        items = self._items if self.reread is None else list(self._unpacked())
         whole: Any = "".join(items) if items and all(isinstance(item, str) for item in items) else list(items)
         return Partial(payload=whole, complete=self.count, truncated=len(items) < self.count)
 
@@ -329,9 +406,19 @@ class Flow:
         self.restarts = 0
         self._held: list[Any] | None = None
         """Items before the first content of the present source; None after it."""
+        self.shows_opening = False
+        """Items before the first content are handed on at once, if the dialect can tell what they announce."""
+        self.has_content = False
+        """The consumer has content: from now on a failure is a cut."""
+        self._shown: list[Opening] = []
+        """What the consumer was told before the first content, by all attempts."""
+        self._missing: list[Opening] = []
+        """Those of them that the present source has not announced yet."""
         self._looks = False
         """Whether the dialect looks at items at all. If not, no time is spent on them: streams have many items."""
         self._dialect = of.dialect
+        self._texts: deque[str | None] | None = None
+        """The text of each item that is held or ready; None: the items themselves are kept."""
         self._ending = Ending(of.dialect)
         self._used: Used | None = None
         self._reported: Exception | None = None
@@ -374,6 +461,8 @@ class Flow:
         is_off = self.op.plan.off
         # While recovery is off, every item passes through untouched: none is held back, and no end is a cut.
         self._held = None if is_off else []
+        self._missing = self._shown.copy()
+        self._texts = None if is_off or self.of.dialect.wire is None else deque()
         # Each source is an answer of its own: the end and the usage of an earlier one say nothing about it.
         self._speak(_ANY_ITEMS if is_off else self.of.dialect)
         self._used = self._reported = None
@@ -400,14 +489,44 @@ class Flow:
             self._count(self._dialect.said(item))
         if self._dialect.hides is not None and self._dialect.hides(item):
             return False
+        if self._texts is not None:
+            self._note_text(source)
         if self._held is None:
             self.ready.append(item)
             return True
+        if self.shows_opening and self._dialect.announces is not None:
+            return self._show(item, self._dialect.announces(item) if self._dialect.opens(item) else None)
         self._held.append(item)
         # Items are held until the first content and no longer: a consumer must see content the moment it arrives.
         if self._dialect.opens(item):
             return False
         self._release()
+        return True
+
+    def _note_text(self, source: Any) -> None:
+        dialect = self._dialect
+        assert self._texts is not None
+        assert dialect.wire is not None
+        self._texts.append(dialect.wire(source))
+        if self.delivered.reread is None and dialect.reread is not None:
+            self.delivered.reread = partial(dialect.reread, source)
+
+    def _show(self, item: Any, opening: Opening | None) -> bool:
+        """Hand on an item before the first content, or the first content; return False for what the consumer has already."""
+        if opening in self._missing:
+            self._missing.remove(opening)
+            if self._texts is not None:
+                self._texts.pop()
+            return False
+        if (opening is None or opening.binds) and any(missing.binds for missing in self._missing):
+            # The consumer waits for the content of a block that this answer does not have.
+            self.has_content = True
+            raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", _OTHERWISE))
+        if opening is None:
+            self._release()
+        else:
+            self._shown.append(opening)
+        self.ready.append(item)
         return True
 
     def _count(self, tokens: int) -> None:
@@ -454,7 +573,7 @@ class Flow:
         """Settle a stream whose source has ended; raise if the item that ends every complete stream is missing."""
         if self.over:
             return
-        self._ending.check()
+        self._ending.check(marked=self._dialect.marked(source))
         self._release()
         self.over = True
         if self._settled:
@@ -468,7 +587,13 @@ class Flow:
     def next_item(self) -> Any:
         """Return the next item that is ready, and count it as delivered."""
         item = self.ready.popleft()
-        self.delivered.add(item)
+        text = self._texts.popleft() if self._texts else None
+        if text is None:
+            self.delivered.add(item)
+        else:
+            self.delivered.add_text(text)
+        if self._held is None:
+            self.has_content = True
         if self._mode != "raise":
             if self._call is not None:
                 self._call.follow(item)
@@ -480,7 +605,16 @@ class Flow:
     def take_back(self, item: Any) -> None:
         """Put the first item back, so that it is delivered next. It was read only to know that there is one."""
         self.ready.appendleft(item)
-        self.delivered = Delivered()
+        if self._texts is not None:
+            # Only one item was delivered, so its text is all that is known.
+            self._texts.appendleft(self.delivered.only_text())
+        self._forget_delivered()
+
+    def _forget_delivered(self) -> None:
+        reread, self.delivered = self.delivered.reread, Delivered()
+        self.delivered.reread = reread
+        self.has_content = False
+        self._shown.clear()
 
     # --- limits ---
 
@@ -502,6 +636,8 @@ class Flow:
     def drop_ready(self) -> None:
         """Forget the items that were not handed on: the time to do so is over."""
         self.ready.clear()
+        if self._texts is not None:
+            self._texts.clear()
 
     def late(self) -> HoldfastError:
         """Return the error of the limit that expired. Each limit has its own error (R77)."""
@@ -527,6 +663,11 @@ class Flow:
         else:
             self.op.abandoned(error)
 
+    def abandon_wait(self) -> None:
+        """The consumer left while the stream waited for its next source."""
+        self.over = False
+        self.abandon()
+
     def failed(self, error: BaseException, request: Request | None = None) -> float | None:
         """Settle a failure. Return the seconds to wait before the next source, or None to let `error` through.
 
@@ -540,17 +681,17 @@ class Flow:
         if self._settled:
             # The answer was complete, so it counts as good. The consumer still gets the failure.
             return self._raise_cut(error) if isinstance(error, Exception) else None
-        if self.delivered.count and isinstance(error, Exception) and op.passes(error):
+        if self.has_content and isinstance(error, Exception) and op.passes(error):
             # The source has answered. An exception that steers the framework is no failure of the source.
             op.succeeded(self._used)
             return None
         is_failure = isinstance(error, Exception) and not op.plan.off and not op.passes(error)
-        is_cut = is_failure and self.delivered.count > 0
+        is_cut = is_failure and self.has_content
         if is_cut:
             error = self._settle_cut(error)
             op.reopen_window()
         if op.observation is not None:
-            op.observation.is_cut = self.delivered.count > 0 and self._mode == "raise"
+            op.observation.is_cut = self.has_content and self._mode == "raise"
         delay = op.failed(error, None, request)
         if delay is None:
             if is_cut:
@@ -585,7 +726,7 @@ class Flow:
             runtime.bus.emit(StreamResumed(at=at, run=op.run, operation=op.plan.name, how=how, items=items))
         if how == "restart":
             # After a restart the consumer discards the items it got before, so they no longer count as delivered.
-            self.delivered = Delivered()
+            self._forget_delivered()
 
     def _settle_cut(self, error: BaseException) -> BaseException:
         """Raise `StreamCutError` if the stream may not resume; else return the failure to decide about."""

@@ -9,8 +9,8 @@ A stream is an async context manager and not a generator. If a consumer leaves a
 and in another task, and a time limit must not be held across a `yield`. Items pass through one by one.
 
 `Stream` reads in a task. `BlockingStream`, which `with` gives instead of `async with`, reads in a thread. Both only report to
-a `Flow`, which decides. Integrations that must hand out an SDK's own stream object call `start`, which recovers until the
-first content, and let the object read from here.
+a `Flow`, which decides. Integrations that must hand out an SDK's own stream object call `open`, which recovers until the source
+is open, or `start`, which recovers until the first content, and let the object read from here.
 
 Invariant: a source that was opened is closed, its place in the limiter is given back and its permit settled once, however the
 stream ends. It holds the place until then; its reader never waits for it.
@@ -218,6 +218,8 @@ class _Driver:
         """Whether it reads for `start`, which hands out the source even if it has ended, so it is not closed."""
         self._busy = False
         """The source is being read or closed."""
+        self._left = False
+        """The consumer has closed the source that it was handed out."""
         self._waits = threading.Lock()
         """Held while a consumer waits for an item."""
 
@@ -243,11 +245,11 @@ class _Driver:
             self._release_place()
 
     def source_closed(self) -> None:
-        """The source was closed by someone else. This is ignored while the stream itself reads or closes the source.
-
-        Between two attempts there is no source: then the one that broke is freed, which closes it once more.
-        """
-        if not self._busy and self._source is not None:
+        """A source was closed. If the consumer did this, and not the stream itself, the consumer has left."""
+        # While the stream reads, its operation is in force in its own task or thread, and in no other.
+        is_own = AMBIENT.get() is self._flow.op if self._source is not None else self._busy
+        if self._flow.handed_out and not is_own:
+            self._left = True
             self.abandon()
 
     def __del__(self) -> None:
@@ -305,7 +307,7 @@ class _Driver:
 
     def _new_source(self) -> Any:
         of = self._flow.of
-        if of.resume is None or not self._flow.delivered.count:
+        if of.resume is None or not self._flow.has_content:
             return of.fn(*self._args, **self._kwargs)
         return of.resume(self.partial, *self._args, **self._kwargs)
 
@@ -355,6 +357,23 @@ class Stream(_Driver, Generic[T]):
     ) -> None:
         assert self._blocking is not None
         self._blocking.__exit__(kind, error, trace)
+
+    async def open(self) -> Any:
+        """Open the source, with retries that nobody sees; return the one that answered. None of its items is read.
+
+        As after `start`, the stream belongs to an object of an SDK. Items before the first content are handed on as they come.
+        """
+        self._flow.shows_opening = True
+        with self._started():
+            while self._source is None:
+                try:
+                    self._check_time()
+                    await self._begin()
+                    await self._read(opens_only=True)
+                except BaseException as error:
+                    if not await self._recover(error):
+                        raise
+        return self._hand_out()
 
     async def start(self) -> Any:
         """Read until the first content, with retries that nobody sees; return the source of the attempt that has it.
@@ -416,7 +435,7 @@ class Stream(_Driver, Generic[T]):
             self._place = StreamPlace(limiter, await acquire_async(op, limiter, self._args, self._kwargs))
         self._flow.source_opened()
 
-    async def _read(self) -> None:
+    async def _read(self, *, opens_only: bool = False) -> None:
         """Await an item that may be handed on, no longer than its limit."""
         flow, ended = self._flow, False
         limit = self._begin_limit()
@@ -429,7 +448,7 @@ class Stream(_Driver, Generic[T]):
             if self._source is None:
                 self._source = await _under(limit, self._open())
             # Where the limit is for each event, one that is held back is a sign of life: the limit begins anew.
-            while not await self._receive(limit) and not flow.of.each:
+            while not opens_only and not await self._receive(limit) and not flow.of.each:
                 pass
         except StopAsyncIteration as end:
             # The end is settled after this block, because a stream that was cut must reach `_recover` like any other
@@ -487,6 +506,9 @@ class Stream(_Driver, Generic[T]):
         except Exception as stop:
             if not self._flow.falls_back(stop):
                 raise
+        if self._left:
+            self._flow.abandon_wait()
+            return False
         self._flow.retry()
         return True
 
@@ -562,6 +584,23 @@ class BlockingStream(_Driver, Generic[T]):
         self._flow.op.end()
         self._close()
 
+    def open(self) -> Any:
+        """Open the source, with retries that nobody sees; return the one that answered. None of its items is read.
+
+        As after `start`, the stream belongs to an object of an SDK. Items before the first content are handed on as they come.
+        """
+        self._flow.shows_opening = True
+        with self._started():
+            while self._source is None:
+                try:
+                    self._check_time()
+                    self._begin()
+                    self._read(opens_only=True)
+                except BaseException as error:
+                    if not self._recover(error):
+                        raise
+        return self._hand_out()
+
     def start(self) -> Any:
         """Read until the first content, with retries that nobody sees; return the source of the attempt that has it."""
         with self._started():
@@ -605,7 +644,7 @@ class BlockingStream(_Driver, Generic[T]):
             self._place = StreamPlace(limiter, acquire(op, limiter, self._args, self._kwargs))
         self._flow.source_opened()
 
-    def _read(self) -> None:
+    def _read(self, *, opens_only: bool = False) -> None:
         """Read an item that may be handed on."""
         flow, ended = self._flow, False
         token = AMBIENT.set(flow.op)
@@ -614,7 +653,7 @@ class BlockingStream(_Driver, Generic[T]):
         try:
             if self._source is None:
                 self._source = self._open()
-            while not flow.received(next(self._source), self._source):
+            while not opens_only and not flow.received(next(self._source), self._source):
                 pass
         except StopIteration:
             ended = True
@@ -661,6 +700,9 @@ class BlockingStream(_Driver, Generic[T]):
         except Exception as stop:
             if not self._flow.falls_back(stop):
                 raise
+        if self._left:
+            self._flow.abandon_wait()
+            return False
         self._flow.retry()
         return True
 

@@ -15,11 +15,12 @@ from anthropic import (
     AsyncAnthropic,
     AsyncAnthropicBedrock,
     AsyncAnthropicVertex,
+    RateLimitError,
 )
 
-from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk
+from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk, reread, wire_text
 from holdfast.policies.models.quote import text_tokens
-from holdfast.runtime.flow import Dialect, Used
+from holdfast.runtime.flow import Dialect, Opening, Used
 
 __all__ = ["ANTHROPIC"]
 
@@ -36,8 +37,18 @@ def _opens(event: Any) -> bool:
     return getattr(event, "type", None) in _OPENING and getattr(block, "type", None) not in _RUN_BY_PROVIDER
 
 
+def _announces(event: Any) -> Opening:
+    if event.type != "content_block_start":
+        return Opening(event.type)
+    block = event.content_block
+    return Opening(f"{event.index} {block.type} {getattr(block, 'name', '')}", binds=True)
+
+
 def _ends(event: Any) -> bool | None:
     kind = getattr(event, "type", None)
+    if kind == "message_delta":
+        # The reason to stop is the last thing that a message says. Some servers send no `message_stop` after it.
+        return event.delta.stop_reason is not None
     return kind == "message_stop" if kind in _MESSAGE else None
 
 
@@ -77,9 +88,19 @@ ANTHROPIC = Sdk(
     protocol="anthropic",
     names={"api.anthropic.com": "anthropic"},
     # This SDK raises for every failure in a stream, so no event reports a failure.
-    events=Dialect(opens=_opens, ends=_ends, used=_used, said=_said, timeout_is_silence=True),
+    events=Dialect(
+        opens=_opens,
+        announces=_announces,
+        ends=_ends,
+        used=_used,
+        said=_said,
+        wire=wire_text,
+        reread=reread,
+        timeout_is_silence=True,
+    ),
     error_in=_error_in,
     error=APIError,
     unreachable=APIConnectionError,
     late=APITimeoutError,
+    limited=RateLimitError,
 )

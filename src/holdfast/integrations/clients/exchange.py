@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 from collections.abc import Mapping
+from math import ceil
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -57,6 +59,7 @@ __all__ = [
 _EFFECTS: Mapping[str, Effect] = {"get": "read", "put": "idempotent", "delete": "idempotent"}
 _CONFLICT = 409
 _UNAVAILABLE = 503
+_TOO_MANY = 429
 _REJECTS = frozenset({429, 529})
 """Statuses of requests that were not carried out."""
 _FREE = ("/count_tokens", "/moderations", "/input_tokens")
@@ -225,6 +228,13 @@ def _can_rewind(content: Any) -> bool:
     return bool(callable(seekable) and seekable())
 
 
+def _too_many(request: Any, retry_after: float | None) -> Any:
+    """Return the answer to a request that a rate limit holds back, as the service would give it."""
+    response: Any = sys.modules[type(request).__module__].Response  # of httpx or httpx2
+    headers = {} if retry_after is None else {"retry-after": str(ceil(retry_after))}
+    return response(_TOO_MANY, headers=headers, request=request)
+
+
 # --- responses ---
 
 
@@ -313,10 +323,11 @@ class Exchange:
             attributes = {name: value for name, value in vars(own).items() if not name.startswith("__")}
             make_also(error, type(own), attributes)
             return
-        attributes = vars(self.sdk.error(error.fault.message, self._request(), body=None))
+        theirs = self._made_by_sdk(error)
+        attributes = vars(theirs)
         if "code" in attributes:
             attributes["code"] = error.fault.code
-        make_also(error, self._kind_of(error), attributes)
+        make_also(error, type(theirs), attributes)
 
     def sdk_error_for(self, error: Exception) -> Exception | None:
         """Return the SDK's error for an error of its HTTP library; None for any other error.
@@ -342,10 +353,21 @@ class Exchange:
             cause = cause.__cause__
         return cause if isinstance(cause, self.sdk.error) else None
 
-    def _kind_of(self, error: HoldfastError) -> type[Exception]:
-        if isinstance(error, DeadlineError) or error.fault.code == "PROVIDER_STREAM_STALLED":
-            return self.sdk.late
-        return self.sdk.unreachable if isinstance(error, (CircuitOpenError, StreamCutError)) else self.sdk.error
+    def _made_by_sdk(self, error: HoldfastError) -> Any:
+        """Return the SDK's error that fits best, with our message."""
+        fault, request = error.fault, self._request()
+        if fault.code == "SYS_RATE_LIMITED":
+            # The call was not sent, so that the service need not answer it with this status.
+            return self.sdk.limited(fault.message, response=_too_many(request, fault.retry_after), body=None)
+        kind: Any = self.sdk.error
+        if isinstance(error, DeadlineError) or fault.code == "PROVIDER_STREAM_STALLED":
+            kind = self.sdk.late
+        elif isinstance(error, (CircuitOpenError, StreamCutError)):
+            kind = self.sdk.unreachable
+        # The constructors of the other classes have messages of their own.
+        made = kind.__new__(kind)
+        self.sdk.error.__init__(made, fault.message, request, body=None)
+        return made
 
     def _request(self) -> Any:
         """Return an HTTP request for an exception: only its method and URL are set."""

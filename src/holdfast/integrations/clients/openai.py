@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, OpenAI
+from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, OpenAI, RateLimitError
 
-from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk
+from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk, reread, wire_text
 from holdfast.policies.models.quote import text_tokens, tokens_of
-from holdfast.runtime.flow import Dialect, Used
+from holdfast.runtime.flow import Dialect, Opening, Used
 
 __all__ = ["OPENAI"]
 
@@ -61,6 +61,23 @@ def _has_arguments(call: dict[str, Any]) -> bool:
     return not isinstance(function, dict) or bool(function.get("arguments"))
 
 
+def _announces(event: Any) -> Opening | None:
+    # A response has an id that callers store, and the SDK's helper raises if it changes. No other response can take its place.
+    if getattr(event, "type", None) is not None:
+        return None
+    names = [f"{choice.index} {_named_in(choice)}" for choice in event.choices]
+    return Opening(", ".join(names), binds=any(_calls_in(choice) for choice in event.choices))
+
+
+def _named_in(choice: Any) -> str:
+    role = getattr(getattr(choice, "delta", None), "role", None) or ""
+    return f"{role} {[(call.index, call.function and call.function.name) for call in _calls_in(choice)]}"
+
+
+def _calls_in(choice: Any) -> Sequence[Any]:
+    return getattr(getattr(choice, "delta", None), "tool_calls", None) or ()
+
+
 def _ends(event: Any) -> bool | None:
     kind = getattr(event, "type", None)
     if isinstance(kind, str) and (kind.startswith("response.") or kind == "error"):
@@ -68,6 +85,11 @@ def _ends(event: Any) -> bool | None:
     if getattr(event, "object", None) in _CHUNKS:
         return any(choice.finish_reason is not None for choice in event.choices)
     return None
+
+
+def _marked(source: Any) -> bool:
+    # Many servers that speak this protocol end every stream with `[DONE]` and send no `finish_reason`.
+    return getattr(source, "is_done", False)
 
 
 def _failure(event: Any, source: Any) -> Exception | None:
@@ -145,11 +167,23 @@ OPENAI = Sdk(
     async_=(AsyncOpenAI,),
     protocol="openai",
     names={"api.openai.com": "openai", "api.x.ai": "xai"},
-    events=Dialect(opens=_opens, ends=_ends, failure=_failure, used=_used, said=_said, timeout_is_silence=True),
+    events=Dialect(
+        opens=_opens,
+        announces=_announces,
+        ends=_ends,
+        marked=_marked,
+        failure=_failure,
+        used=_used,
+        said=_said,
+        wire=wire_text,
+        reread=reread,
+        timeout_is_silence=True,
+    ),
     with_usage=_with_usage,
     is_usage_only=_is_usage_only,
     error_in=_error_in,
     error=APIError,
     unreachable=APIConnectionError,
     late=APITimeoutError,
+    limited=RateLimitError,
 )

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.policies.target import endpoint_name
 from holdfast.runtime.flow import Dialect
 
-__all__ = ["ErrorInResponse", "Sdk"]
+__all__ = ["ErrorInResponse", "Sdk", "reread", "wire_text"]
 
 
 class ErrorInResponse(msgspec.Struct, frozen=True):
@@ -22,6 +22,17 @@ class ErrorInResponse(msgspec.Struct, frozen=True):
 
 def _unchanged(options: Any, host: str) -> Any | None:  # noqa: ARG001 - most streams report their usage by themselves
     return None
+
+
+def wire_text(source: Any) -> str | None:
+    """Return the text that the latest event of a stream was read from: `Dialect.wire` of the SDKs."""
+    # A response that is not a stream is read as the only item of an iterator.
+    return source.text() if hasattr(source, "text") else None
+
+
+def reread(source: Any, text: str) -> Any:
+    """Make an event of its text: `Dialect.reread` of the SDKs."""
+    return source.reread(text)
 
 
 class Sdk(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +57,8 @@ class Sdk(msgspec.Struct, frozen=True, kw_only=True):
     """The SDK's error for a service that cannot be reached, or a connection that is lost."""
     late: type[Exception]
     """The SDK's error for a call that takes too long."""
+    limited: type[Any]
+    """The SDK's error for a call that a rate limit rejects. It takes the message, the response and `body`."""
 
     with_usage: Callable[[Any, str], Any | None] = _unchanged
     """Takes the request of a stream and the host, and returns the request with a wish for its usage; None: nothing to change."""

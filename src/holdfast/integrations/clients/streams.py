@@ -1,7 +1,8 @@
 """An SDK's own stream object on the stream machine.
 
-The caller gets a copy of the SDK's stream object of the last attempt. Only the iterator that the copy reads from is ours. It
-yields the events up to the first content, which were read already, and then watches the stream to its end.
+The caller gets a copy of the SDK's stream object as soon as the service has answered. Only the iterator that the copy reads from
+is ours. It hands on each event when it comes, and watches the stream to its end. If the stream breaks before its first content,
+the iterator goes on with the next attempt's stream, and leaves out the opening that the caller has already.
 
 Invariant: the operation behind a stream is settled once. This happens at the stream's end, when the stream breaks, when its
 connection is closed, or when nobody holds the stream any more.
@@ -9,13 +10,17 @@ connection is closed, or when nobody holds the stream any more.
 
 from __future__ import annotations
 
+import inspect
+import json
 from contextlib import contextmanager
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 from holdfast.faults import HoldfastError
+from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.flow import Ending
+from holdfast.runtime.operation import Operation
 from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
 
 if TYPE_CHECKING:
@@ -23,17 +28,64 @@ if TYPE_CHECKING:
 
     from holdfast.integrations.clients.exchange import Exchange
     from holdfast.runtime.flow import Dialect
-    from holdfast.runtime.operation import Operation
 
 __all__ = ["check_end", "check_end_async", "observe", "observe_async", "only", "open_stream", "open_stream_async"]
 
 _ITERATOR = "_iterator"
 """The attribute of an SDK's stream with the iterator that its own `__next__` and `__iter__` read from."""
+_DECODER = "_decoder"
+"""The attribute of an SDK's stream with the decoder of its server-sent events. It is read when the first event is."""
+_DONE = "[DONE]"
+"""The end marker of OpenAI's protocols."""
+
+
+def _is_stream(response: Any) -> bool:
+    # The attribute itself is not read: some versions of the SDKs make the iterator then, and it keeps the decoder of that moment.
+    return hasattr(type(response), _ITERATOR) or _ITERATOR in getattr(response, "__dict__", ())
 
 
 def _response_of(stream: Any) -> str:
     """Return the attribute with the HTTP response: a decoder of lines has another name for it than a stream of events."""
     return "response" if hasattr(stream, "response") else "http_response"
+
+
+class _Decoder:
+    """The SDK's decoder of one stream's events. It also sees the end marker, which the SDK does not hand on."""
+
+    __slots__ = ("_own", "is_done", "latest", "pieces")
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+        self.is_done = False
+        self.latest: Any = None
+        """The event that the SDK's event was made of that came last."""
+        self.pieces: Any = None
+        """The body that is read, an iterator of the HTTP library."""
+
+    def iter_bytes(self, pieces: Iterator[bytes]) -> Iterator[Any]:
+        self.pieces = pieces
+        for event in self._own.iter_bytes(pieces):
+            self.latest = event
+            if event.data.startswith(_DONE):
+                self.is_done = True
+            yield event
+
+    async def aiter_bytes(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        self.pieces = pieces
+        async for event in self._own.aiter_bytes(pieces):
+            self.latest = event
+            if event.data.startswith(_DONE):
+                self.is_done = True
+            yield event
+
+
+def _watch_end(stream: Any) -> _Decoder:
+    """Let a stream that is not read yet note the end marker."""
+    decoder = _Decoder(getattr(stream, _DECODER, None))
+    # The results of a batch have a decoder of lines instead, and no end marker.
+    if hasattr(stream, _DECODER):
+        setattr(stream, _DECODER, decoder)
+    return decoder
 
 
 class _Events:
@@ -42,26 +94,98 @@ class _Events:
     def __init__(self, stream: Any, exchange: Exchange) -> None:
         self.stream = stream
         self.response = getattr(stream, _response_of(stream))
+        self._decoder = _watch_end(stream)
+        # A decoder of lines has the body from the start.
+        self._decoder.pieces = getattr(stream, "_raw_iterator", None)
         self._iterator = getattr(stream, _ITERATOR)
         self.exchange = exchange
+        named = getattr(getattr(stream, "_options", None), "synthesize_event_and_data", False)
+        self._can_reread = not named and hasattr(stream, "_cast_to") and hasattr(stream, "_client")
+
+    def text(self) -> str | None:
+        """Return the text of the latest event; None if the event cannot be made of it again."""
+        latest = self._decoder.latest
+        # The SDK puts the names of such events into what it makes of them.
+        if latest is None or not self._can_reread or (latest.event or "").startswith("thread."):
+            return None
+        text: str = latest.data
+        return text
+
+    def reread(self, text: str) -> Any:
+        """Make an event of its text, as the SDK does."""
+        stream = self.stream
+        return stream._client._process_response_data(  # noqa: SLF001 - the SDK's stream calls it for each event
+            data=json.loads(text),
+            cast_to=stream._cast_to,  # noqa: SLF001 - as above
+            response=self.response,
+        )
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the end marker has come."""
+        return self._decoder.is_done
 
     def __iter__(self) -> _Events:
         return self
 
+    # Streams have many events, so both methods do without the context manager, which takes longer than the rest of them.
+
     def __next__(self) -> Any:
-        with _sdk_errors(self.exchange):
+        try:
             return next(self._iterator)
+        except Exception as error:
+            own = self.exchange.sdk_error_for(error)
+            if own is None:
+                raise
+            raise own from error
 
     def __aiter__(self) -> _Events:
         return self
 
     async def __anext__(self) -> Any:
-        with _sdk_errors(self.exchange):
+        try:
             return await anext(self._iterator)
+        except Exception as error:
+            own = self.exchange.sdk_error_for(error)
+            if own is None:
+                raise
+            raise own from error
 
     def close(self) -> Any:
         """Close the connection; the result of an async stream must be awaited."""
-        return self.stream.close()
+        # The iterators of the SDK and of the HTTP library close the response when they end. Left to the garbage collector they
+        # would do so at any time, and nobody could tell that from the caller's own `close`.
+        readers = [reader for reader in (self._iterator, self._decoder.pieces) if _is_generator(reader)]
+        if hasattr(self._iterator, "__anext__"):
+            return self._aclose(readers)
+        try:
+            self.stream.close()
+        finally:
+            for reader in readers:
+                reader.close()
+        return None
+
+    async def _aclose(self, readers: list[Any]) -> None:
+        try:
+            await self.stream.close()
+        finally:
+            for reader in readers:
+                await reader.aclose()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether something may still close the response: an iterator that has not ended."""
+        return any(
+            not _is_generator(reader) or _is_suspended(reader) for reader in (self._iterator, self._decoder.pieces)
+        )
+
+
+def _is_generator(reader: Any) -> bool:
+    return inspect.isgenerator(reader) or inspect.isasyncgen(reader)
+
+
+def _is_suspended(reader: Any) -> bool:
+    return (reader.gi_frame if inspect.isgenerator(reader) else reader.ag_frame) is not None
 
 
 @contextmanager
@@ -88,6 +212,25 @@ class _SdkStream(BlockingStream[Any]):
         self._exchange = exchange
         self.given: Callable[[], Any] = _nothing
         """Returns the SDK's stream that the caller has; None before there is one, or when the caller has dropped it."""
+        self.events: _Events | None = None
+        """The events of the latest attempt."""
+
+    def other_than(self, closed: Any) -> Any:
+        """Return the HTTP response that is read now, if it is not the one that was closed; else None."""
+        response = getattr(self._source, "response", None)
+        return None if response is closed else response
+
+    def source_closed(self) -> None:
+        # Between two attempts, whatever still reads the last response may close it, too.
+        if self._source is not None or self.events is None or not self.events.is_read:
+            super().source_closed()
+
+    def open(self) -> Any:
+        try:
+            return super().open()
+        except HoldfastError as error:
+            self._exchange().make_sdk_error(error)
+            raise
 
     def __next__(self) -> Any:
         try:
@@ -105,6 +248,25 @@ class _AsyncSdkStream(Stream[Any]):
         self._exchange = exchange
         self.given: Callable[[], Any] = _nothing
         """Returns the SDK's stream that the caller has; None before there is one, or when the caller has dropped it."""
+        self.events: _Events | None = None
+        """The events of the latest attempt."""
+
+    def other_than(self, closed: Any) -> Any:
+        """Return the HTTP response that is read now, if it is not the one that was closed; else None."""
+        response = getattr(self._source, "response", None)
+        return None if response is closed else response
+
+    def source_closed(self) -> None:
+        # Between two attempts, whatever still reads the last response may close it, too.
+        if self._source is not None or self.events is None or not self.events.is_read:
+            super().source_closed()
+
+    async def open(self) -> Any:
+        try:
+            return await super().open()
+        except HoldfastError as error:
+            self._exchange().make_sdk_error(error)
+            raise
 
     async def __anext__(self) -> Any:
         try:
@@ -124,7 +286,10 @@ def open_stream(
     send: Callable[[Operation], Any],
     exchange: Callable[[], Exchange],
 ) -> Any:
-    """Return the SDK's stream when its first content arrived.
+    """Return the SDK's stream when the service has answered. Its reader gets every event as it comes.
+
+    A break before the first content is recovered while the stream is read. Under a fallback the stream is returned when its first
+    content has arrived, because a failure before that must reach the fallback.
 
     `stream_of` makes the stream out of a function that opens it. `send` makes one request. `exchange` returns the present
     request, which makes errors of ours and of the HTTP library errors of the SDK.
@@ -136,18 +301,18 @@ def open_stream(
         live = this()
         assert live is not None
         stream = send(live.op)
-        if not hasattr(stream, _ITERATOR):
+        if not _is_stream(stream):
             # A raw response is not a stream: the caller reads it. As the only item of a stream, it is settled at once.
             return (stream,)
-        events = _Events(stream, exchange())
-        if (given := live.given()) is not None:
-            _move(given, events)
-            _notice_close(events.response, live, events.exchange)
-        return events
+        before, live.events = live.events, _Events(stream, exchange())
+        if before is not None and (given := live.given()) is not None:
+            _move(given, before, live.events)
+            _notice_close(live.events.response, live, live.events.exchange)
+        return live.events
 
     live = _SdkStream(stream_of(opened), exchange)
     this = ref(live)
-    events = live.start()
+    events = live.start() if _has_fallback_around() else live.open()
     if not isinstance(events, _Events):
         (response,) = live
         return response
@@ -167,17 +332,19 @@ async def open_stream_async(
 
     async def opened() -> Any:
         stream = await send()
-        if not hasattr(stream, _ITERATOR):
+        if not _is_stream(stream):
             return only(stream)
-        events, live = _Events(stream, exchange()), this()
-        if live is not None and (given := live.given()) is not None:
-            _move(given, events)
-            _notice_close_async(events.response, live, events.exchange)
-        return events
+        live = this()
+        assert live is not None
+        before, live.events = live.events, _Events(stream, exchange())
+        if before is not None and (given := live.given()) is not None:
+            _move(given, before, live.events)
+            _notice_close_async(live.events.response, live, live.events.exchange)
+        return live.events
 
     live = _AsyncSdkStream(stream_of(opened), exchange)
     this = ref(live)
-    events = await live.start()
+    events = await (live.start() if _has_fallback_around() else live.open())
     if not isinstance(events, _Events):
         (response,) = [event async for event in live]
         return response
@@ -185,6 +352,15 @@ async def open_stream_async(
     live.given = ref(stream)
     _notice_close_async(events.response, live, events.exchange)
     return stream
+
+
+def _has_fallback_around() -> bool:
+    scope = in_force(AMBIENT.get())
+    while scope is not None:
+        if isinstance(scope, Operation) and scope.has_fallbacks:
+            return True
+        scope = in_force(scope.around)
+    return False
 
 
 def _reading_from(live: Any, events: _Events) -> Any:
@@ -196,19 +372,20 @@ def _reading_from(live: Any, events: _Events) -> Any:
     return stream
 
 
-def _move(given: Any, events: _Events) -> None:
+def _move(given: Any, before: _Events, events: _Events) -> None:
     """Let the caller's stream have the response of the attempt that is read from now on."""
-    name = _response_of(given)
-    # The old response is closed by whoever drops it, at any time. That must not end the stream.
-    old = vars(getattr(given, name))
-    old.pop("close", None)
-    old.pop("aclose", None)
-    setattr(given, name, events.response)
+    if before.is_read:
+        # Whatever reads the old response closes it at any time. That must not end the stream.
+        old = vars(before.response)
+        old.pop("close", None)
+        old.pop("aclose", None)
+    setattr(given, _response_of(given), events.response)
 
 
-def _notice_close(http: Any, live: BlockingStream[Any], exchange: Exchange) -> None:
+def _notice_close(http: Any, live: _SdkStream, exchange: Exchange) -> None:
     """Notice when the connection is closed. Streams, and the helpers around them, all close the response.
 
+    A helper closes the response that it was made with. If another one is read by then, that one is closed too.
     The response must not keep itself or our iterator alive: the stream is also settled when nobody holds it any more.
     """
     response, reader = ref(http), ref(live)
@@ -220,12 +397,15 @@ def _notice_close(http: Any, live: BlockingStream[Any], exchange: Exchange) -> N
                     type(closing).close(closing)
         finally:
             if (reading := reader()) is not None:
-                reading.source_closed()
+                if (other := reading.other_than(closing)) is None:
+                    reading.source_closed()
+                else:
+                    other.close()
 
     http.close = close
 
 
-def _notice_close_async(http: Any, live: Stream[Any], exchange: Exchange) -> None:
+def _notice_close_async(http: Any, live: _AsyncSdkStream, exchange: Exchange) -> None:
     """The same as `_notice_close`, for an async stream."""
     response, reader = ref(http), ref(live)
 
@@ -236,7 +416,10 @@ def _notice_close_async(http: Any, live: Stream[Any], exchange: Exchange) -> Non
                     await type(closing).aclose(closing)
         finally:
             if (reading := reader()) is not None:
-                reading.source_closed()
+                if (other := reading.other_than(closing)) is None:
+                    reading.source_closed()
+                else:
+                    await other.aclose()
 
     http.aclose = aclose
 
@@ -247,12 +430,12 @@ def _notice_close_async(http: Any, live: Stream[Any], exchange: Exchange) -> Non
 def check_end(stream: Any, dialect: Dialect) -> bool:
     """Make a stream raise if it ends before its last event; return False if the response is not a stream."""
 
-    def checked(events: Iterator[Any]) -> Iterator[Any]:
+    def checked(events: Iterator[Any], decoder: _Decoder) -> Iterator[Any]:
         ending = Ending(dialect)
         for event in events:
             ending.note(event)
             yield event
-        ending.check()
+        ending.check(marked=decoder.is_done)
 
     return _replace_iterator(stream, checked)
 
@@ -260,12 +443,12 @@ def check_end(stream: Any, dialect: Dialect) -> bool:
 def check_end_async(stream: Any, dialect: Dialect) -> bool:
     """The same as `check_end`, for an async stream."""
 
-    async def checked(events: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async def checked(events: AsyncIterator[Any], decoder: _Decoder) -> AsyncIterator[Any]:
         ending = Ending(dialect)
         async for event in events:
             ending.note(event)
             yield event
-        ending.check()
+        ending.check(marked=decoder.is_done)
 
     return _replace_iterator(stream, checked)
 
@@ -276,8 +459,9 @@ def check_end_async(stream: Any, dialect: Dialect) -> bool:
 class _Observed:
     """The events of a plain stream: it hands each on as it came, and notes how the stream ends."""
 
-    def __init__(self, events: Any, op: Operation, dialect: Dialect) -> None:
+    def __init__(self, events: Any, decoder: _Decoder, op: Operation, dialect: Dialect) -> None:
         self._events = events
+        self._decoder = decoder
         self._op = op
         self._ending = Ending(dialect)
         self._delivers = False
@@ -295,7 +479,7 @@ class _Observed:
 
     def _ended(self) -> None:
         try:
-            self._ending.check()
+            self._ending.check(marked=self._decoder.is_done)
         except Exception as cut:  # noqa: BLE001 - the SDK takes a stream that was cut for a complete one
             if (observation := self._op.observation) is not None:
                 observation.is_cut = self._delivers
@@ -341,16 +525,17 @@ class _ObservedAsyncEvents(_Observed):
 
 def observe(stream: Any, op: Operation, dialect: Dialect) -> bool:
     """Note how a plain stream of this operation ends; return False if the response is not a stream."""
-    return _replace_iterator(stream, lambda events: _ObservedEvents(events, op, dialect))
+    return _replace_iterator(stream, lambda events, decoder: _ObservedEvents(events, decoder, op, dialect))
 
 
 def observe_async(stream: Any, op: Operation, dialect: Dialect) -> bool:
     """The same as `observe`, for an async stream."""
-    return _replace_iterator(stream, lambda events: _ObservedAsyncEvents(events, op, dialect))
+    return _replace_iterator(stream, lambda events, decoder: _ObservedAsyncEvents(events, decoder, op, dialect))
 
 
-def _replace_iterator(stream: Any, checked: Callable[[Any], Any]) -> bool:
-    if not hasattr(stream, _ITERATOR):
+def _replace_iterator(stream: Any, checked: Callable[[Any, _Decoder], Any]) -> bool:
+    if not _is_stream(stream):
         return False
-    setattr(stream, _ITERATOR, checked(getattr(stream, _ITERATOR)))
+    decoder = _watch_end(stream)
+    setattr(stream, _ITERATOR, checked(getattr(stream, _ITERATOR), decoder))
     return True
