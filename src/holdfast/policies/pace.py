@@ -276,7 +276,7 @@ class Pace:
         if self._pause:
             return 1.0 / self._pause
         if not self._is_measured:
-            return self._top * SEARCH_GROWTH ** min(self._rise, FREE)
+            return float(self._top * SEARCH_GROWTH ** min(self._rise, FREE))
         rise = (min(self._levels(now), FREE / LEVEL) - 1.0) ** 3
         return max(SLOWEST_PER_S, self._top * (1.0 + (1.0 - (EVEN_CUT if self._is_even else CUT)) * rise))
 
