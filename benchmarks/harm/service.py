@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import httpx2
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     Waits = Generator[float, None, Any]
     """Yields how long the service is silent; returns the response, or raises."""
 
+_Who: TypeAlias = "tuple[str, int, str, str, str, str]"
+"""Provider, region, model, key, door and caller of a request."""
 WEB_URL = "https://shop.test"
 _ID = re.compile(rb"#(c\d+\.\d+)#")
 _MODEL = re.compile(rb'"model": ?"([^"]+)"')
@@ -88,14 +90,14 @@ class Service:
         read = request.extensions.get("timeout", {}).get("read")
         seen = Sent(call=name, model=model, at=self.now(), attempt=attempt, limit=read)
         self.sent.append(seen)
-        who = (provider, region, model, key, caller.door if web else "")
+        who = (provider, region, model, key, caller.door if web else "", caller.name)
         asked = _Asked(request, body, caller, call, name, model, provider, web)
         try:
             return (yield from self._serve(asked, who, seen))
         finally:
             seen.ended = self.now()
 
-    def _serve(self, asked: _Asked, who: tuple[str, int, str, str, str], seen: Sent) -> Waits:
+    def _serve(self, asked: _Asked, who: _Who, seen: Sent) -> Waits:
         met = self._trouble(who, seen)
         seen.met = met.kind if met else ("poison" if asked.call.poison else "")
         if met is not None and met.kind == "limit":
@@ -114,7 +116,7 @@ class Service:
         said = _named(met.retry_after, bucket.wait(self.now())) | bucket.headers(asked.provider, self.clock.wall())
         return _error(asked, 503 if met.status == 503 else 429, said)
 
-    def _answer(self, asked: _Asked, who: tuple[str, int, str, str, str], seen: Sent, *, cut: bool) -> Waits:
+    def _answer(self, asked: _Asked, who: _Who, seen: Sent, *, cut: bool) -> Waits:
         headers: dict[str, str] = {}
         release = []
         for trouble, bucket in self._buckets.items():
@@ -168,7 +170,7 @@ class Service:
         if asked.request.method == "POST":
             self.effects[asked.name] = self.effects.get(asked.name, 0) + 1
 
-    def _trouble(self, who: tuple[str, int, str, str, str], seen: Sent) -> Trouble | None:
+    def _trouble(self, who: _Who, seen: Sent) -> Trouble | None:
         for number, trouble in enumerate(self.world.troubles):
             if not self._holds(trouble) or not trouble.concerns(*who):
                 continue

@@ -117,7 +117,7 @@ class Caller(Brief):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Trouble(Brief):
-    """What requests meet between two moments. None in `provider`, `region`, `model`, `key`, `door` means any.
+    """What requests meet between two moments. None in `provider`, `region`, `model`, `key`, `door`, `caller` means any.
 
     kind: `status` (answers with it), `limit` (429, or 503 if `status` says so, beyond `per_minute` or `places`), `dead` (no connection), `hang` (silence),
     `reset` (the connection breaks before the answer, after the work), `cut` (a stream breaks in the middle), `slow` (a good
@@ -133,6 +133,7 @@ class Trouble(Brief):
     model: str | None = None
     key: str | None = None
     door: str | None = None
+    caller: str | None = None
     start: float = 0.0
     end: float = math.inf
     share: float = 1.0
@@ -145,10 +146,11 @@ class Trouble(Brief):
     places: int = 0
     announces: str = ""
 
-    def concerns(self, provider: str, region: int, model: str, key: str, door: str = "") -> bool:
+    def concerns(self, provider: str, region: int, model: str, key: str, door: str = "", caller: str = "") -> bool:  # noqa: PLR0917 - who sends a request, in one tuple
         """Return whether requests of this kind can meet it."""
         return (
             self.provider in (None, provider)
+            and self.caller in (None, caller)
             and self.region in (None, region)
             and self.model in (None, model)
             and self.key in (None, key)
@@ -201,8 +203,10 @@ class World(Brief):
     def _concerns(self, trouble: Trouble, caller: Caller) -> bool:
         models = {caller.model, caller.extra.model} if caller.extra and caller.extra.model else {caller.model}
         if caller.door in WEB:
-            return trouble.door == caller.door
-        return any(trouble.concerns(caller.provider, caller.region, model, caller.key, "") for model in models)
+            return trouble.door == caller.door and trouble.caller in (None, caller.name)
+        return any(
+            trouble.concerns(caller.provider, caller.region, model, caller.key, "", caller.name) for model in models
+        )
 
     @property
     def calls(self) -> int:
@@ -280,7 +284,28 @@ def draw(seed: int) -> World:
     # A stream of chance of its own, so that the other seeds keep their worlds.
     more = random.Random(f"harm {seed} more")
     world = _Drawer(seed).world()
-    return _Scenes(seed, more).world() if more.random() < SCENES else world
+    if more.random() < SCENES:
+        return _Scenes(seed, more).world()
+    return _with_rejections(world, random.Random(f"harm {seed} 429"))
+
+
+REJECTIONS = 0.1
+"""The share of the worlds with 429s that say nothing about other calls."""
+
+
+def _with_rejections(world: World, rng: random.Random) -> World:
+    """Sometimes let one caller have a limit of its own, or a share of all requests be rejected at random."""
+    if rng.random() >= REJECTIONS or world.sync:
+        return world
+    caller = rng.choice(world.callers)
+    named = rng.choice(("", "", "2", "8.4", "600"))
+    where: dict[str, Any] = {"door": caller.door} if caller.door in WEB else {"provider": caller.provider}
+    if rng.random() < 0.5:
+        made = Trouble(kind="status", status=429, caller=caller.name, retry_after=named, **where)
+    else:
+        share = rng.choice((0.02, 0.1, 0.2))
+        made = Trouble(kind="status", status=429, share=share, retry_after="" if named == "600" else named, **where)
+    return replace(world, troubles=(*world.troubles, made))
 
 
 class _Drawer:

@@ -250,6 +250,41 @@ def test_XR16_a_pace_does_not_outlive_its_limit(step: float):
     assert p95[1] <= 45.0, p95
 
 
+# 429s that say nothing about other calls
+
+
+@pytest.mark.parametrize("callers", [1, 5])
+@pytest.mark.parametrize("named", ["", "8.4", "600"])
+def test_a_429_that_only_some_callers_get_slows_no_other(callers: int, named: str):
+    own = [Caller(name=f"c{n}", calls=every(20.0, 6, n / 10)) for n in range(1, callers + 1)]
+    limits = tuple(Trouble(kind="status", status=429, caller=one.name, retry_after=named) for one in own)
+    well = Caller(name="c0", calls=every(2.0, 40, 2.0))
+    assert_no_harm(World(callers=(well, *own), troubles=limits))
+
+
+@pytest.mark.parametrize(("share", "step"), [(0.02, 0.2), (0.1, 1.0), (0.1, 0.2)])
+@pytest.mark.parametrize("door", ["sdk", "function", "stream"])
+def test_429s_at_random_hold_nobody_back(share: float, step: float, door: str):
+    random = Trouble(kind="status", status=429, share=share)
+    assert_no_harm(
+        World(callers=(Caller(name="c0", calls=every(step, 120, takes=2.0), door=door),), troubles=(random,))
+    )
+
+
+def test_a_few_seconds_of_429s_beside_long_answers_are_over_when_they_are_over():
+    hiccup = Trouble(kind="status", status=429, start=30.0, end=33.0)
+    long = Caller(name="c1", calls=every(1.0, 3, takes=600.0))
+    short = Caller(name="c0", calls=every(0.5, 200, 28.0, takes=0.5), extra=Extra(kind="seconds", value=20.0))
+    assert_no_harm(World(callers=(short, long), troubles=(hiccup,)))
+
+
+@pytest.mark.parametrize("seconds", [None, 10.0])
+def test_a_limit_that_is_announced_and_not_enforced_slows_hardly_anybody(seconds: float | None):
+    soft = Trouble(kind="limit", per_minute=600_000.0, burst=600_000, announces="lie")
+    extra = None if seconds is None else Extra(kind="seconds", value=seconds)
+    assert_no_harm(World(callers=(Caller(name="c0", calls=every(0.5, 80, takes=0.5), extra=extra),), troubles=(soft,)))
+
+
 # XR17: as many attempts as the bare client
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -42,7 +43,7 @@ def test_one_call_is_tried_after_a_second_and_ever_more_rarely():
             tried.append(now)
             early.ended(now, rejected=True)
         now += 0.5
-    gaps = [later - sooner for sooner, later in zip(tried, tried[1:], strict=False)]
+    gaps = [later - sooner for sooner, later in pairwise(tried)]
     assert tried[0] == 1.0
     assert gaps == sorted(gaps)
     assert gaps[-1] == LONGEST_TRIAL_S
@@ -59,7 +60,7 @@ def test_the_next_trial_follows_one_that_was_accepted_at_once():
 
 def test_six_that_are_accepted_are_enough_whatever_was_before():
     early = after("-" * 500)
-    assert not after("+" * 5, early).is_held or early.is_held
+    assert after("+" * 5, early).is_held
     assert not after("+", early).is_held
 
 
