@@ -196,7 +196,7 @@ def test_simulate_of_a_limit_on_the_load(kind, file):
     assert sum(second["good"] for second in found["seconds"]) == found["succeeded"]
     assert found["calls"] - found["wasted_calls"] == found["succeeded"]
     assert found["succeeded"] >= 0.9 * found["operations"]
-    assert found["wasted_calls"] <= 0.4 * found["calls"]
+    assert found["wasted_calls"] <= 0.65 * found["calls"], "most are the plain client's attempts"
     if kind == "bucket":
         assert found["wasted_calls"] == 0, "it is announced"
     assert "time_to_recovery_s" not in found

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.policies.circuit import Rejection
     from holdfast.runtime.operation import Operation
     from holdfast.runtime.plan import Plan
-    from holdfast.runtime.registry import TargetState
+    from holdfast.runtime.target_state import TargetState
 
 __all__ = [
     "aborted",

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.callables import Request
     from holdfast.runtime.facts import Untried
     from holdfast.runtime.plan import Plan, ScopedPermit
-    from holdfast.runtime.registry import TargetState
+    from holdfast.runtime.target_state import TargetState
 
     Proposal: TypeAlias = Retry | GiveUp | None
 

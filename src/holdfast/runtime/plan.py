@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.due_repair import Repairer
     from holdfast.runtime.overrides import Overrides
-    from holdfast.runtime.registry import TargetState
+    from holdfast.runtime.target_state import TargetState
 
 __all__ = ["MAX_PLANS", "PLAN_ATTRIBUTE", "Accept", "Plan", "PlanCache", "ScopedPermit"]
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from holdfast.policies import Policy
     from holdfast.policies.policy import Mode
     from holdfast.policies.target import Target
-    from holdfast.runtime.registry import TargetState
+    from holdfast.runtime.target_state import TargetState
 
     _A = TypeVar("_A", bound=Event)
     _B = TypeVar("_B", bound=Event)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
     from holdfast.policies.queue import Turn
     from holdfast.runtime.plan import Plan
-    from holdfast.runtime.registry import TargetState
+    from holdfast.runtime.target_state import TargetState
 
 __all__ = ["TargetWait"]
 
