@@ -64,7 +64,7 @@ async def read_all(url: str, count: int) -> list[float]:
     """Read a session to its end; return how long each message took to arrive. Nothing is kept."""
     waits: list[float] = []
     async with connect(url, compression=None, ping_interval=None, max_size=None) as socket:
-        for type_, payload in (("auth", {"token": "token"}), ("session_join", {"session_id": "s"})):
+        for type_, payload in (("auth", {"token": "token"}), ("session_join", {"session_id": "s", "history": "full"})):
             document = {
                 "type": type_,
                 "id": "0b8a7f60-1111-4222-8333-444455556666",
