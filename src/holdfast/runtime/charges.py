@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.policies.budget import costs_nothing
 from holdfast.policies.models.usage import Usage, is_unfinished, model_of, usage_of
-from holdfast.runtime.reservations import current_owner
+from holdfast.runtime.event_loop import present_owner
 
 if TYPE_CHECKING:
     from holdfast.faults import Fault
@@ -210,7 +210,7 @@ class Charges:
         if (claim := self._claim) is not None:
             claim.parts += 1
             # Its reader cannot wait for it. A stream may be opened by one task and read by another.
-            if claim.owner != (reader := current_owner()):
+            if claim.owner != (reader := present_owner()):
                 self.reservations.belongs_to(claim, reader)
 
     def learned(self, answer: object) -> None:

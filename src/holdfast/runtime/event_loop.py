@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["present_owner", "running_loop", "runs_loop"]
+__all__ = ["ThreadOwner", "present_owner", "running_loop", "runs_loop"]
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -42,6 +42,25 @@ def runs_loop() -> bool:
     return True
 
 
+class ThreadOwner:
+    """A thread that makes calls. It is equal to any other object for the same thread."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ThreadOwner) and self._thread is other._thread
+
+    def __hash__(self) -> int:
+        return hash(self._thread)
+
+    def done(self) -> bool:
+        """Whether the thread has ended, as a task says it of itself."""
+        return not self._thread.is_alive()
+
+
 def present_owner() -> object:
     """Return the task or thread that makes a call. While it waits, nothing else that it has begun goes on."""
     if "asyncio" in sys.modules:
@@ -51,4 +70,4 @@ def present_owner() -> object:
             task = None
         if task is not None:
             return task
-    return threading.get_ident()
+    return ThreadOwner(threading.current_thread())

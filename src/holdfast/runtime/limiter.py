@@ -22,7 +22,7 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place
 from holdfast.policies.queue import WaitQueue
 from holdfast.policies.rate_limit import RateLimit, RateLimitMachine, StartQueue
-from holdfast.runtime.event_loop import present_owner, running_loop, runs_loop
+from holdfast.runtime.event_loop import ThreadOwner, present_owner, running_loop, runs_loop
 from holdfast.runtime.limiter_shadow import LimiterShadow
 
 if TYPE_CHECKING:
@@ -552,7 +552,7 @@ _READS: ContextVar[tuple[StreamPlace, ...]] = ContextVar("holdfast_reads", defau
 
 def _handle(owner: object) -> object:
     """Return what stands for a task or a thread. A task is not kept alive: its stream would never be dropped."""
-    return owner if isinstance(owner, int) else ref(owner)
+    return owner if isinstance(owner, ThreadOwner) else ref(owner)
 
 
 LimiterOptions: TypeAlias = tuple[int | None, int | None, float | None, int | None]

@@ -10,14 +10,13 @@ stream while this very thread holds it.
 from __future__ import annotations
 
 import copy
-import sys
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast._lazy import lazy_module
 from holdfast._platform import after_fork
 from holdfast.policies.reservation import Claim, ReservationQueue, copy_of, rank_of
+from holdfast.runtime.event_loop import present_owner
 from holdfast.runtime.limiter import NotifyingLock
 
 if TYPE_CHECKING:
@@ -28,41 +27,10 @@ if TYPE_CHECKING:
 else:
     asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["RESERVATIONS", "CallClaim", "Reservations", "current_owner"]
+__all__ = ["RESERVATIONS", "CallClaim", "Reservations"]
 
 Settle: TypeAlias = "Callable[[], Iterable[Callable[[], None]]]"
 """Changes ledgers under the lock, and returns what is to be done after that."""
-
-
-class _InThread:
-    """A thread that makes calls. It is equal to any other object for the same thread."""
-
-    __slots__ = ("_thread",)
-
-    def __init__(self, thread: threading.Thread) -> None:
-        self._thread = thread
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _InThread) and self._thread is other._thread
-
-    def __hash__(self) -> int:
-        return hash(self._thread)
-
-    def done(self) -> bool:
-        """Whether the thread has ended, as a task says it of itself."""
-        return not self._thread.is_alive()
-
-
-def current_owner() -> object:
-    """Return the task or thread that makes a call. While it waits, nothing else that it has begun goes on."""
-    if "asyncio" in sys.modules:
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            task = None
-        if task is not None:
-            return task
-    return _InThread(threading.current_thread())
 
 
 class CallClaim(Claim):
@@ -75,7 +43,7 @@ class CallClaim(Claim):
 
     def __init__(self, op: Any, charges: Any, quote: Quote | None) -> None:
         super().__init__(
-            charges.ledger, charges.prepare(quote), rank_of(op.plan.policy.priority, op.started), current_owner()
+            charges.ledger, charges.prepare(quote), rank_of(op.plan.policy.priority, op.started), present_owner()
         )
         self.charges = charges
         self.quote = quote
@@ -191,7 +159,7 @@ class Reservations:
         # Another thread of the parent may have held the lock during the fork.
         self.lock = NotifyingLock(self._pass_on)
         self._wakers.clear()
-        self._queue.drop_others(current_owner())
+        self._queue.drop_others(present_owner())
 
     def _decided(self, claims: list[Claim]) -> list[Callable[[], None]]:
         return [_Wake(self, claim, wake) for claim in claims if (wake := self._wakers.pop(claim, None)) is not None]
