@@ -19,12 +19,12 @@ from agents_kit import Scripted, World
 from holdfast import NOT_HAPPENED, Agent, Happened, HoldfastError, InvalidError, Session, tool
 from holdfast.agents import Asking, Done, Text, ToolReturned
 from holdfast.events import SuppressedError
+from holdfast.once.identity import KEPT
 from holdfast.providers import Reply, ToolCall, User
 from holdfast.sessions.admin import overview, resolve_step
 from holdfast.sessions.history import history_of
 from holdfast.sessions.questions.answers import pending as pending_of
 from holdfast.sessions.questions.question import Answer
-from holdfast.sessions.steps import KEPT
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.provider import Turn
 from holdfast.testing.provider.replies import ToolCall as Call

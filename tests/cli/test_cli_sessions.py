@@ -18,9 +18,10 @@ from cli_runs import SCRIPT, environment, holdfast
 from holdfast import tool
 from holdfast.cli.sessions import ids_from
 from holdfast.faults import HoldfastError
+from holdfast.once.records import StepStarted
 from holdfast.sessions import Session
 from holdfast.sessions.lease import _namespace, take
-from holdfast.sessions.log import StepStarted, TurnStarted, new_entry
+from holdfast.sessions.log import TurnStarted, new_entry
 from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.stores import Commit, NewSession, SessionState, SqliteStore
 

@@ -12,10 +12,10 @@ from sessions_kit import Crash, FailingStore, code_of, killed, square
 
 from holdfast import OutcomeUnknownError, Policy, Runtime, recover, tool
 from holdfast.faults import HoldfastError, InvalidError, Ok
+from holdfast.once.outcome import Drifted, Repeat, Return, Run, Unknown, decide_step, needs_start
+from holdfast.once.records import StepEnded, StepStarted
 from holdfast.runtime.tool import call_key
 from holdfast.sessions import Session
-from holdfast.sessions.log import StepEnded, StepStarted
-from holdfast.sessions.steps import Drifted, Repeat, Return, Run, Unknown, decide_step, needs_start
 from holdfast.stores import MemoryStore
 from holdfast.testing import Midpoint, VirtualClock, run
 

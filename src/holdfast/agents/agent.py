@@ -25,9 +25,9 @@ from holdfast.agents.output import Output
 from holdfast.agents.parts import Done, ToolReturned
 from holdfast.agents.subagent import tool_of
 from holdfast.faults import Err, HoldfastError, InvalidError, Ok
+from holdfast.once.identity import KEPT
 from holdfast.providers.messages import ToolSpec
 from holdfast.runtime.runtime import default_runtime
-from holdfast.sessions.steps import KEPT
 from holdfast.tools.toolbox import Toolbox, shown_result
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ from holdfast.agents.decide import Spent
 from holdfast.agents.masks import masked_reply, masked_result
 from holdfast.agents.tool_calls import CallResult
 from holdfast.faults import AbortedError, Fault, HoldfastError, OutcomeUnknownError
+from holdfast.once.doubt import OUTCOMES
+from holdfast.once.identity import IN_DOUBT, Identity, step_name
 from holdfast.providers.messages import Reply
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.tool import ToolContract, declare
-from holdfast.sessions.steps import IN_DOUBT, OUTCOMES, Identity, step_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

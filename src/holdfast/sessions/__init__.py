@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
+    from holdfast.once.doubt import I_DO_NOT_KNOW, IT_DID_NOT_HAPPEN, IT_HAPPENED, OUTCOMES
     from holdfast.sessions.admin import fork_session, resolve_step
     from holdfast.sessions.codec import MaskedValueWarning
     from holdfast.sessions.history import History, history_of
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     )
     from holdfast.sessions.scopes import Scope
     from holdfast.sessions.session import Session
-    from holdfast.sessions.steps import I_DO_NOT_KNOW, IT_DID_NOT_HAPPEN, IT_HAPPENED, OUTCOMES
     from holdfast.sessions.stored_types import storable
     from holdfast.sessions.turn import Turn
 
@@ -89,10 +89,10 @@ _HOMES = dict.fromkeys(
     "DriftWarning": "holdfast.sessions.manifest",
     "Manifest": "holdfast.sessions.manifest",
     "MaskedValueWarning": "holdfast.sessions.codec",
-    "IT_HAPPENED": "holdfast.sessions.steps",
-    "IT_DID_NOT_HAPPEN": "holdfast.sessions.steps",
-    "I_DO_NOT_KNOW": "holdfast.sessions.steps",
-    "OUTCOMES": "holdfast.sessions.steps",
+    "IT_HAPPENED": "holdfast.once.doubt",
+    "IT_DID_NOT_HAPPEN": "holdfast.once.doubt",
+    "I_DO_NOT_KNOW": "holdfast.once.doubt",
+    "OUTCOMES": "holdfast.once.doubt",
     "Scope": "holdfast.sessions.scopes",
     "Session": "holdfast.sessions.session",
     "Turn": "holdfast.sessions.turn",

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.once.doubt import call_text
+from holdfast.once.identity import key_of, suffix
+from holdfast.once.records import EntryBody, StepEnded, StepEntry, StepStarted
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import machine
 from holdfast.sessions.journal import VERSION, audit, entries_of, fresh_id, memory_of, read_snapshot
 from holdfast.sessions.lease import is_gone, take
 from holdfast.sessions.log import (
-    EntryBody,
     RunParked,
     RunUnparked,
     SessionMemory,
     StateChanged,
-    StepEnded,
-    StepEntry,
-    StepStarted,
     TurnEnded,
     TurnStarted,
     new_entry,
@@ -33,7 +32,7 @@ from holdfast.sessions.log import (
 )
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
 from holdfast.sessions.questions.question import KINDS, Question, question_of
-from holdfast.sessions.steps import Finding, already_resolved, anew, call_text, key_of, settlement, suffix
+from holdfast.sessions.steps import Finding, already_resolved, anew, settlement
 from holdfast.stores import (
     Checkpoint,
     Commit,

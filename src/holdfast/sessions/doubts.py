@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import HoldfastError
+from holdfast.once.doubt import resolve_command
+from holdfast.once.identity import key_of
 from holdfast.sessions.admin import check_repeated
 from holdfast.sessions.log import Answered
-from holdfast.sessions.steps import Finding, key_of, questions_about, resolve_command, settlement, shown
+from holdfast.sessions.steps import Finding, questions_about, settlement, shown
 from holdfast.stores.address import cli_option
 
 if TYPE_CHECKING:

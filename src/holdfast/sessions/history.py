@@ -9,27 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.once.identity import IN_DOUBT, KEPT, identity_of, key_of, suffix
+from holdfast.once.records import StepEnded, StepStarted, is_doubtful
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
 from holdfast.sessions.journal import entries_of, memory_of
-from holdfast.sessions.log import (
-    Answered,
-    QuestionRaised,
-    StepEnded,
-    StepsForgotten,
-    StepStarted,
-    TurnEnded,
-    TurnStarted,
-    is_doubtful,
-    read_entry,
-)
-from holdfast.sessions.steps import IN_DOUBT, KEPT, identity_of, key_of, suffix
+from holdfast.sessions.log import Answered, QuestionRaised, StepsForgotten, TurnEnded, TurnStarted, read_entry
 from holdfast.stores.chain import session_chain
 from holdfast.stores.redaction import Mask
 from holdfast.stores.verification import records_of
 
 if TYPE_CHECKING:
-    from holdfast.sessions.log import EntryBody
+    from holdfast.once.records import EntryBody
     from holdfast.stores import AuditRecord, Entry, Store
 
 __all__ = ["History", "QuestionHistory", "StepHistory", "StepState", "TurnHistory", "history_of"]

@@ -35,13 +35,7 @@ from holdfast.runtime.shield import ignore_ours, shielded
 from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.work import WORK, Work, work_in_force
 from holdfast.sessions import codec
-from holdfast.sessions.log import (
-    ContextSaved,
-    EntryBody,
-    SessionMemory,
-    difference,
-    new_entry,
-)
+from holdfast.sessions.log import ContextSaved, SessionMemory, difference, new_entry
 from holdfast.sinks.audit_records import audit_of
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
 from holdfast.stores.chain import session_chain
@@ -54,6 +48,7 @@ if TYPE_CHECKING:
     from contextvars import Token
 
     from holdfast.events import Event
+    from holdfast.once.records import EntryBody
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.log import Change
     from holdfast.stores import Checkpoint, Entry, Store

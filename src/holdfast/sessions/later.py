@@ -21,13 +21,13 @@ import msgspec
 from holdfast import options
 from holdfast.events import OperatorAsked, Retry
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, Outcome
+from holdfast.once.identity import is_outermost
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import memory_of
 from holdfast.sessions.manifest import decode_manifest
 from holdfast.sessions.parked_runs import ParkedError, parked_fault, parked_until, shown_time
 from holdfast.sessions.session import Session
-from holdfast.sessions.steps import is_outermost
 from holdfast.stores import SessionState
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
+from holdfast.once.records import EntryBody, StepEnded, StepEntry, StepStarted, is_doubtful
 from holdfast.stores import Entry, NewEntry
 from holdfast.stores.errors import damaged
 
@@ -19,32 +20,22 @@ __all__ = [
     "Answered",
     "Change",
     "ContextSaved",
-    "EntryBody",
     "Message",
     "QuestionRaised",
-    "Resolution",
     "RunParked",
     "RunUnparked",
     "SessionMemory",
     "StateChanged",
     "StepAccepted",
-    "StepEnded",
-    "StepEntry",
-    "StepStarted",
     "StepsForgotten",
     "TurnEnded",
     "TurnOutcome",
     "TurnStarted",
     "difference",
-    "is_doubtful",
     "new_entry",
     "patched",
     "read_entry",
 ]
-
-
-class EntryBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="said"):
-    """The body of an entry. The tag's name and values are stored, so they never change."""
 
 
 class StateChanged(EntryBody, frozen=True, tag="session_state"):
@@ -79,70 +70,6 @@ class TurnEnded(EntryBody, frozen=True, tag="turn_ended"):
     reason: str = ""
 
 
-# `gc=False`: a step's entries hold texts and bytes, so they are in no cycle. A session keeps them, and may have many thousands.
-class StepStarted(EntryBody, frozen=True, tag="step_started", gc=False):
-    """Written before a step that must not simply be repeated."""
-
-    turn: int
-    """The number of its turn; 0 for a step outside of any turn."""
-    step: str
-    """Its name in the turn or session: see `steps.step_name`."""
-    args: str
-    """The hash of its arguments."""
-    effect: str | None = None
-    repeats: bool = False
-    """Whether it was started before, and the outcome of that start is unknown."""
-    fn: str = ""
-    """The function of a step with an explicit key. Other names begin with the function."""
-    shown: str = ""
-    """The arguments as text, masked and cut, for the person who has to find out what happened."""
-    key: str = ""
-    """The idempotency key it began with, for its tool's `verify`: in a fork of the session the step has another one."""
-    begun: str = ""
-    """The id of this entry: only the memory has it. It tells one doubt about a step from the next, so that each is resolved once."""
-    doubted: bool = False
-    """Whether somebody had to find out what became of it before: only the memory has it."""
-
-
-class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Who found out what became of a step of unknown outcome, and when."""
-
-    by: str = ""
-    at: float = 0.0
-
-
-class StepEnded(EntryBody, frozen=True, tag="step_ended", gc=False):
-    """A step returned or failed."""
-
-    turn: int
-    """The number of its turn; 0 for a step outside of any turn."""
-    step: str
-    args: str
-    """The hash of its arguments."""
-    ok: bool
-    result: msgspec.Raw = msgspec.Raw(b"null")
-    """The value it returned, or the fault it failed with."""
-    unknown: bool = False
-    """Whether it failed but may have happened nevertheless."""
-    fn: str = ""
-    """As in its start. The memory copies `fn`, `shown` and `effect` from the start."""
-    shown: str = ""
-    effect: str | None = None
-    key: str = ""
-    """As in its start: only the memory has them here."""
-    begun: str = ""
-    """As in its start, while its outcome is unknown."""
-    resolution: Resolution | None = None
-    """Set if somebody resolved it. Earlier versions did not write it."""
-    settles: str = ""
-    """The step of an earlier turn whose result, as somebody resolved it, is the result of this one."""
-    doubted: bool = False
-    """As in its start."""
-
-
-StepEntry: TypeAlias = StepStarted | StepEnded
-
-
 class QuestionRaised(EntryBody, frozen=True, tag="interaction_raised"):
     """A question waits for a person's answer."""
 
@@ -152,7 +79,7 @@ class QuestionRaised(EntryBody, frozen=True, tag="interaction_raised"):
     turn: int
     """The number of its turn; 0 for a question outside of any turn."""
     kind: str
-    payload: dict[str, Any] = {}
+    payload: dict[str, Any] = msgspec.field(default_factory=dict)
     args: str = ""
     """The hash of kind and payload. An answer is valid for exactly this question."""
     expires_at: float | None = None
@@ -481,11 +408,6 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 _DICTS = ("steps", "questions", "session_steps", "session_questions", "answers", "doubts", "settled", "parked")
-
-
-def is_doubtful(entry: StepStarted | StepEnded) -> bool:
-    """Whether a step may have happened and must not be repeated automatically."""
-    return entry.unknown if isinstance(entry, StepEnded) else entry.effect == "unsafe"
 
 
 def _put(steps: dict[str, StepEntry], name: str, body: StepEntry, id_: str) -> None:

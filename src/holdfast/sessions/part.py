@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from holdfast.sessions.steps import within
+from holdfast.once.identity import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.once.identity import Identity
     from holdfast.sessions.journal import Journal
-    from holdfast.sessions.steps import Identity
 
 __all__ = ["known_as", "part"]
 

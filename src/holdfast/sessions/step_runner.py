@@ -18,6 +18,11 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
+from holdfast.once.doubt import call_text, check_not_repeated, drift_error, unknown_error
+from holdfast.once.identity import Identity, identity_of, is_within, key_of, name_in, step_name, suffix
+from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step, needs_start
+from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful
+from holdfast.once.replay import Uses
 from holdfast.policies.decide import Effect
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async
@@ -30,44 +35,23 @@ from holdfast.sessions import codec
 from holdfast.sessions.callee import check_name, hash_of, name_of
 from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import audit
-from holdfast.sessions.log import StepEnded, StepsForgotten, StepStarted, is_doubtful
+from holdfast.sessions.log import StepsForgotten
 from holdfast.sessions.part import known_as, part
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.steps import (
-    Drifted,
-    Identity,
-    Repeat,
-    Return,
-    Unknown,
-    Uses,
-    answers_to,
-    call_text,
-    check_not_repeated,
-    decide_step,
-    drift_error,
-    identity_of,
-    is_bound,
-    is_within,
-    key_of,
-    name_in,
-    needs_start,
-    shown,
-    step_name,
-    suffix,
-    unknown_error,
-)
+from holdfast.sessions.steps import answers_to, shown
 from holdfast.stores.address import cli_option
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterable
 
     from holdfast.faults import Outcome
+    from holdfast.once.outcome import StepDecision
+    from holdfast.once.replay import Attempts, Use
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.suppress import Suppression
     from holdfast.runtime.tool import Verdict
     from holdfast.sessions.journal import Journal
     from holdfast.sessions.log import SessionMemory
-    from holdfast.sessions.steps import Attempts, StepDecision, Use
     from holdfast.stores import NewAudit, Receipt
 
 __all__ = ["SESSION_FAILURES", "EqualTurnSteps", "FinishedSteps", "StepRunner", "attempts_around"]
@@ -243,7 +227,7 @@ class StepRunner:
                 # Decode it each time, because the caller may change the value it gets.
                 return codec.decode(bytes(result), call.returns, call.name)
             case Drifted(stored):
-                raise drift_error(self._journal.session, self.turn, stored, call.args, call.kwargs)
+                raise drift_error(self._journal.session, self.turn, stored, shown(call.args, call.kwargs))
             case Unknown():
                 step = self._step_of(call, name)
                 match await self._verify(step):

@@ -18,28 +18,22 @@ import msgspec
 from holdfast import options
 from holdfast.events import SessionTurnEnd, SessionTurnStart
 from holdfast.faults import Fault, HoldfastError
+from holdfast.once.records import StepEnded
+from holdfast.once.replay import is_later
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec
 from holdfast.sessions.journal import VERSION, IdleLock, audit, entries_of
-from holdfast.sessions.log import (
-    ContextSaved,
-    SessionMemory,
-    StepEnded,
-    TurnEnded,
-    TurnOutcome,
-    TurnStarted,
-    read_entry,
-)
+from holdfast.sessions.log import ContextSaved, SessionMemory, TurnEnded, TurnOutcome, TurnStarted, read_entry
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.step_runner import EqualTurnSteps, FinishedSteps, StepRunner, attempts_around
-from holdfast.sessions.steps import anew, is_later, stored_step
+from holdfast.sessions.steps import anew, stored_step
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from holdfast.once.replay import Attempts
     from holdfast.sessions.journal import Journal
-    from holdfast.sessions.steps import Attempts
 
 __all__ = ["Turn", "TurnRunner", "Unfinished"]
 

@@ -13,8 +13,8 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError
+from holdfast.once.doubt import IT_DID_NOT_HAPPEN, IT_HAPPENED, OUTCOMES
 from holdfast.sessions.codec import arguments_hash
-from holdfast.sessions.steps import IT_DID_NOT_HAPPEN, IT_HAPPENED, OUTCOMES
 
 if TYPE_CHECKING:
     from holdfast.sessions.log import Answered, QuestionRaised

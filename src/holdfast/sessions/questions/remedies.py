@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from holdfast.faults import Category, HoldfastError, Kind, NextActor, OutcomeUnknownError, Scope
+from holdfast.once.doubt import OUTCOMES
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
 from holdfast.sessions.questions.broker import Prompt
 from holdfast.sessions.questions.question import mismatch
 from holdfast.sessions.step_runner import SESSION_FAILURES
-from holdfast.sessions.steps import OUTCOMES
 from holdfast.sessions.stored_types import hints
 
 if TYPE_CHECKING:

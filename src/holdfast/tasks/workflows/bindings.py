@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import InvalidError
+from holdfast.once.records import StepEnded
 from holdfast.sessions import codec
 from holdfast.sessions.admin import fork_session
 from holdfast.sessions.journal import entries_of
-from holdfast.sessions.log import StepEnded, read_entry
+from holdfast.sessions.log import read_entry
 from holdfast.tasks.workflows.durable import BINDINGS
 
 if TYPE_CHECKING:

@@ -1,0 +1,139 @@
+"""What is in doubt about unsafe steps, in words: an error about a step says what is known, and everything that can be done about it."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from typing import TYPE_CHECKING
+
+from holdfast.faults import Fault, HoldfastError, OutcomeUnknownError
+from holdfast.once.identity import identity_of, is_within, key_of, step_name, suffix
+from holdfast.once.records import may_have_happened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.once.identity import Identity
+    from holdfast.once.records import StepEnded, StepStarted
+
+__all__ = [
+    "IT_DID_NOT_HAPPEN",
+    "IT_HAPPENED",
+    "I_DO_NOT_KNOW",
+    "OUTCOMES",
+    "call_text",
+    "check_not_repeated",
+    "drift_error",
+    "resolve_command",
+    "unknown_error",
+    "window",
+]
+
+_SHOWN = 160
+"""Characters of a step's arguments that a message shows."""
+
+IT_HAPPENED = "It happened"
+"""A choice of the question whether a step of unknown outcome happened: it is not run again."""
+IT_DID_NOT_HAPPEN = "It did not happen"
+"""A choice of that question: the step is run again."""
+I_DO_NOT_KNOW = "I do not know"
+"""A choice of that question: the outcome stays unknown."""
+OUTCOMES = {IT_HAPPENED: True, IT_DID_NOT_HAPPEN: False, I_DO_NOT_KNOW: None}
+"""The choices of that question, in order, and what they mean."""
+
+
+def call_text(entry: StepStarted | StepEnded) -> str:
+    """Return a step as a person knows it: `deploy("version 2")`."""
+    identity = identity_of(entry)
+    name = entry.fn or identity.fn or entry.step
+    text = name + window(entry.shown, 0)
+    return f"{text} with key {identity.key!r}" if identity.key else text
+
+
+def resolve_command(session: str, after: str, store_option: str = "") -> str:
+    """Return the command that resolves a doubt, without what was found out. `after` is what follows the session in its key."""
+    return f"holdfast sessions resolve {session} {shlex.quote(after)}{store_option}"
+
+
+def unknown_error(
+    session: str, after: str, entry: StepStarted | StepEnded, *, store_option: str = ""
+) -> OutcomeUnknownError:
+    """Return the error of a step that may have happened. `store_option` is what a command needs to find the store."""
+    key = key_of(session, after)
+    verb = resolve_command(session, after, store_option)
+    message = (
+        f"{call_text(entry)} was started and its end is not known, so it is not repeated. Find out whether it happened.\n"
+        f"  If it did:  await session.resolve({key!r}, happened=True, result=…)\n"
+        f"         or:  {verb} --happened --result JSON\n"
+        f"  If not:     await session.resolve({key!r}, happened=False)\n"
+        f"         or:  {verb} --not-happened\n"
+        f"              The program runs it again when it calls it."
+    )
+    return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context={"key": key, "step": entry.step}))
+
+
+def drift_error(session: str, turn: int, stored: StepStarted | StepEnded, now: str) -> HoldfastError:
+    """Return the error of an unsafe step whose function the log has with other arguments. `now` is the call's arguments as text."""
+    before, after = _difference(stored.shown, now)
+    name = identity_of(stored).fn
+    # A step of version 1 has its turn in its name, although it belongs to the session.
+    key = key_of(session, suffix(turn or stored.turn, stored.step))
+    message = (
+        f"{name} must not happen twice. Session '{session}' has it with other arguments, and this run of the program has not called "
+        f"it with them. Before: {name}{before}. Now: {name}{after}. If the stored call stands for this one: "
+        f"`await session.accept({key!r})`. If this is another one: `session.keyed(…).step(…)`, a turn of its own, or "
+        f"`holdfast sessions fork {session} NEW`"
+    )
+    context = {
+        "session_id": session,
+        "step": stored.step,
+        "key": key,
+        "before": before,
+        "now": after,
+    }
+    return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
+
+
+def check_not_repeated(
+    session: str, turn: int, identity: Identity, name: str, steps: Mapping[str, StepStarted | StepEnded]
+) -> None:
+    """Raise SESS_STEP_DRIFT if a further call of an unsafe step only repeats one that somebody had to find something out about.
+
+    A program that catches `OutcomeUnknownError`, resolves it and calls the step once more makes that call in every later run, too.
+    There the first call returns the stored result already, and the second one would be another deployment.
+    """
+    if identity.key or is_within(identity):
+        return
+    for number in itertools.count(1):
+        earlier = step_name(identity, number)
+        known = None if earlier == name else steps.get(earlier)
+        if known is None:
+            return
+        if known.doubted and may_have_happened(known):
+            raise _repeated_error(key_of(session, suffix(turn, earlier)), session, known)
+
+
+def _repeated_error(key: str, session: str, stored: StepStarted | StepEnded) -> HoldfastError:
+    message = (
+        f"{call_text(stored)} happened once, and somebody had to find that out. This run of the program has called it before, so this call would "
+        f"make it happen twice. If it only reads the result after `resolve`: move it into the `except OutcomeUnknownError` block, since in "
+        f"this run the first call has returned the result. If it must happen again: `session.keyed(…).step(…)`"
+    )
+    context = {"session_id": session, "step": stored.step, "key": key}
+    return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
+
+
+def _difference(before: str, now: str) -> tuple[str, str]:
+    """Return the parts of two texts to show, such that their first difference is in them."""
+    if not before:
+        return "(arguments that were not kept)", window(now, 0)
+    pairs = zip(before, now, strict=False)
+    start = next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(before), len(now)))
+    return window(before, start), window(now, start)
+
+
+def window(text: str, around: int) -> str:
+    """Return the part of a text around a place that a message shows."""
+    start = max(0, around - _SHOWN // 2) if len(text) > _SHOWN else 0
+    part = text[start : start + _SHOWN]
+    return f"{'(…' if start else ''}{part}{'…' if start + _SHOWN < len(text) else ''}"

@@ -1,0 +1,125 @@
+"""Which step a call is: what it is known by, and its key.
+
+A step is known in its turn, or outside of turns in its session, by its function, the hash of its arguments and the number of the
+use of that pair; or by a key that the program chose. The order in which steps run or end does not matter.
+
+Invariant: the names are stored, and are the idempotency keys that other services know, so they never change.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Protocol
+
+import msgspec
+
+__all__ = [
+    "IN_DOUBT",
+    "KEPT",
+    "Identity",
+    "Recorded",
+    "identity_of",
+    "is_outermost",
+    "is_within",
+    "key_of",
+    "name_in",
+    "step_name",
+    "suffix",
+    "within",
+]
+
+_HASH = 16
+"""How many digits of the arguments' hash a name has: 64 bits, so that a million steps of one function do not collide."""
+_KEY = "key:"
+KEPT = "_keep.<locals>.keep.<locals>.kept"
+"""The function of the steps in which an agent keeps something about its run. Stored sessions know them by this name, so it stays."""
+IN_DOUBT = "/unknown"
+"""Ends the key of the step with the result that an agent's model got for a call of unknown outcome. It follows the key of the call."""
+_PART = "~"
+"""Marks the hash of a step that is made inside of a part with its own key."""
+
+
+class Recorded(Protocol):
+    """A step or question of the log."""
+
+    @property
+    def step(self) -> str:
+        """Its name in its turn or session."""
+        ...
+
+    @property
+    def args(self) -> str:
+        """The hash of its arguments."""
+        ...
+
+    @property
+    def turn(self) -> int:
+        """The number of its turn; 0 outside of turns."""
+        ...
+
+
+# `gc=False`: a session keeps these, and those of each use, as long as it is open, and may have many thousands. They hold texts, so they
+# are in no cycle.
+class Identity(msgspec.Struct, frozen=True, gc=False):
+    """The function and the arguments of a step, or its explicit key."""
+
+    fn: str
+    args: str
+    """The hash of the arguments."""
+    key: str = ""
+
+
+def step_name(identity: Identity, use: int) -> str:
+    """Return the name of a use of a function with certain arguments: `deploy@5f1c2ab09d3e4f71`, then `deploy@…#2`."""
+    if identity.key:
+        return f"{_KEY}{identity.key}"
+    name = f"{identity.fn}@{identity.args[:_HASH]}"
+    return name if use == 1 else f"{name}#{use}"
+
+
+def within(identity: Identity, part: str) -> Identity:
+    """Return the identity of a step or question that is made inside of a part of the program with its own key.
+
+    If that part has ended, it is not made again, and neither are its steps. So they are counted apart from all others.
+    """
+    return Identity(
+        identity.fn, _PART + sha256(msgspec.json.encode([[identity.args, part], {}])).hexdigest()[: _HASH - 1]
+    )
+
+
+def is_outermost(key: str) -> bool:
+    """Whether a key of `Session.numbered` is that of a first use, outside of parts with their own key."""
+    args = key.rpartition("@")[2]
+    return not args.startswith(_PART) and "#" not in args
+
+
+def is_within(identity: Identity) -> bool:
+    """Whether it is the identity of a step that is made inside of a part with its own key."""
+    return identity.args.startswith(_PART)
+
+
+def identity_of(entry: Recorded) -> Identity:
+    """Return what a step of the log is known by. Steps of version 1 had names such as `pay#2`, `pay[]#1/7` or `pay#1/2`."""
+    name = entry.step
+    if name.startswith(_KEY):
+        return Identity("", "", name.removeprefix(_KEY))
+    fn, at, rest = name.rpartition("@")
+    if rest.startswith(_PART):
+        return Identity(fn, rest.partition("#")[0])
+    return Identity(fn if at else name.partition("#")[0].removesuffix("[]"), entry.args)
+
+
+def suffix(turn: int, name: str) -> str:
+    """Return what follows the session in the key of a step."""
+    return f"{turn}/{name}" if turn else name
+
+
+def key_of(session: str, after: str) -> str:
+    """Return the key of a step: its idempotency key, and what `resolve` takes."""
+    return f"{session}/{after}"
+
+
+def name_in(key: str, session: str, turn: int) -> str:
+    """Return the name, in its turn or session, of the step with this key."""
+    after = key.removeprefix(f"{session}/")
+    return after.removeprefix(f"{turn}/") if turn else after

@@ -1,0 +1,147 @@
+"""Which recorded step a call of this run of the program is, and which recorded steps the program has not called yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import msgspec
+
+from holdfast.once.identity import identity_of, is_within, step_name
+from holdfast.once.records import StepEnded, StepStarted, is_doubtful, may_have_happened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.once.identity import Identity, Recorded
+
+__all__ = ["Attempts", "Signal", "Use", "Uses", "is_later"]
+
+Attempts: TypeAlias = dict[str, int]
+"""The operations (`recover`) around a call, by their run, each with the number of its present attempt."""
+
+
+class Signal(Protocol):
+    """What a call waits for: an `asyncio.Event`."""
+
+    def set(self) -> None:
+        """Wake it."""
+        ...
+
+    async def wait(self) -> object:
+        """Wait until it is set."""
+        ...
+
+
+def is_later(attempts: Attempts, before: Attempts) -> bool:
+    """Whether one of the operations around makes a later attempt than it did before."""
+    return any(before.get(run, attempt) < attempt for run, attempt in attempts.items())
+
+
+class Use(msgspec.Struct, eq=False, gc=False):
+    """One use of a function with certain arguments, in this run of the program. `with use:` is the block of a call."""
+
+    name: str
+    seen: Attempts | None = None
+    """Where the program called it last; None: not yet in this run."""
+    taken: bool = False
+    """A call has returned from it. The next call with the same arguments is another use."""
+    busy: bool = False
+    """A call is in it now."""
+    ended: Signal | None = None
+    """Set when that call ends. It is made by the first one that waits for it."""
+
+    def __enter__(self) -> None:
+        self.busy, self.taken = True, False
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # If the call fails or is cancelled, the next call with these arguments is the same use, not a second one.
+        self.busy, self.taken = False, kind is None
+        if self.ended is not None:
+            self.ended.set()
+            self.ended = None
+
+    def is_free(self, attempts: Attempts) -> bool:
+        """Whether a call is this use: nobody has taken it, or an earlier attempt of an operation around the call has."""
+        return not (self.busy or self.taken) or self._is_earlier(attempts)
+
+    def is_seen(self, attempts: Attempts) -> bool:
+        """Whether the program has called it in this run, and in the present attempts of the operations around."""
+        return self.seen is not None and not self._is_earlier(attempts)
+
+    def _is_earlier(self, attempts: Attempts) -> bool:
+        # `recover` calls the whole function again. What the function did in its last attempt are the same uses, not further ones.
+        return is_later(attempts, self.seen or {})
+
+
+class Uses:
+    """The uses of the steps (or questions) of one turn, or of a session outside of turns, in this run of the program."""
+
+    def __init__(self, recorded: Mapping[str, Recorded]) -> None:
+        self._by_identity: dict[Identity, tuple[Use, ...]] = {}
+        self._by_function: dict[str, list[Use]] = {}
+        self._names: set[str] = set()
+        for name, entry in _in_order(recorded):
+            self._add(identity_of(entry), name)
+
+    def take(self, identity: Identity, attempts: Attempts) -> Use:
+        """Return the use that a call is: the first one that no other call has taken, recorded ones first."""
+        for use in self._by_identity.get(identity, ()):
+            if identity.key or use.is_free(attempts):
+                break
+        else:
+            number = 1
+            while (name := step_name(identity, number)) in self._names:
+                number += 1
+            use = self._add(identity, name)
+        use.seen = attempts
+        return use
+
+    def not_replayed(self, fn: str, attempts: Attempts) -> list[str]:
+        """Return the names of the known steps of a function that the program has not called yet in this run."""
+        return [use.name for use in self._by_function.get(fn, ()) if not use.is_seen(attempts)]
+
+    def replay(self, name: str, attempts: Attempts) -> None:
+        """A call takes the place of this step: the program need not call it any more."""
+        for uses in self._by_identity.values():
+            for use in uses:
+                if use.name == name:
+                    use.seen, use.taken = attempts, True
+
+    def forget(self, names: set[str]) -> None:
+        """These steps run again: the next calls of them are the same uses."""
+        for uses in self._by_identity.values():
+            for use in uses:
+                if use.name in names:
+                    use.taken = False
+
+    def busy(self) -> set[str]:
+        """Return the names of the steps that run now."""
+        return {use.name for uses in self._by_identity.values() for use in uses if use.busy}
+
+    def _add(self, identity: Identity, name: str) -> Use:
+        use = Use(name)
+        self._names.add(name)
+        self._by_identity[identity] = (*self._by_identity.get(identity, ()), use)
+        # Steps of a part with its own key may be there and not be called again: nothing has drifted then.
+        if not identity.key and not is_within(identity):
+            self._by_function.setdefault(identity.fn, []).append(use)
+        return use
+
+
+def _in_order(recorded: Mapping[str, Recorded]) -> list[tuple[str, Recorded]]:
+    """Return the recorded steps, those first that a call must find first.
+
+    Version 1 began a new turn with each start of a program, and so has the same use several times. A step that may have happened
+    comes first, then the newest that happened.
+    """
+    steps = list(recorded.items())
+    if not any(name != entry.step for name, entry in steps):
+        return steps
+
+    def rank(step: tuple[str, Recorded]) -> tuple[bool, bool, int]:
+        _, entry = step
+        if not isinstance(entry, StepStarted | StepEnded):
+            return True, True, -entry.turn
+        return not is_doubtful(entry), not may_have_happened(entry), -entry.turn
+
+    return sorted(steps, key=rank)
