@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 # Rooms that nobody imports from: their names reach users through other modules.
-INTERNAL = {"cli", "compat", "extras", "integrations", "options", "wire"}
+INTERNAL = {"cli", "compat", "extras", "integrations", "once", "options", "wire"}
 
 
 @pytest.fixture(scope="module")
