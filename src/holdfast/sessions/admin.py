@@ -30,7 +30,7 @@ from holdfast.sessions.log import (
     new_entry,
     read_entry,
 )
-from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
+from holdfast.sessions.manifest import Drift, Manifest, decode_manifest, encode_manifest
 from holdfast.sessions.questions.question import KINDS, Question, question_of
 from holdfast.sessions.steps import Finding, already_resolved, anew, settlement
 from holdfast.stores import (
@@ -453,6 +453,9 @@ def _problem(record: SessionRecord, manifest: Manifest, store: Store, runtime: R
         return f"it was saved in store {manifest.store_id}, this is {store.id}"
     if in_use(record, store, runtime):
         return f"{record.owner} works in it"
+    epoch: str | None = getattr(store, "epoch", None)
+    if manifest.store_epoch and epoch and manifest.store_epoch != epoch:
+        return str(Drift(field="store_epoch", was=manifest.store_epoch, now=epoch))
     # An active session without a living owner has crashed. It can be resumed by opening it.
     if record.state in (SessionState.CREATED, SessionState.ACTIVE):
         return ""

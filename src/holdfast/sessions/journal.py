@@ -39,8 +39,8 @@ from holdfast.sessions.log import ContextSaved, SessionMemory, difference, new_e
 from holdfast.sinks.audit_records import audit_of
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
 from holdfast.stores.chain import session_chain
-from holdfast.stores.errors import damaged
-from holdfast.stores.store import submits
+from holdfast.stores.errors import damaged, set_back
+from holdfast.stores.store import PAGE_BYTES, submits
 from holdfast.stores.verification import ANCHORS, anchor_of, head_of
 
 if TYPE_CHECKING:
@@ -70,6 +70,9 @@ __all__ = [
 _POLICY = Policy(profile="stud", circuit=None, timeout=None, deadline=None, patience=None)
 """The policy of writes. The schedule of the store's fault decides alone: three attempts, 2 and 4 s apart. A store that is not
 ours may raise other failures, and nobody must wait an hour for them."""
+
+_FINAL = ("SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS_MANIFEST_DRIFT")
+"""Codes after which nothing more is written: the store failed, another process owns the session, or the store was set back."""
 
 _ANCHOR_EVERY = 100
 """Audit records after which a session anchors its chain. It also does when it is left."""
@@ -128,6 +131,8 @@ class Read(NamedTuple):
     memory: SessionMemory
     seen: int
     """The last offset that is in the memory."""
+    last: str
+    """The id of the entry there; empty if only the checkpoint has it."""
     checkpoint: int
     """Bytes of the checkpoint."""
     log: int
@@ -145,15 +150,15 @@ async def read_memory(store: Store, session: str) -> Read:
         memory, seen = read_snapshot(session, checkpoint), checkpoint.offset
         if memory.version < VERSION:
             await _find_session_steps(store, session, memory, record.oldest, checkpoint.offset)
-    log = 0
+    log, last = 0, ""
     while entries := await store.read(session, after=seen):
         for entry in entries:
             _take(session, memory, entry, seen + 1)
-            seen = entry.offset
+            seen, last = entry.offset, entry.id
             log += len(bytes(entry.body))
     if seen < top:
         raise damaged(session, f"its log ends at entry {seen}, and had {top}")
-    return Read(memory, seen, 0 if checkpoint is None else len(bytes(checkpoint.snapshot)), log)
+    return Read(memory, seen, last, 0 if checkpoint is None else len(bytes(checkpoint.snapshot)), log)
 
 
 async def _find_session_steps(store: Store, session: str, memory: SessionMemory, oldest: int, last: int) -> None:
@@ -316,6 +321,7 @@ class Journal:
         "_commits",
         "_early",
         "_flushing",
+        "_last",
         "_saving",
         "_sealed",
         "_since",
@@ -341,6 +347,8 @@ class Journal:
         self.memory = SessionMemory(version=VERSION)
         self.seen = 0
         """The memory holds the log up to this offset."""
+        self._last = ""
+        """The id of the entry there, if it is known."""
         self._early: dict[int, tuple[tuple[EntryBody, str], ...]] | None = None
         """Our own writes beyond `seen`, by offset. They wait until the earlier entries of other writers are read."""
         self._commits: _Commits
@@ -371,18 +379,46 @@ class Journal:
         """Read the memory from the checkpoint and the log after it."""
         read = await read_memory(self.store, self.session)
         self.memory, self.seen, self._size, self._since = read.memory, read.seen, read.checkpoint, read.log
+        self._last = read.last
 
     async def catch_up(self) -> None:
-        """Apply the entries that other writers added to the log."""
-        while entries := await self.store.read(self.session, after=self.seen):
+        """Apply the entries that other writers added to the log. Raise SESS_MANIFEST_DRIFT if the log was set back."""
+        while entries := await self._later():
             for entry in entries:
                 # One of our own writes may have advanced `seen` while the page was read.
                 if entry.offset > self.seen:
                     _take(self.session, self.memory, entry, self.seen + 1)
-                    self.seen = entry.offset
+                    self.seen, self._last = entry.offset, entry.id
                     self._since += len(bytes(entry.body))
         if self._early:
             self._early = {first: bodies for first, bodies in self._early.items() if first > self.seen}
+
+    async def _later(self) -> list[Entry]:
+        """Return entries after `seen`. Raise if the log ends before it, or has another entry there: it was set back."""
+        seen, last = self.seen, self._last
+        try:
+            page = await self.store.read(self.session, after=seen - 1 if last else seen)
+        except HoldfastError as error:
+            reason = error.fault.context.get("reason")
+            if error.fault.code != "SESS_GAP" or (reason != "ahead" and not last):
+                raise
+            if reason == "ahead":
+                raise self._stop(set_back(self.session, seen, int(error.fault.context["top"]))) from None
+            # A checkpoint covers the entry at `seen`, and it was dropped.
+            return await self.store.read(self.session, after=seen)
+        if not last:
+            return page
+        if not page or page[0].id != last:
+            raise self._stop(set_back(self.session, seen, page[0].offset if page else seen - 1))
+        # A large entry is a page of its own.
+        if len(page) == 1 and len(bytes(page[0].body)) >= PAGE_BYTES:
+            return await self.store.read(self.session, after=seen)
+        return page[1:]
+
+    def _stop(self, error: HoldfastError) -> HoldfastError:
+        """Write nothing more, for the reason of this error; return it."""
+        self.failed = self.failed or error.fault
+        return error
 
     @property
     def is_behind(self) -> bool:
@@ -418,7 +454,9 @@ class Journal:
         if waiting.events:
             # Before the commit's own records: they happened before it.
             parts["audit"] = (*self.recorder.records(waiting), *parts.get("audit", ()))
-        write = _Write(Commit(session=self.session, fence=self.fence, entries=entries, **parts), named, waiting)
+        after = None if self.fence is None else self.seen
+        commit = Commit(session=self.session, fence=self.fence, after=after, entries=entries, **parts)
+        write = _Write(commit, named, waiting)
         self._writing += 1
         begin = self._commits.begin
         if begin is None:
@@ -444,7 +482,11 @@ class Journal:
             _pass_on(written, begun)
             return
         receipt = begun.result()
-        self._written(write, receipt)
+        try:
+            self._written(write, receipt)
+        except HoldfastError as rejection:
+            if not written.done():
+                written.set_exception(rejection)
         # The caller may have been cancelled meanwhile.
         if not written.done():
             written.set_result(receipt)
@@ -464,7 +506,7 @@ class Journal:
         except BaseException as error:
             self.recorder.put_back(write.waiting)
             # Other errors, such as an illegal transition, concern this write only.
-            if isinstance(error, HoldfastError) and error.fault.code in ("SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST"):
+            if isinstance(error, HoldfastError) and error.fault.code in _FINAL:
                 self.failed = error.fault
             raise
         finally:
@@ -477,6 +519,10 @@ class Journal:
             # It wrote nothing. The memory already has the effect of the first write.
             self.recorder.put_back(write.waiting)
             return
+        after = write.commit.after
+        # A store that does not look at `after` has written into a log that was set back.
+        if after is not None and (receipt.top < after or (write.named and receipt.first <= after)):
+            raise self._stop(set_back(self.session, after, receipt.top - len(write.named)))
         self._sealed += len(write.commit.audit)
         for entry in write.commit.entries:
             self._since += len(entry.body)
@@ -537,6 +583,7 @@ class Journal:
     def _apply(self, named: tuple[tuple[EntryBody, str], ...]) -> None:
         for body, id_ in named:
             self.memory.apply(body, id_)
+            self._last = id_
         self.seen += len(named)
 
     async def save(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from holdfast.sessions.journal import Journal
+    from holdfast.stores import Store
 
 __all__ = [
     "Drift",
@@ -43,7 +44,7 @@ DriftPolicy: TypeAlias = Literal["warn", "refuse", "accept"]
 """What happens if a session is resumed with other settings than it was started with."""
 
 # The other fields (dates, ids, state) always differ, and do not affect the work of the session.
-_COMPARED = ("project_root", "mode", "allowed_tools", "model", "config", "tools")
+_COMPARED = ("project_root", "mode", "allowed_tools", "model", "config", "tools", "store_epoch")
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -78,6 +79,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """What people call the session."""
     sm_state: dict[str, str] | None = None
     """A state machine that drives the session: `smExtId` and `stateSlotRef`."""
+    store_epoch: str | None = None
+    """The epoch of the store when the session was resumed last. Another one now: the store was set back, or moved, since. None: it has none."""
     parked_until: float | None = None
     """When the first of the runs that are parked goes on (wall clock); None: none is parked."""
 
@@ -102,6 +105,11 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     now: str | None
 
     def __str__(self) -> str:
+        if self.field == "store_epoch":
+            return (
+                "the store was set back to an earlier state, or another server took over, since the session ran: the end of its log may be"
+                f" missing, and steps that ran may run again (on_drift='accept' resumes it; {self.was} is {self.now} now)"
+            )
         return f"{self.field} was {self.was or 'not set'}, is {self.now or 'not set'}"
 
 
@@ -174,8 +182,14 @@ async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftP
     if error is not None:
         raise error
     fields = drift(was, now)
+    kept = msgspec.structs.replace(was, store_epoch=now.store_epoch)
     if not fields:
+        if kept != was:
+            await journal.write(manifest=encode_manifest(kept))
         return ()
+    if was.store_epoch and was.store_epoch != now.store_epoch and policy == "warn" and _loses(journal.store):
+        # It is no difference in settings: what the session has done is not known any more.
+        policy = "refuse"
     record = audit("Integrity", journal.session, drift=[str(field) for field in fields], policy=policy)
     if policy == "refuse":
         error = drift_error(journal.session, fields)
@@ -187,7 +201,7 @@ async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftP
     if policy == "warn":
         # The warning must point to the application's `async with`, five frames up (compare, _open, _enter, __aenter__).
         warnings.warn(f"session {journal.session}: {'; '.join(map(str, fields))}", DriftWarning, stacklevel=5)
-        await journal.write(audit=(record,))
+        await journal.write(audit=(record,), manifest=None if kept == was else encode_manifest(kept))
     else:
         # The session keeps its creation date, its title and its state machine.
         kept = msgspec.structs.replace(
@@ -199,6 +213,11 @@ async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftP
         )
         await journal.write(audit=(record,), manifest=encode_manifest(kept))
     return fields
+
+
+def _loses(store: Store) -> bool:
+    """Whether another epoch of the store proves that entries were lost. On a server, another one may have taken over without a loss."""
+    return bool(getattr(store, "loses_with_epoch", False))
 
 
 def _tools(was: dict[str, str] | None, now: dict[str, str] | None) -> list[Drift]:

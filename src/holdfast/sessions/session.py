@@ -831,7 +831,15 @@ class Session:
     def _manifest(self) -> Manifest:
         now = self._clock.wall()
         fields = self._started_with or {}
-        return Manifest(session_id=self.id, store_id=self._store.id, created_at=now, updated_at=now, **fields)
+        epoch: str | None = getattr(self._store, "epoch", None)
+        return Manifest(
+            session_id=self.id,
+            store_id=self._store.id,
+            store_epoch=epoch,
+            created_at=now,
+            updated_at=now,
+            **fields,
+        )
 
     @property
     def _clock(self) -> Clock:

@@ -343,7 +343,7 @@ class _SessionFile:
         assert head is not None
         # The process that works in the original does not work in the copy.
         state = SessionState.PAUSED if head.state is SessionState.ACTIVE else head.state
-        manifest = msgspec.structs.replace(head.manifest, store_id=store, session_id=head.session)
+        manifest = msgspec.structs.replace(head.manifest, store_id=store, session_id=head.session, store_epoch=None)
         trail = {"records": imported.records, "verified": imported.verified, "tampered": imported.tampered}
         arrival = audit(
             "SessionLifecycle",

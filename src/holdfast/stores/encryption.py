@@ -148,6 +148,17 @@ class EncryptedStore:
         return self.inner.id
 
     @property
+    def epoch(self) -> str | None:
+        """The epoch of the store inside."""
+        epoch: str | None = getattr(self.inner, "epoch", None)
+        return epoch
+
+    @property
+    def loses_with_epoch(self) -> bool:
+        """Whether another epoch of the store inside proves that entries were lost."""
+        return bool(getattr(self.inner, "loses_with_epoch", False))
+
+    @property
     def one_machine(self) -> bool:
         """Whether only processes of one machine can use the store inside."""
         return bool(getattr(self.inner, "one_machine", False))

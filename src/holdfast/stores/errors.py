@@ -27,13 +27,17 @@ __all__ = [
     "missing",
     "not_closed",
     "not_encrypted",
+    "set_back",
     "unavailable",
     "wrong_key",
 ]
 
 
-def admit(commit: Commit, state: str, fence: int) -> None:
-    """Raise if a session in this state, with this fence, does not take the commit."""
+def admit(commit: Commit, state: str, fence: int, top: int) -> None:
+    """Raise if a session in this state, with this fence and last offset, does not take the commit."""
+    # Check this first: what the session is now says nothing about what the writer has done.
+    if commit.after is not None and (top < commit.after or fence < (commit.fence or 0)):
+        raise set_back(commit.session or "", commit.after, top)
     # Check this before the fence: the former owner of a closed session must get SESS_CLOSED, not SESS_LEASE_LOST.
     if state == "closed" and not _only_rewraps(commit):
         raise _error("SESS_CLOSED", commit.session or "", state=state)
@@ -97,6 +101,17 @@ def damaged(session: str, reason: str) -> HoldfastError:
     """Return SESS_MANIFEST_DRIFT: rows of the session cannot be read. They are left as they are (C25)."""
     message = f"Session '{session}' is damaged in the store: {reason}"
     return HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", message, context={"session_id": session, "fields": reason}))
+
+
+def set_back(session: str, seen: int, top: int) -> HoldfastError:
+    """Return SESS_MANIFEST_DRIFT: the store holds less than, or something else than, what the writer has seen stored."""
+    message = (
+        f"Session '{session}' was set back in the store: entry {seen} was stored, and now the log ends at entry {top}, or holds another"
+        " entry there. A backup was restored, or a standby that was behind took over. Nothing more is written; find out"
+        " what the steps since then have done before the session is opened again"
+    )
+    context = {"session_id": session, "seen": seen, "top": top, "fields": "the store was set back"}
+    return HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", message, context=context))
 
 
 def wrong_key(session: str, key: str, known: Sequence[str]) -> HoldfastError:

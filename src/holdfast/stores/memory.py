@@ -130,7 +130,7 @@ class MemoryStore:
         kept = self._create(commit, now) if commit.create is not None else self._kept(commit.session)
         record = kept.record
         if commit.create is None:
-            errors.admit(commit, record.state, record.fence)
+            errors.admit(commit, record.state, record.fence, record.top)
         if commit.claim is not None and (known := _known(kept, commit.claim)) is not None:
             return known
         errors.check_checkpoint(commit, record.top + len(commit.entries))

@@ -233,6 +233,9 @@ class Commit(_Value, frozen=True):
     """Create the session first. If it exists already, the commit raises SESS_ILLEGAL_TRANSITION."""
     fence: int | None = None
     """The fence of the writer's lease. If another owner has taken the session since, the commit raises SESS_LEASE_LOST."""
+    after: int | None = None
+    """The last offset that the writer has seen. If the log ends before it, or the session's fence is lower than `fence`, the store was set
+    back, for example to a backup: the commit raises SESS_MANIFEST_DRIFT."""
     expect: tuple[SessionState, ...] = ()
     """The states that the session may be in. In any other state the commit raises. Empty means any state but closed."""
     state: SessionState | None = None

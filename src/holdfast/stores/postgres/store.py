@@ -28,10 +28,11 @@ from holdfast.stores.postgres.groups import Groups
 from holdfast.stores.postgres.lanes import Job
 from holdfast.stores.postgres.notifications import Listener, Notifier
 from holdfast.stores.postgres.renewals import Renewals
-from holdfast.stores.postgres.tables import DIALECT, migrate
+from holdfast.stores.postgres.tables import DIALECT, EPOCH, migrate, note_epoch
 from holdfast.stores.records import Commit, Lease, Receipt, check_name
 from holdfast.stores.redaction import Mask, prepared
 from holdfast.stores.sql import commits, deletion, leases
+from holdfast.stores.sql.query import Query
 from holdfast.stores.sql.reads import Reads
 from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 from holdfast.stores.wakeups import Wakeups
@@ -96,11 +97,17 @@ class PostgresStore:
         self._doubts: dict[bytes, Doubt] = {}
         self._engine: Engine | None = None
         self._id = ""
+        self._epoch: str | None = None
 
     @property
     def id(self) -> str:
         """The store's own id; empty before it is opened."""
         return self._id
+
+    @property
+    def epoch(self) -> str | None:
+        """Another one after a failover, or after a backup was restored; as of the last lease. None: the server does not say."""
+        return self._epoch
 
     @property
     def place(self) -> Hashable | None:
@@ -236,9 +243,14 @@ class PostgresStore:
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
         """Take the session for `ttl` seconds, or raise SESS_LEASE_LOST while another owner holds it."""
         check_name("session", session)
-        return await self._write(
-            session, lambda now: leases.acquire_script(session, owner, ttl, leases.Instant(now), _LOCK)
-        )
+        return await self._write(session, lambda now: self._acquisition(session, owner, ttl, leases.Instant(now)))
+
+    def _acquisition(self, session: str, owner: str, ttl: float, now: leases.Instant) -> Script[Lease]:
+        lease = yield from leases.acquire_script(session, owner, ttl, now, _LOCK)
+        # The server may be another one since the store was opened.
+        if self._epoch is not None:
+            ((self._epoch,),) = yield Query(EPOCH)
+        return lease
 
     async def renew(self, lease: Lease, ttl: float) -> Lease:
         """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
@@ -314,7 +326,12 @@ class PostgresStore:
 
     async def _migrated(self, connection: AsyncConnection[Any]) -> str:
         async with connection.transaction(), connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
-            return await migrate(cursor, self._schema)
+            store_id = await migrate(cursor, self._schema)
+        # Not every service that speaks PostgreSQL's protocol knows these functions, or lets its users call them.
+        with suppress(psycopg.Error):
+            async with connection.transaction(), connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
+                self._epoch = await note_epoch(cursor, self._schema)
+        return store_id
 
     def _pool(self, server: str) -> AsyncConnectionPool[Any]:
         return AsyncConnectionPool(

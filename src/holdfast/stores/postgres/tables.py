@@ -5,6 +5,7 @@ Invariant: a schema that is not ours, or that a newer Holdfast wrote, raises bef
 
 from __future__ import annotations
 
+import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from holdfast.stores.sql.schema import VERSION, Dialect, migrations
 if TYPE_CHECKING:
     from psycopg import AsyncCursor
 
-__all__ = ["DIALECT", "migrate"]
+__all__ = ["DIALECT", "EPOCH", "migrate", "note_epoch"]
 
 DIALECT = Dialect(
     text='TEXT COLLATE "C"',
@@ -39,8 +40,37 @@ _OWN_TABLES = {
         ) WITH (fillfactor = 50)""",
     )
 }
+_LOG = logging.getLogger("holdfast")
 _FORGOTTEN_AFTER = "7 days"
 """After this time nobody looks up a connection's last transaction any more."""
+
+
+EPOCH = (
+    "SELECT (SELECT system_identifier FROM pg_control_system())::text || '.' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+    " || '.' || to_regclass('session')::oid::text"
+)
+"""Reads what changes when the data may be older than it was: another cluster, another timeline (a standby took over, or a recovery to
+a point in time), or other tables (a dump was restored)."""
+
+
+async def note_epoch(cursor: AsyncCursor[Any], schema: str) -> str:
+    """Return the epoch of the tables, and log that it is another one than the last time."""
+    await cursor.execute("SELECT set_config('search_path', quote_ident(%s), true)", (schema,))
+    await cursor.execute(EPOCH.encode())
+    ((now,),) = await cursor.fetchall()
+    await cursor.execute("SELECT value FROM meta WHERE name = 'epoch'")
+    row = await cursor.fetchone()
+    if row is not None and row[0] != now:
+        _LOG.warning(
+            "the PostgreSQL schema %s is on another server, timeline or table than before (%s, was %s): a standby took over, or a backup"
+            " was restored. What was stored last may be missing",
+            schema,
+            now,
+            row[0],
+        )
+    if row is None or row[0] != now:
+        await _set(cursor, "epoch", str(now))
+    return str(now)
 
 
 async def migrate(cursor: AsyncCursor[Any], schema: str) -> str:

@@ -114,7 +114,7 @@ class Batch:
         if before_this is not None:
             head = before_this
         key, epoch, state, fence, top, last_at, before, chain, seq, seal = head
-        errors.admit(commit, state, fence)
+        errors.admit(commit, state, fence, top)
         claim = commit.claim
         if claim is not None:
             made = self.claims.get((key, claim.client, claim.id))

@@ -56,7 +56,7 @@ def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Scr
         if not rows:
             raise errors.missing(commit.session)
         key, epoch, state, fence, top, last_at, head = rows[0]
-        errors.admit(commit, state, fence)
+        errors.admit(commit, state, fence, top)
         # Times of a log never run backwards, even if the clock does.
         at = max(now, last_at)
     receipt = Receipt(first=top + 1 if commit.entries else 0, top=top + len(commit.entries), at=at, epoch=epoch)

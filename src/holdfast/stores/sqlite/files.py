@@ -10,13 +10,19 @@ import logging
 import os
 import sqlite3
 import stat
+import time
 import uuid
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from holdfast.faults import Fault, HoldfastError
 from holdfast.stores.failpoints import FAILPOINTS
+from holdfast.stores.records import Commit, NewAudit
+from holdfast.stores.sql.commits import commit_script
 from holdfast.stores.sql.schema import VERSION, Dialect, migrations
+from holdfast.stores.sqlite.tables import run_script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +33,7 @@ __all__ = [
     "Identity",
     "State",
     "begin",
+    "begin_epoch",
     "check_not_emptied",
     "check_ours",
     "check_tables",
@@ -34,6 +41,7 @@ __all__ = [
     "connect_to_read",
     "copy_migrated",
     "end",
+    "epoch",
     "is_affected",
     "log_version",
     "migrate",
@@ -245,6 +253,31 @@ def end(connection: sqlite3.Connection, *, alone: bool) -> None:
     """Remove the note: the last process that had the file open closed it cleanly."""
     if alone:
         connection.execute("DELETE FROM meta WHERE name = 'fast_in_use'")
+
+
+def epoch(connection: sqlite3.Connection) -> str:
+    """Return the store's epoch: its id, until it is set back for the first time."""
+    ((found,),) = connection.execute("SELECT max(value) FROM meta WHERE name = 'epoch'").fetchall()
+    ((store_id,),) = connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchall()
+    return str(found or store_id)
+
+
+def begin_epoch(connection: sqlite3.Connection, path: Path, session: str) -> None:
+    """Begin a new epoch of the store and of its sessions, because the file was set back. `session` is one that it does not hold any more."""
+    _LOG.warning(
+        "the session store %s was set back: it lacks what was stored last, in session %s. A backup was restored, or its WAL was deleted."
+        " Sessions that ran before are only resumed with on_drift='accept'",
+        path,
+        session,
+    )
+    payload = msgspec.json.encode({"event": "store-set-back", "session": session})
+    record = NewAudit(kind="Integrity", correlation=session, payload=payload)
+    connection.execute("BEGIN IMMEDIATE")
+    # After an offset means another entry than before, clients must load the session anew.
+    connection.execute("UPDATE session SET epoch = lower(hex(randomblob(12)))")
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('epoch', ?)", (f"epoch-{uuid.uuid4().hex}",))
+    run_script(connection, commit_script(Commit(chain="store", audit=(record,)), time.time(), ""))
+    connection.execute("COMMIT")
 
 
 def is_affected(version: tuple[int, ...]) -> bool:

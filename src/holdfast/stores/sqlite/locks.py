@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 from holdfast._platform import after_fork
 from holdfast.stores.errors import unavailable
+from holdfast.stores.sqlite.high_water import HighWater
 
 try:
     import fcntl
@@ -104,7 +105,7 @@ class NoTurns:
 
 
 class Presence(_LockFile):
-    """Shows whether other processes have the store open, because each holds a shared lock. It also notes the store's id."""
+    """Shows whether other processes have the store open, because each holds a shared lock. It also notes the store's id and last commit."""
 
     def alone(self) -> bool:
         """Whether no other process has the store open. Call it while holding the turn. Afterwards we hold our shared lock."""
@@ -117,7 +118,15 @@ class Presence(_LockFile):
 
     def noted(self) -> str:
         """Return the id of the store that was opened here last, or an empty text."""
-        return "" if self._file is None else os.pread(self._file, _LONGEST_ID, 0).decode(errors="replace").strip()
+        if self._file is None:
+            return ""
+        # What follows the line is the note of the last commit.
+        return os.pread(self._file, _LONGEST_ID, 0).decode(errors="replace").partition("\n")[0].strip()
+
+    @property
+    def high_water(self) -> HighWater:
+        """The note of the last commit, in the same file."""
+        return HighWater(self._file)
 
     def note(self, store_id: str) -> None:
         """Note the id of the store."""

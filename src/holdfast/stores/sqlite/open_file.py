@@ -52,9 +52,20 @@ class OpenFile:
                 files.begin(self.connection, durability, alone=self._presence.alone())
                 files.set_durability(self.connection, durability)
                 self._presence.note(self.id)
+                self.high_water = self._presence.high_water
+                self.epoch = self._find_epoch()
                 self.identity = files.Identity(path)
                 FAILPOINTS.reach("opened")
             undo.pop_all()
+
+    def _find_epoch(self) -> str:
+        """Return the store's epoch: a new one if the file was set back since its last commit."""
+        session = self.high_water.lost(self.connection)
+        if session:
+            files.begin_epoch(self.connection, self._path, session)
+            # Only now: if this process dies before, the next one notices it again.
+            self.high_water.clear()
+        return files.epoch(self.connection)
 
     def connect_reader(self) -> Reader:
         """Open a connection for a thread that reads."""
@@ -127,6 +138,7 @@ class ReadFile:
                 ((self.id,),) = reader.read(
                     lambda connection: connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchall()
                 )
+                self.epoch = reader.read(files.epoch)
             self._folder = undo.pop_all()
 
     def connect_reader(self) -> Reader:

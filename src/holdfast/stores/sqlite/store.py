@@ -94,6 +94,16 @@ class SqliteStore:
         return self._id
 
     @property
+    def epoch(self) -> str | None:
+        """Another one each time the file was set back, to a backup or without its WAL; None before it is opened."""
+        return None if self._opened is None else self._opened.epoch
+
+    @property
+    def loses_with_epoch(self) -> bool:
+        """Whether another epoch proves that entries were lost."""
+        return True
+
+    @property
     def path(self) -> Path:
         """The file."""
         return self._path
@@ -218,7 +228,13 @@ class SqliteStore:
 
     async def remove(self, session: str) -> None:
         """Remove a closed or failed session. Its audit chain stays. Raises SESS_ILLEGAL_TRANSITION for others."""
-        await self._write(session, lambda: deletion.remove_script(session))
+        await self._write(session, lambda: self._removal(session))
+
+    def _removal(self, session: str) -> Script[None]:
+        yield from deletion.remove_script(session)
+        # Before COMMIT, so that no other process looks for a session that is gone.
+        if isinstance(self._opened, OpenFile):
+            self._opened.high_water.clear()
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
         """Wait until the session's log goes beyond `after`, for at most `seconds`; return whether it did."""
@@ -250,6 +266,7 @@ class SqliteStore:
                 str(self._path),
                 turns=opened.turns,
                 identity=opened.identity,
+                high_water=opened.high_water,
                 on_commit=self._wakeups.grew,
                 now=self._now,
             )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.faults import HoldfastError
+from holdfast.faults import Fault, HoldfastError
 from holdfast.stores.errors import missing
 from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sql import commits
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.stores.records import Claim
     from holdfast.stores.sql.batch import Head
     from holdfast.stores.sql.query import Script
+    from holdfast.stores.sqlite.high_water import HighWater
     from holdfast.stores.sqlite.writer import Job
 
 __all__ = ["Tables", "run_script"]
@@ -65,9 +67,12 @@ class Tables:
     written to the file.
     """
 
-    def __init__(self, connection: sqlite3.Connection, now: Callable[[], float]) -> None:
+    def __init__(self, connection: sqlite3.Connection, now: Callable[[], float], high_water: HighWater) -> None:
         self._connection = connection
         self._now = now
+        self._high_water = high_water
+        self.last: tuple[str, int, bytes] | None = None
+        """The last session that the transaction wrote to, the end of its log and its hash."""
         self._heads: dict[str | None, Head] = {}
         self._version = -1
         """Changes when another connection has written to the file."""
@@ -98,6 +103,8 @@ class Tables:
         ((version,),) = self._connection.execute("PRAGMA data_version").fetchall()
         if version != self._version or len(self._heads) > MOST_HEADS:
             self._heads.clear()
+            if version != self._version and (lost := self._high_water.lost(self._connection)):
+                raise _set_back(lost)
             self._version = version
         batch, now, heads = Batch(), self._now(), self._heads
         for job in jobs:
@@ -118,6 +125,17 @@ class Tables:
                 # A script raises only before its first write, so the transaction can continue.
                 job.error = rejection
         self._flush(batch)
+        self.last = self._last(jobs)
+
+    def _last(self, jobs: list[Job]) -> tuple[str, int, bytes] | None:
+        for job in reversed(jobs):
+            if job.commit is None or not job.session or job.error is not None or job.result.duplicate:
+                continue
+            # The session may have been removed in this same transaction.
+            with suppress(HoldfastError):
+                head = self._heads.get(job.session) or self._head(job.session)
+                return job.session, head.top, head.hash
+        return None
 
     def _run(self, job: Job) -> None:
         if job.session is not None:
@@ -179,6 +197,17 @@ class Tables:
     def _reach(sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
         if FAILPOINTS.hook is not None and rows:
             FAILPOINTS.reach(" ".join(sql.replace(" OR IGNORE", "").split()[:3]))
+
+
+def _set_back(session: str) -> HoldfastError:
+    reason = (
+        f"it was set back while it was open, and lacks what was stored last in session {session}: a backup was restored into it;"
+        " open it again"
+    )
+    message = f"The session store failed: {reason}"
+    return HoldfastError(
+        Fault.of("SESS_STORE_UNAVAILABLE", message, retryable=False, context={"session_id": session, "reason": reason})
+    )
 
 
 @cache

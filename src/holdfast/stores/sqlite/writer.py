@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.stores.records import Commit
     from holdfast.stores.sql.query import Script
     from holdfast.stores.sqlite.files import Identity
+    from holdfast.stores.sqlite.high_water import HighWater
     from holdfast.stores.sqlite.locks import NoTurns, TurnLock
 
 __all__ = ["Job", "Writer", "tidy"]
@@ -109,6 +110,7 @@ class Writer:
         *,
         turns: TurnLock | NoTurns,
         identity: Identity,
+        high_water: HighWater,
         on_commit: Callable[[Mapping[str, int]], None],
         now: Callable[[], float],
     ) -> None:
@@ -117,7 +119,8 @@ class Writer:
         self._turns = turns
         self._identity = identity
         self._on_commit = on_commit
-        self._tables = Tables(connection, now)
+        self._high_water = high_water
+        self._tables = Tables(connection, now, high_water)
         self._queue: SimpleQueue[list[Job] | None] = SimpleQueue()
         self._arriving: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         """The jobs of the present turn of each event loop. They are written together."""
@@ -317,6 +320,8 @@ class Writer:
             connection.execute("COMMIT")
             # Check after COMMIT: it must not be acknowledged if it went into a file that nobody can find.
             self._identity.check()
+            if self._tables.last is not None:
+                self._high_water.note(*self._tables.last)
         except sqlite3.Error as error:
             failure = typed(error, self._path)
         except BaseException as error:  # noqa: BLE001 - the waiting callers must get the error

@@ -266,6 +266,22 @@ async def an_unexpected_state_is_rejected(kit: Kit) -> None:
 
 
 @case
+async def a_writer_that_has_seen_more_than_the_log_holds_is_rejected(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        lease = await store.acquire("s1", "a", 10)
+        await store.commit(appending("e1", "e2", after=0, fence=lease.fence))
+        await store.commit(appending("e3", after=2, fence=lease.fence))
+        # Others may have written since.
+        await store.commit(appending("e4", after=1, fence=lease.fence))
+        for behind in (appending("e5", after=5), appending("e5", after=4, fence=lease.fence + 1)):
+            with raises_fault("SESS_MANIFEST_DRIFT") as faults:
+                await store.commit(behind)
+            assert (faults[0].context["seen"], faults[0].context["top"]) == (behind.after, 4)
+        assert [entry.id for entry in await everything(store)] == ["e1", "e2", "e3", "e4"]
+
+
+@case
 async def one_of_several_concurrent_state_changes_wins(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
