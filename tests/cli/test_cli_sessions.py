@@ -449,7 +449,7 @@ def test_FD12_import_says_that_the_trail_is_sound_and_rejects_an_edited_one(path
     assert (trail["session"], trail["tampered"], trail["claims"]) == ("release-1", "", 1)
 
 
-def test_an_encrypted_store_is_exported_and_rekeyed(tmp_path, monkeypatch):
+def test_XD11_XD13_an_encrypted_store_is_exported_and_rekeyed_and_without_its_key_nothing_is_lost(tmp_path, monkeypatch):
     monkeypatch.setenv("OLD_KEY", "01" * 32)
     monkeypatch.setenv("NEW_KEY", "02" * 32)
     path = f"sqlite:{tmp_path}/work.db"
@@ -467,6 +467,13 @@ def test_an_encrypted_store_is_exported_and_rekeyed(tmp_path, monkeypatch):
     wrong = holdfast("sessions", "show", "release-9", "--store", f"{path}?key_env=NEW_KEY")
     assert wrong.exit_code == 1, wrong.stderr
     assert "SESS_KEY_WRONG" in wrong.stderr
+    for verb_ in (("show",), ("close", "--yes"), ("abandon", "--yes"), ("fork", "new-id")):
+        missing = holdfast("sessions", verb_[0], "release-9", *verb_[1:], "--store", path)
+        assert "SESS_KEY_WRONG" in missing.stderr, verb_
+        assert "without a key: add ?key_env=NAME" in missing.stderr
+    for verb_ in (("close", "holdfast-keys", "--yes"), ("prune", "--closed", "0s", "--yes")):
+        done = holdfast("sessions", *verb_, "--store", path)
+        assert ("is reserved" in done.stderr) == (verb_[0] == "close")
     done = holdfast("sessions", "rekey", "--store", f"{path}?key_env=NEW_KEY,OLD_KEY")
     assert "rewrapped 2 data keys" in done.stderr
     assert holdfast("sessions", "show", "release-9", "--store", f"{path}?key_env=NEW_KEY").stdout

@@ -15,6 +15,8 @@ import pytest
 
 from holdfast import Session, tool
 from holdfast.faults import HoldfastError, InvalidError
+from holdfast.sessions.admin import close
+from holdfast.sessions.retention import Retention, decide, prune
 from holdfast.sessions.transfer import export_lines, import_lines, persisted
 from holdfast.stores import (
     Claim,
@@ -162,7 +164,7 @@ def test_a_wrong_key_says_so_and_changes_nothing() -> None:
         assert [record.id for record in await wrong.sessions()] == ["s"]
         assert (await verify_store(wrong)).heads
         # Without a key.
-        with pytest.raises(HoldfastError, match="opened with no key") as raised:
+        with pytest.raises(HoldfastError, match="opened without a key") as raised:
             await worked(inner)
         assert code(raised) == "SESS_KEY_WRONG"
         assert [line async for line in export_lines(EncryptedStore(inner, KEY), "s", plain=True)] == before
@@ -390,3 +392,61 @@ def test_a_large_audit_record_is_cut_before_it_is_encrypted() -> None:
         assert cut.endswith("bytes truncated]")
 
     run(main())
+
+
+async def _aged(inner: Any) -> None:
+    """An encrypted store with a trail, whose key session an older version has closed, if it can be."""
+    store = EncryptedStore(inner, KEY)
+    async with Session.open("s", store=store) as session:
+        await session.step(write, WORD)
+
+
+PLAIN = NewSession(manifest=b"{}")
+WRITES = {
+    "closed": Commit(session="holdfast-keys", state=SessionState.CLOSED),
+    "appended to": Commit(session="holdfast-keys", entries=(NewEntry(type="t", body=b"{}", id="a"),)),
+    "given a plain manifest": Commit(session="holdfast-keys", manifest=b"{}"),
+    "audited": Commit(session="holdfast-keys", audit=(NewAudit(kind="Turn", correlation="r", payload=b"{}"),)),
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_XD11_the_session_that_holds_the_key_of_the_audit_trail_cannot_be(what: str, kind: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "s.db") as inner:
+            with pytest.raises(InvalidError, match="key of the audit trail"):
+                await inner.commit(Commit(session="holdfast-keys", create=PLAIN))
+            await _aged(inner)
+            before = (await inner.session("holdfast-keys")).manifest
+            with pytest.raises(InvalidError, match="key of the audit trail"):
+                await inner.commit(WRITES[what])
+            assert (await inner.session("holdfast-keys")).manifest == before
+            await _aged(inner)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_XD11_pruning_and_closing_without_the_key_leave_the_audit_key(kind: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "s.db") as inner:
+            await _aged(inner)
+            for store in (inner, EncryptedStore(inner, KEY)):
+                with pytest.raises(InvalidError, match="key of the audit trail"):
+                    await close(store, "holdfast-keys")
+                with pytest.raises(InvalidError, match="key of the audit trail"):
+                    await store.remove("holdfast-keys")
+            # An older version has closed it.
+            record = await inner.session("holdfast-keys")
+            old = msgspec.structs.replace(record, state=SessionState.CLOSED)
+            rules = Retention(closed=0.0, failed=0.0, idle=0.0, entries=0)
+            assert decide(old, rules, record.last_at + 1e9) is None
+            dropped = await prune(inner, rules, record.last_at + 1e9)
+            assert "holdfast-keys" not in {action.session for action in dropped}
+            store = EncryptedStore(inner, KEY)
+            records = await store.audit("session:s")
+            assert records
+            assert not any(bytes(record.payload).startswith(b'"hfe1.') for record in records)
+
+    asyncio.run(main())

@@ -43,8 +43,8 @@ from holdfast.stores import (
     SessionRecord,
     SessionState,
 )
-from holdfast.stores.errors import damaged
-from holdfast.stores.records import check_name
+from holdfast.stores.errors import damaged, reserved
+from holdfast.stores.records import INTERNAL, check_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -175,6 +175,8 @@ async def close(store: Store, session: str, reason: str = "closed") -> None:
 
     Raise SESS_LEASE_LOST while a living process works in it.
     """
+    if session in INTERNAL:
+        raise reserved(session)
     record = await store.session(session)
     # Check the state before taking the lease: a closed session must raise SESS_CLOSED, not SESS_LEASE_LOST.
     machine.check(session, record.state, SessionState.CLOSED)

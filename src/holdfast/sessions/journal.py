@@ -39,6 +39,7 @@ from holdfast.sessions.log import ContextSaved, SessionMemory, difference, new_e
 from holdfast.sinks.audit_records import audit_of
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
 from holdfast.stores.chain import session_chain
+from holdfast.stores.encryption import unreadable
 from holdfast.stores.errors import damaged, set_back
 from holdfast.stores.store import PAGE_BYTES, submits
 from holdfast.stores.verification import ANCHORS, anchor_of, head_of
@@ -184,11 +185,11 @@ async def _find_session_steps(store: Store, session: str, memory: SessionMemory,
 
 
 def read_snapshot(session: str, checkpoint: Checkpoint) -> SessionMemory:
-    """Return the memory that a checkpoint holds; raise SESS_MANIFEST_DRIFT if it cannot be decoded."""
+    """Return the memory that a checkpoint holds; raise SESS_MANIFEST_DRIFT if it cannot be decoded, SESS_KEY_WRONG without its key."""
     try:
         return msgspec.json.decode(checkpoint.snapshot, type=SessionMemory)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise damaged(session, f"its checkpoint cannot be read: {error}") from error
+        raise unreadable(session, "checkpoint", checkpoint.snapshot, error) from error
 
 
 def _take(session: str, memory: SessionMemory, entry: Entry, expected: int) -> None:

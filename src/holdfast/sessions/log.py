@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.once.records import EntryBody, StepEnded, StepEntry, StepStarted, is_doubtful
 from holdfast.stores import Entry, NewEntry
+from holdfast.stores.encryption import unreadable
 from holdfast.stores.errors import damaged
 
 __all__ = [
@@ -182,14 +183,14 @@ _TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(_Known))
 def read_entry(session: str, entry: Entry) -> EntryBody | None:
     """Return the body of an entry, or None if it is of a type that sessions do not read.
 
-    Raise SESS_MANIFEST_DRIFT for an entry that cannot be decoded.
+    Raise SESS_MANIFEST_DRIFT for an entry that cannot be decoded, and SESS_KEY_WRONG for one that the store has no key for.
     """
     if entry.type not in _TYPES:
         return None
     try:
         body: EntryBody = _READ.decode(entry.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise damaged(session, f"its entry {entry.offset} ({entry.type}) cannot be read: {error}") from error
+        raise unreadable(session, f"entry {entry.offset} ({entry.type})", entry.body, error) from error
     return body
 
 

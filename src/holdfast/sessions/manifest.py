@@ -132,7 +132,7 @@ def decode_manifest(session: str, stored: bytes) -> Manifest:
     Raise SESS_MANIFEST_INVALID if it cannot be decoded, SESS_KEY_WRONG if it is encrypted and the store has no key for it, and
     SESS_MANIFEST_DRIFT if it names no store (N2-12).
     """
-    if stored.startswith(b'{"enc":') and (sealed := sealed_manifest(stored)) is not None:
+    if (sealed := sealed_manifest(stored)) is not None:
         raise wrong_key(session, sealed.key, ())
     try:
         manifest = msgspec.json.decode(stored, type=Manifest)

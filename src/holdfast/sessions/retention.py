@@ -14,6 +14,7 @@ from holdfast import options
 from holdfast.faults import HoldfastError
 from holdfast.sessions.journal import audit
 from holdfast.stores import Commit, SessionState
+from holdfast.stores.records import INTERNAL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
@@ -65,6 +66,8 @@ _Why: TypeAlias = tuple[int, str]
 
 def decide(record: SessionRecord, rules: Retention, now: float) -> Action | None:
     """Return what to drop of a session, or None."""
+    if record.id in INTERNAL:
+        return None
     held = record.top - record.oldest + 1
     quiet = now - record.last_at
     limit = {SessionState.CLOSED: rules.closed, SessionState.ERROR: rules.failed}.get(record.state)

@@ -27,8 +27,8 @@ from holdfast.faults import HoldfastError, InvalidError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.stores import errors
 from holdfast.stores.chain import session_chain
-from holdfast.stores.records import Commit, NewSession, SessionState
-from holdfast.stores.redaction import SEALED, Mask, prepared
+from holdfast.stores.records import KEYS, Commit, NewSession, SessionState
+from holdfast.stores.redaction import SEALED, WRAPPED, Mask, prepared
 from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 
 if TYPE_CHECKING:
@@ -55,10 +55,8 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", "Claim", "StoredClaim")
 
-__all__ = ["EncryptedStore", "Rekeyed", "key_from_env", "sealed_manifest"]
+__all__ = ["EncryptedStore", "Rekeyed", "key_from_env", "sealed_manifest", "unreadable"]
 
-_KEYS = "holdfast-keys"
-"""The session whose manifest holds the data key of the audit trail."""
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
 _MOST_KEYS = 65_536
@@ -89,12 +87,19 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def sealed_manifest(stored: bytes) -> SealedManifest | None:
     """Return an encrypted manifest, or None if it is a plain one."""
-    if not stored.startswith(b'{"enc":'):
+    if not stored.startswith(WRAPPED):
         return None
     try:
         return msgspec.json.decode(stored, type=SealedManifest)
     except msgspec.DecodeError:
         return None
+
+
+def unreadable(session: str, what: str, stored: msgspec.Raw, error: Exception) -> HoldfastError:
+    """Return the error of content that cannot be decoded: the store has no key for it, or it is damaged."""
+    if bytes(stored).startswith(SEALED):
+        return errors.wrong_key(session, "", ())
+    return errors.damaged(session, f"its {what} cannot be read: {error}")
 
 
 def key_from_env(names: str) -> tuple[Key, ...]:
@@ -186,8 +191,8 @@ class EncryptedStore:
     async def commit(self, commit: Commit) -> Receipt:
         """Write all of the commit, or nothing. Raises what `Store.commit` lists, and SESS_KEY_WRONG."""
         commit = prepared(commit, self.mask)
-        if commit.session == _KEYS:
-            raise InvalidError.saying("commit.session", "another id, because this one is reserved", repr(_KEYS))
+        if commit.session == KEYS:
+            raise errors.reserved(KEYS)
         if commit.audit:
             of_audit = await self._audit_key()
             chain = commit.chain or session_chain(commit.session or "")
@@ -211,7 +216,7 @@ class EncryptedStore:
 
     async def session(self, session: str) -> SessionRecord:
         """Return the record of a session, or raise SESS_NOT_FOUND or SESS_KEY_WRONG."""
-        if session == _KEYS:
+        if session == KEYS:
             raise errors.missing(session)
         return self._opened(await self.inner.session(session))
 
@@ -221,7 +226,7 @@ class EncryptedStore:
         """Return a page of sessions in the order of their ids. With a wrong key their manifests stay encrypted."""
         # One more, because the session that holds our key may be among them.
         page = await self.inner.sessions(states=states, after=after, limit=limit + 1)
-        return [self._listed(record) for record in page if record.id != _KEYS][:limit]
+        return [self._listed(record) for record in page if record.id != KEYS][:limit]
 
     async def read(
         self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
@@ -291,6 +296,8 @@ class EncryptedStore:
 
     async def remove(self, session: str) -> None:
         """Remove a closed or failed session with its data key. Its audit chain stays, and stays readable."""
+        if session == KEYS:
+            raise errors.reserved(session)
         await self.inner.remove(session)
         self._known.pop(session, None)
 
@@ -389,18 +396,18 @@ class EncryptedStore:
 
     async def _find_audit_key(self) -> _DataKey:
         try:
-            return self._unwrapped(await self.inner.session(_KEYS))
+            return self._unwrapped(await self.inner.session(KEYS))
         except HoldfastError as error:
             if error.fault.code != "SESS_NOT_FOUND":
                 raise
-        key = _DataKey.new(self._keys, _KEYS)
+        key = _DataKey.new(self._keys, KEYS)
         try:
-            await self.inner.commit(Commit(session=_KEYS, create=NewSession(manifest=key.manifest(b"{}"))))
+            await self.inner.commit(Commit(session=KEYS, create=NewSession(manifest=key.manifest(b"{}"))))
         except HoldfastError as taken:
             if taken.fault.code != "SESS_ILLEGAL_TRANSITION":
                 raise
             # Another process made it meanwhile.
-            return self._unwrapped(await self.inner.session(_KEYS))
+            return self._unwrapped(await self.inner.session(KEYS))
         return key
 
     async def _open(self, session: str, what: str, stored: msgspec.Raw, place: tuple[Any, ...]) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.faults import Code, Fault, HoldfastError, InvalidError
-from holdfast.stores.records import SessionState
+from holdfast.stores.records import INTERNAL, SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "admit",
+    "admit_removal",
     "already_there",
     "check_checkpoint",
     "claimed_otherwise",
@@ -25,8 +26,8 @@ __all__ = [
     "held_by",
     "lost",
     "missing",
-    "not_closed",
     "not_encrypted",
+    "reserved",
     "set_back",
     "unavailable",
     "wrong_key",
@@ -84,8 +85,23 @@ def held_by(session: str, owner: str, left: float) -> HoldfastError:
     return HoldfastError(Fault.of("SESS_LEASE_LOST", message, retry_after=max(left, 0.0), context=context))
 
 
-def not_closed(session: str, state: str) -> HoldfastError:
-    """Return SESS_ILLEGAL_TRANSITION: only a closed or failed session can be removed."""
+def reserved(session: str) -> InvalidError:
+    """Return the error of a write to a session that the store keeps for itself."""
+    expected = (
+        f"another id than {session}, which is reserved: it holds the key of the audit trail of an encrypted store"
+    )
+    return InvalidError.saying("session", expected, session)
+
+
+def admit_removal(session: str, state: str) -> None:
+    """Raise if a session in this state cannot be removed."""
+    if session in INTERNAL:
+        raise reserved(session)
+    if state not in (SessionState.CLOSED, SessionState.ERROR):
+        raise _not_closed(session, state)
+
+
+def _not_closed(session: str, state: str) -> HoldfastError:
     message = f"Session '{session}' is {state}: close it before it is removed"
     context = {"session_id": session, "from_state": state, "to_state": "removed"}
     return HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context=context))
@@ -116,7 +132,12 @@ def set_back(session: str, seen: int, top: int) -> HoldfastError:
 
 def wrong_key(session: str, key: str, known: Sequence[str]) -> HoldfastError:
     """Return SESS_KEY_WRONG: none of the keys that the store has wraps the session's data key."""
-    message = f"Session '{session}' is encrypted with key {key}, and the store was opened with {' and '.join(known) or 'no key'}"
+    encrypted = f"Session '{session}' is encrypted{f' with key {key}' if key else ''}, and the store was opened"
+    message = (
+        f"{encrypted} with {' and '.join(known)}"
+        if known
+        else f"{encrypted} without a key: add ?key_env=NAME to its address"
+    )
     context = {"session_id": session, "key": key, "known": list(known)}
     return HoldfastError(Fault.of("SESS_KEY_WRONG", message, context=context))
 

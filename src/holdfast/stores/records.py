@@ -16,6 +16,8 @@ from holdfast.faults import Fault, HoldfastError, InvalidError
 
 __all__ = [
     "AUDIT_CLASSES",
+    "INTERNAL",
+    "KEYS",
     "MAX_OFFSET",
     "AuditClass",
     "AuditRecord",
@@ -37,6 +39,11 @@ __all__ = [
 
 MAX_OFFSET = 2**53 - 1
 """The largest integer that JavaScript holds exactly. Clients in browsers read offsets."""
+
+KEYS = "holdfast-keys"
+"""The session whose manifest holds the key of the audit trail of an encrypted store."""
+INTERNAL = frozenset({KEYS})
+"""The sessions that stores keep for themselves. Nobody works in them, closes or removes them."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")
 

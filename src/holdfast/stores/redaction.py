@@ -17,18 +17,21 @@ import msgspec
 from holdfast.faults import InvalidError, Redactor
 from holdfast.faults.redaction import MASK, PieceMask, is_secret_name, mask_secrets
 from holdfast.runtime.secrets import process_redactor
-from holdfast.stores.records import Commit, check_name
+from holdfast.stores.errors import reserved
+from holdfast.stores.records import INTERNAL, Commit, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["SEALED", "Mask", "mask_of", "prepared"]
+__all__ = ["SEALED", "WRAPPED", "Mask", "mask_of", "prepared"]
 
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
 SEALED = b'"hfe1.'
 """How JSON with ciphertext begins (`encryption.py`). Masking or cutting it would destroy it."""
+WRAPPED = b'{"enc":'
+"""How an encrypted manifest begins."""
 _CAP_AUDIT = 65_536
 """The most bytes of a payload in the audit trail (N2-16)."""
 _LONGEST_WORD = 11
@@ -179,6 +182,8 @@ def prepared(commit: Commit, mask: Mask) -> Commit:
 
     Nearly every commit is returned unchanged.
     """
+    if commit.session in INTERNAL:
+        _check_internal(commit)
     if _only_appends(commit):
         check_name("commit.session", commit.session)
         for entry in commit.entries:
@@ -197,6 +202,15 @@ def prepared(commit: Commit, mask: Mask) -> Commit:
         return commit
     audit = _each(commit.audit, "payload", mask.capped)
     return commit if audit is commit.audit else msgspec.structs.replace(commit, audit=audit)
+
+
+def _check_internal(commit: Commit) -> None:
+    """Raise for a commit that does anything to a session of the store itself but to make it or wrap its key anew."""
+    made = commit.create.manifest if commit.create is not None else WRAPPED
+    wrapped = made.startswith(WRAPPED) and (commit.manifest or WRAPPED).startswith(WRAPPED)
+    rest = (commit.state, commit.entries, commit.checkpoint, commit.claim, commit.claims, commit.audit)
+    if not wrapped or any(rest):
+        raise reserved(commit.session or "")
 
 
 def _only_appends(commit: Commit) -> bool:

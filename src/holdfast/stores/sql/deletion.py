@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.stores import errors
-from holdfast.stores.records import SessionState
 from holdfast.stores.sql.query import Query
 
 if TYPE_CHECKING:
@@ -58,8 +57,7 @@ def remove_script(session: str, lock: str = "") -> Script[None]:
     if not rows:
         raise errors.missing(session)
     key, state = rows[0][:2]
-    if state not in (SessionState.CLOSED, SessionState.ERROR):
-        raise errors.not_closed(session, state)
+    errors.admit_removal(session, state)
     for table in ("entry", "checkpoint", "inbox"):
         yield Query(f"DELETE FROM {table} WHERE session = ?", (key,))  # noqa: S608 - constants only
     yield Query("DELETE FROM session WHERE key = ?", (key,))

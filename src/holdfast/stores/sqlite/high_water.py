@@ -52,11 +52,14 @@ class HighWater:
         if not session:
             return ""
         rows = connection.execute(_FIND, (top, session)).fetchall()
-        if not rows or rows[0][0] < top:
+        if not rows:
             return session
-        ((_, found),) = rows
+        ((reached, found),) = rows
+        # A row that somebody has damaged by hand is reported when the session is read.
+        if not isinstance(reached, int) or not isinstance(found, bytes | None):
+            return ""
         # An entry that was dropped, or that an old version wrote, has no hash.
-        return "" if not top or found is None or bytes(found) == head else session
+        return session if reached < top or (top and found not in (None, head)) else ""
 
     def _noted(self) -> tuple[str, int, bytes]:
         noted = b"" if self._file is None else os.pread(self._file, len(_EMPTY), _AT)
