@@ -20,7 +20,7 @@ import psycopg
 
 from benchmarks.peers import Worker
 from benchmarks.table import Lines, quantile, show, verdict
-from holdfast.testing.postgres import PrivateServer
+from holdfast.testing.postgres import PrivatePooler, PrivateServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,6 +71,7 @@ SQLITE = {
 }
 POSTGRES = {
     "holdfast": "Holdfast, PostgresStore",
+    "pooled": "Holdfast, behind PgBouncer in transaction mode",
     "step": "Holdfast, a step",
     "langgraph": "LangGraph, AsyncPostgresSaver",
     "psycopg": "psycopg, a commit per row",
@@ -142,12 +143,13 @@ def _events_on_postgres(scale: Scale) -> dict[str, Any]:
 @contextmanager
 def _databases(*, durable: bool) -> Iterator[Callable[[str], str]]:
     """Yield a function that makes a database on a private server, and returns its address."""
-    with PrivateServer(durable=durable) as server:
+    with PrivateServer(durable=durable) as server, PrivatePooler(server) as pooler:
 
         def database(name: str) -> str:
             with psycopg.connect(server.url, autocommit=True) as connection:
                 connection.execute(f"CREATE DATABASE {name}".encode())
-            return server.url.replace("/postgres?", f"/{name}?")
+            url = pooler.url if name.startswith("pooled") else server.url
+            return url.replace("/postgres?", f"/{name}?")
 
         yield database
         # Its files are thrown away. Writing all of them to a busy disk first has taken longer than a server may take to stop.

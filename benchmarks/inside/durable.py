@@ -180,6 +180,7 @@ async def psycopg(folder, url, writers):
 
 CONTENDERS = {
     "holdfast": holdfast,
+    "pooled": holdfast,
     "one session": one_session,
     "step": step,
     "langgraph": langgraph,

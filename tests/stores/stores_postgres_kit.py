@@ -20,6 +20,8 @@ READY = b"Z\0\0\0\5I"
 COMMIT, BIND = b"COMMIT\0", b"B"
 GROUPS = (b"\0holdfast_one\0", b"\0holdfast_group\0", b"\0holdfast_group_audit\0")
 """The statements of group commits. Each is a transaction of its own."""
+UNNAMED = b"\0WITH turn AS"
+"""How one begins that is not prepared, behind a pooler."""
 SOCKET = ".s.PGSQL.5432"
 _LAST_WORDS = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to unexpected postmaster exit\0\0"
 ENDING = b"E" + (len(_LAST_WORDS) + 4).to_bytes(4, "big") + _LAST_WORDS
@@ -132,7 +134,8 @@ class LosingProxy:
 
 
 def _ends_a_transaction(data: bytes) -> bool:
-    return COMMIT in data or (data[:1] == BIND and any(name in data for name in GROUPS))
+    is_group = data[5:].startswith(UNNAMED) or (data[:1] == BIND and any(name in data for name in GROUPS))
+    return COMMIT in data or is_group
 
 
 _NUMBERS = itertools.count()

@@ -56,3 +56,11 @@ class TestPostgres(StoreConformance):
 class TestEncryptedPostgres(TestPostgres):
     def make(self, place, clock, redactor):
         return EncryptedStore(super().make(place, clock, None), KEY, redactor=redactor)
+
+
+class TestPooledPostgres(TestPostgres):
+    """Behind PgBouncer in transaction mode."""
+
+    @pytest.fixture(autouse=True)
+    def _server(self, pooler):
+        self.server = pooler

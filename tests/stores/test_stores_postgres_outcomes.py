@@ -30,11 +30,17 @@ COMMITS = {
 }
 
 
+@pytest.fixture(params=["postgres", "pooler"])
+def server(request):
+    """The server, and PgBouncer before it: there a session of the server outlives the client's connection."""
+    return request.getfixturevalue(request.param)
+
+
 @pytest.mark.parametrize("how", ["before", "after", "late", "ending"])
 @pytest.mark.parametrize("kind", COMMITS)
-def test_what_became_of_it_is_found_out_and_it_is_applied_once(postgres, kind, how):
+def test_what_became_of_it_is_found_out_and_it_is_applied_once(server, kind, how):
     async def scene():
-        async with behind_a_proxy(postgres) as (proxy, store, plain):
+        async with behind_a_proxy(server) as (proxy, store, plain):
             await plain.commit(CREATE)
             proxy.lose = how
             receipt = await store.commit(COMMITS[kind])
@@ -113,9 +119,9 @@ def test_commits_of_others_in_between_change_nothing(postgres, how):
     asyncio.run(scene())
 
 
-def test_several_commits_that_shared_the_transaction_are_all_found(postgres):
+def test_several_commits_that_shared_the_transaction_are_all_found(server):
     async def scene():
-        async with behind_a_proxy(postgres) as (proxy, store, plain):
+        async with behind_a_proxy(server) as (proxy, store, plain):
             await plain.commit(CREATE)
             for how in ("after", "before"):
                 proxy.lose = how
@@ -135,11 +141,11 @@ def test_several_commits_that_shared_the_transaction_are_all_found(postgres):
     asyncio.run(scene())
 
 
-def test_a_transaction_whose_client_fell_silent_is_ended(postgres, monkeypatch):
+def test_a_transaction_whose_client_fell_silent_is_ended(server, monkeypatch):
     monkeypatch.setattr(engine, "GRACE_S", 0.1)
 
     async def scene():
-        async with behind_a_proxy(postgres) as (proxy, store, plain):
+        async with behind_a_proxy(server) as (proxy, store, plain):
             await plain.commit(CREATE)
             proxy.lose = "never"
             receipt = await store.commit(COMMITS["entries"])

@@ -40,6 +40,7 @@ _EXPECTED = "memory:, sqlite:PATH, a path or postgresql://…"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _PARAMETERS = re.compile(r"\?(\w+=[^?/]*)\Z")
 _KNOWN = ("durability", "mode")
+_OF_POSTGRES = ("schema", "pool")
 _KEY_ENV = re.compile(r"([?&])key_env=([A-Za-z0-9_,]*)(?=&|\Z)")
 
 
@@ -159,11 +160,11 @@ def _postgres(url: str, given: dict[str, Any]) -> Store:
         # Raise without the cause, because its message repeats the address, which may hold a password.
         raise InvalidError.saying("store", _EXPECTED, "an address that cannot be read") from None
     parameters = parse_qsl(parts.query, keep_blank_values=True)
-    schemas = [value for name, value in parameters if name == "schema"]
-    # PostgreSQL does not know this parameter and would reject the whole address.
-    if schemas:
-        rest = urlencode([pair for pair in parameters if pair[0] != "schema"], safe="/")
-        url, given = urlunsplit(parts._replace(query=rest)), {**given, "schema": schemas[-1]}
+    ours = {name: value for name, value in parameters if name in _OF_POSTGRES}
+    # PostgreSQL does not know these parameters and would reject the whole address.
+    if ours:
+        rest = urlencode([pair for pair in parameters if pair[0] not in ours], safe="/")
+        url, given = urlunsplit(parts._replace(query=rest)), {**given, **ours}
     # Each by itself, so that the message names the one that is missing.
     for package in ("psycopg", "psycopg_pool"):
         with needs_extra("a store on PostgreSQL", package.replace("_", "-"), "postgres"):

@@ -1,6 +1,6 @@
-"""`PrivateServer`: a PostgreSQL server for one test run, from the binaries of the machine.
+"""`PrivateServer`: a PostgreSQL server for one test run, from the binaries of the machine. `PrivatePooler`: a PgBouncer before it.
 
-Invariant: it listens only on a socket in its own folder, never runs as root, ends with the process that started it, and leaves
+Invariant: each listens only on a socket in its own folder, never runs as root, ends with the process that started it, and leaves
 no files behind.
 """
 
@@ -25,7 +25,7 @@ except ModuleNotFoundError:  # Windows has no such accounts, and `PrivateServer`
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PrivateServer", "binaries"]
+__all__ = ["PrivatePooler", "PrivateServer", "binaries"]
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _LIMIT_S = 30.0
@@ -170,6 +170,80 @@ class PrivateServer:
         self._process.send_signal(number)
         self._process.wait(_LIMIT_S)
         self._process = None
+
+
+_POOLER = """[databases]
+* = host={server} user=holdfast
+[pgbouncer]
+listen_addr =
+listen_port = 5432
+unix_socket_dir = {folder}
+auth_type = any
+pool_mode = {mode}
+default_pool_size = 20
+max_client_conn = 1000
+server_login_retry = 1
+server_check_delay = 0
+logfile = {folder}/log
+"""
+
+
+class PrivatePooler:
+    """A PgBouncer before a `PrivateServer`, for tests.
+
+    For example:
+        with PrivateServer() as server, PrivatePooler(server) as pooler:
+            store = open_store(pooler.url)
+
+    `mode` is PgBouncer's `pool_mode`. Raises `FileNotFoundError` without PgBouncer, and `TimeoutError` if it does not start.
+    """
+
+    def __init__(self, server: PrivateServer, mode: str = "transaction") -> None:
+        self._server = server
+        self._mode = mode
+        self._folder = Path()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """The address for `holdfast.stores` and psycopg."""
+        return f"postgresql://holdfast@/postgres?host={self._folder}"
+
+    def __enter__(self) -> Self:
+        found = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}{os.pathsep}/usr/sbin")
+        if found is None:
+            raise FileNotFoundError("PgBouncer was not found (Debian: apt-get install pgbouncer)")
+        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-pb-"))
+        try:
+            settings = self._folder / "pgbouncer.ini"
+            upstream = self._server.url.partition("host=")[2]
+            settings.write_text(_POOLER.format(server=upstream, folder=self._folder, mode=self._mode))
+            user = _unprivileged()
+            if user is not None:
+                for path in (self._folder, settings):
+                    os.chown(path, user.pw_uid, user.pw_gid)
+            command = [*_as_unprivileged(ends_with_us=True), found, "-q", str(settings)]
+            self._process = subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603 - our own command
+            self._wait()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(_LIMIT_S)
+            self._process = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait(self) -> None:
+        end = time.monotonic() + _LIMIT_S
+        while not (self._folder / ".s.PGSQL.5432").exists():
+            if time.monotonic() > end or (self._process is not None and self._process.poll() is not None):
+                log = self._folder / "log"
+                raise TimeoutError(f"PgBouncer did not start: {log.read_text()[-2_000:] if log.exists() else ''}")
+            time.sleep(_POLL_S)
 
 
 def _unprivileged() -> pwd.struct_passwd | None:

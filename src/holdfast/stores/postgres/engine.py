@@ -122,6 +122,8 @@ class Engine:
         connect: Callable[[], Awaitable[AsyncConnection[Any]]] | None,
     ) -> None:
         self.pool = pool
+        self.is_pooled = False
+        """Whether each transaction may run in another session of the server."""
         self._busy = busy
         self._connect = connect
         self._own: AsyncConnection[Any] | None = None
@@ -270,8 +272,10 @@ class Engine:
     async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
         """Lend a connection whose transactions are started by hand. It returns to the pool unchanged, or closed."""
         connection = await self._lent()
-        own = connection.autocommit
+        own, threshold = connection.autocommit, connection.prepare_threshold
         try:
+            if self.is_pooled:
+                connection.prepare_threshold = None
             if not own:
                 await connection.set_autocommit(True)
             yield connection
@@ -279,6 +283,7 @@ class Engine:
             try:
                 if connection.info.transaction_status not in {pq.TransactionStatus.IDLE, pq.TransactionStatus.UNKNOWN}:
                     await connection.execute("ROLLBACK")
+                connection.prepare_threshold = threshold
                 if not own and not connection.closed:
                     await connection.set_autocommit(own)
             except psycopg.Error:

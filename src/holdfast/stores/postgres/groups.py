@@ -151,10 +151,10 @@ class Groups:
         self._server = (0.0, 0.0)
         """The server's time, and our monotonic time when we got it."""
         names = {name: sql.Identifier(schema, name) for name in ("slot", "session", "entry", "chain", "audit")}
-        self._statements = [
-            (name, sql.SQL(text).format(**names).as_string().encode(), types)
+        self._statements = {
+            name: (sql.SQL(text).format(**names).as_string().encode(), types)
             for name, (text, types) in _STATEMENTS.items()
-        ]
+        }
         heads = HEADS.replace("SELECT ", "SELECT extract(epoch FROM clock_timestamp())::float8, ")
         heads = heads.replace("FROM session", "FROM {session}").replace("JOIN chain", "JOIN {chain}")
         self._read = sql.SQL(f"{heads} = ANY(%s)").format(**names)
@@ -357,17 +357,22 @@ class Groups:
     async def _prepare(self, connection: AsyncConnection[Any], slot: Slot) -> None:
         if not slot.prepared:
             await self._engine.make_row(connection, slot)
-            for name, statement, types in self._statements:
-                connection.pgconn.send_prepare(name, statement, types)
-                await _answer(connection)
+            if not self._engine.is_pooled:
+                for name, (statement, types) in self._statements.items():
+                    connection.pgconn.send_prepare(name, statement, types)
+                    await _answer(connection)
             slot.prepared = True
 
     async def _send(self, connection: AsyncConnection[Any], slot: Slot, batch: Batch) -> _Verdict:
         name, args = _arguments(slot, batch)
         FAILPOINTS.reach("written")
-        connection.pgconn.send_query_prepared(
-            name, args, param_formats=[pq.Format.BINARY] * len(args), result_format=pq.Format.BINARY
-        )
+        binary = [pq.Format.BINARY] * len(args)
+        if self._engine.is_pooled:
+            # The server's session that runs it need not be the one in which it would have been prepared.
+            statement, types = self._statements[name]
+            connection.pgconn.send_query_params(statement, args, types, binary, pq.Format.BINARY)
+        else:
+            connection.pgconn.send_query_prepared(name, args, binary, pq.Format.BINARY)
         try:
             result = await _answer(connection)
         except InvalidSqlStatementName:

@@ -29,13 +29,16 @@ _RENEW = (
     " FOR UPDATE OF s) UPDATE {session} s SET lease_until = {now} + %s FROM held WHERE s.key = held.key"
     " RETURNING s.name, s.lease_until"
 )
+# For the transaction only: behind a pooler, the next one may be somebody else's.
+_SETTINGS = "SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', %s, true)"
 
 
 class Renewals:
     """The connection on which leases are renewed. It is opened when the first lease is."""
 
-    def __init__(self, connect: Callable[[], psycopg.Connection[Any]], schema: str) -> None:
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]], schema: str, busy: float) -> None:
         self._connect = connect
+        self._busy = f"{max(1, round(busy * 1_000))}"
         self._connection: psycopg.Connection[Any] | None = None
         self._lock = threading.Lock()
         session = sql.Identifier(schema, "session")
@@ -61,10 +64,13 @@ class Renewals:
         self, connection: psycopg.Connection[Any], leases: Sequence[Lease], ttl: float, now: float | None
     ) -> list[Lease]:
         columns = ([one.session for one in leases], [one.fence for one in leases], [one.owner for one in leases])
-        if now is None:
-            rows = connection.execute(self._by_server, (*columns, ttl)).fetchall()
-        else:
-            rows = connection.execute(self._by_clock, (*columns, now, ttl)).fetchall()
+        with connection.transaction():
+            # A renewal that a crash of the server loses only makes the lease end earlier.
+            connection.execute(_SETTINGS, (self._busy,))
+            if now is None:
+                rows = connection.execute(self._by_server, (*columns, ttl)).fetchall()
+            else:
+                rows = connection.execute(self._by_clock, (*columns, now, ttl)).fetchall()
         until = dict(rows)
         return [
             msgspec.structs.replace(lease, until=until[lease.session]) for lease in leases if lease.session in until

@@ -49,6 +49,8 @@ __all__ = ["PostgresStore"]
 
 T = TypeVar("T")
 _LOCK = DIALECT.lock
+_POLL_S, _POOLED_POLL_S = 5.0, 1.0
+"""How often a task that waits for news reads the log: beside notifications, and without them."""
 _LONGEST_SCHEMA = 50
 """PostgreSQL cuts names at 63 bytes, and the name of the notification channel is longer than the schema's."""
 
@@ -58,8 +60,14 @@ class PostgresStore:
 
     `server` is a connection string, or your own open `AsyncConnectionPool`, which stays open when the store closes. `busy` is the
     number of seconds that a call waits for a connection, or for a row that another process holds. `poll` is how often `changed`
-    reads the log if no notification comes. Without a `clock` the store uses the server's time, because all machines must agree on
-    the end of a lease. Use the store in one event loop at a time.
+    reads the log if no notification comes: by default every 5 s, and every second behind a pooler.
+
+    `pool="transaction"` needs no session of the server: it uses no prepared statements and no notifications, for a pooler such as
+    PgBouncer that gives each transaction another session. By default that is found out; `pool="session"` says that the pooler keeps
+    sessions.
+
+    Without a `clock` the store uses the server's time, because all machines must agree on the end of a lease. A store belongs to the
+    event loop that opened it: calls from another one raise `InvalidError`.
 
     Raises `InvalidError` for a wrong name or connection string. Opening raises SESS_STORE_UNAVAILABLE if the server cannot be
     reached, and SESS_MANIFEST_INVALID if the schema is not ours.
@@ -73,11 +81,13 @@ class PostgresStore:
         schema: str = "holdfast",
         connections: int = 8,
         busy: float = 5.0,
-        poll: float = 5.0,
+        poll: float | None = None,
+        pool: str = "auto",
         clock: Clock | None = None,
         redactor: Redactor | None = None,
     ) -> None:
         check_name("store.schema", schema)
+        options.one_of("store.pool", pool, ("auto", "session", "transaction"))
         if len(schema) > _LONGEST_SCHEMA:
             raise InvalidError.at("store.schema", f"at most {_LONGEST_SCHEMA} letters", schema)
         self._server = server if isinstance(server, AsyncConnectionPool) else _checked(server)
@@ -85,6 +95,9 @@ class PostgresStore:
         self._connections = connections
         self._busy = busy
         self._poll = poll
+        self._mode = pool
+        self.is_pooled = pool == "transaction"
+        """Whether each transaction may run in another session of the server; known when the store is open."""
         self._clock = clock
         self.mask = Mask(redactor or process_redactor())
         """Knows the secrets that may not be stored."""
@@ -96,6 +109,8 @@ class PostgresStore:
         )
         self._doubts: dict[bytes, Doubt] = {}
         self._engine: Engine | None = None
+        self._process = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._id = ""
         self._epoch: str | None = None
 
@@ -114,24 +129,33 @@ class PostgresStore:
         """What stores with the same server and options have in common: sessions that are opened by address share one of them."""
         if not isinstance(self._server, str):
             return None
-        return ("postgres", self._server, self._schema, self._clock and id(self._clock))
+        return ("postgres", self._server, self._schema, self._mode, self._clock and id(self._clock))
 
     async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
         # With another kind of loop, psycopg would try to connect until its timeout.
-        need_selector_loop("The PostgreSQL store", asyncio.get_running_loop())
+        need_selector_loop("The PostgreSQL store", loop)
+        if self._engine is not None and os.getpid() == self._process and not (self._loop and self._loop.is_closed()):
+            self._check_loop(loop)
         own = isinstance(self._server, str)
         pool = self._pool(self._server) if isinstance(self._server, str) else self._server
         engine = Engine(pool, self._schema, self._busy, self._writing if own else None)
+        self.is_pooled = self._mode == "transaction"
         try:
             if own:
                 # Connect without the pool first, because a pool that cannot connect reports only a timeout, not the reason.
-                connection = await self._writing()
+                connection = await self._connect()
                 engine.adopt(connection)
+                await self._find_pooler(connection)
+                await self._prepare(connection)
                 self._id = await self._migrated(connection)
                 await pool.open(wait=False)
             else:
                 async with engine.connection() as connection:
+                    await self._find_pooler(connection)
+                async with engine.connection() as connection:
                     self._id = await self._migrated(connection)
+            engine.is_pooled = self.is_pooled
         except BaseException as error:
             if own:
                 await engine.hang_up()
@@ -140,20 +164,23 @@ class PostgresStore:
                 raise typed(error) from error
             raise
         channel = f"holdfast.{self._schema}"
-        self._engine, self._process = engine, os.getpid()
+        self._engine, self._process, self._loop = engine, os.getpid(), loop
         self._groups = Groups(engine, self._schema, self._now)
-        self._renewals = Renewals(await self._blocking(), self._schema)
-        self._listener = Listener(self._connect, channel, self._wakeups)
+        self._renewals = Renewals(await self._blocking(), self._schema, self._busy)
+        self._listener = None if self.is_pooled else Listener(self._connect, channel, self._wakeups)
         self._notifier = Notifier(engine, channel)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._engine is not None and os.getpid() == self._process:
+            self._check_loop(asyncio.get_running_loop())
         engine, self._engine = self._engine, None
         # A forked child has copies of the parent's connections. Only the parent may close them.
         if engine is None or os.getpid() != self._process:
             return
         # Close both before the pool, because they use connections.
-        await self._listener.close()
+        if self._listener is not None:
+            await self._listener.close()
         await self._notifier.close()
         await self._groups.close()
         await asyncio.get_running_loop().run_in_executor(None, self._renewals.close)
@@ -279,7 +306,8 @@ class PostgresStore:
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
         """Wait until the session's log goes beyond `after`, for at most `seconds`; return whether it did."""
-        return await self._wakeups.beyond(session, after, seconds, self.session, look=self._poll)
+        look = (_POOLED_POLL_S if self.is_pooled else _POLL_S) if self._poll is None else self._poll
+        return await self._wakeups.beyond(session, after, seconds, self.session, look=look)
 
     def _opened(self) -> Engine:
         if self._engine is None:
@@ -287,7 +315,18 @@ class PostgresStore:
         # A child would talk over its parent's connections, and each would get answers meant for the other.
         if os.getpid() != self._process:
             raise unavailable("it was opened before this process was forked: open it in this process (PostgreSQL)")
+        # A thread that renews leases has no loop, and needs none.
+        self._check_loop(_running_loop())
         return self._engine
+
+    def _check_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        if loop is not None and loop is not self._loop:
+            # Its connections wait in the loop that opened them, and would raise errors of asyncio's.
+            raise InvalidError.saying(
+                "store",
+                "a PostgresStore of this event loop: open a store there, or give the address, and each loop has its own",
+                "one that is open in another event loop",
+            )
 
     async def _write(self, lane: str, script: Callable[[float], Script[T]]) -> T:
         try:
@@ -337,7 +376,7 @@ class PostgresStore:
         return AsyncConnectionPool(
             server,
             kwargs=self._settings() | {"application_name": "holdfast"},
-            configure=_configure,
+            configure=self._configure,
             min_size=1,
             max_size=self._connections,
             timeout=self._busy,
@@ -348,15 +387,38 @@ class PostgresStore:
         )
 
     async def _writing(self) -> AsyncConnection[Any]:
-        """Return the connection for groups. Its statements are prepared, and one plan serves groups of any size."""
+        """Return the connection for groups."""
         connection = await self._connect()
         try:
-            await _configure(connection)
-            await connection.execute("SELECT set_config('plan_cache_mode', 'force_generic_plan', false)")
+            await self._prepare(connection)
         except BaseException:
             await connection.close()
             raise
         return connection
+
+    async def _prepare(self, connection: AsyncConnection[Any]) -> None:
+        """Set up the connection for groups. Its statements are prepared, and one plan serves groups of any size."""
+        await self._configure(connection)
+        if not self.is_pooled:
+            await connection.execute("SELECT set_config('plan_cache_mode', 'force_generic_plan', false)")
+
+    async def _find_pooler(self, connection: AsyncConnection[Any]) -> None:
+        """Find out whether a pooler is between us and the server. If so, nothing may be left in a session of the server."""
+        if self._mode == "auto":
+            ((server,),) = await (await connection.execute("SELECT pg_backend_pid()")).fetchall()
+            # A pooler answers a client before it has a session for it, so it makes up the number of the process.
+            self.is_pooled = server != connection.info.backend_pid
+
+    async def _configure(self, connection: AsyncConnection[Any]) -> None:
+        """Let the server notice within half a minute that our machine is down. Until then it keeps our rows locked."""
+        if self.is_pooled:
+            # The pooler has the connections to the server. It would give the prepared statements and settings to others.
+            connection.prepare_threshold = None
+            return
+        await connection.execute(
+            "SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),"
+            " set_config('tcp_keepalives_count', '3', false)"
+        )
 
     async def _connect(self) -> AsyncConnection[Any]:
         """Return a connection outside of the pool."""
@@ -372,11 +434,7 @@ class PostgresStore:
             server, kwargs = self._server, {}
         else:
             server, kwargs = await _resolved(self._server.conninfo), dict(await _resolved(self._server.kwargs) or {})
-        # A renewal that a crash of the server loses only makes the lease end earlier.
-        options = kwargs | self._settings()
-        lock = f"-c synchronous_commit=off -c lock_timeout={max(1, round(self._busy * 1_000))}"
-        options["options"] = f"{options.get('options') or conninfo_to_dict(server).get('options') or ''} {lock}".strip()
-        return partial(psycopg.Connection.connect, server, **options)
+        return partial(psycopg.Connection.connect, server, **kwargs | self._settings())
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings of our connections. Keepalives detect that the network is down."""
@@ -387,18 +445,18 @@ class PostgresStore:
             "keepalives_interval": 5,
             "keepalives_count": 3,
             "tcp_user_timeout": 25_000,
+            **({"prepare_threshold": None} if self.is_pooled else {}),
         }
 
     def _now(self, server: float) -> float:
         return server if self._clock is None else self._clock.wall()
 
 
-async def _configure(connection: AsyncConnection[Any]) -> None:
-    """Let the server notice within half a minute that our machine is down. Until then it keeps our rows locked."""
-    await connection.execute(
-        "SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),"
-        " set_config('tcp_keepalives_count', '3', false)"
-    )
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def _resolved(setting: Any) -> Any:
