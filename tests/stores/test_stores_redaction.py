@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+
+import msgspec
 import pytest
 
 from holdfast.faults import InvalidError, Redactor
@@ -67,3 +70,33 @@ def test_a_password_that_is_an_ordinary_word_does_not_reject_every_text_with_it(
     assert mask.json(b'{"a":"on postgres"}') == b'{"a":"on [redacted]"}'
     with pytest.raises(InvalidError):
         prepared(Commit(session="s", entries=PARTS["entries"](b'{"a":"s3cretpassword"}')), mask)
+
+
+SECRET = "canary-7f3a91/ü?~"
+WRITTEN = {
+    "base64": lambda raw: base64.b64encode(raw).decode(),
+    "base64 for addresses": lambda raw: base64.urlsafe_b64encode(raw).decode().rstrip("="),
+    "hex": lambda raw: raw.hex(),
+    "HEX": lambda raw: raw.hex().upper(),
+}
+
+
+@pytest.mark.parametrize("before", [b"", b"a", b"ab", b"Bearer "])
+@pytest.mark.parametrize("after", [b"", b"!", b"\xff\xff"])
+@pytest.mark.parametrize("how", WRITTEN)
+def test_XD13_a_known_secret_is_found_in_encoded_bytes_wherever_it_begins(how, before, after):
+    mask = Mask(Redactor((SECRET,)))
+    body = msgspec.json.encode({"n": 1, "text": WRITTEN[how](before + SECRET.encode() + after)})
+    with pytest.raises(InvalidError, match="expected content without a configured secret"):
+        prepared(Commit(session="s", entries=PARTS["entries"](body)), mask)
+    (record,) = prepared(Commit(chain="c", audit=PARTS["audit"](body)), mask).audit
+    assert b"[redacted]" in record.payload
+    assert b"[redacted]" in msgspec.json.encode(mask.storable(msgspec.json.decode(body)))
+
+
+def test_XD13_bytes_without_a_secret_are_stored_and_short_secrets_are_not_looked_for_in_them():
+    mask = Mask(Redactor((SECRET, "ab-1")))
+    for raw in (SECRET.encode()[1:], b"ab-1", bytes(range(256))):
+        body = msgspec.json.encode([write(raw) for write in WRITTEN.values()])
+        commit = Commit(session="s", entries=PARTS["entries"](body), audit=PARTS["audit"](body))
+        assert prepared(commit, mask) is commit

@@ -9,6 +9,7 @@ Invariant: no secret that the redactor knows gets into a store, and no text that
 from __future__ import annotations
 
 import re
+from base64 import b64encode, urlsafe_b64encode
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,6 +36,7 @@ WRAPPED = b'{"enc":'
 _CAP_AUDIT = 65_536
 """The most bytes of a payload in the audit trail (N2-16)."""
 _LONGEST_WORD = 11
+_SHORTEST_ENCODED = 8
 _LONGEST_TEXT = 1_024
 """The most characters of an id or type. A database index cannot hold much more."""
 
@@ -131,8 +133,8 @@ class Mask:
 
     def _text(self, text: str) -> str:
         # Mask known secrets first, because a pattern could mask only a part of a known secret.
-        for secret in self._redactor.secrets:
-            text = text.replace(secret, MASK)
+        for form in self._written:
+            text = text.replace(form, MASK)
         return mask_secrets(text)
 
 
@@ -143,11 +145,33 @@ def mask_of(store: object) -> Mask:
 
 
 def _forms(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Return the secrets as JSON may write them, with and without escapes."""
+    """Return the secrets as JSON may write them: with and without escapes, and inside of bytes in base64 and hex."""
     # In order: a longer secret may hold a shorter one, and must be masked whole.
     return tuple(
-        dict.fromkeys(form for secret in secrets for form in (msgspec.json.encode(secret)[1:-1].decode(), secret))
+        dict.fromkeys(
+            form
+            for secret in secrets
+            for form in (
+                msgspec.json.encode(secret)[1:-1].decode(),
+                secret,
+                *_encoded(secret.encode(errors="surrogatepass")),
+            )
+        )
     )
+
+
+def _encoded(secret: bytes) -> Iterator[str]:
+    """Yield what base64 and hex make of a secret, whatever is before and after it in the same bytes."""
+    # A short one would be found by chance.
+    if len(secret) < _SHORTEST_ENCODED:
+        return
+    yield secret.hex()
+    yield secret.hex().upper()
+    # Three bytes become four characters. Those at the ends also depend on the bytes beside the secret.
+    for before, first in ((0, 0), (1, 2), (2, 3)):
+        length = before + len(secret)
+        for encode in (b64encode, urlsafe_b64encode):
+            yield encode(bytes(before) + secret).decode()[first : length * 8 // 6]
 
 
 def _written(value: Any) -> bytes:
