@@ -14,9 +14,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from sessions_kit import code_of, square
+from sessions_kit import Done, code_of, square
 
+from holdfast import tool
 from holdfast.faults import HoldfastError
+from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import Session, admin, lease
 from holdfast.sessions.lease import is_gone, this_process
 from holdfast.stores import Commit, Lease, MemoryStore, SessionRecord, SqliteStore
@@ -285,3 +287,33 @@ def test_FD13_fencing_prints_nothing_about_tasks() -> None:
     run(main())
     gc.collect()
     assert printed == []
+
+
+@pytest.mark.parametrize("effect", ["keyed", "idempotent", "read", None])
+def test_XD13_a_process_that_was_stopped_while_another_took_over_runs_no_step(effect: Any) -> None:
+    """Its renewals stood still, and its clock did not: the step looks at the lease, as nothing is written before it."""
+
+    async def main() -> None:
+        done = Done()
+
+        async def charge(what: str) -> str:
+            done.append(what)
+            return what
+
+        step = charge if effect is None else tool(effect=effect)(charge)
+        store = MemoryStore(clock=default_runtime().clock)
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=store, lease=10.0) as zombie:
+                await zombie.step(step, "one")
+                assert zombie._keeper._task is not None
+                zombie._keeper._task.cancel()
+                await asyncio.sleep(11)
+                # Nobody has taken it, so it goes on.
+                await zombie.step(step, "two")
+                await asyncio.sleep(11)
+                await store.acquire("s", "another", 60.0)
+                await zombie.keyed("k").step(step, "three")
+        assert code_of(raised.value) == "SESS_LEASE_LOST"
+        assert done == ["one", "two"]
+
+    run(main())

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from holdfast.events import Event
     from holdfast.once.records import EntryBody
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.lease import LeaseKeeper
     from holdfast.sessions.log import Change
     from holdfast.stores import Checkpoint, Entry, Store
 
@@ -330,6 +331,7 @@ class Journal:
         "_writing",
         "failed",
         "fence",
+        "keeper",
         "memory",
         "recorder",
         "runtime",
@@ -343,6 +345,8 @@ class Journal:
         self.session = session
         self.runtime = runtime
         self.fence: int | None = None
+        self.keeper: LeaseKeeper | None = None
+        """Renews the session's lease, once it is entered."""
         self.failed: Fault | None = None
         """Why nothing more is written: the store failed, the lease is lost, or the session was closed or left."""
         self.memory = SessionMemory(version=VERSION)
@@ -420,6 +424,26 @@ class Journal:
         """Write nothing more, for the reason of this error; return it."""
         self.failed = self.failed or error.fault
         return error
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether the session is surely ours: nothing has failed, and the time of its lease is not over."""
+        return self.failed is None and (
+            self.keeper is None or self.fence is None or self.keeper.holds(self.session, self.fence)
+        )
+
+    async def confirm(self) -> None:
+        """Make sure that the session is ours. Raise why it is not: SESS_LEASE_LOST if another process has taken it over."""
+        if self.failed is not None:
+            raise HoldfastError(self.failed)
+        if self.keeper is None:
+            return
+        try:
+            await self.keeper.confirm(self.session)
+        except HoldfastError as error:
+            if error.fault.code == "SESS_LEASE_LOST":
+                self._stop(error)
+            raise
 
     @property
     def is_behind(self) -> bool:

@@ -170,6 +170,21 @@ class LeaseKeeper:
         kept = self._kept.get(session)
         return kept is not None and kept.lease.fence == fence and self._clock.monotonic() < kept.end
 
+    async def confirm(self, session: str) -> None:
+        """Renew the lease of a session now. Raise SESS_LEASE_LOST if it was taken over, and what the store raises."""
+        kept = self._kept.get(session)
+        if kept is None:
+            raise HoldfastError(_lost(session))
+        end = self._clock.monotonic() + self._ttl
+        try:
+            self._renewed(session, kept, await self._store.renew(kept.lease, self._ttl), end)
+        except HoldfastError as error:
+            if error.fault.code != "SESS_STORE_UNAVAILABLE":
+                # The caller stops by itself: it need not be cancelled.
+                self.forget(session)
+                _LEFT.add(kept.lease.owner)
+            raise
+
     def lease(self, session: str) -> Lease:
         """Return the lease of a session as it was renewed last."""
         return self._kept[session].lease

@@ -347,6 +347,7 @@ class Session:
         self._journal.fence = lease.fence
         self._keeper = keeper_for(self._store, self._ttl, self._clock)
         self._keeper.keep(lease, self._lose, self._runtime)
+        self._journal.keeper = self._keeper
         try:
             await self._open()
         except BaseException:

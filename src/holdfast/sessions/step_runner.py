@@ -319,7 +319,14 @@ class StepRunner:
         # Before the step runs: after its effect it would be too late.
         if step.call.returns is not Any:
             _check_declared(step.call)
-        return self._start_and_call(step, repeats=repeats) if needs_start(step.call.effect) else self._call(step)
+        if needs_start(step.call.effect):
+            return self._start_and_call(step, repeats=repeats)
+        return self._call(step) if self._journal.is_owned else self._confirm_and_call(step)
+
+    async def _confirm_and_call(self, step: _Step) -> Any:
+        # Nothing is written before such a step, so nothing else would tell a process that was stopped that another one has taken over.
+        await self._journal.confirm()
+        return await self._call(step)
 
     async def _start_and_call(self, step: _Step, *, repeats: bool) -> Any:
         await self._started(step, repeats=repeats)
