@@ -1,8 +1,8 @@
 """`open_store`: a store by its address, and the default address.
 
     memory:                                in this process, lost when it ends
-    sqlite:PATH, or a path                 one file; sqlite:PATH?durability=fast, sqlite:PATH?mode=ro
-    postgresql://user@host/db?schema=NAME  a schema on a server; other parameters as in PostgreSQL
+    sqlite:PATH, or a path                 one file; sqlite:PATH?durability=fast, sqlite:PATH?mode=ro, sqlite:PATH?busy=60
+    postgresql://user@host/db?schema=NAME  a schema on a server; ?pool=transaction behind a pooler; others as in PostgreSQL
 
 Each of them with `?key_env=NAME` is encrypted with the key in that environment variable; `?key_env=NEW,OLD` also reads what the old
 key encrypted.
@@ -39,7 +39,7 @@ __all__ = ["cli_option", "default_url", "open_store", "shown"]
 _EXPECTED = "memory:, sqlite:PATH, a path or postgresql://…"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _PARAMETERS = re.compile(r"\?(\w+=[^?/]*)\Z")
-_KNOWN = ("durability", "mode")
+_KNOWN = ("durability", "mode", "busy")
 _OF_POSTGRES = ("schema", "pool")
 _KEY_ENV = re.compile(r"([?&])key_env=([A-Za-z0-9_,]*)(?=&|\Z)")
 
@@ -147,10 +147,17 @@ def _sqlite(path: str, given: dict[str, Any]) -> Store:
             if name not in _KNOWN:
                 expected = f"one of the parameters {', '.join((*_KNOWN, 'key_env'))} (give a Path for a file with ? in its name)"
                 raise InvalidError.saying("store", expected, name)
-            given = {**given, name: value}
+            given = {**given, name: _seconds(value) if name == "busy" else value}
     if not path:
         raise InvalidError.saying("store", "a path after sqlite:", "no path")
     return SqliteStore(Path(path).expanduser(), **given)
+
+
+def _seconds(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise InvalidError.saying("store", "a number of seconds after busy=", repr(value)) from None
 
 
 def _postgres(url: str, given: dict[str, Any]) -> Store:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.stores.errors import unavailable
+from holdfast.stores.sqlite.holders import holder_of
 
 __all__ = ["typed"]
 
@@ -36,6 +38,10 @@ def typed(error: sqlite3.Error, path: str) -> HoldfastError:
         )
     else:
         reason = _REASONS.get(code, str(error))
-        failure = unavailable(f"{reason} ({path}, {name})", path=path, sqlite=name)
+        # Who writes holds a lock of the index of the WAL.
+        holder = holder_of(Path(f"{path}-shm")) if code == sqlite3.SQLITE_BUSY else None
+        known = {} if holder is None else {"pid": holder.pid}
+        who = "" if holder is None else f": {holder}"
+        failure = unavailable(f"{reason} ({path}, {name}){who}", path=path, sqlite=name, **known)
     failure.__cause__ = error
     return failure

@@ -11,12 +11,15 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 from holdfast._platform import after_fork
 from holdfast.stores.errors import unavailable
 from holdfast.stores.sqlite.high_water import HighWater
+from holdfast.stores.sqlite.holders import holder_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.faults import HoldfastError
 
 try:
     import fcntl
@@ -73,7 +76,7 @@ class TurnLock(_LockFile):
         # Poll, because a blocking flock has no time limit.
         while not self.acquire_at_once():
             if time.monotonic() > end:
-                raise unavailable(f"another process holds {self._path} for more than {self._limit:g} s")
+                raise _held(self._path, self._limit)
             time.sleep(_POLL_S)
 
     def acquire_at_once(self) -> bool:
@@ -86,6 +89,12 @@ class TurnLock(_LockFile):
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def _held(path: Path, limit: float) -> HoldfastError:
+    holder = holder_of(path)
+    reason = f"another process holds {path} for more than {limit:g} s"
+    return unavailable(reason) if holder is None else unavailable(f"{reason}: {holder}", pid=holder.pid)
 
 
 class NoTurns:

@@ -73,6 +73,7 @@ class SqliteStore:
     ) -> None:
         options.one_of("store.durability", durability, ("full", "fast"))
         options.one_of("store.mode", mode, ("rw", "ro"))
+        options.seconds("store.busy", busy, zero=True)
         self._path = Path(path)
         self._durability = durability
         self._mode = mode
