@@ -15,7 +15,7 @@ from holdfast import Backoff, Circuit, Policy, Runtime, recover, suppress, tool
 from holdfast.events import CircuitStateChange, Event, Failed, Fallback, Recovered, Retry, SuppressedError
 from holdfast.runtime.runtime import use_runtime
 from holdfast.sessions import Session
-from holdfast.sessions.journal import MOST_WAITING
+from holdfast.sessions.recorder import MOST_WAITING
 from holdfast.sinks import ErrorMetric, measure_errors
 from holdfast.stores import MemoryStore, SqliteStore
 from holdfast.stores.verification import verify_store

@@ -3,10 +3,6 @@
 Invariant: the memory reflects exactly the log up to `seen`, also the entries of other writers. A write that the store did not
 confirm does not change the memory, and one that has returned is in it. After three failed attempts to write, the session is in
 error (S2-17).
-
-`Recorder` keeps what recoveries did inside the session (retries, circuits, fallbacks, ignored errors) until the next commit writes
-it into the session's audit chain. It never delays a call: records wait in memory, until the end of their step at the latest, or for a
-second. A crash loses at most that second; the session's next record says that it crashed.
 """
 
 from __future__ import annotations
@@ -15,28 +11,24 @@ import asyncio
 import contextvars
 import itertools
 import secrets
-import threading
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from holdfast._platform import after_fork
-from holdfast.events import AttemptEnded, AttemptStarted, SessionTurnEnd, SessionTurnStart, TaskStateChange
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies import Policy
 from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
-from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.shield import ignore_ours, shielded
 from holdfast.runtime.suppress import suppressed
-from holdfast.runtime.work import WORK, Work, work_in_force
 from holdfast.sessions import codec
 from holdfast.sessions.log import ContextSaved, SessionMemory, difference, new_entry
-from holdfast.sinks.audit_records import audit_of
+from holdfast.sessions.recorder import Recorder
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
 from holdfast.stores.chain import session_chain
 from holdfast.stores.encryption import unreadable
@@ -46,21 +38,18 @@ from holdfast.stores.verification import ANCHORS, anchor_of, head_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
-    from contextvars import Token
 
-    from holdfast.events import Event
     from holdfast.once.records import EntryBody
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.lease import LeaseKeeper
     from holdfast.sessions.log import Change
+    from holdfast.sessions.recorder import Waiting
     from holdfast.stores import Checkpoint, Entry, Store
 
 __all__ = [
-    "MOST_WAITING",
     "VERSION",
     "IdleLock",
     "Journal",
-    "Recorder",
     "audit",
     "entries_of",
     "fresh_id",
@@ -265,7 +254,7 @@ class _Write(NamedTuple):
     commit: Commit
     named: tuple[tuple[EntryBody, str], ...]
     """Its entries, with their ids."""
-    waiting: _Waiting
+    waiting: Waiting
     """The audit records of the recorder that it writes."""
 
 
@@ -664,145 +653,3 @@ class Journal:
             last_message_id=after.last_message_id,
             snapshot=msgspec.json.encode(after),
         )
-
-
-# --- what recoveries did inside the session ---
-
-MOST_WAITING = 1_000
-"""The most records that wait to be written. Later ones are counted, and the count is recorded."""
-_NOT_RECORDED = (AttemptStarted, AttemptEnded, SessionTurnStart, SessionTurnEnd, TaskStateChange)
-_LATEST_S = 1.0
-"""Seconds after which records are written by themselves, if nothing else is written before."""
-
-
-class _Waiting(NamedTuple):
-    """Records, and events with the keys of their steps, and how many more did not fit."""
-
-    events: tuple[tuple[Event, str] | NewAudit, ...]
-    dropped: int
-
-
-_NOTHING = _Waiting((), 0)
-
-
-class Flushes(Protocol):
-    """Who owns a recorder."""
-
-    def flush(self) -> None:
-        """Write what waits. Called in the session's loop."""
-        ...
-
-
-_LISTING = threading.Lock()
-
-
-class Recorder:
-    """The records of a session that wait to be written."""
-
-    __slots__ = ("_dropped", "_journal", "_loop", "_session", "_timer", "_token", "_waiting", "_work")
-
-    def __init__(self, session: str, journal: Flushes) -> None:
-        self._session = session
-        self._journal = journal
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._waiting: list[tuple[Event, str] | NewAudit] | None = None
-        self._dropped = 0
-        self._work: Work | None = None
-        self._token: Token[Work | None] | None = None
-
-    def enter(self) -> None:
-        """Begin to record: the events of the caller, and of every task that it starts from now on, belong to the session."""
-        self._loop = asyncio.get_running_loop()
-        self._work = Work(self._session, self, around=work_in_force())
-        self._token = WORK.set(self._work)
-
-    def leave(self) -> None:
-        """End recording. What still waits is written by the session's last commit, before this."""
-        self._loop = None
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._work is not None and self._token is not None:
-            token, self._token = self._token, None
-            self._work.over = True
-            try:
-                WORK.reset(token)
-            except ValueError:
-                # The session is left in another task than it was entered in. `over` ends the scope there too.
-                return
-
-    def inside(self, turn: int, step: str = "", key: str = "") -> Work:
-        """Return a block whose events carry this turn and step."""
-        return Work(self._session, self, turn=turn, step=step, key=key, around=work_in_force())
-
-    def __call__(self, event: Event, work: Work) -> None:
-        """Keep an event until the next commit. It may come from any thread."""
-        loop = self._loop
-        # Attempts are the work itself, and far more than what a person looks for in a trail. A turn has its own records.
-        if loop is None or isinstance(event, _NOT_RECORDED):
-            return
-        waiting = self._list()
-        if len(waiting) >= MOST_WAITING:
-            self._dropped += 1
-            return
-        waiting.append((event, work.key))
-        if len(waiting) == 1:
-            self._wake(loop)
-
-    def add(self, record: NewAudit) -> None:
-        """Write a record with the session's next commit, after a second at the latest. Call it in the session's loop."""
-        waiting = self._list()
-        waiting.append(record)
-        if len(waiting) == 1:
-            self.schedule()
-
-    def _list(self) -> list[tuple[Event, str] | NewAudit]:
-        """Return what waits. It is made with the first record, because most sessions are idle."""
-        with _LISTING:
-            if self._waiting is None:
-                self._waiting = []
-            return self._waiting
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether something waits to be written."""
-        return bool(self._waiting)
-
-    def take(self) -> _Waiting:
-        """Return what a commit has to write, and forget it. `put_back` it if the commit fails."""
-        if not self._waiting:
-            return _NOTHING
-        waiting, self._waiting = self._waiting, None
-        taken = _Waiting(tuple(waiting), self._dropped)
-        self._dropped = 0
-        return taken
-
-    def put_back(self, taken: _Waiting) -> None:
-        """Keep what a commit did not write for the next one."""
-        if taken.events:
-            self._list()[:0] = taken.events
-            self._dropped += taken.dropped
-
-    def records(self, taken: _Waiting) -> tuple[NewAudit, ...]:
-        """Return the audit records of what was taken."""
-        redactor = process_redactor()
-        records = [
-            item if isinstance(item, NewAudit) else audit_of(item[0], redactor, correlation=item[1])
-            for item in taken.events
-        ]
-        if taken.dropped:
-            payload = msgspec.json.encode({"event": "records-dropped", "count": taken.dropped})
-            records.append(NewAudit(kind="Integrity", correlation=self._session, payload=payload))
-        return tuple(records)
-
-    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        try:
-            loop.call_soon_threadsafe(self.schedule)
-        except RuntimeError:
-            # The loop is closed: a thread of the program outlived it, and nothing can be written any more.
-            self._loop = None
-
-    def schedule(self) -> None:
-        """Write what waits in a second, unless it was written by then. Call it in the session's loop."""
-        if self._loop is not None and self._waiting:
-            self._timer = self._loop.call_later(_LATEST_S, self._journal.flush)
