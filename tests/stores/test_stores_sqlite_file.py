@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.stores import Commit, NewAudit, NewEntry, NewSession, SqliteStore, open_store, verify_store
+from holdfast.stores.sqlite.open_file import OpenFile
 from holdfast.stores.sqlite.readers import IdleReader
 
 OLD = Path(__file__).parent / "version1"
@@ -187,3 +188,21 @@ def test_an_idle_file_that_is_changed_during_a_read_is_read_again(tmp_path):
     with closing(IdleReader(path, 1.0)) as reader:
         assert reader.read(look) == (2,)
     assert runs == 2
+
+
+def test_the_last_of_two_stores_that_close_at_once_leaves_in_good_order(tmp_path, monkeypatch):
+    """One took its turn between the end of the other's turn and its leave, and saw that it was not alone. So nobody was the last."""
+    path = tmp_path / "s.db"
+    first, last = (OpenFile(path, durability="fast", busy=5.0) for _ in range(2))
+    release = first.turns.release
+
+    def then_the_other_closes():
+        monkeypatch.undo()
+        release()
+        last.close([])
+
+    monkeypatch.setattr(first._turns, "release", then_the_other_closes)
+    first.close([])
+    with closing(IdleReader(path, 5.0)) as reader:
+        names = reader.read(lambda connection: connection.execute("SELECT name FROM meta").fetchall())
+    assert names == [("store_id",)]

@@ -18,6 +18,8 @@ from zlib import crc32
 if TYPE_CHECKING:
     import sqlite3
 
+    from holdfast.stores.sqlite.locks import Presence
+
 __all__ = ["HighWater"]
 
 _AT = 256
@@ -32,10 +34,10 @@ _FIND = (
 
 
 class HighWater:
-    """The note in an open file; None: the system has no such file, and nothing is noticed."""
+    """The note in the file that shows who has the store open. Where the system has no such file, nothing is noticed."""
 
-    def __init__(self, file: int | None) -> None:
-        self._file = file
+    def __init__(self, presence: Presence) -> None:
+        self._presence = presence
 
     def note(self, session: str, top: int, head: bytes) -> None:
         """Note the session of the last commit, the end of its log and its hash. It is not synced: an older note is true, too."""
@@ -62,14 +64,16 @@ class HighWater:
         return session if reached < top or (top and found not in (None, head)) else ""
 
     def _noted(self) -> tuple[str, int, bytes]:
-        noted = b"" if self._file is None else os.pread(self._file, len(_EMPTY), _AT)
+        file = self._presence.file
+        noted = b"" if file is None else os.pread(file, len(_EMPTY), _AT)
         if len(noted) < len(_EMPTY) or _SUM.pack(crc32(noted[: _NOTE.size])) != noted[_NOTE.size :]:
             return "", 0, b""
         session, top, head = _NOTE.unpack_from(noted)
         return session.rstrip(b"\0").decode(), top, head
 
     def _write(self, note: bytes) -> None:
-        if self._file is not None:
+        file = self._presence.file
+        if file is not None:
             # The commit is on disk, and a disk that takes no note must not fail it.
             with suppress(OSError):
-                os.pwrite(self._file, note, _AT)
+                os.pwrite(file, note, _AT)

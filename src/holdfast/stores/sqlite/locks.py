@@ -42,6 +42,11 @@ class _LockFile:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             _OPEN.add(self)
 
+    @property
+    def file(self) -> int | None:
+        """Its descriptor, while it is open."""
+        return self._file
+
     def close(self) -> None:
         if self._file is not None:
             os.close(self._file)
@@ -135,7 +140,7 @@ class Presence(_LockFile):
     @property
     def high_water(self) -> HighWater:
         """The note of the last commit, in the same file."""
-        return HighWater(self._file)
+        return HighWater(self)
 
     def note(self, store_id: str) -> None:
         """Note the id of the store."""

@@ -91,6 +91,8 @@ class OpenFile:
                 reader.close()
             if in_turn:
                 self._end()
+                # Before the turn ends: who takes the next one is the last, if nobody else is there.
+                self._presence.close()
                 FAILPOINTS.reach("ended")
         FAILPOINTS.reach("closed")
 
