@@ -70,9 +70,11 @@ async def sessions_show(store: Store, given: str, *, url: str | None, as_json: b
     return Exit.OK
 
 
-async def sessions_resume(store: Store, given: str, *, url: str | None, as_json: bool) -> Exit:
+async def sessions_resume(
+    store: Store, given: str, *, url: str | None, as_json: bool, accept_set_back: bool = False
+) -> Exit:
     """Pause a session whose process died, and show what is left to do. Raises if it cannot be resumed."""
-    seen = await make_resumable(store, await find(store, given))
+    seen = await make_resumable(store, await find(store, given), accept_set_back=accept_set_back)
     history = await history_of(store, seen.record.id)
     actions = next_actions(seen, history, url)
     if as_json:

@@ -257,11 +257,20 @@ def sessions_show(session: _Session, store: StoreOption = None, as_json: _Json =
 
 
 @sessions.command("resume")
-def sessions_resume(session: _Session, store: StoreOption = None, as_json: _Json = False) -> None:
+def sessions_resume(
+    session: _Session,
+    accept_set_back: Annotated[
+        bool, typer.Option("--accept-set-back", help="Also if the store was set back: steps that ran may run again.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: _Json = False,
+) -> None:
     """Pause a session whose process died, and show what to do next. It does not run the program."""
     from holdfast.cli.session_history import sessions_resume as verb
 
-    _perform_on(store, lambda opened: verb(opened, session, url=store, as_json=as_json))
+    _perform_on(
+        store, lambda opened: verb(opened, session, url=store, as_json=as_json, accept_set_back=accept_set_back)
+    )
 
 
 @sessions.command("resolve")

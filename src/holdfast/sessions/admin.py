@@ -30,7 +30,7 @@ from holdfast.sessions.log import (
     new_entry,
     read_entry,
 )
-from holdfast.sessions.manifest import Drift, Manifest, decode_manifest, encode_manifest
+from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest, loses_with_epoch, set_back_since
 from holdfast.sessions.questions.question import KINDS, Question, question_of
 from holdfast.sessions.steps import Finding, already_resolved, anew, settlement
 from holdfast.stores import (
@@ -155,8 +155,13 @@ async def overview(store: Store, session: str, runtime: Runtime | None = None) -
     )
 
 
-async def make_resumable(store: Store, session: str) -> Overview:
-    """Pause a session whose owner died; raise SESS_CLOSED or SESS_NOT_RESUMABLE if it cannot be resumed."""
+async def make_resumable(store: Store, session: str, *, accept_set_back: bool = False) -> Overview:
+    """Pause a session whose owner died; raise SESS_CLOSED or SESS_NOT_RESUMABLE if it cannot be resumed.
+
+    accept_set_back: also if the store was set back since the session ran, so that steps which ran may run again.
+    """
+    if accept_set_back:
+        await _accept_epoch(store, session)
     record = await store.session(session)
     if record.state is SessionState.ACTIVE:
         async with _owning(store, session) as lease:
@@ -168,6 +173,19 @@ async def make_resumable(store: Store, session: str) -> Overview:
         if error is not None:
             raise error
     return await overview(store, session)
+
+
+async def _accept_epoch(store: Store, session: str) -> None:
+    """Note in a session's manifest that it is resumed in the store's present epoch."""
+    manifest = decode_manifest(session, bytes((await store.session(session)).manifest))
+    moved = set_back_since(manifest, store)
+    if moved is None:
+        return
+    async with _owning(store, session) as lease:
+        known = audit("Integrity", session, drift=[str(moved)], policy="accept", by="outside")
+        accepted = msgspec.structs.replace(manifest, store_epoch=moved.now)
+        written = Commit(session=session, fence=lease.fence, manifest=encode_manifest(accepted), audit=(known,))
+        await store.commit(written)
 
 
 async def close(store: Store, session: str, reason: str = "closed") -> None:
@@ -455,9 +473,9 @@ def _problem(record: SessionRecord, manifest: Manifest, store: Store, runtime: R
         return f"it was saved in store {manifest.store_id}, this is {store.id}"
     if in_use(record, store, runtime):
         return f"{record.owner} works in it"
-    epoch: str | None = getattr(store, "epoch", None)
-    if manifest.store_epoch and epoch and manifest.store_epoch != epoch:
-        return str(Drift(field="store_epoch", was=manifest.store_epoch, now=epoch))
+    moved = set_back_since(manifest, store)
+    if moved is not None and loses_with_epoch(store):
+        return str(moved)
     # An active session without a living owner has crashed. It can be resumed by opening it.
     if record.state in (SessionState.CREATED, SessionState.ACTIVE):
         return ""

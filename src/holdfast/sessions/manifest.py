@@ -36,8 +36,10 @@ __all__ = [
     "drift",
     "drift_error",
     "encode_manifest",
+    "loses_with_epoch",
     "manifest_fields",
     "mismatch",
+    "set_back_since",
 ]
 
 DriftPolicy: TypeAlias = Literal["warn", "refuse", "accept"]
@@ -108,7 +110,8 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
         if self.field == "store_epoch":
             return (
                 "the store was set back to an earlier state, or another server took over, since the session ran: the end of its log may be"
-                f" missing, and steps that ran may run again (on_drift='accept' resumes it; {self.was} is {self.now} now)"
+                f" missing, and steps that ran may run again ({self.was} is {self.now} now). To resume it nevertheless: on_drift='accept', or"
+                " holdfast sessions resume ID --accept-set-back"
             )
         return f"{self.field} was {self.was or 'not set'}, is {self.now or 'not set'}"
 
@@ -187,7 +190,7 @@ async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftP
         if kept != was:
             await journal.write(manifest=encode_manifest(kept))
         return ()
-    if was.store_epoch and was.store_epoch != now.store_epoch and policy == "warn" and _loses(journal.store):
+    if was.store_epoch and was.store_epoch != now.store_epoch and policy == "warn" and loses_with_epoch(journal.store):
         # It is no difference in settings: what the session has done is not known any more.
         policy = "refuse"
     record = audit("Integrity", journal.session, drift=[str(field) for field in fields], policy=policy)
@@ -215,7 +218,15 @@ async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftP
     return fields
 
 
-def _loses(store: Store) -> bool:
+def set_back_since(manifest: Manifest, store: Store) -> Drift | None:
+    """Return the difference between the store's epoch and that of the session's last run, or None."""
+    epoch: str | None = getattr(store, "epoch", None)
+    if not manifest.store_epoch or not epoch or manifest.store_epoch == epoch:
+        return None
+    return Drift(field="store_epoch", was=manifest.store_epoch, now=epoch)
+
+
+def loses_with_epoch(store: Store) -> bool:
     """Whether another epoch of the store proves that entries were lost. On a server, another one may have taken over without a loss."""
     return bool(getattr(store, "loses_with_epoch", False))
 

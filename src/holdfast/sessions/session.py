@@ -231,9 +231,9 @@ class Session:
         the tools in `allowed_tools` run, the others are denied; the list is part of the manifest, so a session that is resumed may leave it
         out. `"yolo"`: all run, and the audit trail has them; if nobody is attached, questions get automatic answers, too.
 
-        Entering raises SESS_LEASE_LOST if another process works in the session, after `wait` seconds. It raises SESS_CLOSED or
-        SESS_NOT_RESUMABLE if the session cannot be resumed, SESS_MANIFEST_DRIFT if the manifest differs and `on_drift="refuse"`,
-        SESS_RESUME_MISMATCH if it belongs to another store, SESS_STORE_UNAVAILABLE if the store fails, and SESS_NOT_FOUND with `strict`.
+        Entering raises SESS_LEASE_LOST if another process works in the session, after `wait` seconds, SESS_CLOSED or SESS_NOT_RESUMABLE if
+        it cannot be resumed, SESS_MANIFEST_DRIFT if the manifest differs and `on_drift="refuse"` or the store was set back, SESS_NOT_FOUND
+        with `strict`, SESS_RESUME_MISMATCH if it belongs to another store, and SESS_STORE_UNAVAILABLE if the store fails.
         """
         started_with = manifest_fields(
             project_root=project_root, mode=mode, model=model, config=config, tools=tools, agent_type=agent_type
