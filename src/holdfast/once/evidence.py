@@ -27,10 +27,12 @@ from holdfast.faults.codes import MAY_HAVE_HAPPENED
 if TYPE_CHECKING:
     from holdfast.faults import Attempt, Code, Fault
 
-__all__ = ["NOT_CALLED", "REJECTING", "VERIFIED", "Ending", "evidence_of"]
+__all__ = ["KNOWN", "NOT_CALLED", "REJECTING", "VERIFIED", "Ending", "evidence_of"]
 
 NOT_CALLED = "not-called"
 """The function was not entered."""
+KNOWN = "known"
+"""The failure itself says that nothing was begun."""
 VERIFIED = "verified"
 """The tool's `verify` looked after the call had ended, and did not find it."""
 
@@ -135,7 +137,7 @@ def _found(fault: Fault, ending: Ending) -> str:
         return NOT_CALLED
     if code in MAY_HAVE_HAPPENED and not fault.maybe_executed:
         # Whoever made this fault knew more than its code says: a `verify` looked, or the message was never handed over.
-        return "known"
+        return KNOWN
     if ending.is_unsent and code in _OPENING:
         return _OPENING[code]
     if fault.maybe_executed:
