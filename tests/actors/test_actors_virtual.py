@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,11 @@ from holdfast.actors import Actor, Ref
 from holdfast.actors.virtual import SaveError, VirtualActor, VirtualActors
 from holdfast.events import SuppressedError
 from holdfast.faults import InvalidError
-from holdfast.stores import MemoryStore
+from holdfast.sessions.codec import arguments_hash
+from holdfast.sessions.retention import Retention, prune
+from holdfast.stores import Commit, MemoryStore
 from holdfast.stores.errors import unavailable
+from holdfast.stores.records import NewCheckpoint
 from holdfast.testing.postgres import PrivateServer
 
 
@@ -198,6 +203,64 @@ def test_a_key_does_the_work_once_and_is_stored_with_the_state():
     assert on_stage(pay, store=store) == (5, 5, "PROTO_DUPLICATE_ID", 6)
     # Also in another process, after a crash.
     assert on_stage(pay, store=store) == (5, 5, "PROTO_DUPLICATE_ID", 7)
+
+
+class MeasuredStore(MemoryStore):
+    """Remembers how many bytes each commit of an actor writes."""
+
+    def __init__(self, **options) -> None:
+        super().__init__(**options)
+        self.written: list[int] = []
+
+    async def commit(self, commit):
+        if commit.checkpoint is not None:
+            result = b"" if commit.claim is None else commit.claim.result
+            self.written.append(len(commit.checkpoint.snapshot) + len(result))
+        return await super().commit(commit)
+
+
+def test_XT2_an_idempotency_key_is_never_forgotten_and_costs_the_same_after_any_number_of_keys():
+    store = MeasuredStore()
+
+    async def pay(rooms, *_):
+        lobby = rooms.get(Room, "lobby")
+        for n in range(1_100):
+            await lobby.using(key=f"order-{n}").ask(Room.pay, 1)
+        first = await lobby.using(key="order-0").ask(Room.pay, 1)
+        await prune(store, Retention(), time.time() + 30 * 86_400)
+        return first, await lobby.using(key="order-0").ask(Room.pay, 1), await lobby.ask(Room.pay, 1)
+
+    assert on_stage(pay, store=store) == (1, 1, 1_101)
+    assert on_stage(pay, store=store)[0] == 1
+    # The number of the version grows by a few digits.
+    assert max(store.written) - min(store.written) < 20
+
+
+def test_XT2_keys_that_an_earlier_version_kept_in_the_snapshot_are_known():
+    store = MemoryStore()
+
+    async def pay(rooms, *_):
+        return await rooms.get(Room, "lobby").using(key="order-17").ask(Room.pay, 5)
+
+    async def pay_one(rooms, *_):
+        return await rooms.get(Room, "lobby").ask(Room.pay, 1)
+
+    async def as_before():
+        kept = await store.checkpoint("actor:Room:klobby")
+        stored = json.loads(bytes(kept.snapshot))
+        digest = arguments_hash((5,), {"": Room.pay.__qualname__}, "")
+        stored["done"] = {"order-17": [digest, 99]}
+        lease = await store.acquire("actor:Room:klobby", "before", 30)
+        checkpoint = NewCheckpoint(message_count=1, last_message_id=None, snapshot=json.dumps(stored).encode())
+        await store.commit(Commit(session="actor:Room:klobby", fence=lease.fence, checkpoint=checkpoint))
+        await store.release(lease)
+
+    on_stage(pay_one, store=store)
+    asyncio.run(as_before())
+    for _ in range(2):
+        assert on_stage(pay, store=store) == 99
+    snapshot = asyncio.run(store.checkpoint("actor:Room:klobby")).snapshot
+    assert b"order-17" not in bytes(snapshot)
 
 
 def test_an_idle_actor_leaves_memory_and_comes_back_with_its_state():

@@ -16,9 +16,10 @@ from typing import Any, Self
 import pytest
 from agents_kit import Scripted, World
 
-from holdfast import NOT_HAPPENED, Agent, Happened, HoldfastError, InvalidError, Session, tool
+from holdfast import CANNOT_TELL, NOT_HAPPENED, Agent, Happened, HoldfastError, InvalidError, Session, tool
 from holdfast.agents import Asking, Done, Text, ToolReturned
 from holdfast.events import SuppressedError
+from holdfast.once.doubt import IT_DID_NOT_HAPPEN, IT_HAPPENED
 from holdfast.once.identity import KEPT
 from holdfast.providers import Reply, ToolCall, User
 from holdfast.sessions.admin import overview, resolve_step
@@ -283,6 +284,82 @@ def test_G1_a_person_who_does_not_want_to_say_leaves_the_outcome_unknown():
     assert start(world, store, agent, interactors=[Ann()]).text == "Please check."
     assert "TOOL_OUTCOME_UNKNOWN" in results(world.sent[1])[0]["content"]
     assert machine.paid == [5]
+
+
+def test_XD16_an_answer_settles_one_start_of_a_call_and_not_the_next():
+    deaths = ["before", "after"]
+    paid: list[int] = []
+
+    @tool(effect="unsafe", name="pay")
+    async def pay(amount: int) -> str:
+        """Pay."""
+        dies = deaths.pop(0) if deaths else ""
+        if dies == "before":
+            raise Stop
+        paid.append(amount)
+        if dies == "after":
+            raise Stop
+        return "receipt"
+
+    class Ann:
+        def __init__(self, *answers: str) -> None:
+            self.answers = list(answers)
+            self.asked: list[str] = []
+
+        async def ask(self, question: Any) -> Answer:
+            self.asked.append(question.prompt)
+            return Answer(self.answers.pop(0))
+
+    world, store = World(Turn(tool="pay", arguments={"amount": 5}), "Done."), MemoryStore()
+    agent = world.agent(pay)
+    with pytest.raises(Stop):
+        start(world, store, agent)
+    truthful = Ann(IT_DID_NOT_HAPPEN)
+    with pytest.raises(Stop):
+        start(world, store, agent, interactors=[truthful])
+    again = Ann(IT_HAPPENED, "receipt")
+    assert start(world, store, agent, interactors=[again]).text == "Done."
+    assert paid == [5]
+    assert (len(truthful.asked), len(again.asked)) == (1, 2)
+    # Both questions name the call.
+    assert all('pay({"amount":5})' in prompt for prompt in again.asked)
+
+
+def test_XA8_the_model_learns_that_verify_found_that_a_call_did_not_happen():
+    calls: list[int] = []
+
+    @tool(effect="unsafe", name="pay", verify=lambda key, amount: NOT_HAPPENED)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        calls.append(amount)
+        raise KeyError("id")
+
+    world, store = World(Turn(tool="pay", arguments={"amount": 5}), "Not paid."), MemoryStore()
+    agent = world.agent(pay)
+    for _ in range(2):
+        assert start(world, store, agent).text == "Not paid."
+    (result,) = results(world.sent[1])
+    assert "It did not happen" in result["content"]
+    assert "TOOL_OUTCOME_UNKNOWN" not in result["content"]
+    assert calls == [5]
+    assert world.run(overview(store, "s")).unknown == ()
+
+
+def test_XA8_also_if_verify_finds_it_after_a_kill_of_the_step_alone():
+    looks = iter([CANNOT_TELL, NOT_HAPPENED])
+    calls: list[int] = []
+
+    @tool(effect="unsafe", name="pay", verify=lambda key, amount: next(looks))
+    async def pay(amount: int) -> str:
+        """Pay."""
+        calls.append(amount)
+        raise ConnectionResetError(104, "reset")
+
+    world, store = World(Turn(tool="pay", arguments={"amount": 5}), "Not paid."), MemoryStore()
+    assert start(world, store, world.agent(pay)).text == "Not paid."
+    (result,) = results(world.sent[1])
+    assert "It did not happen" in result["content"]
+    assert calls == [5]
 
 
 def pending(world: World, store: Any) -> list[str]:

@@ -534,6 +534,14 @@ def test_in_a_session_a_run_is_done_once_and_its_reply_is_the_same_after_a_resta
     assert len(program.starts) == 1
 
 
+def test_XD1_a_program_that_has_shown_no_work_is_started_again(program: Program):
+    refused = [line(type="result", is_error=True, result="Invalid API key · Please run /login"), ["exit", 1]]
+    agent = program.script(refused, GOOD, policy=NOW.replace(attempts=1))
+    with pytest.raises(CommandError):
+        finish(in_session(program, agent))
+    assert finish(in_session(program, agent)).text == "Hello."
+
+
 def test_a_stored_reply_is_not_paid_a_second_time(program: Program):
     agent = program.script(GOOD)
     finish(in_session(program, agent))

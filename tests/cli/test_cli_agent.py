@@ -40,7 +40,15 @@ PROGRAM = textwrap.dedent(
             time.sleep(0.05)
         return "seen " + at
 
+    @tool(effect="unsafe")
+    def lose(to: str) -> str:
+        "Pay somebody over a bad line."
+        with open("paid.txt", "a") as file:
+            file.write(to + "\\n")
+        raise ConnectionResetError(104, "Connection reset by peer")
+
     agent = Agent("payer", "claude-haiku-4-5", [pay, look])
+    loser = Agent("loser", "claude-haiku-4-5", [lose])
 
     def make():
         return Agent("made", "claude-haiku-4-5", [look])
@@ -121,6 +129,17 @@ class World:
     def file(self, name):
         path = self.folder / name
         return path.read_text().split() if path.exists() else []
+
+
+def test_XD15_a_run_that_ends_in_doubt_does_not_end_well(world):
+    world.plays(Turn(tool="lose", arguments={"to": "ann"}), "Paid.")
+    status, out, err = world.run(
+        "agent", "run", "Pay ann.", "--agent", "shop:loser", "--mode", "yolo", "--session", "s"
+    )
+    assert (status, out.strip()) == (7, "Paid.")
+    assert "1 unsafe step may have happened, and nobody knows" in err
+    assert "holdfast sessions show s" in err
+    assert world.file("paid.txt") == ["ann"]
 
 
 def without_keys(**more):

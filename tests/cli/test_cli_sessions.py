@@ -71,6 +71,12 @@ def verb(path, *arguments, **more):
     return holdfast("sessions", *arguments, "--store", path, **more)
 
 
+def test_XD15_the_first_line_of_the_list_says_that_nobody_knows_what_happened(path):
+    first = verb(path, "ls").stdout.splitlines()[0]
+    assert first == "1 unsafe step may have happened, and nobody knows: `holdfast sessions show` broken"
+    assert shown(path, "ls")["unknown_steps"] == {"broken": ["broken/1/deploy#1"]}
+
+
 def shown(path, *arguments):
     result = verb(path, *arguments, "--json")
     assert result.exit_code == 0, result.stderr
@@ -89,7 +95,8 @@ def test_ls_lists_them_in_order_and_every_form_holds_the_same(path):
     assert [session["in_use"] for session in listed["sessions"]] == [False, False, False]
     lines = [json.loads(line) for line in verb(path, "ls", "--jsonl").stdout.splitlines()]
     assert lines == [{"schema": listed["schema"], **session} for session in listed["sessions"]]
-    table = verb(path, "ls").stdout.splitlines()
+    # The first line is about what nobody knows.
+    table = verb(path, "ls").stdout.splitlines()[1:]
     assert table[0].split()[:2] == ["session", "state"]
     for row, session in zip(table[1:], listed["sessions"], strict=True):
         for name, value in session.items():

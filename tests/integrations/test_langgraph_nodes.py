@@ -59,7 +59,7 @@ def asking_sync(provider: FaultProvider) -> Any:
 
 def test_a_node_recovers_and_waits_as_long_as_the_provider_requests():
     provider, (runtime, heard) = FaultProvider("429;retry-after=70, 529, ok"), world()
-    graph = graph_of(recovering_node(runtime=runtime)(asking(provider)))
+    graph = graph_of(recovering_node(effect="read", runtime=runtime)(asking(provider)))
     assert run(graph.ainvoke({}, THREAD), clock=runtime.clock) == {"answer": "You said: hello"}
     assert [event.delay for event in heard.of(Retry)][:1] == [70.0]
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 3
@@ -68,7 +68,7 @@ def test_a_node_recovers_and_waits_as_long_as_the_provider_requests():
 
 def test_a_sync_node_recovers_likewise():
     provider, (runtime, heard) = FaultProvider("529, ok"), world()
-    graph = graph_of(recovering_node(runtime=runtime)(asking_sync(provider)))
+    graph = graph_of(recovering_node(effect="read", runtime=runtime)(asking_sync(provider)))
     assert graph.invoke({}, THREAD) == {"answer": "You said: hello"}
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 2
 
@@ -101,6 +101,70 @@ def test_an_unsafe_node_that_may_have_happened_is_not_run_again():
     with pytest.raises(OutcomeUnknownError):
         graph_of(pay).invoke({}, THREAD)
     assert ran == [1]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionResetError(104, "Connection reset by peer"), TimeoutError(), RuntimeError("x"), ConnectionError("x")],
+    ids=repr,
+)
+def test_XA2_a_node_that_declares_nothing_is_not_run_again_if_it_may_have_happened(error):
+    paid = []
+
+    @recovering_node
+    def pay(state: State) -> State:
+        paid.append(1)
+        raise error
+
+    with pytest.raises(type(error)):
+        graph_of(pay).invoke({}, THREAD)
+    assert paid == [1]
+
+
+def test_XA2_a_node_that_declares_nothing_is_run_again_if_nothing_happened():
+    runtime, _ = world()
+    errors: list[Exception] = [ConnectionRefusedError(111, "refused"), ConnectionRefusedError(111, "refused")]
+
+    @recovering_node(runtime=runtime)
+    async def pay(state: State) -> State:
+        if errors:
+            raise errors.pop()
+        return {"answer": "paid"}
+
+    assert run(graph_of(pay).ainvoke({}, THREAD), clock=runtime.clock) == {"answer": "paid"}
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError(104, "reset"), ConnectionRefusedError(111, "refused")], ids=repr
+)
+def test_XA2_a_graph_does_not_run_a_finished_node_again(error, checkpoints):
+    paid, errors = [], [error]
+
+    def pay(state: State) -> State:
+        paid.append(1)
+        return {"answer": "paid"}
+
+    def tell(state: State) -> State:
+        if errors:
+            raise errors.pop()
+        return {"answer": state["answer"] + " and told"}
+
+    graph = StateGraph(State)
+    graph.add_node("pay", pay)
+    graph.add_node("tell", tell)
+    graph.add_edge(START, "pay")
+    graph.add_edge("pay", "tell")
+    graph.add_edge("tell", END)
+    runtime, _ = world()
+    whole = recovering(graph.compile(checkpointer=InMemorySaver() if checkpoints else None), runtime=runtime)
+    if checkpoints and isinstance(error, ConnectionRefusedError):
+        # It goes on at the node that failed.
+        assert run(whole.ainvoke({}, THREAD), clock=runtime.clock) == {"answer": "paid and told"}
+    else:
+        with pytest.raises(type(error)):
+            run(whole.ainvoke({}, THREAD), clock=runtime.clock)
+    assert paid == [1]
 
 
 def test_a_generator_is_no_node_of_ours():
@@ -196,7 +260,7 @@ def test_a_signal_after_a_failure_ends_the_recovery():
         raise errors.pop(0)
 
     with pytest.raises(GraphInterrupt):
-        recovering_node(runtime=runtime)(node)({})
+        recovering_node(effect="read", runtime=runtime)(node)({})
     assert len(heard.of(Recovered)) == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import itertools
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from holdfast import (
     Backoff,
     Budget,
     Circuit,
+    Happened,
     Hedge,
     HoldfastError,
     InvalidError,
@@ -460,3 +462,44 @@ def test_FR18_a_one_shot_argument_is_not_hedged() -> None:
     policy = Policy(hedge=Hedge(after=1))
     assert world.run(world.recover("a", policy, effect="read").call(slow, lines())) == "ab"
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("error", [KeyError("id"), ValueError("x")], ids=repr)
+def test_XD20_verify_is_asked_after_any_failure_of_an_unsafe_call(error: Exception, is_async: bool) -> None:
+    def find(key: str, amount: int) -> Happened:
+        return Happened(f"receipt {amount}")
+
+    @tool(effect="unsafe", verify=find)
+    def pay(amount: int) -> str:
+        raise error
+
+    @tool(effect="unsafe", verify=find)
+    async def pay_async(amount: int) -> str:
+        raise error
+
+    found = asyncio.run(recover("bank")(pay_async)(5)) if is_async else recover("bank")(pay)(5)
+    assert found == "receipt 5"
+
+
+# --- a function is declared once ---
+
+
+def test_XD14_a_second_declaration_does_not_change_what_the_first_name_means():
+    def post(path: str) -> str:
+        return path
+
+    charge = tool(effect="unsafe")(post)
+    with pytest.raises(InvalidError, match="post, which is declared with") as error:
+        tool(effect="read")(post)
+    assert "write a second `def`" in str(error.value)
+    assert contract_of(charge).effect == "unsafe"
+    # The same again changes nothing, and neither does what a wrapper declares for itself.
+    assert tool(effect="unsafe")(post) is post
+
+    @functools.wraps(post)
+    def search(path: str) -> str:
+        return post(path)
+
+    assert contract_of(tool(effect="read")(search)).effect == "read"
+    assert contract_of(charge).effect == "unsafe"

@@ -19,6 +19,7 @@ from holdfast.sessions.journal import audit
 from holdfast.sessions.manifest import DriftWarning, decode_manifest
 from holdfast.stores import Commit, MemoryStore, SqliteStore
 from holdfast.stores.verification import ANCHORS, head_of, records_of, verify_store
+from holdfast.tools import ToolError
 
 
 @pytest.fixture(autouse=True)
@@ -94,12 +95,12 @@ def test_FD12_a_failed_step_done_again_after_a_restart_is_in_the_chain(effect):
     @tool(effect=effect)
     def work() -> int:
         if failing.pop(0):
-            raise ValueError("not today")
+            raise ToolError("not today")
         return 1
 
     async def main():
         async with MemoryStore() as store:
-            with pytest.raises(ValueError, match="today"):
+            with pytest.raises(ToolError, match="today"):
                 async with Session.open("s", store=store) as session:
                     await session.step(work)
             async with Session.open("s", store=store) as session:

@@ -16,6 +16,7 @@ from holdfast.sessions import Answer, Question, Session
 from holdfast.sessions.admin import resolve_step
 from holdfast.stores import MemoryStore
 from holdfast.testing import run
+from holdfast.tools import ToolError
 
 DONE: list[Any] = []
 
@@ -326,13 +327,13 @@ def test_FD3_a_failed_unsafe_step_that_did_not_happen_is_no_drift() -> None:
     def refused(n: int) -> int:
         DONE.append(n)
         if n == 1:
-            raise ValueError("wrong input")
+            raise ToolError("wrong input")
         return n
 
     async def main() -> None:
         store = MemoryStore()
         async with Session.open("s", store=store) as session:
-            with pytest.raises(ValueError, match="wrong"):
+            with pytest.raises(ToolError, match="wrong"):
                 await session.step(refused, 1)
         async with Session.open("s", store=store) as session:
             assert await session.step(refused, 2) == 2

@@ -12,6 +12,7 @@ from holdfast import OutcomeUnknownError, call_key, tool
 from holdfast.faults import InvalidError
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore
+from holdfast.tools import ToolError
 
 
 class Gate:
@@ -30,7 +31,7 @@ class Gate:
 
     def fail(self, what: str) -> str:
         self.wait(what)
-        raise ValueError(what)
+        raise ToolError(what)
 
 
 async def began(gate: Gate) -> None:
@@ -88,7 +89,7 @@ def test_a_cancelled_call_of_a_thread_is_waited_for_and_not_started_twice(effect
             gate.may_end.set()
             assert await again == "X"
             assert session.unknown == ()
-        # A ValueError did not happen, so it was done again.
+        # A ToolError says that it did not happen, so it was done again.
         assert len(gate.calls) == (2 if fails else 1)
 
     asyncio.run(main())

@@ -243,6 +243,7 @@ FAULT = Fault.of("PROVIDER_OVERLOADED")
             "summary is blocked, was active",
         ),
         (TaskFinished(at=1.0, operation="summary", took=2.5), "summary ended well after 2.500 s"),
+        (OperatorAsked(at=1.0, operation="pay(5)", attempts=1, fault=Fault.of("TOOL_OUTCOME_UNKNOWN")), "pay(5) may have happened, and somebody has to find out (TOOL_OUTCOME_UNKNOWN)"),
         (OperatorAsked(at=1.0, operation="workflow review", attempts=3, fault=FAULT), "workflow review failed 3 times, and the operator is asked (PROVIDER_OVERLOADED)"),
         (UserNotified(at=1.0, agent="builder"), "the user was notified: builder failed"),
         (SessionTurnStart(at=1.0, number=3), "turn 3 begins"),

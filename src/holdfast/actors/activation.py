@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +20,7 @@ from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.fault_of import fault_of
 from holdfast.sessions import codec
 from holdfast.sessions.stored_types import hints
-from holdfast.stores.records import Commit, NewCheckpoint, SessionState
+from holdfast.stores.records import Claim, Commit, NewCheckpoint, SessionState
 from holdfast.supervision import Killed, Shutdown
 
 if TYPE_CHECKING:
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
     from holdfast.actors.virtual import VirtualActor, VirtualActors
     from holdfast.sessions.lease import LeaseKeeper
     from holdfast.stores import Lease, Store
+    from holdfast.stores.records import StoredClaim
 
 __all__ = ["KEY", "Activation", "SaveError", "state_type"]
 
 KEY = "__holdfast_key__"
 """The name under which the idempotency key of a message travels with its arguments."""
-_MOST_KEYS = 1000
-"""How many idempotency keys an actor remembers, the latest ones."""
+_CLIENT = "actor"
+"""The client name of the claims that keep the results of messages with an idempotency key, one claim for each key."""
 _STOP_S = 5.0
 """How long it has to end, its hook `stopping` included."""
 _KILL_S = 1.0
@@ -58,7 +60,7 @@ class _Stored(msgspec.Struct, omit_defaults=True):
     version: int = 0
     state: msgspec.Raw = msgspec.Raw(b"null")
     done: dict[str, tuple[str, msgspec.Raw]] = {}
-    """The result of each message with an idempotency key, and the hash of its arguments."""
+    """Only in snapshots of earlier versions: the results of messages with a key, and the hashes of their arguments."""
 
 
 def state_type(kind: type[VirtualActor]) -> Any:
@@ -136,6 +138,7 @@ class Activation:
         checkpoint = await self._store.checkpoint(self._name)
         if checkpoint is not None:
             self._stored = msgspec.json.decode(checkpoint.snapshot, type=_Stored)
+            await self._move_keys()
         # A failed save must reach the sender as it is. The activation is ending by then.
         child = Child(self._make, on={SaveError: "resume"}, id=self._key[:64])
         self.run = ActorRun(self.cell, child, 1)
@@ -145,6 +148,15 @@ class Activation:
             # What was not stored is the work of the hook `started`. The message that waits has not begun.
             raise SaveError(msgspec.structs.replace(error.fault, maybe_executed=False)) from error.__cause__
         self.run.exited.add_done_callback(lambda how: self.cell.end(how.result()))
+
+    async def _move_keys(self) -> None:
+        """Make a claim of each key that an earlier version kept in the snapshot, which was written with every message."""
+        for key, (digest, result) in self._stored.done.items():
+            await self._store.commit(Commit(session=self._name, fence=self._fence, claim=_claim(key, digest, result)))
+        if self._stored.done:
+            self._stored.done = {}
+            checkpoint = _checkpoint(self._stored, None)
+            await self._store.commit(Commit(session=self._name, fence=self._fence, checkpoint=checkpoint))
 
     def _make(self) -> VirtualActor:
         instance = self._kind()
@@ -167,7 +179,7 @@ class Activation:
             digest = ""
             if key is not None:
                 digest = codec.arguments_hash(args, {**kwargs, "": method.__qualname__}, f"message {key}")
-                if (done := self._stored.done.get(key)) is not None:
+                if (done := await self._done(key)) is not None:
                     return self._repeated(method, key, digest, done)
             with self._work():
                 value = await method(instance, *args, **kwargs)
@@ -204,11 +216,19 @@ class Activation:
             self._works_on -= 1
             self.used = self.cell.loop.time()
 
-    def _repeated(self, method: Any, key: str, digest: str, done: tuple[str, msgspec.Raw]) -> Any:
-        if done[0] != digest:
+    async def _done(self, key: str) -> StoredClaim | None:
+        """Return the claim of a message with this key; None if there was none."""
+        wanted = _claim_id(key)
+        # The claim after the id that is one less: no other id can be between them.
+        before = f"{max(int(wanted, 16) - 1, 0):064x}"
+        found = await self._store.claims(self._name, after=(_CLIENT, before), limit=1)
+        return found[0] if found and (found[0].client, found[0].id) == (_CLIENT, wanted) else None
+
+    def _repeated(self, method: Any, key: str, digest: str, done: StoredClaim) -> Any:
+        if done.body_hash != bytes.fromhex(digest):
             text = f"The key {key!r} was used for another message to {self.cell.name}"
             raise HoldfastError(Fault.of("PROTO_DUPLICATE_ID", text, context={"actor": self.cell.name, "key": key}))
-        return codec.decode(bytes(done[1]), codec.result_type(method), f"result of {method.__qualname__}")
+        return codec.decode(done.result, codec.result_type(method), f"result of {method.__qualname__}")
 
     async def save(self) -> None:
         """Store the state if it has changed."""
@@ -224,18 +244,18 @@ class Activation:
         state = self._encoded()
         if key is None and state == bytes(self._stored.state) and self._keeper.holds(self._name, self._fence):
             return
-        done = dict(self._stored.done)
+        claim = None
         if key is not None:
-            result = codec.encode_result(value, codec.result_type(method), f"result of {method.__qualname__}")
-            done[key] = (digest, msgspec.Raw(result))
-            while len(done) > _MOST_KEYS:
-                del done[next(iter(done))]
-        stored = _Stored(version=self._stored.version + 1, state=msgspec.Raw(state), done=done)
-        snapshot = msgspec.json.encode(stored)
-        checkpoint = NewCheckpoint(message_count=stored.version, last_message_id=key, snapshot=snapshot)
+            claim = _claim(
+                key, digest, codec.encode_result(value, codec.result_type(method), f"result of {method.__qualname__}")
+            )
+        stored = _Stored(version=self._stored.version + 1, state=msgspec.Raw(state))
+        checkpoint = _checkpoint(stored, key)
         try:
             await self._store.commit(
-                Commit(session=self._name, fence=self._fence, state=SessionState.ACTIVE, checkpoint=checkpoint)
+                Commit(
+                    session=self._name, fence=self._fence, state=SessionState.ACTIVE, checkpoint=checkpoint, claim=claim
+                )
             )
         except BaseException as error:
             # Nobody knows whether it was stored. The next message reads what the store has.
@@ -266,6 +286,18 @@ class Activation:
             await asyncio.wait({self.run.exited}, timeout=_KILL_S)
         self.cell.end(how)
         await self._keeper.give_back(self._name, self._fence)
+
+
+def _checkpoint(stored: _Stored, key: str | None) -> NewCheckpoint:
+    return NewCheckpoint(message_count=stored.version, last_message_id=key, snapshot=msgspec.json.encode(stored))
+
+
+def _claim(key: str, digest: str, result: bytes | msgspec.Raw) -> Claim:
+    return Claim(client=_CLIENT, id=_claim_id(key), body_hash=bytes.fromhex(digest), result=bytes(result))
+
+
+def _claim_id(key: str) -> str:
+    return sha256(key.encode()).hexdigest()
 
 
 def _cut_off(name: str) -> Fault:

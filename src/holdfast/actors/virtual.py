@@ -42,6 +42,7 @@ from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.lease import keeper_for, take, this_process
 from holdfast.sessions.manifest import Manifest, encode_manifest
+from holdfast.sessions.retention import ACTORS
 from holdfast.stores.address import open_store
 from holdfast.stores.records import Commit, NewSession
 
@@ -461,7 +462,7 @@ class VirtualActors:
 def _session_name(kind: type, key: str) -> str:
     """Return the name of an actor's session. A key that a name cannot hold is replaced by its hash."""
     shown = key if _PLAIN_KEY.fullmatch(key) else f"=.{sha256(key.encode()).hexdigest()[:32]}".lstrip("=")
-    return f"actor:{_stored_name(kind)}:k{shown}"
+    return f"{ACTORS}{_stored_name(kind)}:k{shown}"
 
 
 def _stored_name(kind: type) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.classify import from_http, from_process, from_text
 from holdfast.faults import Fault, HoldfastError, OutcomeUnknownError, Partial
 from holdfast.faults.redaction import cap
+from holdfast.once.evidence import KNOWN
 from holdfast.runtime.secrets import process_redactor
 from holdfast.tools.output import cut_text
 
@@ -86,12 +87,14 @@ def command_fault(
     maybe_executed = was_started and worked
     may_help = _is_retried(fault, stopped)
     is_held_back = may_help and maybe_executed and not resumes
+    # Each of its lines was read, and none shows that it called a tool.
+    evidence = {} if maybe_executed else {"evidence": KNOWN}
     return msgspec.structs.replace(
         fault,
         message=f"{fault.message}{_why_not_again(report)}" if is_held_back else fault.message,
         maybe_executed=maybe_executed,
         retryable=may_help and not is_held_back,
-        context={**fault.context, **_facts(report, finished, agent)},
+        context={**fault.context, **_facts(report, finished, agent), **evidence},
         partial=_partial(report, finished),
     ).masked(process_redactor())
 

@@ -5,9 +5,9 @@ Invariant: in a session the function runs once per prompt, as a step does. Its r
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +19,9 @@ from holdfast.agents.reply import AgentReply
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.runtime.callables import is_async, name_of
 from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import contract_of, declare
+from holdfast.tools.threads import call_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable
@@ -102,7 +104,8 @@ class FunctionAgent:
         if is_async(self._fn):
             value = self._fn(prompt, **given)
         else:
-            value = await asyncio.to_thread(self._fn, prompt, **given)
+            call = partial(self._fn, prompt, **given)
+            value = await call_in_thread(default_runtime().abandoned_threads, call)
         return self._reply(await value if inspect.isawaitable(value) else value)
 
     def _reply(self, value: Any) -> AgentReply:

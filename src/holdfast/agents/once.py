@@ -16,13 +16,16 @@ from holdfast.agents.approval import propose
 from holdfast.agents.decide import Spent
 from holdfast.agents.masks import masked_reply, masked_result
 from holdfast.agents.tool_calls import CallResult
-from holdfast.faults import AbortedError, Fault, HoldfastError, OutcomeUnknownError
+from holdfast.faults import CODES, AbortedError, Fault, HoldfastError, OutcomeUnknownError
 from holdfast.once.doubt import OUTCOMES
 from holdfast.once.identity import IN_DOUBT, Identity, step_name
 from holdfast.providers.messages import Reply
+from holdfast.runtime.fault_of import found_not_to_have_happened
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.tool import ToolContract, declare
+from holdfast.sessions.step_runner import doubt_about
+from holdfast.tools.toolbox import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -187,6 +190,9 @@ class InSession:
                 stored = await step.step(made, **call.arguments)
                 break
             except OutcomeUnknownError as error:
+                if isinstance(error, _UnsettledError) and not doubt_about(error):
+                    result = _not_made(error.fault, call.name)
+                    return _restored(await in_doubt.step(_kept, self._stored(result)))
                 # The error of the tool itself does not name the step. Only here, because finding it reads all steps of the turn.
                 end = f"/{step_name(Identity('', '', key), 1)}"
                 doubts = [doubt for doubt in self._session.unknown if doubt == error.key or doubt.endswith(end)]
@@ -212,14 +218,16 @@ class InSession:
         if not session.is_attended or not key:
             return False
         proposal = propose(call.name, call.arguments, key, process_redactor())
-        shown = proposal.details["arguments"]
-        prompt = f"{call.name}({shown[:300]}) was started and its end is not known. Did it happen?"
+        made = f"{call.name}({proposal.details['arguments'][:300]})"
+        # An answer is about this start of the call. If it starts again and is cut again, that is another question.
+        details = {**proposal.details, "start": session.doubts.start(key)}
+        prompt = f"{made} was started and its end is not known. Did it happen?"
         try:
-            happened = OUTCOMES[await session.select(prompt, tuple(OUTCOMES), details=proposal.details)]
+            happened = OUTCOMES[await session.select(prompt, tuple(OUTCOMES), details=details)]
             result = None
             if happened and key in session.unknown:
-                prompt = f"What was the result of {call.name}? Leave it empty if it has none"
-                result = await session.ask(prompt, details=proposal.details) or None
+                prompt = f"What was the result of {made}? Leave it empty if it has none"
+                result = await session.ask(prompt, details=details) or None
         except Exception as error:
             if not _is_unanswered(error):
                 raise
@@ -268,7 +276,7 @@ def _as_step(
         fault = result.fault
         if fault is not None and fault.maybe_executed and effect == "unsafe":
             # The step must not count as done: somebody may find out what became of it.
-            raise OutcomeUnknownError(fault)
+            raise _UnsettledError(fault)
         return stored(result)
 
     _bare(made, call.name)
@@ -276,6 +284,18 @@ def _as_step(
         # The toolbox checks results itself, and so does the tool's recovery with its time limit.
         declare(made, ToolContract(effect=effect, verify=None if tool is None else _verify(tool)))
     return made
+
+
+class _UnsettledError(OutcomeUnknownError):
+    """A call of this run of the program may have happened. What the tool's `verify` says is not known yet."""
+
+
+def _not_made(fault: Fault, tool: str) -> CallResult:
+    """Return the result of a call that failed, and of which the tool's `verify` found that it did not happen."""
+    code = fault.context.get("failed_with", fault.code)
+    known: Any = code if code in CODES and code != OutcomeUnknownError.code else "TOOL_EXECUTION_FAILED"
+    answer = Answer.failed(found_not_to_have_happened(Fault.of(known, context={"tool": tool})))
+    return CallResult(content=answer.content, is_error=True, fault=answer.fault)
 
 
 def _bare(step: Callable[..., Any], name: str) -> None:

@@ -57,7 +57,16 @@ if TYPE_CHECKING:
     from holdfast.cli.live import LiveView
     from holdfast.faults import Fault
 
-__all__ = ["REHEARSAL", "AgentFlags", "agent_run", "default_agent", "imported", "needs_keys", "rehearsal"]
+__all__ = [
+    "REHEARSAL",
+    "AgentFlags",
+    "agent_run",
+    "default_agent",
+    "ended_in_doubt",
+    "imported",
+    "needs_keys",
+    "rehearsal",
+]
 
 _KEYS = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
@@ -139,7 +148,7 @@ class _Run:
                     # It could not be opened: nothing has begun that one could go on with.
                     raise
                 return self._failed(error, session)
-        return self._answered(reply)
+        return self._answered(reply, session)
 
     async def _session(self) -> Session:
         flags = self._flags
@@ -244,7 +253,7 @@ class _Run:
     def _say(self, text: str) -> None:
         self._view.say(text, "dim")
 
-    def _answered(self, reply: AgentReply) -> int:
+    def _answered(self, reply: AgentReply, session: Session) -> int:
         if self._flags.as_json:
             shown = {"schema": "holdfast.agent-run/1", "ok": True, "provider": self._provider}
             show_json(shown | msgspec.to_builtins(reply) | {"session": self._id})
@@ -256,7 +265,7 @@ class _Run:
         cost = f"nothing was paid ({cost} at list prices)" if self._provider else cost
         what = f"{counted(reply.turns, 'turn')}, {counted(reply.tool_calls, 'tool call')}{usage}, {cost}"
         self._say(f"done: {what} · {reply.model or reply.agent} · session {self._id}")
-        return Exit.OK
+        return ended_in_doubt(session, self._flags.store)
 
     def _failed(self, error: Exception, session: Session | None) -> int:
         fault = default_runtime().fault_of(error)
@@ -271,6 +280,15 @@ class _Run:
             hints.append(f"go on with: {self._flags.again(self._id)}")
         fail(f"{fault.code}  {fault.message}", *hints, *_spent(fault), f"holdfast explain {fault.code}")
         return Exit(fault.entry.exit_code)
+
+
+def ended_in_doubt(session: Session, url: str | None) -> Exit:
+    """Return how a run ended whose session may have open doubts: the answer does not show that nobody knows what happened."""
+    if not session.unknown:
+        return Exit.OK
+    steps = counted(len(session.unknown), "unsafe step")
+    fail(f"TOOL_OUTCOME_UNKNOWN  {steps} may have happened, and nobody knows", command(url, "show", session.id))
+    return Exit.REFUSED
 
 
 def _spent(fault: Fault) -> list[str]:

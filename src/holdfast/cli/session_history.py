@@ -216,6 +216,7 @@ def _step_row(step: StepHistory) -> tuple[str, ...]:
         took = f"{step.ended_at - step.began_at:.3g} s"
     by = f" by {step.resolved_by}" if step.resolved_by else ""
     settled = f"resolved{by}: " if step.resolved else ""
+    settled += f"did not happen ({step.evidence}): " if step.evidence else ""
     result = f"{settled}{step.result}" or "-"
     return (_clock(at), step.state, _short(step.call), took, str(step.runs + step.retries), _short(result))
 

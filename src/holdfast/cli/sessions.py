@@ -16,21 +16,23 @@ import msgspec
 
 from holdfast.classify.times import parse_duration
 from holdfast.cli.exits import Exit
-from holdfast.cli.output import confirmed, counted, fail, narrate, show_json, show_line, show_table
+from holdfast.cli.output import confirmed, counted, fail, narrate, show_json, show_line, show_table, show_text
 from holdfast.cli.store import time_of, with_store
 from holdfast.faults import HoldfastError, InvalidError
+from holdfast.once.identity import key_of
 from holdfast.sessions import Answer, answer, pending, transfer
 from holdfast.sessions.admin import close, find, in_use, overview
+from holdfast.sessions.journal import memory_of
 from holdfast.sessions.parked_runs import parked_until
-from holdfast.sessions.retention import Retention, plan, prune
+from holdfast.sessions.retention import ACTORS, Retention, plan, prune
 from holdfast.sessions.transfer import Imported, PersistedSession, export_lines, import_lines
-from holdfast.stores import EncryptedStore
+from holdfast.stores import EncryptedStore, SessionState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from holdfast.cli.store import Form
-    from holdfast.stores import SessionRecord, SessionState, Store
+    from holdfast.stores import SessionRecord, Store
 
 __all__ = [
     "answer_of",
@@ -50,15 +52,23 @@ __all__ = [
 SCHEMA = "holdfast.sessions/1"
 COLUMNS = ("session", "state", "in use", "entries", "checkpoint", "created", "last", "parked until")
 
+_MOST_READ = 1_000
+"""The most sessions that `ls` reads, to find steps in doubt."""
+
 # --- ls ---
 
 
 async def sessions_ls(store: Store, states: Sequence[SessionState], *, limit: int | None, form: Form) -> Exit:
     """List the sessions. If states are given, list only sessions in these states."""
-    found = [record_document(record, used=in_use(record, store)) async for record in _records(store, states, limit)]
+    records = [record async for record in _records(store, states, limit)]
+    found = [record_document(record, used=in_use(record, store)) for record in records]
+    doubts = {} if form == "jsonl" else await _doubts(store, records)
+    if form == "table" and doubts:
+        steps = counted(sum(map(len, doubts.values())), "unsafe step")
+        show_text(f"{steps} may have happened, and nobody knows: `holdfast sessions show` {', '.join(doubts)}")
     match form:
         case "json":
-            show_json({"schema": SCHEMA, "sessions": found})
+            show_json({"schema": SCHEMA, "sessions": found, "unknown_steps": doubts})
         case "jsonl":
             for document in found:
                 show_line({"schema": SCHEMA, **document})
@@ -67,6 +77,19 @@ async def sessions_ls(store: Store, states: Sequence[SessionState], *, limit: in
         case _:
             narrate("no sessions")
     return Exit.OK
+
+
+async def _doubts(store: Store, records: Sequence[SessionRecord]) -> dict[str, list[str]]:
+    """Return the keys of the steps in doubt, by session. A closed session has none that matter, and one in use may not know yet."""
+    found: dict[str, list[str]] = {}
+    for record in records[:_MOST_READ]:
+        if record.state is SessionState.CLOSED or in_use(record, store) or record.id.startswith(ACTORS):
+            continue
+        # A damaged session must not hide the others.
+        with contextlib.suppress(HoldfastError):
+            if unknown := (await memory_of(store, record.id)).unknown():
+                found[record.id] = [key_of(record.id, after) for after in unknown]
+    return found
 
 
 def ids_from(url: str | None, beginning: str) -> list[str]:

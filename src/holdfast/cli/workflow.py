@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agents import stop_on_signals
-from holdfast.cli.agent import imported
+from holdfast.cli.agent import ended_in_doubt, imported
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, fail, narrate, show_json, show_line
 from holdfast.cli.store import existing_store
@@ -181,7 +181,7 @@ class _Run:
                 if not entered and isinstance(error, HoldfastError):
                     raise
                 return self._failed(error)
-        return self._ended(value)
+        return self._ended(value, session)
 
     def _show(self, seen: Observation) -> None:
         match seen:
@@ -198,7 +198,7 @@ class _Run:
             case Waiting(seconds=seconds):
                 narrate(f"waits {seconds:g} s before the next attempt")
 
-    def _ended(self, value: Any) -> int:
+    def _ended(self, value: Any, session: Session) -> int:
         if self._flags.as_json:
             show_json({"schema": "holdfast.workflow-run/1", "ok": True, "session": self._session, "value": value})
         else:
@@ -206,7 +206,7 @@ class _Run:
         if not self._flags.quiet:
             stored = f", {self._stored} of them stored before" if self._stored else ""
             narrate(f"done: {counted(self._made + self._stored, 'call')}{stored} · session {self._session}")
-        return Exit.OK
+        return ended_in_doubt(session, self._flags.store)
 
     def _failed(self, error: Exception) -> int:
         fault = default_runtime().fault_of(error)

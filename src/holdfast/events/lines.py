@@ -371,6 +371,8 @@ def _notified(event: UserNotified) -> str:
 
 
 def _asked(event: OperatorAsked) -> str:
+    if event.fault.code == "TOOL_OUTCOME_UNKNOWN":
+        return f"{_name(event)} may have happened, and somebody has to find out{_because_of(event.fault)}"
     return f"{_name(event)} failed {event.attempts} times, and the operator is asked{_because_of(event.fault)}"
 
 

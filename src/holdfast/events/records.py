@@ -318,7 +318,10 @@ class UserNotified(_Record, frozen=True, kw_only=True, tag="user-notified"):
 
 # Separate from Failed: the work has not ended. It waits for the answer.
 class OperatorAsked(_Record, frozen=True, kw_only=True, tag="operator-asked"):
-    """Work that is retried later failed as often as it may, and the operator is asked what to do. `AlertSink` raises an alert."""
+    """A person must act; `AlertSink` raises an alert.
+
+    Work that is retried later failed as often as it may, or a session was left while nobody knows whether an unsafe step happened.
+    """
 
     attempts: int
     """How often it failed."""

@@ -213,6 +213,8 @@ def _advice(fault: Fault, now: float | None) -> str:
     # This advice comes first, because acting on the other advice could repeat an effect.
     if fault.maybe_executed:
         sentences.append("The effect may have happened: check before calling again.")
+    elif "evidence" in fault.context:
+        sentences.append("It did not happen: that was checked.")
     if fault.retry_after:
         sentences.append(
             f"Do not retry before {clock_time(now + fault.retry_after)}."

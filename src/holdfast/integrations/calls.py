@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from holdfast.faults import InvalidError
 from holdfast.policies.backoff import PLAIN_ATTEMPTS
+from holdfast.policies.decide import GiveUp, Reason
 from holdfast.policies.models.quote import quote_of
 from holdfast.runtime.adapter import Adapter
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.evidence import evidence_in
+from holdfast.runtime.facts import fault_of_attempt
 from holdfast.runtime.fallback import Chain, drive_chain, drive_chain_async
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import PLAN_ATTRIBUTE, Plan
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Partial
     from holdfast.policies import Effect, Policy
+    from holdfast.policies.decide import Retry
     from holdfast.policies.models.quote import Quote
     from holdfast.policies.target import TargetLike
     from holdfast.runtime.runtime import Runtime
@@ -36,6 +40,10 @@ T = TypeVar("T")
 
 Asks: TypeAlias = "Callable[[tuple[Any, ...], Mapping[str, Any]], tuple[Any, Mapping[str, Any]]]"
 """Takes the arguments of a call; returns the request in them, and settings such as `max_tokens`."""
+
+
+Repeats: TypeAlias = Literal["always", "on-evidence", "never"]
+"""When calls are repeated that declare no effect: as the policy says; only if a failure shows that nothing happened; never."""
 
 
 def _asked(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:  # noqa: ARG001 - the usual arguments
@@ -53,11 +61,22 @@ class _Framework(Adapter):
         usage: Callable[[Any], Any] | None,
         bare_attempts: int,
         asks: Asks = _asked,
+        repeats: Repeats = "always",
     ) -> None:
+        self.repeats = repeats
         self.passing = passing
         self.bare_attempts = bare_attempts
         self._usage = usage
         self._asks = asks
+
+    def propose(self, op: Operation, error: Exception) -> Retry | GiveUp | None:
+        """Give up on a call that declares no effect and may have had one."""
+        if self.repeats == "always" or op.plan.effect is not None:
+            return None
+        fault = fault_of_attempt(op, error)
+        if not fault.retryable or (self.repeats == "on-evidence" and evidence_in(error, fault)):
+            return None
+        return GiveUp(Reason.UNDECLARED)
 
     def reported(self, value: object) -> object:
         """Return the usage that an answer reports, in a form that budgets read."""
@@ -74,7 +93,7 @@ class Calls:
 
     `passing` are the exceptions that are not failures. `usage` returns the usage that an answer reports. `asks` finds the
     request in the arguments of a call; usually it is the first one, and its settings are the second. `through_client`:
-    the calls go through the client of a model.
+    the calls go through the client of a model. `repeats`: when calls are repeated that declare no effect.
     """
 
     def __init__(
@@ -88,6 +107,7 @@ class Calls:
         usage: Callable[[Any], Any] | None = None,
         asks: Asks = _asked,
         through_client: bool = False,
+        repeats: Repeats = "always",
         runtime: Runtime | None = None,
     ) -> None:
         # If `fn` declares its own effect (`@tool`), that declaration wins over `effect`.
@@ -95,12 +115,19 @@ class Calls:
             target, policy, effect=effect, through_client=through_client, asks_model=through_client, runtime=runtime
         ).of(fn)
         # The clients of models, which frameworks use, make three requests for one call if nobody chooses another number.
-        self._adapter = _Framework(passing, usage, PLAIN_ATTEMPTS if through_client else 1, asks)
+        self._adapter = _Framework(passing, usage, PLAIN_ATTEMPTS if through_client else 1, asks, repeats)
 
     def before_fallback(self) -> Calls:
         """Return the same calls for when something outside of Holdfast answers after they have failed."""
         other = copy.copy(self)
         other._plan = self.plan.before_fallback()  # noqa: SLF001 - its own class
+        return other
+
+    def repeated(self, repeats: Repeats) -> Calls:
+        """Return the same calls, repeated in another way."""
+        other = copy.copy(self)
+        other._adapter = copy.copy(self._adapter)  # noqa: SLF001 - its own class
+        other._adapter.repeats = repeats  # noqa: SLF001
         return other
 
     @property

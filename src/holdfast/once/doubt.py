@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from holdfast.faults import Fault, HoldfastError, OutcomeUnknownError
+import msgspec
+
+from holdfast.faults import Cause, Fault, HoldfastError, OutcomeUnknownError
 from holdfast.once.identity import identity_of, is_within, key_of, step_name, suffix
-from holdfast.once.records import may_have_happened
+from holdfast.once.records import StepEnded, may_have_happened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.once.identity import Identity
-    from holdfast.once.records import StepEnded, StepStarted
+    from holdfast.once.records import StepStarted
 
 __all__ = [
     "IT_DID_NOT_HAPPEN",
@@ -47,7 +49,11 @@ def call_text(entry: StepStarted | StepEnded) -> str:
     identity = identity_of(entry)
     name = entry.fn or identity.fn or entry.step
     text = name + window(entry.shown, 0)
-    return f"{text} with key {identity.key!r}" if identity.key else text
+    if identity.key:
+        return f"{text} with key {identity.key!r}"
+    # The number of the use tells two calls with the same arguments apart.
+    use = entry.step.rpartition("#")[2] if "#" in entry.step else ""
+    return f"{text} (use {use})" if use not in ("", "1") else text
 
 
 def resolve_command(session: str, after: str, store_option: str = "") -> str:
@@ -61,15 +67,51 @@ def unknown_error(
     """Return the error of a step that may have happened. `store_option` is what a command needs to find the store."""
     key = key_of(session, after)
     verb = resolve_command(session, after, store_option)
+    failure = failure_in(entry)
     message = (
-        f"{call_text(entry)} was started and its end is not known, so it is not repeated. Find out whether it happened.\n"
+        f"{call_text(entry)} {_how(failure)}, so it is not repeated. Find out whether it happened.\n"
         f"  If it did:  await session.resolve({key!r}, happened=True, result=…)\n"
         f"         or:  {verb} --happened --result JSON\n"
         f"  If not:     await session.resolve({key!r}, happened=False)\n"
         f"         or:  {verb} --not-happened\n"
         f"              The program runs it again when it calls it."
     )
-    return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context={"key": key, "step": entry.step}))
+    context: dict[str, Any] = {"key": key, "step": entry.step}
+    if failure is not None:
+        context["failed_with"] = failure.code
+    cause = None if failure is None else failure.cause
+    return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context=context, cause=cause))
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """What the log keeps of the failure of a step."""
+
+    code: str
+    message: str = ""
+    cause: Cause | None = None
+
+
+class _Failed(msgspec.Struct, frozen=True):
+    fault: _Failure
+
+
+def failure_in(entry: StepStarted | StepEnded) -> _Failure | None:
+    """Return the failure that a step ended with; None if it was cut off, or if the store could not keep it."""
+    if not isinstance(entry, StepEnded) or entry.ok:
+        return None
+    try:
+        return msgspec.json.decode(bytes(entry.result), type=_Failed).fault
+    except msgspec.MsgspecError:
+        return None
+
+
+def _how(failure: _Failure | None) -> str:
+    """Return how a step in doubt ended, as a message says it."""
+    if failure is None:
+        return "was started and its end is not known"
+    cause = failure.cause
+    what = f"{failure.code}: {failure.message}" if cause is None else f"{cause.type}: {cause.message}"
+    return f"was started and failed ({window(what, 0)}), which does not show whether it took effect"
 
 
 def drift_error(session: str, turn: int, stored: StepStarted | StepEnded, now: str) -> HoldfastError:

@@ -70,6 +70,8 @@ class StepEnded(EntryBody, frozen=True, tag="step_ended", gc=False):
     """The value it returned, or the fault it failed with."""
     unknown: bool = False
     """Whether it failed but may have happened nevertheless."""
+    evidence: str = ""
+    """What shows that an unsafe step did not happen, though it has begun: see `evidence.py`. Earlier versions did not write it."""
     fn: str = ""
     """As in its start. The memory copies `fn`, `shown` and `effect` from the start."""
     shown: str = ""

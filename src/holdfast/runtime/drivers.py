@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault
-from holdfast.policies.decide import leaves_outcome_unknown
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer_async, fault_in, throw_away, throw_away_async
 from holdfast.runtime.callables import has_one_shot
 from holdfast.runtime.commands import TaskWait, ThreadWait, Waiting
 from holdfast.runtime.event_loop import running_loop, runs_loop
+from holdfast.runtime.evidence import evidence_in
 from holdfast.runtime.facts import waits_until
 from holdfast.runtime.fault_of import did_not_happen, pass_outcome
 from holdfast.runtime.hedge import race
+from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.limiter import CHECK_S
 from holdfast.runtime.limits import Wheels, call_in_thread
 from holdfast.runtime.operation import Operation
@@ -326,7 +327,10 @@ def _attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwarg
 
 def _reader(op: Operation, contract: ToolContract, error: Exception) -> Operation | None:
     """Return an operation for `verify`, which is retried like a read; None if there is nothing to verify."""
-    if contract.verify is None or not leaves_outcome_unknown(op.plan.effect, op.plan.runtime.fault_of(error)):
+    if contract.verify is None or op.plan.effect != "unsafe" or evidence_in(error, op.plan.runtime.fault_of(error)):
+        return None
+    if LEFT_BEHIND.runs(call_key()):
+        # It looks too early: the call may still take effect.
         return None
     return Operation(op.plan.for_reads())
 
@@ -352,7 +356,7 @@ def _call(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     limit = op.limit() if op.plan.threads else None
     if limit is None:
         return fn(*args, **kwargs)
-    done, value = call_in_thread(op.plan.runtime.abandoned_threads, limit, fn, args, kwargs)
+    done, value = call_in_thread(op.plan.runtime.abandoned_threads, limit, fn, args, kwargs, call_key())
     if not done:
         op.leave_running()
         raise errors.timed_out(op)

@@ -19,6 +19,7 @@ import msgspec
 from holdfast import classify, options
 from holdfast.faults import Err, Fault, HoldfastError, Partial
 from holdfast.faults.redaction import CAP_BYTES
+from holdfast.once.evidence import VERIFIED
 from holdfast.runtime.secrets import process_redactor
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ __all__ = [
     "fault_by",
     "fault_of",
     "forget_account",
+    "found_not_to_have_happened",
     "gave_up_in",
     "has_account",
     "leave_account",
@@ -199,8 +201,13 @@ def with_outcome(fault: Fault, error: Exception) -> Fault:
     """Return the fault of an error with what was found out about the call's outcome."""
     # It holds for one attempt: a later one may fail with the very same object.
     if error.__dict__.pop(_DID_NOT_HAPPEN, False):
-        return msgspec.structs.replace(fault, maybe_executed=False)
+        return found_not_to_have_happened(fault)
     return fault
+
+
+def found_not_to_have_happened(fault: Fault) -> Fault:
+    """Return the fault of a call of which somebody found out that it did not happen. It names that as its evidence."""
+    return msgspec.structs.replace(fault, maybe_executed=False, context={**fault.context, "evidence": VERIFIED})
 
 
 def has_account(error: BaseException) -> bool:

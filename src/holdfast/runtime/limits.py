@@ -31,6 +31,7 @@ import msgspec
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.event_loop import running_loop
+from holdfast.runtime.left_behind import LEFT_BEHIND
 
 if TYPE_CHECKING:
     import asyncio
@@ -347,8 +348,9 @@ def call_in_thread(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
+    key: str,
 ) -> tuple[bool, Any]:
-    """Call `fn` in a thread and wait at most `seconds`; return whether it ended, and its result.
+    """Call `fn` in a thread and wait at most `seconds`; return whether it ended, and its result. `key` is that of the call.
 
     Raises what `fn` raises, and `HoldfastError` where too many threads are abandoned already.
     """
@@ -356,7 +358,7 @@ def call_in_thread(
     if abandoned.count >= MOST_ABANDONED:
         context = {"limit": MOST_ABANDONED, "name": "calls that never returned"}
         raise HoldfastError(Fault.of("SYS_BULKHEAD_FULL", retryable=False, context=context))
-    call = _ThreadCall(abandoned, fn, args, kwargs)
+    call = _ThreadCall(abandoned, fn, args, kwargs, key)
     # A daemon thread does not hold up the interpreter's exit. It runs in the caller's context, so nested recoveries see the
     # caller's deadline and budget.
     threading.Thread(target=contextvars.copy_context().run, args=(call.run,), daemon=True).start()
@@ -365,10 +367,16 @@ def call_in_thread(
 
 class _ThreadCall:
     def __init__(
-        self, abandoned: AbandonedThreads, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        abandoned: AbandonedThreads,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        key: str,
     ) -> None:
         self._abandoned = abandoned
         self._fn, self._args, self._kwargs = fn, args, kwargs
+        self._key = key
         self._over = threading.Event()
         self._is_abandoned = False
         self._value: Any = None
@@ -383,6 +391,8 @@ class _ThreadCall:
         with self._abandoned.lock:
             self._over.set()
             self._abandoned.count -= self._is_abandoned
+            if self._is_abandoned:
+                LEFT_BEHIND.remove(self._key)
 
     def wait(self, seconds: float) -> bool:
         if self._over.wait(seconds):
@@ -393,6 +403,7 @@ class _ThreadCall:
                 return True
             self._is_abandoned = True
             self._abandoned.count += 1
+            LEFT_BEHIND.add(self._key)
             return False
 
     def result(self) -> Any:

@@ -32,6 +32,7 @@ _NOT_SENT = frozenset({
     "EndpointConnectionError",
     "ProxyConnectionError",
     "ConnectionRefusedError",
+    "SSLCertVerificationError",
     "gaierror",
 })  # fmt: skip
 """Classes of failures before the first byte of a request."""
@@ -39,6 +40,7 @@ _CONNECTS = frozenset({
     ("socket", "create_connection"),
     ("socket", "getaddrinfo"),
     ("http.client", "connect"),
+    ("ssl", "do_handshake"),
     ("urllib3.connection", "_new_conn"),
 })  # fmt: skip
 """Functions that open a connection: what they raise comes before the first byte of a request, whatever its class is."""

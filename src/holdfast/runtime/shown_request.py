@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.faults import Schedule
 from holdfast.policies.models.endpoints import is_model_endpoint
+from holdfast.runtime.evidence import evidence_in
 from holdfast.runtime.request_search import aws_request_of, carried_by, exceptions_of, is_of, is_unsent, requests_of
 
 if TYPE_CHECKING:
@@ -48,12 +49,21 @@ _NOT_REACHED = frozenset({501, 505, 521, 522, 523, 525, 526, 529})
 
 
 def may_have_happened(error: Exception, plan: Plan) -> Fault:
-    """Return the fault of a failed call, marked if the error shows a request that may have happened and may not be repeated."""
+    """Return the fault of a failed call, marked if it may have happened and may not be repeated.
+
+    An unsafe call may have, unless there is evidence that it did not. One that declares nothing may have if the error shows such a
+    request.
+    """
     fault = plan.runtime.fault_of(error, provider=plan.provider)
     if not plan.watches_requests or fault.maybe_executed or not fault.retryable:
         return fault
-    shown = unrepeatable_request(error, plan)
-    return fault if shown is None else msgspec.structs.replace(fault, maybe_executed=True)
+    if plan.effect == "unsafe":
+        assert plan.contract is not None
+        # The tool's author may say that a failure of its own is one before the effect.
+        is_known = plan.contract.codes.get(fault.code, False) or bool(evidence_in(error, fault))
+    else:
+        is_known = unrepeatable_request(error, plan) is None
+    return fault if is_known else msgspec.structs.replace(fault, maybe_executed=True)
 
 
 def unrepeatable_request(error: BaseException, plan: Plan) -> str | None:

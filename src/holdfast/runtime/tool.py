@@ -18,7 +18,7 @@ from holdfast.faults.catalog import suggested_codes
 from holdfast.policies.backoff import Tries
 from holdfast.policies.decide import EFFECTS, Effect
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.callables import is_async
+from holdfast.runtime.callables import is_async, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -174,7 +174,8 @@ def tool(
 
     `verify` and `check` may be async if the tool is.
 
-    The function itself is returned, unchanged. Wrong options, or `@tool` without parentheses, raise `InvalidError`.
+    The function itself is returned, unchanged. Wrong options, `@tool` without parentheses, and a function that is already declared
+    otherwise raise `InvalidError`.
     """
     _need_effect(bare, effect)
     contract = ToolContract(
@@ -212,6 +213,7 @@ def _declaring(contract: ToolContract) -> Callable[[F], F]:
         for option, given in (("verify", contract.verify), ("check", contract.check)):
             if given is not None and is_async(given) and not is_async(fn):
                 raise InvalidError.saying(f"tool.{option}", "a plain function, as the tool is one", "an async function")
+        _check_not_declared_otherwise(fn, contract)
         try:
             declare(fn, contract)
         except AttributeError:
@@ -221,6 +223,19 @@ def _declaring(contract: ToolContract) -> Callable[[F], F]:
         return fn
 
     return decorate
+
+
+def _check_not_declared_otherwise(fn: Any, contract: ToolContract) -> None:
+    """Raise `InvalidError` if another name of this function already has another contract: that name would mean something else then."""
+    known = getattr(fn, "__dict__", {}).get(_ATTRIBUTE)
+    # A wrapper has a copy of what its function declares, and may declare something of its own.
+    if known is None or known == contract or known is getattr(getattr(fn, "__wrapped__", None), _ATTRIBUTE, None):
+        return
+    raise InvalidError.saying(
+        "tool",
+        "a function that is declared once; write a second `def` that calls this one, and declare that",
+        f"{name_of(fn)}, which is declared with {known!r}",
+    )
 
 
 def takes_arguments(check: Callable[..., Any] | None) -> bool:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.events import OperatorAsked
 from holdfast.faults import HoldfastError
-from holdfast.once.doubt import resolve_command
+from holdfast.once.doubt import call_text, resolve_command, unknown_error
 from holdfast.once.identity import key_of
+from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.admin import check_repeated
 from holdfast.sessions.log import Answered
 from holdfast.sessions.steps import Finding, questions_about, settlement, shown
@@ -47,6 +49,35 @@ class Doubts:
             if after not in running and entry.fn == fn and entry.shown == text:
                 return key_of(self._journal.session, after)
         return ""
+
+    def start(self, key: str) -> str:
+        """Return the id of the entry with which the step of a doubt began: an answer about it settles this start, and no other.
+
+        details = {"start": session.doubts.start(key)}
+        """
+        entry = self._journal.memory.unknown().get(key.removeprefix(f"{self._journal.session}/"))
+        return "" if entry is None else entry.begun
+
+    def report(self) -> None:
+        """Report each of them, when the session is left: nobody may look at a run that ended well.
+
+        The event `operator-asked` is a line of the log and an alert.
+        """
+        journal, running = self._journal, self._running()
+        runtime = journal.runtime or default_runtime()
+        for after, entry in journal.memory.unknown().items():
+            if after in running:
+                continue
+            fault = unknown_error(journal.session, after, entry, store_option=cli_option(journal.store)).fault
+            runtime.bus.emit(
+                OperatorAsked(
+                    at=runtime.clock.wall(),
+                    operation=call_text(entry),
+                    attempts=1,
+                    fault=fault,
+                    session=journal.session,
+                )
+            )
 
     async def resolve(self, key: str, *, happened: bool, result: Any, by: str, at: float) -> None:
         """Store what somebody found out: see `Session.resolve`. `at` is when."""

@@ -53,6 +53,8 @@ class StepHistory(msgspec.Struct, kw_only=True):
     ended_at: float | None = None
     result: str = ""
     """The result, or the fault, cut and masked."""
+    evidence: str = ""
+    """What shows that an unsafe step that failed did not happen, such as `connection-refused` or `status-404`."""
     resolved: bool = False
     """Whether a person or a check settled what happened, after the outcome was unknown."""
     resolved_by: str = ""
@@ -170,7 +172,7 @@ class _Reader:
                 step = self._step(body)
                 step.offset = entry.offset
                 step.runs, step.began_at, step.ended_at = step.runs + 1, at, None
-                step.effect, step.state, step.result = body.effect, "unknown", ""
+                step.effect, step.state, step.result, step.evidence = body.effect, "unknown", "", ""
             case StepEnded():
                 self._ended(body, entry)
             case StepsForgotten():
@@ -218,7 +220,7 @@ class _Reader:
         if step.effect is None:
             step.runs += 1
         step.state = "unknown" if is_doubtful(body) else "done" if body.ok else "failed"
-        step.result = self._result(bytes(body.result), ok=body.ok)
+        step.result, step.evidence = self._result(bytes(body.result), ok=body.ok), body.evidence
 
     def _turn(self, number: int) -> TurnHistory:
         if number not in self._turns:

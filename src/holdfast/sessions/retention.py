@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
     from holdfast.stores import SessionRecord, Store
 
-__all__ = ["CHAIN", "Action", "Retention", "decide", "plan", "prune"]
+__all__ = ["ACTORS", "CHAIN", "Action", "Retention", "decide", "plan", "prune"]
 
 CHAIN = "retention"
 """The audit chain that records removals."""
+ACTORS = "actor:"
+"""Begins the ids of the sessions of virtual actors. Their claims are the results of messages, which are never forgotten."""
 _DAY = 86_400.0
 
 
@@ -112,7 +114,8 @@ async def prune(store: Store, rules: Retention, now: float) -> list[Action]:
     after = ""
     while page := await store.sessions(after=after):
         for record in page:
-            await _there(store.forget_claims(record.id, now - rules.claims))
+            if not record.id.startswith(ACTORS):
+                await _there(store.forget_claims(record.id, now - rules.claims))
         after = page[-1].id
     return done
 

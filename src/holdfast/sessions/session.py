@@ -383,6 +383,8 @@ class Session:
     async def _exit(self, error: BaseException | None) -> None:
         try:
             await self._leave(error)
+            if self._journal.failed is None:
+                self.doubts.report()
         finally:
             self._lost = None if self._state is SessionState.CLOSED else self._journal.failed
             # From here on a step of a task that is still running raises, instead of writing without a lease.

@@ -19,6 +19,7 @@ import msgspec
 from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
 from holdfast.once.doubt import call_text, check_not_repeated, drift_error, unknown_error
+from holdfast.once.evidence import NOT_CALLED, VERIFIED
 from holdfast.once.identity import Identity, identity_of, is_within, key_of, name_in, step_name, suffix
 from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step, needs_start
 from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful
@@ -26,6 +27,8 @@ from holdfast.once.replay import Uses
 from holdfast.policies.decide import Effect
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async
+from holdfast.runtime.evidence import evidence_in
+from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, verify_async
 from holdfast.runtime.recover import recover
@@ -54,7 +57,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.log import SessionMemory
     from holdfast.stores import NewAudit, Receipt
 
-__all__ = ["SESSION_FAILURES", "EqualTurnSteps", "FinishedSteps", "StepRunner", "attempts_around"]
+__all__ = ["SESSION_FAILURES", "EqualTurnSteps", "FinishedSteps", "StepRunner", "attempts_around", "doubt_about"]
 
 T = TypeVar("T")
 
@@ -67,6 +70,15 @@ SESSION_FAILURES = frozenset({"SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS
 
 _PLAIN = frozenset({str, int, float, bool, bytes, dict, list, tuple, type(None)})
 """Types of results that nobody awaits."""
+
+
+_DOUBT = "__holdfast_doubt__"
+"""The attribute of an exception with the key of the step that it left in doubt."""
+
+
+def doubt_about(error: BaseException) -> str:
+    """Return the key of the step that raised an error and is in doubt since; empty if it is known that it did not happen."""
+    return str(error.__dict__.get(_DOUBT, ""))
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -346,9 +358,10 @@ class StepRunner:
                         await check_async(call.contract, result, call.args, call.kwargs)
             # Do not catch a cancellation: the outcome of the step is then unknown, and its start is in the log.
             except Exception as error:
-                verdict = await self._failed(step, error)
+                verdict = await self._failed(step, error, entered=_was_entered(call.fn, error))
                 if isinstance(verdict, Happened):
                     return verdict.result
+                error.__dict__[_DOUBT] = step.key if self.may_have_happened(self._name(step)) else ""
                 raise
             try:
                 await self._ended(step, codec.encode_result(result, call.returns, call.name))
@@ -382,7 +395,7 @@ class StepRunner:
         with _left_open(self._journal.runtime):
             error = running.exception()
             if isinstance(error, Exception):
-                await self._failed(step, error)
+                await self._failed(step, error, entered=_was_entered(call.fn, error))
             elif error is None:
                 await self._ended(step, codec.encode_result(running.result(), call.returns, call.name))
 
@@ -418,7 +431,7 @@ class StepRunner:
     async def _not_called(self, step: _Step, writing: asyncio.Future[Any]) -> None:
         await asyncio.wait((writing,))
         if not writing.cancelled() and writing.exception() is None:
-            ended = self._end_of(step, Fault.of("TOOL_CANCELLED"), unknown=False)
+            ended = self._end_of(step, Fault.of("TOOL_CANCELLED"), evidence=NOT_CALLED)
             with _left_open(self._journal.runtime):
                 await self._journal.write(ended)
 
@@ -441,7 +454,8 @@ class StepRunner:
     async def _verify(self, step: _Step) -> Verdict:
         """Ask the tool's `verify` about a step that may have happened, and store what it found out."""
         call = step.call
-        if call.contract is None or call.contract.verify is None:
+        if call.contract is None or call.contract.verify is None or LEFT_BEHIND.runs(step.key):
+            # A thread that still runs may take effect after `verify` has looked.
             return CANNOT_TELL
         # A function that recovers by itself sends the key of its first call inside the step.
         known = self._memory.steps_of(self.turn).get(self._name(step))
@@ -456,19 +470,24 @@ class StepRunner:
         if isinstance(verdict, Happened):
             await self._ended(step, codec.encode_result(verdict.result, call.returns, call.name), verified=True)
         elif verdict == NOT_HAPPENED:
-            record = self._record("ToolInvocation", step, verified=True, happened=False)
+            record = self._record("ToolInvocation", step, verified=True, happened=False, evidence=VERIFIED)
             fault = Fault.of("TOOL_EXECUTION_FAILED", "verify found that it did not happen")
             answers = answers_to(self._memory, step.key, happened=False, result=b"null")
-            await self._journal.write(self._end_of(step, fault, unknown=False), *answers, audit=(record,))
+            ended = self._end_of(step, fault, evidence=VERIFIED)
+            await self._journal.write(ended, *answers, audit=(record,))
         return verdict
 
-    async def _failed(self, step: _Step, error: Exception, *, happened: bool = False) -> Verdict:
-        """Store how a step failed, and whether it may have happened nevertheless, if it is unsafe."""
+    async def _failed(self, step: _Step, error: Exception, *, happened: bool = False, entered: bool = True) -> Verdict:
+        """Store how a step failed. An unsafe one is in doubt, unless the failure shows that it did not happen."""
         fault = self._journal.fault_of(error)
-        happened = happened or fault.maybe_executed or isinstance(error, OutcomeUnknownError)
-        unknown = step.call.effect == "unsafe" and happened
-        record = self._record("Fault", step, code=fault.code, unknown=unknown)
-        ended = self._end_of(step, fault, unknown=unknown)
+        is_unsafe = step.call.effect == "unsafe"
+        # What a thread that still runs will do is not known, whatever the body says about it.
+        may_ask = is_unsafe and not happened and not LEFT_BEHIND.runs(step.key)
+        evidence = evidence_in(error, fault, entered=entered) if may_ask else ""
+        unknown = is_unsafe and not evidence
+        facts = {"evidence": evidence} if evidence else {}
+        record = self._record("Fault", step, code=fault.code, unknown=unknown, **facts)
+        ended = self._end_of(step, fault, unknown=unknown, evidence=evidence)
         try:
             await self._store_failure(ended, fault, record)
             return await self._verify(step) if unknown else NOT_HAPPENED
@@ -485,11 +504,17 @@ class StepRunner:
             code_only = msgspec.Raw(msgspec.json.encode({"code": fault.code}))
             await self._journal.write(msgspec.structs.replace(ended, result=code_only), audit=(record,))
 
-    def _end_of(self, step: _Step, fault: Fault, *, unknown: bool) -> StepEnded:
+    def _end_of(self, step: _Step, fault: Fault, *, unknown: bool = False, evidence: str = "") -> StepEnded:
         """Return the entry of a step that failed."""
-        result = msgspec.Raw(msgspec.json.encode(fault.for_audit()))
-        args = step.call.identity.args
-        return StepEnded(turn=step.turn, step=step.name, args=args, ok=False, result=result, unknown=unknown)
+        return StepEnded(
+            turn=step.turn,
+            step=step.name,
+            args=step.call.identity.args,
+            ok=False,
+            result=msgspec.Raw(msgspec.json.encode(fault.for_audit())),
+            unknown=unknown,
+            evidence=evidence,
+        )
 
     def _record(self, kind: str, step: _Step, **facts: Any) -> NewAudit:
         return audit(kind, step.key, step=step.name, effect=step.call.effect, **facts)
@@ -679,6 +704,22 @@ def _recovers(call: _Call) -> bool:
     """Whether the function is decorated with `recover` and its recovery knows the tool's contract."""
     plan = getattr(call.fn, PLAN_ATTRIBUTE, None)
     return plan is not None and plan.contract is call.contract
+
+
+def _was_entered(fn: Callable[..., Any], error: Exception) -> bool:
+    """Whether a function that raised has begun. Its frame is in the traceback then, unless its arguments did not fit."""
+    if hasattr(fn, PLAN_ATTRIBUTE):
+        # The wrapper of `recover` takes any arguments and has no effect of its own.
+        fn = getattr(fn, "__wrapped__", fn)
+    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+    if code is None or not isinstance(error, TypeError):
+        return True
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code is code:
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 def _unstored(step: _Step) -> str:

@@ -9,6 +9,7 @@ import asyncio
 import secrets
 import threading
 import time
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -242,8 +243,8 @@ class MemoryStore:
         self, session: str, *, after: tuple[str, str] = ("", ""), limit: int = PAGE_ENTRIES
     ) -> list[StoredClaim]:
         """Return a page of a session's claims, by client and id, after the client and id in `after`."""
-        known = sorted(item for item in self._kept(session).claims.items() if item[0] > after)
-        return [_stored(key, body_hash, receipt) for key, (body_hash, receipt) in known[:limit]]
+        known = nsmallest(limit, (item for item in self._kept(session).claims.items() if item[0] > after))
+        return [_stored(key, body_hash, receipt) for key, (body_hash, receipt) in known]
 
     async def forget_claims(self, session: str, before: float) -> None:
         """Drop claims older than a time (wall clock), but never the last thousand."""

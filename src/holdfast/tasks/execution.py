@@ -15,9 +15,19 @@ import msgspec
 from holdfast.faults import BudgetError, DeadlineError, Fault, HoldfastError, Partial
 from holdfast.runtime.ambient import WAITING
 from holdfast.runtime.budget import Budget
+from holdfast.runtime.evidence import in_doubt
+from holdfast.runtime.tool import contract_of
 from holdfast.tasks.context_lookup import background_of
 from holdfast.tasks.output_format import OutputFormat, UnreadableError
-from holdfast.tasks.performer import Assignment, Performance, Performer, is_agent, performed, requested_subtask
+from holdfast.tasks.performer import (
+    Assignment,
+    Performance,
+    Performer,
+    is_agent,
+    is_unsafe,
+    performed,
+    requested_subtask,
+)
 from holdfast.tasks.place import HERE, Place
 from holdfast.tasks.progress import Progress
 from holdfast.tasks.task import Status, Task, TaskError, TaskResult, tokens_in
@@ -69,6 +79,8 @@ class Execution:
         self._format = None if task.output is None else OutputFormat(task.output)
         self._budget = Budget(turns=task.turns, seconds=task.seconds, usd=task.usd, tokens=task.tokens, runtime=runtime)
         self._progress = Progress()
+        self._begun = False
+        """The performer was called."""
         self._last: TaskResult | None = None
         """The last answer, whatever it is worth."""
         self._results: list[TaskResult] = []
@@ -80,7 +92,11 @@ class Execution:
             try:
                 return await self._run()
             except Exception as error:
-                raise TaskError(self._own_fault(self._runtime.fault_of(error))) from error
+                known = self._runtime.fault_of(error)
+                fault = self._own_fault(known)
+                if self._begun and in_doubt(error, known, contract_of(self._performer)):
+                    fault = msgspec.structs.replace(fault, maybe_executed=True)
+                raise TaskError(fault) from error
 
     async def _run(self) -> TaskResult:
         if self._task.use.fresh and self._index is not None:
@@ -98,7 +114,7 @@ class Execution:
                     return checked
                 reasks += 1
                 self._report.rejected(fault, reasks)
-                if reasks > self._task.reasks:
+                if reasks > self._task.reasks or is_unsafe(self._performer):
                     raise HoldfastError(fault)
                 wrong = fault.message
             # Each result once: the same subtask with the same result, again and again, is no progress.
@@ -119,6 +135,7 @@ class Execution:
             HERE.set(self._place.below(task, background=self._background())),
             WAITING.set(self._report.blocked),
         )
+        self._begun = True
         try:
             performance = await self._in_time(assignment)
         finally:

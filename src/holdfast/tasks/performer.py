@@ -5,7 +5,6 @@ Invariant: with a session, what an agent or a function has answered is stored be
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
@@ -13,15 +12,26 @@ import msgspec
 
 from holdfast.faults import InvalidError
 from holdfast.runtime.callables import is_async
+from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import contract_of, declare
 from holdfast.tasks.task import Status, Task, TaskResult, tokens_in
+from holdfast.tools.threads import call_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.sessions.session import Session
 
-__all__ = ["Assignment", "Performance", "Performer", "TaskAgent", "is_agent", "performed", "requested_subtask"]
+__all__ = [
+    "Assignment",
+    "Performance",
+    "Performer",
+    "TaskAgent",
+    "is_agent",
+    "is_unsafe",
+    "performed",
+    "requested_subtask",
+]
 
 
 class _Reply(Protocol):
@@ -65,13 +75,20 @@ async def performed(name: str, performer: Performer, assignment: Assignment, ses
     if session is None:
         result = await _called(performer, assignment)
     else:
-        result = await session.step(_step(name, performer, assignment), assignment.prompt)
+        # What the performer's `verify` found, or a person, is what the performer itself returns.
+        result = _as_result(await session.step(_step(name, performer, assignment), assignment.prompt))
     return Performance(result=result, output_tokens=tokens_in(result.content))
 
 
 def is_agent(performer: Performer) -> TypeGuard[TaskAgent]:
     """Return whether it is an agent, and not a function."""
     return hasattr(performer, "run") and hasattr(performer, "outcome")
+
+
+def is_unsafe(performer: Performer) -> bool:
+    """Return whether it declares that it must not be called twice for one task."""
+    contract = contract_of(performer)
+    return contract is not None and contract.effect == "unsafe"
 
 
 def _step(name: str, performer: Any, assignment: Assignment) -> Callable[[str], Any]:
@@ -100,7 +117,7 @@ async def _called(performer: Any, assignment: Assignment) -> TaskResult:
     if is_async(performer):
         answer = await performer(assignment)
     else:
-        answer = await asyncio.to_thread(performer, assignment)
+        answer = await call_in_thread(default_runtime().abandoned_threads, lambda: performer(assignment))
         if inspect.isawaitable(answer):
             answer = await answer
     return _as_result(answer)

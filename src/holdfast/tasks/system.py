@@ -26,7 +26,7 @@ from holdfast.runtime.runtime import Runtime, default_runtime
 from holdfast.tasks.decomposition import Decomposer, Decomposition, Merge, check_parts
 from holdfast.tasks.director import DirectorLoop, iterate
 from holdfast.tasks.execution import Execution
-from holdfast.tasks.performer import Performer, is_agent
+from holdfast.tasks.performer import Performer, is_agent, is_unsafe
 from holdfast.tasks.place import DEPTH, HERE, Place, check_depth
 from holdfast.tasks.reports import TaskReport, subtask_failed
 from holdfast.tasks.split_failure import SPLITTABLE, is_of_split, merge_failed, not_done, split_failed, values_of
@@ -228,6 +228,8 @@ class TaskSystem:
                 return await self._execution(task, place, session, report).run()
             except Exception as error:
                 fault = self._runtime.fault_of(error)
+                if self._is_final(task, fault):
+                    raise TaskError(fault) from error
                 match view.dispatch(fault):
                     case Handler.RESOURCE if fault.code in SPLITTABLE:
                         return await self._split(task, error, fault, place, session, report=report)
@@ -247,6 +249,10 @@ class TaskSystem:
             index=self._index,
             report=report,
         )
+
+    def _is_final(self, task: Task, fault: Fault) -> bool:
+        """Whether doing the task in another way could do it a second time."""
+        return fault.maybe_executed and is_unsafe(self._performer_of(task)[1])
 
     async def _instead(
         self, task: Task, fault: Fault, place: Place, session: Session | None, *, report: TaskReport
@@ -276,7 +282,8 @@ class TaskSystem:
             return await self._execute(task, place, session, report)
         except Exception as error:
             fault = self._runtime.fault_of(error)
-            other = self._change(task, fault) if self._change is not None and _is_worth_another_try(fault) else None
+            is_worth_it = _is_worth_another_try(fault) and not self._is_final(task, fault)
+            other = self._change(task, fault) if self._change is not None and is_worth_it else None
             subtask_failed(self._runtime, task, fault, depth=place.depth, again=other is not None)
             if other is None:
                 raise

@@ -17,6 +17,7 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, ToolContract
 from holdfast.tools.confined import Root, file_faults
 from holdfast.tools.program_tool import run_for_tool
+from holdfast.tools.threads import begin_effect
 from holdfast.tools.toolbox import Tool
 
 try:
@@ -109,12 +110,14 @@ def edit_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = Non
         """Replace a text in a file, or create a file."""
         with confined.place(path) as place:
             if not old:
+                begin_effect()
                 return _create(place, path, new)
             # Models send several edits at once. Until the block ends, no other edit in this directory reads the old content.
             if fcntl is not None:
                 fcntl.flock(place.directory, fcntl.LOCK_EX)
             before, mode = _content(place)
             after, count = _replaced(before, path, old, new, replace_all=replace_all)
+            begin_effect()
             _write(place, after, mode)
         return f"{path}: replaced {count} occurrence{'s' if count > 1 else ''}"
 

@@ -1,7 +1,7 @@
 """Call a plain function in a thread, from a task.
 
 A thread cannot be stopped. When its caller is cancelled, the thread is left behind and counted until it ends by itself; beyond a
-cap no new thread is started.
+cap no new thread is started. What it calls can ask `begin_effect` before it changes anything: whoever was left behind changes nothing.
 """
 
 from __future__ import annotations
@@ -11,17 +11,27 @@ import contextvars
 import threading
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.limits import MOST_ABANDONED
+from holdfast.runtime.tool import call_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.runtime.limits import AbandonedThreads
 
-__all__ = ["call_in_thread"]
+__all__ = ["begin_effect", "call_in_thread"]
+
+
+def begin_effect() -> None:
+    """What follows changes something. Raise TOOL_CANCELLED if the caller has gone; from here on its cancellation waits for the end."""
+    call = _CALL.get()
+    if call is not None:
+        call.begin_effect()
 
 
 async def call_in_thread(abandoned: AbandonedThreads, call: Callable[[], Any], *, name: str = "") -> Any:
@@ -37,45 +47,82 @@ async def call_in_thread(abandoned: AbandonedThreads, call: Callable[[], Any], *
     if abandoned.count >= MOST_ABANDONED:
         context = {"limit": MOST_ABANDONED, "name": "calls that never returned"}
         raise HoldfastError(Fault.of("SYS_BULKHEAD_FULL", retryable=False, context=context))
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-    state = _State()
-    thread_ended: Future[None] = Future()
-    # So that nobody who waits for it can cancel it.
-    thread_ended.set_running_or_notify_cancel()
-
-    def work() -> None:
-        value, error = None, None
-        try:
-            value = call()
-        except BaseException as raised:  # noqa: BLE001 - it is raised in the caller's task
-            error = raised
-        with abandoned.lock:
-            state.over = True
-            abandoned.count -= state.abandoned
-            if abandoned.named.get(name) is thread_ended:
-                del abandoned.named[name]
-        thread_ended.set_result(None)
-        with suppress(RuntimeError):  # the event loop is closed
-            loop.call_soon_threadsafe(_settle, done, value, error)
-
+    running = _ThreadCall(abandoned, call, name)
     # A daemon thread does not hold up the interpreter's exit.
-    threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True, name="holdfast-tool").start()
+    threading.Thread(
+        target=contextvars.copy_context().run, args=(running.run,), daemon=True, name="holdfast-tool"
+    ).start()
     try:
         with hold():
-            return await done
+            return await running.done
     finally:
+        if not running.leave(unless_it_changes=True):
+            try:
+                await asyncio.wait((asyncio.wrap_future(running.ended),))
+            finally:
+                running.leave()
+
+
+class _ThreadCall:
+    """A call in its thread. What both threads change is changed under the lock."""
+
+    def __init__(self, abandoned: AbandonedThreads, call: Callable[[], Any], name: str) -> None:
+        self._abandoned = abandoned
+        self._call = call
+        self._name = name
+        self._key = call_key()
+        self._loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[Any] = self._loop.create_future()
+        self.ended: Future[None] = Future()
+        # So that nobody who waits for it can cancel it.
+        self.ended.set_running_or_notify_cancel()
+        self._is_over = False
+        self._is_abandoned = False
+        self._changes = False
+        """It has begun to change something, and will have done so in a moment."""
+
+    def run(self) -> None:
+        value, error = None, None
+        _CALL.set(self)
+        try:
+            value = self._call()
+        except BaseException as raised:  # noqa: BLE001 - it is raised in the caller's task
+            error = raised
+        abandoned = self._abandoned
         with abandoned.lock:
-            if not state.over:
-                state.abandoned = True
-                abandoned.count += 1
-                if name:
-                    abandoned.named[name] = thread_ended
+            self._is_over = True
+            if self._is_abandoned:
+                abandoned.count -= 1
+                LEFT_BEHIND.remove(self._key)
+            if abandoned.named.get(self._name) is self.ended:
+                del abandoned.named[self._name]
+        self.ended.set_result(None)
+        with suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(_settle, self.done, value, error)
+
+    def begin_effect(self) -> None:
+        with self._abandoned.lock:
+            if self._is_abandoned:
+                raise HoldfastError(Fault.of("TOOL_CANCELLED", maybe_executed=False))
+            self._changes = True
+
+    def leave(self, *, unless_it_changes: bool = False) -> bool:
+        """Leave the thread behind if it still runs. Return False if its caller has to wait for its end instead."""
+        abandoned = self._abandoned
+        with abandoned.lock:
+            if self._is_over:
+                return True
+            if self._changes and unless_it_changes:
+                return False
+            self._is_abandoned = True
+            abandoned.count += 1
+            LEFT_BEHIND.add(self._key)
+            if self._name:
+                abandoned.named[self._name] = self.ended
+        return True
 
 
-class _State:
-    over = False
-    abandoned = False
+_CALL: ContextVar[_ThreadCall | None] = ContextVar("holdfast_tool_thread", default=None)
 
 
 def _settle(done: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:

@@ -28,6 +28,7 @@ from holdfast.policies.policy import DEFAULT_CIRCUIT
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.target import Target
 from holdfast.runtime.callables import is_async, name_of
+from holdfast.runtime.evidence import evidence_in
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
@@ -405,7 +406,7 @@ def _for_caller(ended: Err, tool: Tool) -> Err:
     if not isinstance(error, Exception) or isinstance(error, HoldfastError):
         return ended
     fault = fault_of_tool(error)
-    if not is_repeatable(tool.contract.effect):
+    if not is_repeatable(tool.contract.effect) and not evidence_in(error, ended.fault):
         # It raised, and nobody but its author knows what it had done by then.
         fault = msgspec.structs.replace(fault, maybe_executed=True)
     return Err(fault, error)

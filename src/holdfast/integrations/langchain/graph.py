@@ -100,15 +100,16 @@ def recovering_node(
         graph.add_node("ask", ask)
 
     `name` is the name of the target in circuits and events, by default `agent:` and the function's name. `effect` declares
-    what running the node does to the world; the node's own `@holdfast.tool` wins. Do not give such a node a `retry_policy`
-    too, because then both would retry. The node raises its own exceptions. The decorator raises `InvalidError` for a
-    generator function.
+    what running the node does to the world; the node's own `@holdfast.tool` wins. A node that declares nothing runs again only
+    if its failure shows that nothing happened, such as a refused connection or a 429; one that only asks a model is `"read"`.
+    Do not give such a node a `retry_policy` too, because then both would retry. The node raises its own exceptions. The
+    decorator raises `InvalidError` for a generator function.
     """
     if node is None:
         return functools.partial(recovering_node, policy=policy, name=name, effect=effect, runtime=runtime)
     reject_generator(node)
     target = f"agent:{name_of(node).rpartition('.')[2]}" if name is None else name
-    calls = Calls(target, policy, passing=PASSING, effect=effect, fn=node, runtime=runtime)
+    calls = Calls(target, policy, passing=PASSING, effect=effect, fn=node, repeats="on-evidence", runtime=runtime)
     given_up = GivenUp()
     if is_async(node):
 

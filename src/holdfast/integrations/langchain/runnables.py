@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_core.messages import BaseMessageChunk
 from langchain_core.runnables import Runnable
+from langgraph.pregel import Pregel
 
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.graph import PASSING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables.graph import Graph
 
     from holdfast.faults import Partial
+    from holdfast.integrations.calls import Repeats
     from holdfast.policies import Effect, Policy
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.stream import AfterFirst
@@ -53,7 +55,10 @@ class RecoveringRunnable(Runnable[Input, Output]):
         self._after_first: AfterFirst = after_first
         self._resume = resume
         target = f"agent:{self.name}" if name is None else name
-        self._calls = Calls(target, policy, passing=PASSING, effect=effect, runtime=runtime)
+        # A graph that is run again from its start runs the nodes again that have finished.
+        repeats: Repeats = "never" if isinstance(inside, Pregel) else "always"
+        self._calls = Calls(target, policy, passing=PASSING, effect=effect, repeats=repeats, runtime=runtime)
+        self._resuming = self._calls.repeated("on-evidence")
 
     @property
     def InputType(self) -> type[Input]:  # noqa: N802 - LangChain's name
@@ -73,15 +78,29 @@ class RecoveringRunnable(Runnable[Input, Output]):
         return self.inside.get_graph(config)
 
     def invoke(self, input: Input, config: RunnableConfig | None = None, **kwargs: Any) -> Output:  # noqa: A002 - LangChain's name
-        answer: Output = self._calls.call(lambda: self.inside.invoke(input, config, **kwargs))
-        return answer
+        if not self._resumes(config):
+            answer: Output = self._calls.call(lambda: self.inside.invoke(input, config, **kwargs))
+            return answer
+        given: list[Any] = [input]
+        return self._resuming.call(lambda: self.inside.invoke(_first_or_none(given), config, **kwargs))  # type: ignore[no-any-return]
 
     async def ainvoke(self, input: Input, config: RunnableConfig | None = None, **kwargs: Any) -> Output:  # noqa: A002 - LangChain's name
-        async def attempt() -> Output:
-            return await self.inside.ainvoke(input, config, **kwargs)
+        resumes = self._resumes(config)
+        given: list[Any] = [input]
 
-        answer: Output = await self._calls.acall(attempt)
+        async def attempt() -> Output:
+            return await self.inside.ainvoke(_first_or_none(given) if resumes else input, config, **kwargs)
+
+        calls = self._resuming if resumes else self._calls
+        answer: Output = await calls.acall(attempt)
         return answer
+
+    def _resumes(self, config: RunnableConfig | None) -> bool:
+        """Whether another attempt goes on where the first one failed: a graph with a checkpointer does, in a thread of its own."""
+        graph: Any = self.inside
+        is_kept = isinstance(graph, Pregel) and hasattr(graph.checkpointer, "put")
+        has_thread = bool(((config or {}).get("configurable") or {}).get("thread_id"))
+        return is_kept and has_thread and self._calls.plan.effect is None
 
     def stream(
         self,
@@ -113,6 +132,11 @@ class RecoveringRunnable(Runnable[Input, Output]):
     def _rest_of(self, given: Input) -> Callable[[Partial], tuple[Any, ...]] | None:
         resume = self._resume
         return None if resume is None else lambda partial: (resume(partial.payload, given),)
+
+
+def _first_or_none(given: list[Any]) -> Any:
+    """Return the input for the first attempt. Later ones have none: LangGraph goes on at its last checkpoint then."""
+    return given.pop() if given else None
 
 
 def _is_fragment(item: Any) -> bool:

@@ -127,7 +127,8 @@ class Remedies:
         # Each doubt has a question of its own: the answer to an earlier one says nothing about this one.
         while broker.answered(steps.turn, f"{what}{number}") is not None:
             number += 1
-        prompt = f"{steps.call_text(key)} was started and its end is not known. Did it happen?"
+        call = steps.call_text(key)
+        prompt = f"{call} was started and its end is not known. Did it happen?"
         details = {"call": key}
         choices = {"prompt": prompt, "choices": list(OUTCOMES), "details": details}
         answered, value = await broker.prompt(steps, Prompt(f"{what}{number}", steps.turn, "Select", choices))
@@ -139,7 +140,10 @@ class Remedies:
         if happened:
             is_text = hints(fn).get("return") is str
             form = "" if is_text else ", as JSON"
-            payload = {"prompt": f"Its result{form}? Leave it empty if it has none", "details": details}
+            payload = {
+                "prompt": f"What was the result of {call}{form}? Leave it empty if it has none",
+                "details": details,
+            }
             question = Prompt(f"{what}{number}/result", steps.turn, "Ask", payload)
             _, text = await broker.prompt(steps, question)
             if key not in self._session.unknown:

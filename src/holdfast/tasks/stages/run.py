@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.events import SessionTurnEnd, SessionTurnStart, StagePostFired, StagePreFired
 from holdfast.faults import AbortedError, BudgetError, Fault, HoldfastError, OutcomeUnknownError
+from holdfast.runtime.evidence import in_doubt
 from holdfast.sessions.later import is_waiting
 from holdfast.sessions.scopes import Scope
 from holdfast.tasks.stages.act import StageWork, act_contract, perform
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.tool import ToolContract
     from holdfast.sessions.session import Session
     from holdfast.tasks.stages.stage import Stage
     from holdfast.tasks.workflows.durable import Keeper
@@ -313,8 +315,11 @@ class StageRun:
             ended = msgspec.structs.replace(ended, value=msgspec.convert(ended.value, ActEnded))
         return ended
 
-    async def failed_or(self, work: Callable[[], Awaitable[Any]]) -> PhaseEnded:
-        """Return the value of a phase's work, or the fault that ends the attempt. What ends the run is raised."""
+    async def failed_or(self, work: Callable[[], Awaitable[Any]], contract: ToolContract | None = None) -> PhaseEnded:
+        """Return the value of a phase's work, or the fault that ends the attempt. What ends the run is raised.
+
+        `contract` is what the work declares about its effect.
+        """
         try:
             return PhaseEnded(value=await work())
         except Exception as error:
@@ -324,6 +329,8 @@ class StageRun:
             # A run that is parked at a usage limit goes on when the limit has ended.
             if "parked_until" in fault.context or fault.code in _MISTAKES:
                 raise
+            if in_doubt(error, fault, contract):
+                fault = msgspec.structs.replace(fault, maybe_executed=True)
             return PhaseEnded(fault=fault)
 
     def work_of(self, stage: Stage, prompt: str, attempt: int, path: str) -> StageWork:
@@ -400,7 +407,8 @@ class _Execution:
         work = _WORK[enter.phase]
 
         async def make() -> PhaseEnded:
-            ended = await self._run.failed_or(lambda: work(self))
+            contract = act_contract(self._stage) if enter.phase == "Act" else None
+            ended = await self._run.failed_or(lambda: work(self), contract)
             if ended.fault is not None:
                 return msgspec.structs.replace(ended, is_final=self._is_final(enter.phase, ended.fault))
             # Checked before it is stored: a corrected program must be able to go on.

@@ -20,6 +20,7 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.tool import ToolContract, declare
 from holdfast.sessions import codec
 from holdfast.sessions.later import ask_operator, wait_later
+from holdfast.sessions.step_runner import doubt_about
 from holdfast.workflow.values import plain, show
 
 if TYPE_CHECKING:
@@ -30,7 +31,17 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.workflow.requests import Binding, Bound, Call, Escalate, Later
 
-__all__ = ["BINDINGS", "Ended", "InMemory", "InSession", "Keeper", "ends_the_run", "plain_result", "shown_value"]
+__all__ = [
+    "BINDINGS",
+    "Ended",
+    "InMemory",
+    "InSession",
+    "Keeper",
+    "UnsettledError",
+    "ends_the_run",
+    "plain_result",
+    "shown_value",
+]
 
 _MARK = "holdfast.workflow"
 """Tells a stored outcome from a result that `verify` or a person gave."""
@@ -47,6 +58,16 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fault: Fault | None = None
     stored: bool = False
     """Whether that is from an earlier run."""
+
+
+class UnsettledError(OutcomeUnknownError):
+    """An unsafe call failed, and the program would go on after that. First it must be known whether it happened."""
+
+    def __init__(self, call: Call, fault: Fault) -> None:
+        message = f"{call.kind} {call.name} failed and may have happened: {fault.message}"
+        super().__init__(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context=fault.context, cause=fault.cause))
+        self.ended = Ended(fault=fault)
+        """How the call ends if it is found that it did not happen."""
 
 
 class Keeper(Protocol):
@@ -132,17 +153,25 @@ class InSession:
     ) -> Ended:
         """Make the call as a step of the session."""
         ran = False
+        failed: Ended | None = None
 
         async def made(*_: Any, **__: Any) -> Any:
             nonlocal ran
             ran = True
-            return {_MARK: msgspec.to_builtins(await make())}
+            return {_MARK: msgspec.to_builtins(await make() if failed is None else failed)}
 
         _name(made, call.name)
         if contract is not None:
             declare(made, ToolContract(effect=contract.effect, verify=contract.verify))
         with self._session.part(f"{self._run}/{strand}"):
-            stored = await self._session.step(made, *call.args, **call.inputs)
+            try:
+                stored = await self._session.step(made, *call.args, **call.inputs)
+            except UnsettledError as error:
+                if doubt_about(error):
+                    raise
+                # `verify` found that it did not happen. The program goes on with the failure, so that is its result.
+                failed = error.ended
+                stored = await self._session.step(made, *call.args, **call.inputs)
         if isinstance(stored, dict) and _MARK in stored:
             ended: Ended = msgspec.convert(stored[_MARK], Ended)
         else:

@@ -60,6 +60,8 @@ class Registered:
         self._tasks = _entries("workflow.tasks", tasks)
         self._functions = _entries("workflow.functions", functions)
         self._tools = tools if isinstance(tools, Toolbox) else Toolbox(list(tools))
+        for tool in self._tools:
+            _check_free("workflow.tools", tool.name)
         self._agent = agent
         self._context = context
         self._scripts: Scripts | None = scripts
@@ -122,14 +124,18 @@ def _entries(where: str, given: Callables) -> dict[str, _Entry]:
         options.name(where, name)
         if not callable(fn) and not _is_agent(fn):
             raise InvalidError.at(f"{where}.{name}", "a function or an agent", fn)
-        if name in SPECIAL or name in PRIMITIVES:
-            raise InvalidError.saying(f"{where}.{name}", "a name that the language does not have", f"the form {name}")
+        _check_free(where, name)
         entry = _Entry(name, fn, contract_of(fn), _params(fn))
         found[name] = entry
         # Names in workflows have hyphens, names in Python have underscores.
         if not isinstance(given, Mapping) and "_" in name:
             found.setdefault(name.replace("_", "-"), entry)
     return found
+
+
+def _check_free(where: str, name: str) -> None:
+    if name in SPECIAL or name in PRIMITIVES:
+        raise InvalidError.saying(f"{where}.{name}", "a name that the language does not have", f"the form {name}")
 
 
 def _is_agent(fn: Any) -> bool:

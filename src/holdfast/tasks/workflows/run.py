@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.budget import Budget
+from holdfast.runtime.evidence import in_doubt
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.later import is_waiting
-from holdfast.tasks.workflows.durable import Ended, ends_the_run, plain_result, shown_value
+from holdfast.tasks.workflows.durable import Ended, UnsettledError, ends_the_run, plain_result, shown_value
 from holdfast.tasks.workflows.observation import BindingKept, CallEnded, CallStarted, Logged, Waiting
 from holdfast.workflow.requests import Bound, Call, Escalate, Later, Log, Parallel, Wait
 
@@ -154,6 +155,9 @@ class WorkflowRun:
             fault = self._runtime.fault_of(error)
             if not machine.will_catch(fault):
                 raise
+            if in_doubt(error, fault, self._registered.contract(call)):
+                # `retry` would make it again, and `fallback` something like it.
+                raise UnsettledError(call, fault) from error
             return Ended(fault=fault)
 
     async def _bound(self, machine: Machine, bound: Bound) -> None:

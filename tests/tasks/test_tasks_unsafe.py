@@ -1,0 +1,180 @@
+"""Unsafe tasks in workflows, task systems and stages: what may have happened is not done again, and nothing is done in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    NOT_HAPPENED,
+    Happened,
+    HoldfastError,
+    InvalidError,
+    OutcomeUnknownError,
+    Session,
+    Task,
+    TaskError,
+    TaskSystem,
+    Tries,
+    Verdict,
+    tool,
+)
+from holdfast.runtime.left_behind import LEFT_BEHIND
+from holdfast.stores import MemoryStore
+from holdfast.tasks.stages import Stage, StageError, StageMachine
+from holdfast.tasks.workflows import Workflow
+
+LOST = [ConnectionResetError(104, "Connection reset by peer"), TimeoutError(), KeyError("id"), RuntimeError("x")]
+FORMS = [
+    "(retry 3 (pay 5))",
+    "(fallback (pay 5) (pay-elsewhere 5))",
+    "(retry-later ((after 1) (attempts 3)) (pay 5))",
+    "(try (pay 5) (catch (e) (pay-elsewhere 5)))",
+    "(map pay (list 5) :collect true)",
+]
+
+
+class Bank:
+    def __init__(self, error: Exception | None, *, times: int = 1, pays: bool = True) -> None:
+        self.payments = 0
+        self.begun = 0
+        self.elsewhere = 0
+        self._error, self._times, self._pays = error, times, pays
+
+    def tasks(self, **options: Any) -> dict[str, Any]:
+        @tool(effect="unsafe", **options)
+        async def pay(amount: int) -> str:
+            self.begun += 1
+            fails = self._error is not None and self.begun <= self._times
+            self.payments += self._pays or not fails
+            if fails:
+                assert self._error is not None
+                raise self._error
+            return "receipt"
+
+        @tool(effect="unsafe")
+        async def elsewhere(amount: int) -> str:
+            self.elsewhere += 1
+            return "another receipt"
+
+        return {"pay": pay, "pay-elsewhere": elsewhere}
+
+
+async def start(source: str, store: MemoryStore | None, tasks: dict[str, Any]) -> Any:
+    workflow = Workflow(source, tasks=tasks)
+    if store is None:
+        return await workflow.run()
+    async with Session.open("s", store=store) as session:
+        return await workflow.run(session)
+
+
+@pytest.mark.parametrize("error", LOST, ids=repr)
+@pytest.mark.parametrize("source", FORMS)
+@pytest.mark.parametrize("stored", [False, True])
+async def test_XK1_a_workflow_does_nothing_again_or_instead_of_what_may_have_happened(
+    source: str, error: Exception, stored: bool
+) -> None:
+    bank = Bank(error)
+    store = MemoryStore() if stored else None
+    for _ in range(2 if stored else 1):
+        with pytest.raises(OutcomeUnknownError):
+            await start(source, store, bank.tasks())
+    assert (bank.payments, bank.elsewhere) == (1, 0)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_XK1_what_did_not_happen_is_retried(stored: bool) -> None:
+    bank = Bank(ConnectionRefusedError(111, "refused"), times=2, pays=False)
+    assert await start("(retry 3 (pay 5))", MemoryStore() if stored else None, bank.tasks()) == "receipt"
+    assert (bank.begun, bank.payments) == (3, 1)
+
+
+async def test_XK1_a_workflow_goes_on_with_what_verify_found() -> None:
+    store, bank = MemoryStore(), Bank(KeyError("id"), pays=False)
+
+    def find(key: str, amount: int) -> Verdict:
+        return Happened("receipt") if bank.payments else NOT_HAPPENED
+
+    for _ in range(2):
+        # Also when it runs again: the first call is not made then.
+        assert await start("(fallback (pay 5) (pay-elsewhere 5))", store, bank.tasks(verify=find)) == "another receipt"
+    assert (bank.begun, bank.payments, bank.elsewhere) == (1, 0, 1)
+
+    store, bank = MemoryStore(), Bank(KeyError("id"))
+    assert await start("(fallback (pay 5) (pay-elsewhere 5))", store, bank.tasks(verify=find)) == "receipt"
+    assert (bank.payments, bank.elsewhere) == (1, 0)
+
+
+async def test_XK1_an_unsafe_performer_is_not_asked_again_for_a_better_answer() -> None:
+    asked = []
+
+    @tool(effect="unsafe")
+    async def perform(assignment: Any) -> str:
+        asked.append(assignment.prompt)
+        return "paid, but this is no JSON"
+
+    system = TaskSystem(perform)
+    with pytest.raises(TaskError) as failed:
+        await system.run(Task("pay", output={"type": "object"}, reasks=3))
+    assert failed.value.fault.maybe_executed
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("error", LOST, ids=repr)
+async def test_XK1_an_unsafe_act_of_a_stage_is_not_tried_again(error: Exception) -> None:
+    ran = []
+
+    @tool(effect="unsafe")
+    async def act(work: Any) -> str:
+        ran.append(1)
+        raise error
+
+    with pytest.raises(StageError):
+        await StageMachine([Stage("pay", act, retry=Tries(attempts=3))]).run()
+    assert len(ran) == 1
+
+
+def test_XD20_a_tool_cannot_take_a_name_of_the_language() -> None:
+    @tool(effect="read")
+    def retry(n: int) -> int:
+        return n
+
+    with pytest.raises(InvalidError, match="a name that the language does not have"):
+        Workflow("(retry 3 (list))", tools=[retry])
+
+
+async def test_XT1_a_plain_performer_that_was_left_behind_is_not_verified_before_its_end() -> None:
+    began, may_pay = threading.Event(), threading.Event()
+    paid: list[str] = []
+    asked: list[str] = []
+
+    def find(key: str, prompt: str) -> Verdict:
+        asked.append(prompt)
+        return Happened("receipt") if paid else NOT_HAPPENED
+
+    @tool(effect="unsafe", verify=find)
+    def pay(assignment: Any) -> str:
+        began.set()
+        may_pay.wait(20)
+        paid.append(assignment.prompt)
+        return "receipt"
+
+    async with Session.open("s", store=MemoryStore()) as session:
+        first = asyncio.ensure_future(TaskSystem(pay).run(Task("pay"), session=session))
+        await asyncio.to_thread(began.wait, 20)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        with pytest.raises(HoldfastError):
+            await TaskSystem(pay).run(Task("pay"), session=session)
+        assert (asked, paid) == ([], [])
+        may_pay.set()
+        for _ in range(2000):
+            if paid and not LEFT_BEHIND._keys:
+                break
+            await asyncio.sleep(0.005)
+        assert await TaskSystem(pay).run(Task("pay"), session=session) == "receipt"
+    assert len(paid) == len(asked) == 1
