@@ -48,7 +48,8 @@ def wide_circuit(put: Put, counts: Callable[[Any], bool]) -> None:
 
 def nobody_is_early(put: Put) -> None:
     """Every call waits for its turn, whatever became of those that did not."""
-    put(EarlyCalls, "may_start", lambda _, now, again=False: False)
+    put(EarlyCalls, "may_start", lambda *_, **__: False)
+    put(EarlyCalls, "longest_wait", lambda *_: float("inf"))
 
 
 def xr1(put: Put) -> None:

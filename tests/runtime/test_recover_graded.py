@@ -111,21 +111,21 @@ def test_XR19_those_who_wait_return_soon_also_where_an_answer_takes_long() -> No
 
 @pytest.mark.parametrize("burst", [10.0, 60.0])
 def test_a_limit_that_depends_on_the_load_is_used(burst: float) -> None:
-    """Nobody announces it, so calls are tried early: they might be another tenant's rejections. Most of the tries are rejected."""
+    """Nobody announces it, so the first ones are tried early: they might be another tenant's rejections."""
     it = world()
     service = Service(it, bucket(it, 1.0, burst))
     took = play(it, service, [at / 2 for at in range(360)])
     answered = [each for each in took if not isinstance(each, Exception)]
     assert len(answered) >= 0.9 * min(360, 300 + burst)
-    assert service.rejected <= 3 * len(answered)
+    assert service.rejected <= len(service.arrivals) / 4
 
 
 def test_a_burst_is_spread_instead_of_rejected() -> None:
     it = world()
     service = Service(it, bucket(it, 2.0, 20.0))
     took = play(it, service, [0.0] * 200)
-    assert len([each for each in took if isinstance(each, Exception)]) <= 2
-    assert service.rejected <= 3 * 200, "no more than the plain client's"
+    assert not [each for each in took if isinstance(each, Exception)]
+    assert service.rejected <= 3 * 200, "no more than the plain client's: all were sent before an experiment began"
 
 
 @pytest.mark.parametrize("places", [4, 8])
@@ -152,7 +152,7 @@ def test_a_limit_on_calls_at_the_same_time_is_learned_as_a_number_of_places(plac
         return await asyncio.gather(*(recovery.call(ask) for _ in range(20 * places)))
 
     assert it.run(main()) == ["ok"] * 20 * places
-    assert it.now <= 20 + 30, "no place is left empty for long"
+    assert it.now <= 20 + 10, "no place is left empty for long"
 
 
 def test_cancelled_and_failed_calls_free_their_places() -> None:

@@ -19,6 +19,8 @@ cut it at all: that says nothing about how many calls it would accept, so calls 
 
 from __future__ import annotations
 
+from bisect import insort
+
 __all__ = ["Pace"]
 
 BURST = 10
@@ -60,6 +62,10 @@ EVEN_LEVEL = 16
 stays nearer to the limit and rises more slowly."""
 RECENT = 32
 """Starts of calls that are remembered."""
+RATED = 10
+"""So many of the latest answered calls show how many are accepted per second."""
+SOON = 0.5
+"""A call that starts more than this share of the time between two calls before its turn comes long before it."""
 EXACT = 1.02
 """Times may be inexact by so much."""
 SLOWEST_PER_S = 1 / 60
@@ -198,6 +204,7 @@ class Pace:
     """The learned pace of one target. It is not thread-safe: its owner holds a lock around each call."""
 
     __slots__ = (
+        "_answered",
         "_closest",
         "_cut_at",
         "_idle",
@@ -247,6 +254,8 @@ class Pace:
         """Seconds by which a call that is not of low priority may start before `_next`."""
         self._paused_until = float("-inf")
         """Until when nobody starts, because a call was rejected."""
+        self._answered: list[float] = []
+        """When the latest calls started that were answered."""
         self._recent: list[float] = []
         """When the latest calls started, without those that were rejected."""
         self._closest = float("inf")
@@ -350,6 +359,8 @@ class Pace:
     def accepted(self, started: float, now: float) -> None:
         """A call that began at `started` was answered, so not every call is rejected."""
         self._pause = 0.0
+        insort(self._answered, started)
+        del self._answered[:-RATED]
         if (gap := self._gap_before(started)) is not None:
             self._closest = min(self._closest, gap)
         self.places.freed()
@@ -393,13 +404,48 @@ class Pace:
         before = [start for start in self._recent if start <= started]
         return started - before[-2] if len(before) > 1 and before[-1] == started else None
 
-    def came_too_soon(self) -> None:
+    def is_soon(self, now: float) -> bool:
+        """Whether a call now would come long before its turn, whoever else waits: a pace may be a little too slow."""
+        if self.places.is_known:
+            return self.places.wait(now, 0) > 0
+        return now < self._next - SOON / self.per_second(now)
+
+    def follow_answers(self, now: float) -> None:
+        """Calls begin to wait for their turn: set the pace to that at which the latest ones were accepted."""
+        measured = self._answered_per_s()
+        if self._open_per_s or self.places.is_known or not measured:
+            return
+        self._top, self._is_measured, self._pause = max(SLOWEST_PER_S, measured), True, 0.0
+        self._begin_level(now)
+        self._next = self._paused_until = now + 1.0 / self.per_second(now)
+
+    def _answered_per_s(self) -> float:
+        """Return how many of the latest calls were accepted per second; 0: nobody knows."""
+        latest = self._answered
+        if len(latest) < FEW or latest[-1] <= latest[0]:
+            return 0.0
+        measured = (len(latest) - 1) / (latest[-1] - latest[0])
+        return measured if self._is_measured or measured <= FIRST_PER_S else 0.0
+
+    def started_early(self, now: float, *, alone: bool) -> None:
+        """A call starts before its turn. It takes nobody's turn, but those who wait follow at a distance if it is `alone`."""
+        if alone:
+            self._next = max(self._next, now + 1.0 / self.per_second(now))
+        self._recent = [*self._recent[1 - RECENT :], now]
+        self.places.taken(now)
+
+    def came_too_soon(self, started: float) -> None:
         """A call was rejected that did not wait for the pace."""
         self._surpassed = 1
+        if started in self._recent:
+            self._recent.remove(started)
         self.ended()
 
-    def surpassed(self) -> None:
+    def surpassed(self, started: float, now: float) -> None:
         """A call was accepted that did not wait for the pace: the more of these in a row, the likelier the pace is too slow."""
+        if not self._open_per_s:
+            self._next = max(self._next, started + 1.0 / self.per_second(now))
+            self._starts += 1
         self._rise += self._surpassed
         self._surpassed = min(2 * self._surpassed, LEVEL)
 
@@ -411,7 +457,7 @@ class Pace:
         elif not accepted:
             self._pause = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, self._pause * PAUSE_GROWTH))
         elif accepted < FEW or took <= 0.0:
-            self._top = max(SLOWEST_PER_S, self.per_second(now) * DEEP_CUT / CUT)
+            self._top = max(SLOWEST_PER_S, self.per_second(now) * DEEP_CUT / CUT, self._answered_per_s())
             self._is_measured = True
         else:
             if not self._is_measured:
@@ -420,6 +466,10 @@ class Pace:
         if self._is_even and self._is_measured:
             # It accepted calls that were no further apart.
             self._top = 1.0 / self._closest
+        self._begin_level(now)
+
+    def _begin_level(self, now: float) -> None:
+        """The pace was set anew: it rises from here."""
         self._starts = self._trials = 0
         self._rise, self._surpassed = 0.0, 1
         self._idle = self._quiet = 0.0

@@ -13,6 +13,8 @@ import math
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from holdfast._lazy import lazy_module
 from holdfast.events import CircuitState
 from holdfast.faults import InvalidError
@@ -20,7 +22,7 @@ from holdfast.policies.allowance import Allowance
 from holdfast.policies.backoff import PLAIN_ATTEMPTS
 from holdfast.policies.circuit import Breaker, Circuit, Rejection, Rule
 from holdfast.policies.circuit import Verdict as _Verdict
-from holdfast.policies.early import ANNOUNCED, EarlyCalls
+from holdfast.policies.early import AnnouncedCalls, EarlyCalls
 from holdfast.policies.hedge import HedgeMachine
 from holdfast.policies.pace import Pace
 from holdfast.policies.queue import WaitQueue
@@ -136,8 +138,8 @@ class TargetState:
         self._left: list[Turn] = []
         """Calls that stopped waiting while the lock was held."""
         self._early = {False: EarlyCalls(), True: EarlyCalls()}
-        """What became of calls that did not wait for their turn: of others, and of those with a low priority."""
-        self._announced = EarlyCalls(ANNOUNCED)
+        """What became of calls that did not wait for their turn, and of those that did: of others, and of those with a low priority."""
+        self._announced = AnnouncedCalls()
         """The same of calls that the other side announced not to accept."""
         self.shares_declared = False
         """Somebody declared that its calls share a limit: they wait for their turn."""
@@ -184,21 +186,25 @@ class TargetState:
             wait = self._wait_for_turn(now, turn, allowance, tries, low=low) if queues else None
             early = self._early_calls(now, allowance, low=low)
             is_paced = wait is not None and wait.rule is Rule.PACE and not self.shares_declared
-            if is_paced and early is not None and tries < PLAIN_ATTEMPTS:
-                # The plain client would make this attempt now. It waits only where such attempts are rejected.
-                forced = forced or early.may_start(now, again=tries > 0)
+            if wait is not None and is_paced and early is not None and tries < PLAIN_ATTEMPTS:
+                # The plain client would make this attempt now. It waits only where that helps.
+                forced = self._goes_early(now, early, tries) or forced
+                wait = _at_most(wait, now + early.longest_wait(now))
             answer = (None if forced else wait) or self._breaker.admit(now, tries)
             if isinstance(answer, Rejection) or not self._breaker.paced:
                 return answer
             if not answer.settled:
-                answer.forced = wait is not None
-                if not tries and (answer.forced or early is None):
-                    answer.early = early or self._early[low]
+                answer.forced, answer.early = wait is not None, early
+                if early is not None and not (answer.forced and early.is_held and not self._comes_soon(now, early)):
+                    answer.number = early.started(is_early=answer.forced)
             self._queue.served(turn)
             if allowance is not None:
                 allowance.started(now)
             if self._pace is not None:
-                self._pace.started(now, low=low, waiting=len(self._queue))
+                if answer.forced and early is not None:
+                    self._pace.started_early(now, alone=early.is_held)
+                else:
+                    self._pace.started(now, low=low, waiting=len(self._queue))
                 self._paced[answer] = len(self._paced)
                 if self._pace.is_over(now):
                     self._set_pace(self._open_pace())
@@ -206,7 +212,19 @@ class TargetState:
         self._wake(due)
         return answer
 
-    def _early_calls(self, now: float, allowance: Allowance | None, *, low: bool) -> EarlyCalls | None:
+    def _goes_early(self, now: float, early: EarlyCalls | AnnouncedCalls, tries: int) -> bool:
+        """Return whether an attempt of the plain client starts before its turn."""
+        was_held = early.is_held
+        may_start = early.may_start(now, may_be_trial=not tries and self._comes_soon(now, early))
+        if early.is_held and not was_held and self._pace is not None:
+            self._pace.follow_answers(now)
+        return may_start
+
+    def _comes_soon(self, now: float, early: EarlyCalls | AnnouncedCalls) -> bool:
+        """Whether a call now would be so early that its outcome shows whether calls need to wait."""
+        return early is self._announced or self._pace is None or self._pace.is_soon(now)
+
+    def _early_calls(self, now: float, allowance: Allowance | None, *, low: bool) -> EarlyCalls | AnnouncedCalls | None:
         """Return what says whether a call need not wait for its turn; None: the wait is short, or only spreads a burst."""
         announced = 0.0 if allowance is None else allowance.wait(now)
         if announced > _ROUNDING:
@@ -307,8 +325,7 @@ class TargetState:
         """
         with self._lock:
             self._limited_at = now
-            if permit.early is not None:
-                permit.early.ended(now, rejected=True)
+            self._learn(permit, now, rejected=True)
             if self._breaker.config.graded:
                 if self._pace is None:
                     self._set_pace(Pace())
@@ -317,11 +334,13 @@ class TargetState:
                     # It started before there was this pace.
                     self._pace.started_before(permit.started)
                 beside = self._paced.pop(permit, 0)
-                if permit.forced and (permit.early is None or permit.early.is_held):
+                if permit.forced and permit.early is not None:
                     # It came too soon, and we knew.
-                    self._pace.came_too_soon()
+                    self._pace.came_too_soon(permit.started)
                 else:
                     self._pace.limited(permit.started, now, requested, beside, len(self._queue))
+                    if permit.early is not None and not permit.early.is_held:
+                        self._pace.follow_answers(now)
 
     def announced(
         self, limits: AnnouncedLimits, since: float, now: float, *, accepted: bool = True, limited_as: str = ""
@@ -394,31 +413,37 @@ class TargetState:
     def _accepted(self, permit: Permit, now: float) -> None:
         """A call was answered: those who wait may follow."""
         with self._lock:
-            if permit.early is not None:
-                permit.early.ended(now, rejected=False)
+            self._learn(permit, now, rejected=False)
             if self._paced.pop(permit, None) is not None:
                 assert self._pace is not None
                 self._pace.accepted(permit.started, now)
-                if permit.forced:
-                    self._pace.surpassed()
+                if permit.forced and permit.early is not None:
+                    self._pace.surpassed(permit.started, now)
             self._forget_missing(now)
             if not self._queue and not self._called:
                 self._breaker.nobody_waits(now)
-            due = self._take_due(now)
+            # Where nobody has to wait any more, those who wait come back in a ramp.
+            due = self._take_due(now, 1 if permit.early is None or permit.early.is_held else 2)
         self._wake(due)
+
+    @staticmethod
+    def _learn(permit: Permit, now: float, *, rejected: bool) -> None:
+        """Learn from the outcome of a call whether it helps to wait."""
+        if permit.early is not None and permit.number:
+            permit.early.ended(now, permit.number, rejected=rejected, is_early=permit.forced)
 
     def _forget_missing(self, now: float) -> None:
         """Forget the woken calls that do not come, because they were cancelled meanwhile."""
         for turn in [turn for turn, woken in self._called.items() if now - woken > MISSING_S]:
             del self._called[turn]
 
-    def _take_due(self, now: float) -> list[Callable[[], None]]:
+    def _take_due(self, now: float, most: int = 1) -> list[Callable[[], None]]:
         """Take out those who should look again: they may start, or know better when they may. The caller holds the lock."""
         if not self._queue or not self._breaker.config.graded:
             return []
         room = max(0, self._breaker.room(now) - len(self._called))
         # A pace lets calls start one by one, and the first of those who wait computes when.
-        due = self._queue.take(min(room, 1) if self._breaker.paced else room)
+        due = self._queue.take(min(room, most) if self._breaker.paced else room)
         self._called.update((turn, now) for turn, _ in due)
         return [wake for _, wake in due]
 
@@ -695,3 +720,8 @@ class TargetState:
     def opens(self) -> int:
         """How often its circuit opened."""
         return self._breaker.opens
+
+
+def _at_most(wait: Rejection, until: float) -> Rejection:
+    """Return a rejection that ends no later."""
+    return wait if wait.retry_at is None or wait.retry_at <= until else msgspec.structs.replace(wait, retry_at=until)

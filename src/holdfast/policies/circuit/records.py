@@ -12,7 +12,7 @@ import msgspec
 from holdfast.events import CircuitState
 from holdfast.faults import Code
 from holdfast.policies.circuit.rules import Rule
-from holdfast.policies.early import EarlyCalls
+from holdfast.policies.early import AnnouncedCalls, EarlyCalls
 
 __all__ = ["BreakerMetrics", "Permit", "Rejection", "Transition", "Verdict"]
 
@@ -39,8 +39,10 @@ class Permit(msgspec.Struct, gc=False, eq=False):
     settled: bool = False
     forced: bool = False
     """The call did not wait for its turn."""
-    early: EarlyCalls | None = None
-    """What learns from its outcome whether calls that do not wait are accepted; None: it says nothing about that."""
+    early: EarlyCalls | AnnouncedCalls | None = None
+    """What learns from its outcome whether it helps to wait; None: it says nothing about that."""
+    number: int = 0
+    """Its number there; 0: its outcome does not count."""
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
