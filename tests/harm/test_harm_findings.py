@@ -212,6 +212,14 @@ def test_XR12_interactive_calls_are_quick_beside_a_backlog():
     assert p95[1] <= 3.0 * p95[0], p95
 
 
+@pytest.mark.parametrize("model", [HAIKU, OPUS])
+def test_XR12_calls_that_a_limit_rejects_do_not_push_their_own_turn_back(model: str):
+    limit = Trouble(kind="limit", per_minute=20.0, burst=5)
+    waits = Caller(name="c0", calls=every(10.0, 15, 5.0), model=model)
+    batch = Caller(name="c1", calls=at_once(45), model=model, extra=Extra(kind="priority", value=-1.0))
+    assert_no_harm(World(callers=(waits, batch), troubles=(limit,)))
+
+
 # XR14: announced headroom
 
 
@@ -283,6 +291,13 @@ def test_a_limit_that_is_announced_and_not_enforced_slows_hardly_anybody(seconds
     soft = Trouble(kind="limit", per_minute=600_000.0, burst=600_000, announces="lie")
     extra = None if seconds is None else Extra(kind="seconds", value=seconds)
     assert_no_harm(World(callers=(Caller(name="c0", calls=every(0.5, 80, takes=0.5), extra=extra),), troubles=(soft,)))
+
+
+@pytest.mark.parametrize("step", [30.0, 5.0])
+def test_a_lone_call_does_not_wait_beside_a_caller_of_whom_nothing_is_accepted(step: float):
+    ill = Caller(name="c1", calls=every(step, 16))
+    limit = Trouble(kind="status", status=429, caller="c1")
+    assert_no_harm(World(callers=(Caller(name="c0", calls=(Call(at=16 * step),)), ill), troubles=(limit,)))
 
 
 # XR17: as many attempts as the bare client
