@@ -135,24 +135,65 @@ def test_an_announced_limit_is_not_run_into():
     assert "a" in wire.keys[5:]
 
 
-def test_where_all_limits_are_reached_the_call_waits_and_is_made_at_the_end_of_its_time():
-    announcing = message(
+def announcing(remaining: int):
+    return message(
         anthropic_ratelimit_requests_limit="100",
-        anthropic_ratelimit_requests_remaining="0",
+        anthropic_ratelimit_requests_remaining=str(remaining),
         anthropic_ratelimit_requests_reset="2025-01-01T00:00:40Z",
     )
-    wire, (runtime, _) = Wire(announcing), world()
-    claude = pool(wire, runtime, policy=Policy(timeout=5, deadline=100))
-    for _ in range(3):
+
+
+def test_where_all_keys_have_reached_their_limits_calls_wait_as_with_one_key():
+    waits = []
+    for keys in ("a", "ab"):
+        wire, (runtime, _) = Wire(by_key={key: [announcing(1), announcing(0), message()] for key in keys}), world()
+        claude = pool(wire, runtime, keys)
+        for _ in range(2 * len(keys)):
+            claude.messages.create(**REQUEST)
+        began = runtime.clock.monotonic()
         claude.messages.create(**REQUEST)
-    assert runtime.clock.monotonic() == pytest.approx(40.0)
-    hurried = pool(Wire(announcing), runtime, "cd", name="hurried", policy=Policy(timeout=5, deadline=10))
-    runtime.clock.jump(-40)
-    for _ in range(2):
-        hurried.messages.create(**REQUEST)
+        waits.append(runtime.clock.monotonic() - began)
+    assert waits[0] == pytest.approx(waits[1])
+
+
+@pytest.mark.parametrize("retry_after", [None, "60"])
+def test_a_prompt_that_is_always_limited_holds_no_other_call_back(retry_after: str | None):
+    named = {"retry_after": retry_after} if retry_after else {}
+    limited = failing(429, "rate_limit_error", **named)
+    wire, (runtime, _) = Wire(by_key={key: [limited] * 3 + [message()] for key in "abc"}), world()
+    claude = pool(wire, runtime, "abc", policy=Policy(attempts=1))
+    with pytest.raises(anthropic.RateLimitError):
+        claude.messages.create(**REQUEST)
+    wire.by_key = {key: [message()] for key in "abc"}
     began = runtime.clock.monotonic()
-    hurried.messages.create(**REQUEST)
-    assert 9 < runtime.clock.monotonic() - began < 10
+    for _ in range(6):
+        claude.messages.create(**REQUEST)
+    assert runtime.clock.monotonic() == began
+
+
+NO_MODEL = failing(404, "not_found_error", "model: claude-test")
+
+
+def test_a_key_that_lacks_the_model_is_left_for_the_next_at_once_and_not_asked_for_it_again():
+    wire, (runtime, _) = Wire(by_key={"a": [NO_MODEL], "b": [message("hi")]}), world()
+    claude = pool(wire, runtime)
+    for _ in range(3):
+        assert claude.messages.create(**REQUEST).content[0].text == "hi"
+    assert wire.keys == ["a", "b", "b", "b"]
+    assert runtime.clock.monotonic() == 0.0
+    for _ in range(2):
+        claude.messages.create(**{**REQUEST, "model": "claude-other"})
+    assert "a" in wire.keys[4:], "it may have other models"
+
+
+def test_a_model_that_no_key_has_is_not_found_and_rests_no_key():
+    wire, (runtime, _) = Wire(NO_MODEL), world()
+    claude = pool(wire, runtime)
+    for _ in range(2):
+        with pytest.raises(anthropic.NotFoundError):
+            claude.messages.create(**REQUEST)
+    assert wire.keys[:2] == ["a", "b"]
+    assert len(wire.requests) == 4
 
 
 def test_a_key_whose_circuit_is_open_is_passed_over():

@@ -1,16 +1,15 @@
 """The pool: which of several keys the next call uses, by weight, by the limits each key announces, and by failures.
 
-A key that was limited or denied rests for a while.
+A key that was limited or denied rests for a while, and one that is silent while others answer is passed over.
 
-Invariant: while one key may be used, no call waits and no call goes to a resting key. Over many calls each usable key gets
-the share of its weight.
+Invariant: while one key may be used, no call goes to a resting key. Over many calls each usable key gets the share of its weight. The
+pool makes no call wait: one call's failure does not show that a key fails for all. The pace of each key decides about waits.
 """
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from holdfast import options
 from holdfast.faults import InvalidError, Kind
@@ -23,26 +22,21 @@ if TYPE_CHECKING:
     from holdfast.classify.hints import AnnouncedLimit
     from holdfast.faults import Fault
 
-__all__ = ["DENIED_REST_S", "LIMITED_REST_S", "LONGEST_REST_S", "Choice", "PoolMachine", "check_weights"]
+__all__ = ["DENIED_REST_S", "LIMITED_REST_S", "LONGEST_REST_S", "PoolMachine", "check_weights"]
 
 LIMITED_REST_S = 1.0
 """How long a rate-limited key rests if the service requested no delay. Each failure in a row doubles it."""
 DENIED_REST_S = 60.0
 """How long a key rests that was denied, because it is revoked or has no credit. Each failure in a row doubles it."""
 LONGEST_REST_S = 600.0
-
-
-class Choice(msgspec.Struct, frozen=True):
-    """The key for a call. If `wait` is above 0, wait that many seconds and choose again."""
-
-    index: int
-    wait: float = 0.0
+OVERTAKEN = 3
+"""A key is silent if a request of it has no response, although so many that were sent later with other keys were answered."""
 
 
 class _Key:
     """The state of one key."""
 
-    __slots__ = ("credit", "denied", "failures", "pace", "rests_until", "weight")
+    __slots__ = ("credit", "denied", "failed_at", "failures", "overtaken", "pace", "rests_until", "unheard", "weight")
 
     def __init__(self, weight: float) -> None:
         self.weight = weight
@@ -54,6 +48,16 @@ class _Key:
         """Whether the service denied the key itself. A denied key does not become valid by waiting."""
         self.failures = 0
         """Failures in a row."""
+        self.failed_at = float("-inf")
+        self.unheard: dict[int, float] = {}
+        """When the requests were sent that have no response yet, by their number; the oldest first."""
+        self.overtaken = 0
+        """Answers with other keys to requests that were sent after the oldest of these."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether another key is better: it is silent, or it failed and one request finds out whether it still does."""
+        return self.overtaken >= OVERTAKEN or bool(self.failures and self.unheard)
 
     def wait(self, now: float) -> float:
         return max(self.rests_until - now, self.pace.peek(now), 0.0)
@@ -62,30 +66,28 @@ class _Key:
 class PoolMachine:
     """The state of a pool. It is not thread-safe: its owner holds a lock around each call."""
 
-    __slots__ = ("_keys",)
+    __slots__ = ("_keys", "_numbers")
 
     def __init__(self, weights: Sequence[float]) -> None:
         check_weights(weights, len(weights))
         self._keys = [_Key(weight) for weight in weights]
+        self._numbers = count()
 
-    def choose(self, now: float, *, shut: Collection[int] = (), avoid: int | None = None) -> Choice:
+    def choose(self, now: float, *, shut: Collection[int] = (), avoid: int | None = None) -> int:
         """Return the key for a call that starts now, and count it as used.
 
-        `shut` are the keys whose circuits are open. `avoid` failed a moment ago and is chosen only if no other key is ready.
-        If all keys rest, nothing is counted: wait and choose again. If all keys were denied, one of them is chosen anyway,
-        because its error tells the user what is wrong.
+        `shut` are the keys that cannot answer it. `avoid` failed a moment ago and is chosen only if no other key is ready.
+        If all keys rest, it is the one whose rest ends first, and nothing is counted. If all keys were denied, one of them is chosen
+        anyway, because its error tells the user what is wrong.
         """
         # A key with an open circuit is skipped here, because the call would be rejected anyway.
         usable = [index for index in range(len(self._keys)) if index not in shut]
         ready = [index for index in usable if self._keys[index].wait(now) <= 0.0]
-        others = [index for index in ready if index != avoid]
         if ready:
-            return Choice(self._next_in_turn(others or ready, now))
+            others = [index for index in ready if index != avoid] or ready
+            return self._next_in_turn([index for index in others if not self._keys[index].is_doubtful] or others, now)
         waiting = [index for index in usable if not self._keys[index].denied]
-        if waiting:
-            soonest = min(waiting, key=lambda index: self._keys[index].wait(now))
-            return Choice(soonest, self._keys[soonest].wait(now))
-        return Choice(min(usable or range(len(self._keys)), key=lambda index: self._keys[index].rests_until))
+        return min(waiting or usable or range(len(self._keys)), key=lambda index: self._keys[index].wait(now))
 
     def soonest(self, now: float, *, shut: Collection[int] = ()) -> float | None:
         """Return the seconds until some key may be used; None: all keys were denied."""
@@ -96,11 +98,40 @@ class PoolMachine:
         )
         return min(waits, default=None)
 
-    def succeeded(self, index: int) -> None:
-        """Record that the key worked."""
+    def sent(self, index: int, now: float) -> int:
+        """Record that a request is sent with the key; return its number."""
+        number = next(self._numbers)
+        self._keys[index].unheard[number] = now
+        return number
+
+    def heard(self, index: int, number: int, *, good: bool) -> None:
+        """Record that the request has a response. A bad one may come sooner than any answer, so it says nothing about other keys."""
+        key = self._keys[index]
+        if key.unheard.pop(number, None) is None:
+            return
+        key.overtaken = 0
+        for other in self._keys if good else ():
+            if other is not key and next(iter(other.unheard), number) < number:
+                other.overtaken += 1
+
+    def ended(self, index: int, number: int, now: float) -> None:
+        """Record that the request has ended. A silent key rests, at first for as long as it was silent."""
+        key = self._keys[index]
+        since = key.unheard.pop(number, None)
+        if since is None:
+            return
+        if key.overtaken >= OVERTAKEN:
+            self._rest(index, now, max(LIMITED_REST_S, now - since), None, denied=False)
+        if not key.unheard:
+            key.overtaken = 0
+
+    def succeeded(self, index: int, since: float) -> None:
+        """Record that the key answered a request that was sent at `since`: it rests no longer for what was before."""
         key = self._keys[index]
         key.failures = 0
         key.denied = False
+        if since >= key.failed_at:
+            key.rests_until = float("-inf")
 
     def limited(self, index: int, now: float, requested: float | None) -> None:
         """Record that a call hit the key's rate limit. `requested` is the delay that the service requested."""
@@ -132,6 +163,8 @@ class PoolMachine:
             return None
         if wait <= 0.0 and moves < len(self._keys) - 1:
             return Retry(0.0, None if allowed is None else max(allowed, attempts + 1), "another-key")
+        # Each key has rejected it just now. However soon one of them is ready, another round at once would be a flood.
+        wait = max(wait, LIMITED_REST_S)
         sooner = fault.retryable and fault.retry_after is not None and wait < fault.retry_after
         may = allowed is None or attempts - moves < allowed
         return Retry(wait, allowed, "requested") if sooner and may else None
@@ -145,6 +178,7 @@ class PoolMachine:
         # The exponent has a limit of its own: after thousands of failures the power would not fit a float.
         rest = min(first * 2.0 ** min(key.failures, 10), LONGEST_REST_S) if requested is None else requested
         key.failures += 1
+        key.failed_at = now
         key.denied = denied
         key.rests_until = max(key.rests_until, now + rest)
 

@@ -153,6 +153,7 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
                 return member.send(cast_to, limited, stream=stream, stream_cls=stream_cls)
             finally:
                 SENDING.reset(token)
+                keys.ends()
 
         exchange = partial(_exchange, keys, cast_to)
         if stream:
@@ -182,6 +183,7 @@ def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
                 return await member.send(cast_to, keys.options, stream=stream, stream_cls=stream_cls)
             finally:
                 SENDING.reset(token)
+                keys.ends()
 
         exchange = partial(_exchange, keys, cast_to)
 

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast._platform import after_fork
 from holdfast.classify.hints import announced_limit, announced_limits, limit_headers
-from holdfast.faults import Fault, HoldfastError, Schedule, Scope
+from holdfast.faults import Schedule, Scope
 from holdfast.integrations.clients.exchange import (
     Exchange,
     asks_model,
@@ -36,7 +36,7 @@ from holdfast.integrations.clients.exchange import (
 from holdfast.policies.backoff import PLAIN_ATTEMPTS
 from holdfast.policies.decide import GiveUp, Reason, Retry
 from holdfast.policies.models.usage import usage_of
-from holdfast.policies.pool import PoolMachine
+from holdfast.policies.pool import DENIED_REST_S, PoolMachine
 from holdfast.policies.target import Target
 from holdfast.runtime.adapter import Adapter
 from holdfast.runtime.ambient import AMBIENT, in_force
@@ -94,6 +94,8 @@ class Keys:
     def __init__(self, weights: Sequence[float]) -> None:
         self.machine = PoolMachine(weights)
         self.lock = threading.Lock()
+        self.lacking: dict[tuple[int, str], float] = {}
+        """Until when members are not asked for models that they do not have, although others do."""
         _all_keys.add(self)
 
 
@@ -210,6 +212,10 @@ class KeyChoice(Adapter):
         """The member that failed last."""
         self._since = 0.0
         """When the present request was sent."""
+        self._number = 0
+        """Its number among those of its key."""
+        self._lacking: frozenset[int] = frozenset()
+        """The members that do not have the model."""
 
     @property
     def is_free(self) -> bool:
@@ -223,7 +229,17 @@ class KeyChoice(Adapter):
     def sends(self, op: Operation | None = None) -> KeyChoice:
         """A request is sent now. `op`: its operation, where nothing but its time limits ends a blocking read."""
         self._op, self._since, self._is_answering = op, self.plan().monotonic(), False
+        if self.pool.several:
+            with self.pool.keys.lock:
+                self._number = self.pool.keys.machine.sent(self.member.index, self._since)
         return self
+
+    def ends(self) -> None:
+        """The request has ended, or its answer has begun."""
+        if self.pool.several:
+            now = self.plan().monotonic()
+            with self.pool.keys.lock:
+                self.pool.keys.machine.ended(self.member.index, self._number, now)
 
     def _limit_reads(self, response: Any) -> None:
         """Let no read of the response's connection outlast a deadline that somebody named."""
@@ -233,6 +249,9 @@ class KeyChoice(Adapter):
     def learn(self, response: Any) -> None:
         """Learn the limits that the response announces for the present key and model."""
         plan, self._is_answering = self.plan(), response.status_code < _FAILED
+        if self.pool.several:
+            with self.pool.keys.lock:
+                self.pool.keys.machine.heard(self.member.index, self._number, good=self._is_answering)
         found = learn_limits(response, plan, self._since)
         if found and self.pool.several and plan.policy.quota_group is None:
             self.pool.learn(self.member.index, found, plan.runtime.clock)
@@ -268,19 +287,15 @@ class KeyChoice(Adapter):
         return quote_of_request(self.options)
 
     def choose(self, op: Operation) -> Plan | None:
-        """Choose the key of the next attempt; raise if all keys have reached their limits."""
+        """Choose the key of the next attempt."""
         pool = self.pool
         if not pool.several or self.observes:
             return None
         now = op.plan.monotonic()
+        shut = self._shut(op, now)
         with pool.keys.lock:
-            choice = pool.keys.machine.choose(now, shut=self._shut(op, now), avoid=self._avoid)
-        if choice.wait > 0 and not op.goes_at_once:
-            message = f"Every key of {pool.name} has reached its limit"
-            raise HoldfastError(
-                Fault.of("SYS_RATE_LIMITED", message, retry_after=choice.wait, context={"name": pool.name})
-            )
-        self.member = pool.members[choice.index]
+            index = pool.keys.machine.choose(now, shut=shut, avoid=self._avoid)
+        self.member = pool.members[index]
         return self.plan()
 
     def propose(self, op: Operation, error: Exception) -> Retry | GiveUp | None:
@@ -329,7 +344,8 @@ class KeyChoice(Adapter):
         self._avoid = self.member.index
         plan, now = op.plan, op.plan.monotonic()
         fault = plan.runtime.fault_of(error, provider=plan.provider)
-        if fault.scope is not Scope.CREDENTIAL:
+        lacks_model = fault.code == "PROVIDER_MODEL_NOT_FOUND"
+        if fault.scope is not Scope.CREDENTIAL and not lacks_model:
             # An overloaded or broken provider fails with every key, so the policy's backoff applies.
             return None
         if fault.schedule is Schedule.RATE_LIMIT and plan.policy.quota_group is not None:
@@ -338,10 +354,14 @@ class KeyChoice(Adapter):
         if self.observes:
             return Retry(0.0, None, "another-key")
         allowed = plan.policy.tries(fault).attempts
+        if lacks_model:
+            # Whether the key lacks it, or nobody has it, shows the answer of another key.
+            self._lacking |= {self.member.index}
         shut = self._shut(op, now)
         with pool.keys.lock:
             machine = pool.keys.machine
-            machine.failed(self.member.index, fault, now)
+            if not lacks_model:
+                machine.failed(self.member.index, fault, now)
             return machine.move_on(fault, now, shut=shut, moves=op.moves, attempts=op.attempts, allowed=allowed)
 
     def succeeded(self, op: Operation, value: object) -> None:
@@ -349,11 +369,19 @@ class KeyChoice(Adapter):
         if op.plan.limited_state.counts_tokens and (usage := usage_of(value)) is not None:
             op.plan.used(usage.total)
         if self.pool.several and not self.observes:
+            until = op.plan.monotonic() + DENIED_REST_S
             with self.pool.keys.lock:
-                self.pool.keys.machine.succeeded(self.member.index)
+                self.pool.keys.machine.succeeded(self.member.index, self._since)
+                self.pool.keys.lacking |= dict.fromkeys(((index, self._model) for index in self._lacking), until)
 
     def _shut(self, op: Operation, now: float) -> frozenset[int]:
-        """Return the members whose own circuit is open."""
+        """Return the members whose own circuit is open, or that do not have the model."""
+        lacking = {
+            index for (index, model), until in self.pool.keys.lacking.items() if model == self._model and now < until
+        }
+        return self._lacking | lacking | self._rejecting(op, now)
+
+    def _rejecting(self, op: Operation, now: float) -> frozenset[int]:
         # Use `known`, not `get`: a lookup must not create a state for a key that was never used.
         registry, name = op.plan.runtime.registry, self.pool.name
         return frozenset(
