@@ -158,6 +158,11 @@ def test_XR8_an_outer_recovery_that_names_no_limit_does_not_cut(takes: float):
 def test_XR8_an_outer_recovery_waits_for_the_second_attempt_inside():
     late = Trouble(kind="status", status=503, first=1, after=50.0)
     assert_no_harm(World(callers=(Caller(name="c0", calls=(Call(takes=30.0),), door="nested"),), troubles=(late,)))
+def test_XR6_a_start_that_a_cancelled_call_leaves_goes_to_the_one_behind_it():
+    calls = (*at_once(3), Call(at=0.5, cancel=2.0), Call(at=0.6, cancel=3.0), *at_once(6, 1.0))
+    assert_no_harm(World(callers=(Caller(name="c0", calls=calls, extra=Extra(kind="per_second", value=0.5)),)))
+
+
 
 
 # XR9: hedges, POSTs, Retry-After: 0

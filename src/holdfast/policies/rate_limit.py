@@ -155,11 +155,11 @@ class RateLimitMachine:
 class StartQueue:
     """Which waiting call has which reserved start. A call of a higher priority takes the starts of those behind it.
 
-    Invariant: unless the limit changes, a start only ever moves to a later time, so that nobody has to be woken early: a call that wakes
-    up looks whether its start has moved, and sleeps on.
+    Invariant: unless the limit changes or a call gives its start back, a start only ever moves to a later time, so that nobody has to be
+    woken early: a call that wakes up looks whether its start has moved, and sleeps on.
     """
 
-    __slots__ = ("_last", "_lines", "_reached", "_starts")
+    __slots__ = ("_last", "_lines", "_moved_up", "_reached", "_starts")
 
     def __init__(self) -> None:
         self._starts: dict[Rank, float] = {}
@@ -169,6 +169,8 @@ class StartQueue:
         """For each priority, the latest turn."""
         self._reached = 0
         """The turn of the latest call that started."""
+        self._moved_up = False
+        """Starts have moved to an earlier time, and their calls may sleep too long."""
 
     def turn(self, priority: Priority) -> Rank:
         """Return the turn of a call that comes now: the priorities share the starts as in a `WaitQueue`."""
@@ -207,10 +209,27 @@ class StartQueue:
         """Return the start that a waiting call has now."""
         return self._starts[turn]
 
-    def leave(self, turn: Rank) -> float:
-        """The call starts, or does not wait any more; return its start."""
-        start = self._starts.pop(turn)
+    def leave(self, turn: Rank) -> None:
+        """The call starts."""
         self._reached = max(self._reached, turn[0])
+        del self._starts[turn]
+        self._check_empty()
+
+    def give_back(self, turn: Rank) -> float:
+        """The call does not start: each one behind it gets the start of the one before. Return the start that nobody has now."""
+        free = self._starts.pop(turn)
+        for own, other in sorted((own, other) for other, own in self._starts.items()):
+            if other > turn and own > free:
+                self._starts[other], free = free, own
+                self._moved_up = True
+        self._check_empty()
+        return free
+
+    @property
+    def next_to_wake(self) -> Rank | None:
+        """The call that starts next, if it may sleep too long; None: nobody does. Each one that starts is asked for the next."""
+        return min(self._starts, key=self._starts.__getitem__) if self._moved_up else None
+
+    def _check_empty(self) -> None:
         if not self._starts:
-            self._last = None
-        return start
+            self._last, self._moved_up = None, False

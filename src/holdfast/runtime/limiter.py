@@ -424,10 +424,14 @@ class Limiter:
             self._naps.pop(turn, None)
             self._settings.pop(turn, None)
             with self._lock:
-                start = self._starts.leave(turn)
-                if not started and self._pace is not None:
+                if started or self._pace is None:
+                    self._starts.leave(turn)
+                else:
                     # The start is given back, so that the next caller can use it.
-                    self._pace.cancel(start)
+                    self._pace.cancel(self._starts.give_back(turn))
+                following = self._starts.next_to_wake
+            if following is not None and (wake_next := self._naps.get(following)) is not None:
+                wake_next()
 
     def _reserve_start(self, now: float, deadline: float | None, turn: Rank) -> float:
         """Reserve a start and return the wait for it; 0: it starts now, and has no start to give back."""
@@ -440,7 +444,7 @@ class Limiter:
             wait = self._starts.join(turn, now + wait) - now
             if deadline is None or now + wait < deadline:
                 return wait
-            self._pace.cancel(self._starts.leave(turn))
+            self._pace.cancel(self._starts.give_back(turn))
         raise self._too_late(wait)
 
     def _too_late(self, wait: float) -> HoldfastError:
