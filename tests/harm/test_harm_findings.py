@@ -376,6 +376,13 @@ def _web(count: int) -> tuple[World, Service]:
     calls = at_once(count, tokens=900)
     world = World(callers=(Caller(name="c0", calls=calls, provider="openai", model="gpt-5-mini"),))
     return world, Service(world, VirtualClock())
+def test_XR19_a_call_that_is_every_probe_is_not_repeated_at_once():
+    broken = Trouble(kind="reset", provider="openai")
+    calls = (Call(takes=9.42), Call(at=600.0, takes=4.73))
+    caller = Caller(name="c0", calls=calls, provider="openai", model="gpt-5-mini")
+    assert_no_harm(World(callers=(caller,), troubles=(broken,)))
+
+
 
 
 def _asked_by(service: Service, ask, usd: float, count: int) -> int:

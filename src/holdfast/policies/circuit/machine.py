@@ -524,8 +524,9 @@ class Breaker:
             if self.streak < BAD_MOMENTS:
                 return
             self.reopen_time = 0.0
-        # Counted from the probe's start: a probe that hung for a minute has already waited long enough.
-        self._open(now, max(now, probe.started + self._reopening()), Rule.PROBE, why)
+        # Counted from the probe's start: a probe that hung for a minute has already waited long enough. But the next one never comes at once.
+        least = now + (MOMENT_S if self.config.graded else 0.0)
+        self._open(now, max(least, probe.started + self._reopening()), Rule.PROBE, why)
 
     def _add_to_streak(self, now: float) -> None:
         if self.config.graded:
