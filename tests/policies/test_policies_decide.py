@@ -457,9 +457,16 @@ def test_no_fallback_answers_what_may_have_happened_or_a_defect() -> None:
     assert not can_fall_back(arguments, wrong_arguments=True)
 
 
-@pytest.mark.parametrize("requested", [0.0, 0.001, 0.2])
+def test_XR9_a_requested_delay_of_zero_names_no_time() -> None:
+    """The SDKs wait as without the header, and a retry at once would meet the same outage."""
+    hinted = Fault.of("PROVIDER_OVERLOADED", retry_after=0.0)
+    unhinted = Fault.of("PROVIDER_OVERLOADED")
+    assert waits(Policy(), *[hinted] * 20, deadline=120.0) == waits(Policy(), *[unhinted] * 20, deadline=120.0)
+
+
+@pytest.mark.parametrize("requested", [0.001, 0.2])
 def test_XR9_a_tiny_requested_delay_is_kept_to_once(requested: float) -> None:
-    """`Retry-After: 0` in each answer must not send more requests than no header at all."""
+    """A tiny delay in each answer must not send more requests than no header at all."""
     hinted = Fault.of("PROVIDER_RATE_LIMITED", retry_after=requested)
     unhinted = waits(Policy(), *[LIMITED] * 20, deadline=120.0)
     delays = waits(Policy(), *[hinted] * 500, deadline=120.0)

@@ -416,16 +416,16 @@ class Decider:
         return delay
 
     def _is_too_quick(self, requested: float, backoff: Backoff) -> bool:
-        """Whether a requested delay is shorter than the backoff begins with, and such a delay was kept to before.
+        """Whether a requested delay is shorter than the backoff begins with, and is zero or such a delay was kept to before.
 
-        Servers send `Retry-After: 0` as a default, and a client that believes it each time sends thousands of requests. The
-        time that the first one saved is added to the next delay of the backoff, so that no more requests are sent than
-        without the header.
+        Servers send `Retry-After: 0` as a default: it names no time, and the SDKs do not read it either. A client that believes a tiny
+        delay each time sends thousands of requests. The time that the first one saved is added to the next delay of the backoff, so
+        that no more requests are sent than without the header.
         """
         first = min(backoff.wait(1), SHORTEST_TRUSTED_S)
         if requested >= first:
             return False
-        if not self._hurried:
+        if requested and not self._hurried:
             self._hurried, self._owed = True, first - requested
             return False
         return True
