@@ -100,6 +100,32 @@ def test_XR3_one_poison_prompt_locks_nobody_out():
     assert_no_harm(World(callers=(well, poison)))
 
 
+@pytest.mark.parametrize("step", [0.5, 1.0])
+def test_a_poison_prompt_beside_calls_that_are_answered_is_given_up_soon(step: float):
+    """Without a sign of the others it is repeated for two minutes: 21 requests, where the SDK sends 3."""
+    well, poison = Caller(name="c0", calls=every(step, 60)), Caller(name="c1", calls=(Call(at=10.3, poison=True),))
+    ours = play(World(callers=(well, poison)), Recovering)
+    assert sum(ended.how == "answered" for ended in ours.calls.values()) == 60
+    assert 3 <= len(ours.of({"c1.0"})) <= 6
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7])
+def test_a_service_that_fails_at_random_still_answers_everybody(share: float):
+    ours = play(
+        World(callers=(Caller(name="c0", calls=every(0.5, 120)),), troubles=(Trouble(kind="status", share=share),)),
+        Recovering,
+    )
+    assert sum(ended.how == "answered" for ended in ours.calls.values()) == 120
+
+
+def test_an_outage_beside_long_answers_is_no_poison():
+    """Answers that began before the outage say nothing about it."""
+    outage = Trouble(kind="status", start=40.0, end=70.0)
+    long, late = Caller(name="c0", calls=every(1.0, 40, takes=60.0)), Caller(name="c1", calls=every(1.0, 20, 41.0))
+    ours = play(World(callers=(long, late), troubles=(outage,)), Recovering)
+    assert sum(ended.how == "answered" for ended in ours.calls.values()) == 60
+
+
 # XR4: deadlines on streams
 
 

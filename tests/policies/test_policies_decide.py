@@ -359,6 +359,7 @@ NO_RETRY_LEFT: dict[str, Any] = {"withdraw_retry": lambda: False}
         (Reason.NOT_REPEATABLE, RESET, exact(), {"proposal": GiveUp(Reason.NOT_REPEATABLE)}),
         (Reason.QUOTA, RESET, exact(), NO_RETRY_LEFT),
         (Reason.BUDGET, RESET, exact(), {"budget_spent": True}),
+        (Reason.POISON, Fault.of("PROVIDER_INTERNAL_ERROR"), Policy(), {"attempts": 3, "others": (60, 0)}),
         (Reason.PATIENCE, Fault.of("CIRCUIT_OPEN", retry_after=3601.0), exact(wait_for_circuit=True), {}),
     ],
 )
@@ -455,6 +456,35 @@ def test_no_fallback_answers_what_may_have_happened_or_a_defect() -> None:
     arguments = Fault.of("TOOL_INPUT_INVALID")
     assert can_fall_back(arguments)
     assert not can_fall_back(arguments, wrong_arguments=True)
+
+
+INTERNAL = Fault.of("PROVIDER_INTERNAL_ERROR")
+
+
+def attempts_until_given_up(fault: Fault, others: tuple[int, int], policy: Policy | None = None) -> int:
+    decider = Decider(policy or Policy())
+    for attempts in range(1, 40):
+        known = facts(fault, policy or Policy(), attempts=attempts, bare_attempts=3, others=others)
+        if isinstance(decider.decide(known), GiveUp):
+            return attempts
+    return 40
+
+
+def test_a_request_that_fails_each_time_while_others_are_answered_is_given_up_but_never_before_the_plain_client():
+    assert attempts_until_given_up(INTERNAL, (60, 0)) == 3
+    assert attempts_until_given_up(INTERNAL, (9, 0)) == 4
+    assert attempts_until_given_up(INTERNAL, (3, 0)) == 6
+
+
+@pytest.mark.parametrize("others", [(0, 0), (0, 30), (2, 0), (19, 45)])
+def test_a_request_that_fails_as_others_do_is_not_given_up(others: tuple[int, int]):
+    assert attempts_until_given_up(INTERNAL, others) > 20
+
+
+def test_only_a_failure_that_a_request_can_cause_is_given_up_so():
+    assert attempts_until_given_up(Fault.of("PROVIDER_OVERLOADED"), (60, 0)) > 20
+    assert attempts_until_given_up(Fault.of("PROVIDER_INTERNAL_ERROR", retry_after=2.0), (60, 0)) > 20
+    assert attempts_until_given_up(INTERNAL, (60, 0), Policy(attempts=12)) == 12
 
 
 def test_XR9_a_requested_delay_of_zero_names_no_time() -> None:

@@ -93,6 +93,9 @@ NO_SUCH_NAME = 3
 SHORTEST_TRUSTED_S = 1.0
 """A requested delay of at least so many seconds is always kept to. A shorter one may be a default that nobody chose: an
 operation keeps to it once, and again only if the backoff begins with one as short."""
+FEWEST_ANSWERED = 3
+BY_CHANCE = 0.0001
+"""A call fails because of its own request if so many others were answered meanwhile that this many failures in a row are no accident."""
 LAST_TURN = 0.98
 LAST_SPREAD = 0.08
 """A call whose turn comes too late by the present estimate waits for this share of the time it has left, or up to so much less."""
@@ -150,6 +153,8 @@ class Reason(StrEnum):
     """The budget is spent."""
     PATIENCE = "patience"
     """It has no deadline, and an hour of waiting has not helped."""
+    POISON = "poison"
+    """The service fails on this request each time, and answers others meanwhile."""
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -240,6 +245,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """The failed call was a probe, and its circuit is now open again for so many seconds."""
     lasts: float = 0.0
     """The target answers most of its calls, so what failed is over after so many seconds; 0: nobody can say."""
+    others: tuple[int, int] = (0, 0)
+    """Attempts of other calls that began after the first failure of this one: how many were answered, and how many failed."""
     before_another: int | None = None
     """Attempts before something else answers: a fallback, or a lesser answer; None: nothing else would answer, or its time was named."""
     limited_for: float = math.inf
@@ -370,6 +377,22 @@ class Decider:
             # attempts that the plain client makes come as soon as its own.
             return self._wait_for_circuit(facts.reopened_for, facts)
         return self._back_off(tries.backoff, failures, facts)
+
+    def _fails_alone(self, facts: Facts) -> bool:
+        """Whether the service fails because of this very request: others are answered, so many failures in a row are no accident.
+
+        Where half of all requests fail at random, a call may fail ten times, and the eleventh attempt is worth it.
+        """
+        answered, failed = facts.others
+        if facts.fault.code != "PROVIDER_INTERNAL_ERROR" or facts.fault.retry_after is not None:
+            return False
+        if self.policy.tries(facts.fault).attempts is not None:
+            return False
+        if facts.attempts < facts.bare_attempts or answered < FEWEST_ANSWERED:
+            return False
+        # The rule of succession: of no failure among ten others follows a share of 1 in 12.
+        share = (failed + 1) / (answered + failed + 2)
+        return bool(share**facts.attempts < BY_CHANCE)
 
     def _back_off(self, backoff: Backoff, failures: int, facts: Facts) -> Retry | GiveUp:
         """Return the wait before the next attempt: as the other side requested, or by the schedule."""
@@ -506,7 +529,7 @@ class Decider:
             return Reason.PERMANENT
         if fault.code == "SYS_UNKNOWN" and not is_repeatable(facts.effect):
             return Reason.UNKNOWN
-        return None
+        return Reason.POISON if self._fails_alone(facts) else None
 
     def _grant(self, retry: Retry, facts: Facts) -> Retry | GiveUp:
         """Check what else must agree to another call. The quota comes last, because checking it takes a retry from it."""

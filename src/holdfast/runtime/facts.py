@@ -84,6 +84,7 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
         makes_way_until=plan.narrow.makes_way_until if plan.breaks and not alone else None,
         reopened_for=op.reopened_for,
         limited_for=plan.limited_state.limited_for(now),
+        others=_others_meanwhile(op, fault),
         bare_attempts=bare_attempts_of(op),
         is_window_open=least_attempts_of(op) > 1 and op.cut_at is None and op.outer_deadline is None,
         is_client_timeout=plan.timeout is None and not plan.policy.names_patience and fault.code in TIME_LIMITS,
@@ -105,6 +106,14 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
 
 def _is_of_own_limiter(plan: Any, fault: Fault) -> bool:
     return plan.limiter is not None and fault.context.get("name") == plan.limiter.name
+
+
+def _others_meanwhile(op: Any, fault: Fault) -> tuple[int, int]:
+    """Return how many attempts of other calls were answered, and how many failed, that began after its first failure."""
+    if not op.history or fault.code != "PROVIDER_INTERNAL_ERROR":
+        return 0, 0
+    answered, failed = op.plan.narrow.attempts_since(op.first_failure)
+    return answered, max(0, failed - len(op.history))
 
 
 _UNKNOWN_NAME = frozenset({-2, -5, 8, 11001, 11004})

@@ -89,6 +89,7 @@ _WHY = {
     Reason.QUOTA: "retries have used their share of the traffic",
     Reason.BUDGET: "the budget is spent",
     Reason.PATIENCE: "an hour of waiting has not helped",
+    Reason.POISON: "the service fails on this request each time, and answers others meanwhile",
 }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -56,6 +57,8 @@ MISSING_S = 1.0
 """Seconds after which a woken call that has not come does not count any more."""
 SHORT_ANNOUNCED_S = 2.0
 """A call waits for so long because of what the other side announced, before it is tried whether that is true."""
+RECENT = 64
+"""So many answers and failures are remembered."""
 MOST_ALLOWANCES = 256
 """The most limits of one target whose announcements are kept."""
 _ROUNDING = 1e-6
@@ -87,6 +90,7 @@ class TargetState:
         "_hedge",
         "_hedge_machine",
         "_is_busy",
+        "_latest",
         "_left",
         "_limited_at",
         "_limiter_options",
@@ -143,6 +147,8 @@ class TargetState:
         """The same of calls that the other side announced not to accept."""
         self.shares_declared = False
         """Somebody declared that its calls share a limit: they wait for their turn."""
+        self._latest: tuple[deque[float], deque[float]] = (deque(maxlen=RECENT), deque(maxlen=RECENT))
+        """When the latest calls began that were answered, and those that failed."""
         self._expects_limits = False
         self._limited_at = -math.inf
         """When the other side last rejected a call because there were too many, or announced that it would."""
@@ -306,6 +312,7 @@ class TargetState:
         with self._lock:
             self._settle_given_back()
             self._breaker.settle(permit, verdict, now, code=code, requested=requested, first=first)
+            self._latest[1].append(permit.started)
             due = self._take_due(now) if self._ended(permit) else []
             changed = bool(self._breaker.pending)
         self._wake(due)
@@ -413,6 +420,7 @@ class TargetState:
     def _accepted(self, permit: Permit, now: float) -> None:
         """A call was answered: those who wait may follow."""
         with self._lock:
+            self._latest[0].append(permit.started)
             self._learn(permit, now, rejected=False)
             if self._paced.pop(permit, None) is not None:
                 assert self._pace is not None
@@ -431,6 +439,15 @@ class TargetState:
         """Learn from the outcome of a call whether it helps to wait."""
         if permit.early is not None and permit.number:
             permit.early.ended(now, permit.number, rejected=rejected, is_early=permit.forced)
+
+    def attempts_since(self, since: float) -> tuple[int, int]:
+        """Return how many of the latest attempts that began since then were answered, and how many failed.
+
+        Where nothing is paced, nothing is known: good answers are not remembered.
+        """
+        with self._lock:
+            answered, failed = (sum(began >= since for began in those) for those in self._latest)
+        return answered, failed
 
     def _forget_missing(self, now: float) -> None:
         """Forget the woken calls that do not come, because they were cancelled meanwhile."""
