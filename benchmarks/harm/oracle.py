@@ -6,8 +6,10 @@
   its caller wants of a recovery.
 - `p50`, `p95`: at most 1.05 times the twin's and 0.1 s. An unanswered call took for ever, on both sides, so answering more is
   never punished. Where a service is ill, only calls that both sides answered are compared: a twin that gives up after a second
-  has short times because it has few answers. Where a service is limited and Holdfast answered more of the calls that share the limit,
+  has short times because it has few answers, and which call waits is chance: what is compared is the time beyond the answers' own, and
+  their own quantile is added on both sides. Where a service is limited and Holdfast answered more of the calls that share the limit,
   times are not compared at all: the limit's capacity is the same, and each further answer takes a part of it from the others.
+  Neither are they in a pool of which a key is ill, where Holdfast answers calls that the twin loses: which call gets that key is chance.
   Callers that declared themselves `BATCH` are not compared: they yield on purpose. Neither are those whose `concurrency` or
   `per_second` is shared with calls that fail: retries take places.
 - `effects`: a POST to something that is not a model is not repeated more often than in the twin, after it has happened.
@@ -22,8 +24,10 @@
 - `cancel`: a cancelled call ends within 0.1 s. `text`: an answer belongs to its question. `error`: what surfaces is an error of
   the SDK (of the function) or a documented one of Holdfast. `hang`: a world ends.
 
-Chance: where a service is ill, jitter decides what a call meets. A suspicious group there is played again with other seeds of
-jitter, on both sides, and the means are compared with two standard errors of grace. Healthy groups get no grace.
+Chance: where a service is ill, chance decides what a call meets: jitter, the service's coins, and the moment at which an outage ends. A
+suspicious group there is played again, on both sides, with other jitter, other coins, and callers that come up to a second later. The
+means of 5 such plays are compared with two standard errors of grace, and what is still suspicious must show it once more in 20 further
+plays: of some thousand groups, 1 in 20 would fail one such test by chance alone. Healthy groups get no grace and no second play.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ import httpx2
 import openai
 
 from benchmarks.harm.plays import Plain, Played, Recovering, ShopError, dollars, play, price_of
-from benchmarks.harm.world import EFFECTS, FRAMEWORKS, HEALTHY, LIMITED, SDK, WEB
+from benchmarks.harm.world import EFFECTS, FRAMEWORKS, HEALTHY, LIMITED, SDK, WEB, own_s
 from benchmarks.table import quantile
 from holdfast import HoldfastError, StreamCutError
 
@@ -55,7 +59,9 @@ PROMPT_S = 0.1
 """How late a deadline or a cancellation may be."""
 REJECTIONS = 10
 BESIDE_TIMES, BESIDE_S = 1.5, 1.0
-REPLAYS = 5
+REPLAYS = (range(1, 6), range(6, 26))
+"""The plays in which a suspicion must be confirmed, one series after the other."""
+GRACE = 2.0
 BOUNDS = (
     "answered",
     "requests",
@@ -140,7 +146,7 @@ def harms(world: World, side: type[Plain] = Recovering) -> list[Compared]:
 
 
 class _Pairs:
-    """Plays of both sides, by the seed of the jitter; played when they are asked for."""
+    """Plays of both sides, by the number of their chances; played when they are asked for."""
 
     def __init__(self, world: World, side: type[Plain]) -> None:
         self.world = world
@@ -150,10 +156,11 @@ class _Pairs:
         beside = 0 < len(others) < len(world.callers) and not world.sync
         self.alone = play(replace(world, callers=others), side, 0) if beside else None
 
-    def __getitem__(self, jitter: int) -> tuple[Played, Played]:
-        if jitter not in self._kept:
-            self._kept[jitter] = (play(self.world, Plain, jitter), play(self.world, self.side, jitter))
-        return self._kept[jitter]
+    def __getitem__(self, chance: int) -> tuple[Played, Played]:
+        if chance not in self._kept:
+            world = self.world.again(chance)
+            self._kept[chance] = (play(world, Plain, chance), play(world, self.side, chance))
+        return self._kept[chance]
 
 
 def _whole(pairs: _Pairs) -> Iterator[Compared]:
@@ -244,12 +251,16 @@ class _Bounds:
         twin, ours = (
             [side.calls[name].took if name in side.calls else math.inf for name in self.names] for side in pair
         )
-        if not self.group.healthy:
-            both = [(one, other) for one, other in zip(twin, ours, strict=True) if max(one, other) < math.inf]
-            if self._shares_limit() and self._answers_more(pair):
-                both = []
-            twin, ours = [one for one, _ in both], [other for _, other in both]
-        return (quantile(twin, share), quantile(ours, share)) if twin else (0.0, 0.0)
+        if self.group.healthy:
+            return (quantile(twin, share), quantile(ours, share)) if twin else (0.0, 0.0)
+        alone = [own_s(self.ours.service.calls[name][1]) for name in self.names]
+        both = [one for one in zip(twin, ours, alone, strict=True) if max(one) < math.inf]
+        if not both or (self._shares_limit() and self._answers_more(pair)):
+            return 0.0, 0.0
+        if len(self.group.caller.keys) > 1 and len(both) < sum(took < math.inf for took in ours):
+            return 0.0, 0.0
+        own = quantile([alone for _, _, alone in both], share)
+        return tuple(own + quantile([one[side] - one[2] for one in both], share) for side in (0, 1))  # type: ignore[return-value]
 
     def _shares_limit(self) -> bool:
         """Return whether calls of the group meet a limit, whatever else they meet."""
@@ -276,13 +287,16 @@ class _Bounds:
     ) -> Compared:
         """Compare one play; where the service is ill and the play is suspicious, the means of several."""
         twin, ours = figures(self.pairs[0])
-        if harmed(twin, ours, len(self.names)) <= 0 or self.group.healthy:
-            return self._make(bound, twin, ours, harmed(twin, ours, len(self.names)) > 0)
-        every = [figures(self.pairs[jitter]) for jitter in range(REPLAYS)]
-        beyond = [harmed(one, other, len(self.names)) for one, other in every]
-        grace = 2 * stdev(beyond) / math.sqrt(REPLAYS)
-        twin, ours = mean(one for one, _ in every), mean(other for _, other in every)
-        return self._make(bound, twin, ours, mean(beyond) > grace, f"mean of {REPLAYS}")
+        suspicious, why = harmed(twin, ours, len(self.names)) > 0, ""
+        for chances in () if self.group.healthy else REPLAYS:
+            if not suspicious:
+                break
+            every = [figures(self.pairs[chance]) for chance in chances]
+            beyond = [harmed(one, other, len(self.names)) for one, other in every]
+            suspicious = mean(beyond) > GRACE * stdev(beyond) / math.sqrt(len(chances))
+            twin, ours = mean(one for one, _ in every), mean(other for _, other in every)
+            why = f"mean of {len(chances)}"
+        return self._make(bound, twin, ours, suspicious, why)
 
     def _beside_batch(self, alone: Played) -> Compared:
         """Compare with the same side without its batch: a backlog may make a call wait, but not for the whole of it."""
@@ -338,7 +352,7 @@ class _Bounds:
             mine = [
                 ended for name, ended in self.ours.calls.items() if name in self.group.names and ended.how == "failed"
             ]
-            late = [one.error for one in mine if one.ended - one.began >= seconds - 1e-3]
+            late = [one.error for one in mine if one.ended - one.began >= seconds - 1e-6]
             odd = [error for error in late if not _says_late(error)]
             yield self._make(
                 "error", 0, len(odd), bool(odd), ", ".join(sorted({_type(error) for error in odd if error}))

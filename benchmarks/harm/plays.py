@@ -13,8 +13,9 @@ import random
 import threading
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import anthropic
@@ -77,6 +78,21 @@ def dollars(caller: Caller) -> float:
     """Return the limit of a caller with a budget: a share of what its calls cost at most, each answered once."""
     assert caller.extra
     return caller.extra.value * sum(price_of(caller.model, call.prompt, call.most) for call in caller.calls)
+
+
+def _pool(caller: Caller) -> tuple[Any, ...]:
+    """Return what callers have in common that share a pool of keys."""
+    return "pool", caller.provider, caller.region, caller.timeout
+
+
+class Ring:
+    """Clients that are used in turn, as one writes it without Holdfast."""
+
+    def __init__(self, clients: list[Any]) -> None:
+        self._turns = cycle(clients)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(next(self._turns), name)
 
 
 def _request(caller: Caller, name: str, call: Call, model: str) -> dict[str, Any]:
@@ -160,7 +176,12 @@ class Plain:
 
     def model_client(self, caller: Caller) -> Any:
         """Return what a caller asks models with."""
+        if len(caller.keys) > 1:
+            return self._clients.setdefault(_pool(caller), Ring(self._members(caller)))
         return self.bare(caller)
+
+    def _members(self, caller: Caller) -> list[Any]:
+        return [self.bare(replace(caller, key=key)) for key in caller.keys]
 
     # doors
 
@@ -427,6 +448,11 @@ class Recovering(Plain):
         return self._clients[key]
 
     def model_client(self, caller: Caller) -> Any:
+        if len(caller.keys) > 1:
+            recovering = (holdfast.anthropic if caller.provider == "anthropic" else holdfast.openai).recovering
+            if _pool(caller) not in self._clients:
+                self._clients[_pool(caller)] = recovering(*self._members(caller))
+            return self._clients[_pool(caller)]
         if caller.door in ("function", "method", "block", "iterator") and not _falls_back(caller):
             return self.bare(caller, max_retries=0)  # as the docs say for a client inside your own `recover`
         return self.recovered(caller, self.policy(caller) if caller.door != "nested" else None)

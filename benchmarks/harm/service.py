@@ -178,8 +178,13 @@ class Service:
                 if self._buckets[trouble].full(self.now()):
                     return trouble
             elif trouble.first is None or seen.attempt <= trouble.first:
-                # The coin of an attempt is the same in every play. With `first`, one coin decides for a call.
+                # The coin of an attempt is the same on both sides. With `first`, one coin decides for a call. What another model does is
+                # another chance.
                 coin = f"{self.world.seed} {number} {seen.call} {'' if trouble.first else seen.attempt}"
+                if seen.model not in ("", self.calls[seen.call][0].model):
+                    coin += f" {seen.model}"
+                if self.world.chance:
+                    coin += f" again {self.world.chance}"
                 if trouble.share < 1 and chance(coin) >= trouble.share:
                     continue
                 if trouble.kind != "slow":
@@ -310,11 +315,17 @@ def _usage(call: Call) -> dict[str, int]:
     }
 
 
+_ERRORS = {
+    403: ("permission_error", "Your API key does not have permission to use the specified resource"),
+    404: ("not_found_error", "model: {model}"),
+    429: ("rate_limit_error", "Number of requests has exceeded your rate limit"),
+    529: ("overloaded_error", "Overloaded"),
+}
+
+
 def _error(asked: _Asked, status: int, headers: dict[str, str]) -> httpx2.Response:
-    kind = {429: "rate_limit_error", 529: "overloaded_error"}.get(status, "api_error")
-    words = {429: "Number of requests has exceeded your rate limit", 529: "Overloaded"}.get(
-        status, "Internal server error"
-    )
+    kind, words = _ERRORS.get(status, ("api_error", "Internal server error"))
+    words = words.format(model=asked.model)
     body: dict[str, Any] = {"error": {"type": kind, "message": words}}
     if asked.provider == "anthropic":
         body["type"] = "error"

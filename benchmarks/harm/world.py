@@ -42,6 +42,8 @@ WEB_LIMIT_S = 30.0
 LIMITED = ("limited", "lying")
 
 EXTRAS = ("deadline", "seconds", "usd", "fallback", "hedge", "concurrency", "per_second", "priority")
+POOL = ("key-a", "key-b", "key-c")
+"""The keys of a caller with the extra `pool`, which are used in turn."""
 
 
 class Brief:
@@ -114,6 +116,11 @@ class Caller(Brief):
     extra: Extra | None = None
     target: str = ""
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys that it calls with."""
+        return POOL if self.extra and self.extra.kind == "pool" else (self.key,)
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Trouble(Brief):
@@ -172,13 +179,27 @@ class Trouble(Brief):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class World(Brief):
-    """Callers and troubles. `jumps` sets the wall clock. `sync`: one thread makes all calls one after the other."""
+    """Callers and troubles. `jumps` sets the wall clock. `sync`: one thread makes all calls one after the other.
+
+    chance: the number of its chances: which attempts a trouble with a share meets.
+    """
 
     callers: tuple[Caller, ...]
     troubles: tuple[Trouble, ...] = ()
     jumps: tuple[tuple[float, float], ...] = ()
     sync: bool = False
     seed: int = 0
+    chance: int = 0
+
+    def again(self, chance: int) -> World:
+        """Return the same world with other chances, and each caller up to a second later; 0: itself.
+
+        Whether a call comes just before the end of an outage, or just after it, is chance, too.
+        """
+        if not chance:
+            return self
+        rng = random.Random(f"harm {self.seed} again {chance}")
+        return replace(self, callers=tuple(_later(one, rng.random()) for one in self.callers), chance=chance)
 
     def health(self, caller: Caller, call: Call) -> str:
         """Return how well the service of a call is: the worst that the call may meet."""
@@ -190,11 +211,12 @@ class World(Brief):
             if worst in met:
                 return worst
         limit = WEB_LIMIT_S if caller.door in WEB else (call.timeout or caller.timeout or SDK_LIMIT_S)
-        if _silence(caller, call) >= limit - 0.1:
+        slower = max((one.after for one in troubles if one.kind == "slow"), default=0.0) if "slow" in met else 0.0
+        if _silence(caller, call, slower) >= limit - 0.1:
             return "impatient"
         if len(met) < len(troubles):
             return "after"
-        return "slow" if call.takes + sum(gap for _, gap in call.gaps) >= 20 or "slow" in met else "well"
+        return "slow" if own_s(call) >= 20 or "slow" in met else "well"
 
     def troubles_of(self, caller: Caller) -> list[Trouble]:
         """Return what the calls of a caller may meet, at some time or other."""
@@ -205,7 +227,9 @@ class World(Brief):
         if caller.door in WEB:
             return trouble.door == caller.door and trouble.caller in (None, caller.name)
         return any(
-            trouble.concerns(caller.provider, caller.region, model, caller.key, "", caller.name) for model in models
+            trouble.concerns(caller.provider, caller.region, model, key, "", caller.name)
+            for model in models
+            for key in caller.keys
         )
 
     @property
@@ -263,12 +287,22 @@ class World(Brief):
         return found | {name for name, there in asked.items() if there}
 
 
-def _silence(caller: Caller, call: Call) -> float:
-    """Return the longest time without a byte in a good answer."""
+def own_s(call: Call) -> float:
+    """Return how long its answer takes on a service that is well."""
+    return call.takes + sum(gap for _, gap in call.gaps)
+
+
+def _later(caller: Caller, seconds: float) -> Caller:
+    return replace(caller, calls=tuple(replace(call, at=call.at + seconds) for call in caller.calls))
+
+
+def _silence(caller: Caller, call: Call, slower: float) -> float:
+    """Return the longest time without a byte in a good answer that comes so many seconds later."""
+    takes = call.takes + slower
     if caller.door in ("stream", "helper", "iterator"):
-        step = call.takes / (call.pieces + 1)
+        step = takes / (call.pieces + 1)
         return max([step, *(step + gap for _, gap in call.gaps)])
-    return call.takes
+    return takes
 
 
 SCENES = 0.12
@@ -286,7 +320,8 @@ def draw(seed: int) -> World:
     world = _Drawer(seed).world()
     if more.random() < SCENES:
         return _Scenes(seed, more).world()
-    return _with_rejections(world, random.Random(f"harm {seed} 429"))
+    world = _with_rejections(world, random.Random(f"harm {seed} 429"))
+    return _with_pool(world, random.Random(f"harm {seed} pool"))
 
 
 REJECTIONS = 0.1
@@ -306,6 +341,33 @@ def _with_rejections(world: World, rng: random.Random) -> World:
         share = rng.choice((0.02, 0.1, 0.2))
         made = Trouble(kind="status", status=429, share=share, retry_after="" if named == "600" else named, **where)
     return replace(world, troubles=(*world.troubles, made))
+
+
+POOLS = 0.25
+"""The share of the worlds in which somebody has a pool of keys."""
+
+
+def _with_pool(world: World, rng: random.Random) -> World:
+    """Sometimes let one caller use several keys in turn. One of them may be ill, or somebody beside it may be rejected always."""
+    able = [one for one in world.callers if one.door in SDK and one.extra is None]
+    if rng.random() >= POOLS or world.sync or not able:
+        return world
+    one = rng.choice(able)
+    mine = replace(one, extra=Extra(kind="pool"))
+    callers, troubles = [mine if caller is one else caller for caller in world.callers], world.troubles
+    where: dict[str, Any] = {"provider": one.provider}
+    if rng.random() < 0.5:
+        kind, status = rng.choice((("hang", 500), ("dead", 500), *(("status", code) for code in (404, 403, 403, 429))))
+        troubles = (*troubles, Trouble(kind=kind, status=status, key=rng.choice(POOL), **where))
+    elif world.calls < _MOST_CALLS:
+        name = next(
+            name for number in range(_MOST_CALLS) if (name := f"c{number}") not in {one.name for one in callers}
+        )
+        calls = mine.calls[: _MOST_CALLS - world.calls][:10]
+        callers.append(replace(mine, name=name, calls=calls))
+        named = rng.choice(("", "2", "60"))
+        troubles = (*troubles, Trouble(kind="status", status=429, caller=name, retry_after=named, **where))
+    return replace(world, callers=tuple(callers), troubles=troubles)
 
 
 class _Drawer:
@@ -681,7 +743,7 @@ FASTEST = 150
 
 def _generated(call: Call) -> int:
     """Return the tokens that a model generates at most in the time of a call."""
-    return max(1, int(FASTEST * (call.takes + sum(gap for _, gap in call.gaps))))
+    return max(1, int(FASTEST * own_s(call)))
 
 
 def _rounded(jumps: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:

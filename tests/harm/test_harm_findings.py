@@ -158,6 +158,11 @@ def test_XR6_a_high_call_goes_before_low_ones(kind: str, value: float, door: str
     assert longest[1] <= longest[0] * 1.05 + 0.5, longest
 
 
+def test_XR6_a_start_that_a_cancelled_call_leaves_goes_to_the_one_behind_it():
+    calls = (*at_once(3), Call(at=0.5, cancel=2.0), Call(at=0.6, cancel=3.0), *at_once(6, 1.0))
+    assert_no_harm(World(callers=(Caller(name="c0", calls=calls, extra=Extra(kind="per_second", value=0.5)),)))
+
+
 # XR7: overload is a limit
 
 
@@ -184,11 +189,6 @@ def test_XR8_an_outer_recovery_that_names_no_limit_does_not_cut(takes: float):
 def test_XR8_an_outer_recovery_waits_for_the_second_attempt_inside():
     late = Trouble(kind="status", status=503, first=1, after=50.0)
     assert_no_harm(World(callers=(Caller(name="c0", calls=(Call(takes=30.0),), door="nested"),), troubles=(late,)))
-def test_XR6_a_start_that_a_cancelled_call_leaves_goes_to_the_one_behind_it():
-    calls = (*at_once(3), Call(at=0.5, cancel=2.0), Call(at=0.6, cancel=3.0), *at_once(6, 1.0))
-    assert_no_harm(World(callers=(Caller(name="c0", calls=calls, extra=Extra(kind="per_second", value=0.5)),)))
-
-
 
 
 # XR9: hedges, POSTs, Retry-After: 0
@@ -376,6 +376,13 @@ def test_XR19_late_callers_do_not_wait_for_probes_of_long_answers():
     assert longest[1] <= longest[0] * 1.05 + 0.1, longest
 
 
+def test_XR19_a_call_that_is_every_probe_is_not_repeated_at_once():
+    broken = Trouble(kind="reset", provider="openai")
+    calls = (Call(takes=9.42), Call(at=600.0, takes=4.73))
+    caller = Caller(name="c0", calls=calls, provider="openai", model="gpt-5-mini")
+    assert_no_harm(World(callers=(caller,), troubles=(broken,)))
+
+
 # XR20: errors of streams, and attempts after one's own limit
 
 
@@ -402,13 +409,6 @@ def _web(count: int) -> tuple[World, Service]:
     calls = at_once(count, tokens=900)
     world = World(callers=(Caller(name="c0", calls=calls, provider="openai", model="gpt-5-mini"),))
     return world, Service(world, VirtualClock())
-def test_XR19_a_call_that_is_every_probe_is_not_repeated_at_once():
-    broken = Trouble(kind="reset", provider="openai")
-    calls = (Call(takes=9.42), Call(at=600.0, takes=4.73))
-    caller = Caller(name="c0", calls=calls, provider="openai", model="gpt-5-mini")
-    assert_no_harm(World(callers=(caller,), troubles=(broken,)))
-
-
 
 
 def _asked_by(service: Service, ask, usd: float, count: int) -> int:

@@ -20,9 +20,9 @@ RARE = 3
 
 FEATURES = {
     *(f"door:{door}" for door in DOORS),
-    *(f"extra:{kind}" for kind in EXTRAS),
+    *(f"extra:{kind}" for kind in (*EXTRAS, "pool")),
     *(f"trouble:{kind}" for kind in ("status", "limit", "dead", "hang", "reset", "cut", "slow")),
-    *(f"status:{status}" for status in (500, 502, 503, 529)),
+    *(f"status:{status}" for status in (403, 404, 429, 500, 502, 503, 529)),
     *(f"retry-after:{how}" for how in ("true", "late", "early", "0", "0.001", "2", "20")),
     *(f"announces:{how}" for how in ("true", "lie")),
     *(f"provider:{name}" for name in ("anthropic", "openai")),
