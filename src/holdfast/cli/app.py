@@ -295,6 +295,9 @@ def crashtest_verb(
     every: _Every = False,
     restarts: Annotated[int, typer.Option(min=1, help="How often it is run again after a kill.")] = 3,
     timeout: _RunTimeout = None,
+    fork: Annotated[
+        bool, typer.Option(help="Fork the runs where that is safe, instead of starting Python for each.")
+    ] = True,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 8 if anything but the ideal was seen.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but the result.")] = False,
     as_json: _Json = False,
@@ -305,7 +308,7 @@ def crashtest_verb(
 
     sources = {"effects": tuple(effects or ()), "targets": tuple(target or ()), "folder": folder, "script": script}
     answers = {"fake_model": fake_model, "fake_effects": fake_effects, "live": live, "expect": expect, "check": check}
-    limits = {"kills": kills, "every": every, "restarts": restarts, "timeout": timeout}
+    limits = {"kills": kills, "every": every, "restarts": restarts, "timeout": timeout, "fork": fork}
     given = {**sources, **answers, **limits, "strict": strict, "quiet": quiet, "as_json": as_json}
     perform(lambda: verb(command, CrashFlags(**cast("Any", given))))
 

@@ -43,6 +43,7 @@ class CrashFlags(msgspec.Struct, frozen=True, kw_only=True):
     every: bool = False
     restarts: int = 3
     timeout: str | None = None
+    fork: bool = True
     strict: bool = False
     quiet: bool = False
     as_json: bool = False
@@ -64,6 +65,7 @@ def crashtest(command: Sequence[str], flags: CrashFlags) -> Exit:
         every=flags.every,
         restarts=flags.restarts,
         timeout=seconds_of("--timeout", flags.timeout),
+        fork=flags.fork,
         on_row=None if flags.quiet else _narrate_row,
     )
     report = test.run()
@@ -77,6 +79,8 @@ def crashtest(command: Sequence[str], flags: CrashFlags) -> Exit:
 def _exit(report: Report, *, strict: bool) -> Exit:
     if report.damage:
         return Exit.FAILED
+    if report.unfinished:
+        return Exit.INTERRUPTED
     if not report.rows:
         fail(
             "the program has no point at which it could be killed: no request and no write was seen",
@@ -93,6 +97,7 @@ def _show(report: Report) -> None:
     show_text(report.summary)
     for note in report.notes:
         narrate(f"note: {note}")
+    narrate(f"runs: {report.started}")
 
 
 def _document(report: Report) -> dict[str, Any]:

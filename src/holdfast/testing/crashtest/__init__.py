@@ -7,7 +7,8 @@
 
 crashtest  CrashTest: observes, kills, runs again     watch     the marks a run reaches, and the kill at one of them
 points     which kills leave different states         state     the copy of the program's folder for each trial
-report     rows, verdicts and their comparison        inside/   what runs in the program and reports its writes
+report     rows, verdicts and their comparison        inside/   what runs in the program: reports its writes, forks it
+forked     runs that are forked from a process with the program's imports, where that is safe
 gateway    the HTTP proxy: forwards, records, counts    links     the connections of both, which end with the test
 """
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import options
 from holdfast.faults import InvalidError
+from holdfast.testing.crashtest.forked import CannotForkError, Zygote
 from holdfast.testing.crashtest.gateway import Gateway, Target
 from holdfast.testing.crashtest.points import Kill, kills_of
 from holdfast.testing.crashtest.report import Report, Run, Trial, judge
@@ -29,6 +30,7 @@ from holdfast.testing.provider import FaultProvider, read_script
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from holdfast.testing.crashtest.forked import Forked
     from holdfast.testing.crashtest.report import Row
     from holdfast.testing.provider.script import Script
 
@@ -68,6 +70,9 @@ class CrashTest:
     check: called with the folder after each trial; returns what is wrong with it, or nothing.
     kills: at most so many kills; by default all that leave a different state. `every` makes the others, too.
     restarts: how often it is run again after a kill before the verdict is `fails`.
+    fork: fork the runs after the first from a process that has imported the same modules, where that is safe: on Linux, if the imports
+        start no thread and write no file, and if two runs reach the same points. Otherwise, and with False, each run starts an
+        interpreter. `Report.started` says which it was, and why.
     timeout: seconds for one run; by default five times what the run without a kill took, and at least 30.
     environment: variables for the program.
 
@@ -92,6 +97,7 @@ class CrashTest:
         every: bool = False,
         restarts: int = 3,
         timeout: float | None = None,
+        fork: bool = True,
         environment: Mapping[str, str] | None = None,
         on_row: Callable[[int, int, Row], None] | None = None,
     ) -> None:
@@ -119,11 +125,17 @@ class CrashTest:
         self._timeout = timeout
         self._environment = dict(environment or {})
         self._on_row = on_row
-        self._trials = 0
+        self._fork = fork
+        self._zygote: Zygote | None = None
+        self._ended_by = ""
+        self._connected = False
 
     def run(self) -> Report:
-        """Make the test. It blocks until all kills are made; in an event loop use `arun`."""
-        return asyncio.run(self.arun())
+        """Make the test. It blocks until all kills are made; in an event loop use `arun`.
+
+        If SIGTERM or Ctrl-C ends it, the report has the kills that were made until then, and `Report.unfinished` says how many were not.
+        """
+        return asyncio.run(self._run_until_signal())
 
     async def arun(self) -> Report:
         """Make the test, inside an event loop."""
@@ -131,7 +143,9 @@ class CrashTest:
         check_size(self._folder)
         self._check_program()
         async with AsyncExitStack() as stack:
-            home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crashtest-")))
+            home = Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="crashtest-", ignore_cleanup_errors=True))
+            )
             self._home = home
             # A copy, because a program that runs meanwhile may change the folder.
             copy_state(self._folder, home / "fresh")
@@ -139,22 +153,41 @@ class CrashTest:
             self._gateway = await stack.enter_async_context(
                 Gateway(await self._services(stack), self._effects, live=self._live, fake_effects=self._fake_effects)
             )
-            return await self._test()
+            return await self._test(stack)
 
-    async def _test(self) -> Report:
+    async def _run_until_signal(self) -> Report:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def end(name: str) -> None:
+            self._ended_by = name
+            task.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # In another thread than the main one nobody gets signals.
+            with suppress(ValueError, RuntimeError, NotImplementedError):
+                loop.add_signal_handler(number, end, number.name)
+        return await self.arun()
+
+    async def _test(self, stack: AsyncExitStack) -> Report:
         observed = await self._observe()
         self._check_hidden()
         self._gateway.plays = True
-        again = await self._trial(None)
+        again, started = await self._observe_again(observed, stack)
         same_bodies = _bodies(observed) == _bodies(again)
         notes = self._notes(observed, again, same_bodies=same_bodies)
         kills = kills_of(observed.marks, every=self._every, most=self._kills)
         rows: list[Row] = []
-        for kill in kills:
-            row = judge(observed, await self._trial(kill, observed), same_bodies=same_bodies)
-            rows.append(row)
-            if self._on_row is not None:
-                self._on_row(len(rows), len(kills), row)
+        try:
+            for kill in kills:
+                row = judge(observed, await self._trial(kill, observed), same_bodies=same_bodies)
+                rows.append(row)
+                if self._on_row is not None:
+                    self._on_row(len(rows), len(kills), row)
+        except asyncio.CancelledError:
+            if not self._ended_by:
+                raise
+            notes.append(f"{self._ended_by} ended the test after {len(rows)} of {len(kills)} kills")
         return Report(
             command=self._command,
             rows=tuple(rows),
@@ -163,7 +196,33 @@ class CrashTest:
             model_requests=sum(sent.kind == "model" for sent in observed.sent),
             seconds=round(observed.runs[0].seconds, 3),
             notes=tuple(notes),
+            started=started,
+            unfinished=len(kills) - len(rows),
         )
+
+    async def _observe_again(self, observed: Trial, stack: AsyncExitStack) -> tuple[Trial, str]:
+        """Run the program once more, without a kill, as all later runs are made; return how these are started."""
+        try:
+            return await self._forked_trial(observed, stack), "forked"
+        except CannotForkError as why:
+            self._zygote = None
+            return await self._trial(None), f"interpreter: {why}"
+
+    async def _forked_trial(self, observed: Trial, stack: AsyncExitStack) -> Trial:
+        """Run the program once by a fork. Raises `CannotForkError` if that is not safe, or not the same."""
+        if not self._fork:
+            raise CannotForkError("that was asked for")
+        folder = self._home / "zygote"
+        folder.mkdir()
+        modules = _words_of(Path(f"{self._hook.path}.modules"))
+        command = absolute_command(self._command, self._folder)
+        zygote = await Zygote.open(command, modules, folder, self._variables(self._home / "trial"))
+        stack.push_async_callback(zygote.close)
+        self._zygote = zygote
+        forked = await self._trial(None)
+        if Counter(forked.marks) != Counter(observed.marks) or forked.runs[0].exit_code != 0 or forked.wrong:
+            raise CannotForkError("a forked run reached other points")
+        return forked
 
     async def _observe(self) -> Trial:
         """Run the program without a kill. It must work: nothing can be compared with a failure."""
@@ -186,8 +245,8 @@ class CrashTest:
 
     async def _trial(self, kill: Kill | None, observed: Trial | None = None) -> Trial:
         """Run the program from a fresh state, with at most one kill, until it ends."""
-        self._trials += 1
-        place = self._home / f"trial-{self._trials}"
+        # All trials have the same path, because a forked program has read its environment before.
+        place = self._home / "trial"
         folder = place / "work"
         copy_state(self._home / "fresh", folder)
         watch = Watch(None if kill is None else kill.mark)
@@ -204,33 +263,33 @@ class CrashTest:
             shutil.rmtree(place, ignore_errors=True)
         sent = tuple(self._gateway.sent)
         self._outside = watch.outside
-        self._connected = watch.connected
+        # A forked run has said so where it was forked from.
+        self._connected = self._connected or watch.connected
         return Trial(runs=tuple(runs), sent=sent, marks=tuple(watch.marks), kill=kill, wrong=wrong)
 
     async def _run(self, place: Path, watch: Watch) -> Run:
         """Run the program once. The watch may kill it."""
         self._hook.watch = watch
         begun = time.monotonic()
-        with (place / "stdout").open("wb") as output, (place / "stderr").open("wb") as errors:
-            process = await asyncio.create_subprocess_exec(
-                *absolute_command(self._command, self._folder),
-                cwd=place / "work",
-                env=self._variables(place),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                # The program and everything it has started are one group, which is killed together.
-                start_new_session=True,
-            )
-            watch.kill = lambda: _kill_group(process.pid)
-            timed_out = False
-            try:
-                await asyncio.wait_for(process.wait(), self._timeout or _LEAST_TIMEOUT_S * _TIMES_OBSERVED)
-            except TimeoutError:
-                timed_out = True
-            finally:
+        process: asyncio.subprocess.Process | Forked | None = None
+
+        def kill() -> None:
+            if process is not None:
                 _kill_group(process.pid)
-                await process.wait()
+
+        watch.kill = kill
+        process = await self._started(place)
+        if watch.killed:
+            # It has reached the point before its number was known here, and stands still there.
+            kill()
+        timed_out = False
+        try:
+            await asyncio.wait_for(process.wait(), self._timeout or _LEAST_TIMEOUT_S * _TIMES_OBSERVED)
+        except TimeoutError:
+            timed_out = True
+        finally:
+            _kill_group(process.pid)
+            await process.wait()
         await self._gateway.settle()
         return Run(
             how="killed" if watch.killed else "timed out" if timed_out else "ended",
@@ -239,6 +298,21 @@ class CrashTest:
             output=_end_of(place / "stdout"),
             errors=_end_of(place / "stderr"),
         )
+
+    async def _started(self, place: Path) -> asyncio.subprocess.Process | Forked:
+        """Start the program, whose process and everything it starts are one group, which is killed together."""
+        if self._zygote is not None:
+            return await self._zygote.start(place / "work", output=place / "stdout", errors=place / "stderr")
+        with (place / "stdout").open("wb") as output, (place / "stderr").open("wb") as errors:
+            return await asyncio.create_subprocess_exec(
+                *absolute_command(self._command, self._folder),
+                cwd=place / "work",
+                env=self._variables(place),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+            )
 
     def _variables(self, place: Path) -> dict[str, str]:
         variables = {**os.environ, **self._environment}
@@ -339,6 +413,10 @@ def _is_over(runs: Sequence[Run], observed: Trial, restarts: int) -> bool:
 
 def _bodies(trial: Trial) -> Counter[tuple[str, str, str]]:
     return Counter((sent.method, sent.path, sent.body) for sent in trial.sent if sent.kind == "effect")
+
+
+def _words_of(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
 
 
 def _kill_group(pid: int) -> None:

@@ -121,6 +121,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     """What limits the result: requests that could not be seen, state outside of the folder."""
 
+    started: str = ""
+    """How the runs were started: `forked`, or `interpreter: ` and why."""
+    unfinished: int = 0
+    """How many kills were not made, because a signal ended the test."""
+
     @property
     def damage(self) -> tuple[Row, ...]:
         """The kills after which something was doubled, lost, wrong, failing or without end."""

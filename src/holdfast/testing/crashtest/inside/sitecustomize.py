@@ -8,6 +8,7 @@ Each report waits for an answer. A program that is to be killed gets none.
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import io
 import json
@@ -229,6 +230,22 @@ def _moving(move: Callable[..., None]) -> Any:
     return moved
 
 
+def _note_modules() -> None:
+    """Write down the modules that were imported from elsewhere than the program's folder, in the order of their imports."""
+    note = _ADDRESS + ".modules"
+    if os.path.exists(note):
+        return
+    names = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        if name not in ("__main__", "sitecustomize", "_holdfast_crashtest") and not os.path.realpath(file).startswith(
+            _STATE
+        ):
+            names.append(name)
+    with _open(note, "w") as opened:
+        opened.write("\n".join(names))
+
+
 def _next_sitecustomize() -> None:
     """Import the module of this name that Python would have imported without us."""
     spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if os.path.abspath(path or ".") != _HERE])
@@ -243,4 +260,5 @@ if _ADDRESS:
     builtins.open = io.open = open_
     os.replace, os.rename = _moving(os.replace), _moving(os.rename)
     _wire.send(hello=sys.version)
+    atexit.register(_note_modules)
 _next_sitecustomize()
