@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
+import pydantic
 import pytest
 
 from holdfast import InvalidError, Session
@@ -121,3 +122,55 @@ def test_in_a_session_a_loop_goes_on_where_it_was_cut():
 
     assert virtual_run(main()).notes["iterations_completed"] == 3
     assert len(calls) == 3
+
+
+def cut_and_again(tasks, work):
+    """Execute `work` in a session until it fails, and again in the next run of the program; return both results."""
+
+    async def main():
+        async with MemoryStore() as store:
+            found = []
+            for _ in range(2):
+                async with Session.open("s", store=store) as session:
+                    found.append(await tasks.execute_task(work, session=session))
+            return found
+
+    return asyncio.run(main())
+
+
+def test_XK5_a_script_of_a_loop_is_a_step_so_later_prompts_are_found_in_the_store(tmp_path):
+    ran = tmp_path / "ran"
+    program = f"import pathlib, os; p = pathlib.Path({str(ran)!r}); p.open('a').write('x'); print(os.getpid())"
+    calls, broken = [], [True]
+
+    def evaluate(assignment):
+        calls.append(assignment.prompt)
+        if len(calls) == 3 and broken:
+            broken.clear()
+            raise ConnectionResetError("gone")
+        return {"success": len(calls) == 4, "feedback": f"more {len(calls)}"}
+
+    judge = Task("{output} {stdout}", output="object", agent="evaluator", reasks=0)
+    loop = DirectorLoop(director=DIRECTOR, evaluator=judge, script=[sys.executable, "-c", program])
+    cut, whole = cut_and_again(system(evaluate), loop)
+    assert (cut.status, whole.status) == (Status.FAILED, Status.COMPLETE)
+    assert (len(calls), len(set(calls)), ran.read_text()) == (4, 3, "xxx")
+
+
+def test_XK8_an_evaluator_may_answer_with_a_model_or_a_dataclass():
+    class Verdict(pydantic.BaseModel):
+        success: bool
+        feedback: str = ""
+
+    judge = Task("judge {output}", output=Verdict, agent="evaluator")
+    loop = DirectorLoop(director=DIRECTOR, evaluator=judge)
+    result = virtual_run(system(lambda _: '{"success": true}').execute_task(loop))
+    assert (result.notes["success"], result.notes["iterations_completed"]) == (True, 1)
+    assert result.notes["final_evaluation"] == {"success": True, "feedback": ""}
+
+
+def test_XK9_a_condition_that_raises_ends_the_loop_as_a_failure():
+    loop = DirectorLoop(director=DIRECTOR, evaluator=EVALUATOR, until=lambda each: each.evaluation["score"] > 3)
+    result = virtual_run(system(lambda _: {}).execute_task(loop))
+    assert (result.status, result.fault.context["subtask_code"]) == (Status.FAILED, "SYS_PROGRAMMING_ERROR")
+    assert [each["iteration"] for each in result.notes["iteration_history"]] == [1]

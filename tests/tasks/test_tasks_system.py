@@ -774,6 +774,71 @@ def test_in_a_session_a_task_that_ended_is_not_performed_again():
     assert len([prompt for prompt in calls if prompt != DOC and "gamma" in prompt]) == 2
 
 
+def in_two_runs(*works):
+    """Return the result of each piece of work, each in a run of the program of its own, in one session."""
+
+    async def main():
+        async with MemoryStore() as store:
+            found = []
+            for work in works:
+                async with Session.open("s", store=store) as session:
+                    found.append(await work(session))
+            return found
+
+    return virtual_run(main())
+
+
+def test_XK4_a_stored_result_is_not_returned_for_other_inputs():
+    calls = []
+
+    async def review(assignment):
+        calls.append(assignment.task.inputs.get("pr"))
+        return f"review of {calls[-1]}"
+
+    system = TaskSystem(review)
+
+    def of(**inputs):
+        return lambda session: system.run(Task("Review the change", inputs=inputs), session=session)
+
+    assert in_two_runs(of(pr=2), of(pr=1), of(pr=2), of(), of()) == [
+        "review of 2",
+        "review of 1",
+        "review of 2",
+        "review of None",
+        "review of None",
+    ]
+    assert calls == [2, 1, None]
+
+
+def test_XK4_a_task_of_a_program_is_known_by_its_own_inputs_too():
+    async def review(assignment):
+        return f"review of {assignment.task.inputs['pr']}"
+
+    system = TaskSystem(review)
+
+    def of(pr):
+        tasks = {"review": Task("Review the change", inputs={"pr": pr})}
+        return lambda session: system.execute_s_expression("(review)", tasks=tasks, session=session)
+
+    assert [each.content for each in in_two_runs(of(2), of(1))] == ["review of 2", "review of 1"]
+
+
+def test_XK4_calls_of_tasks_without_inputs_are_found_in_older_logs():
+    """Their steps were known by the prompt alone."""
+
+    async def older(session):
+        async def call(_prompt: str) -> TaskResult:
+            return TaskResult(content="stored")
+
+        call.__qualname__ = "task:default"
+        await session.step(call, "Go")
+
+    def never(assignment):
+        raise AssertionError
+
+    assert in_two_runs(older, lambda session: TaskSystem(never).run(Task("Go"), session=session))[1] == "stored"
+
+
 def test_a_failed_request_can_be_executed_again_as_it_stands_in_the_error():
     async def perform(assignment):
         if assignment.task.prompt == "parent":

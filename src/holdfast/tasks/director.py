@@ -13,12 +13,13 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, Partial
-from holdfast.tasks.task import Task, TaskResult
+from holdfast.tasks.task import Task, TaskResult, plain
 from holdfast.tools import run
 from holdfast.views import task as view
 
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.session import Session
 
     Perform = Callable[[Task], Awaitable[TaskResult]]
 
@@ -73,21 +74,22 @@ class DirectorLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return f"director-evaluator loop: {self.director.title}"
 
 
-async def iterate(loop: DirectorLoop, perform: Perform, runtime: Runtime) -> TaskResult:
+async def iterate(loop: DirectorLoop, perform: Perform, runtime: Runtime, session: Session | None) -> TaskResult:
     """Perform the loop. It never raises for a failed step: the result is then a failed one, with the history."""
     history: list[Iteration] = []
     feedback: Any = ""
-    success = False
+    success = is_over = False
     for number in range(1, loop.max_iterations + 1):
         iteration = Iteration(iteration=number)
         try:
-            async for iteration in _steps(loop, number, feedback, perform):  # noqa: B007 - the last one counts, whole or not
+            async for iteration in _steps(loop, number, feedback, perform, session):  # noqa: B007 - the last one counts
                 pass
+            is_over = loop.until is not None and loop.until(iteration)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
             return _failed(loop, [*history, iteration], runtime.fault_of(error))
         history.append(iteration)
         success, feedback = _judgement(iteration.evaluation)
-        if success or (loop.until is not None and loop.until(iteration)):
+        if success or is_over:
             break
     last = history[-1] if history else Iteration(iteration=0)
     notes = {
@@ -99,7 +101,9 @@ async def iterate(loop: DirectorLoop, perform: Perform, runtime: Runtime) -> Tas
     return TaskResult(content=last.output, notes=notes)
 
 
-async def _steps(loop: DirectorLoop, number: int, feedback: Any, perform: Perform) -> AsyncIterator[Iteration]:
+async def _steps(
+    loop: DirectorLoop, number: int, feedback: Any, perform: Perform, session: Session | None
+) -> AsyncIterator[Iteration]:
     """Yield the iteration as far as it is after each of its steps, so that a failing step leaves what came before it."""
     prompt = loop.prompt or loop.director.prompt
     given = {"original_prompt": prompt, "feedback": feedback, "iteration": number}
@@ -108,14 +112,25 @@ async def _steps(loop: DirectorLoop, number: int, feedback: Any, perform: Perfor
     yield iteration
     given = {"original_prompt": prompt, "iteration": number, "output": proposed.content}
     if loop.script is not None:
-        ended = await run(list(loop.script), input=proposed.content, timeout=loop.script_timeout, check=False)
-        script = {"stdout": ended.stdout, "stderr": ended.stderr, "exit_code": ended.exit_code}
+        script = await _tried(loop, loop.script, proposed.content, session)
         iteration = msgspec.structs.replace(iteration, script=script)
         given |= script
         yield iteration
     judged = await perform(_with(loop.evaluator, given))
-    evaluation = judged.content if judged.value is None else msgspec.to_builtins(judged.value, enc_hook=str)
+    evaluation = judged.content if judged.value is None else plain(judged.value)
     yield msgspec.structs.replace(iteration, evaluation=evaluation)
+
+
+async def _tried(loop: DirectorLoop, script: Sequence[str], proposal: str, session: Session | None) -> dict[str, Any]:
+    """Return how the program ended with a proposal. In a session it is a step: what it prints may differ from run to run."""
+
+    async def tried(script: Sequence[str], proposal: str) -> dict[str, Any]:
+        ended = await run(list(script), input=proposal, timeout=loop.script_timeout, check=False)
+        found = {"stdout": ended.stdout, "stderr": ended.stderr, "exit_code": ended.exit_code}
+        return found if session is None else session.storable(found)
+
+    tried.__qualname__ = "task:script"
+    return await (tried(script, proposal) if session is None else session.step(tried, list(script), proposal))
 
 
 def _with(task: Task, given: dict[str, Any]) -> Task:

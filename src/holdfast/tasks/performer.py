@@ -75,8 +75,12 @@ async def performed(name: str, performer: Performer, assignment: Assignment, ses
     if session is None:
         result = await _called(performer, assignment)
     else:
+        # A function sees more than the prompt. Stored calls of tasks without inputs are known by the prompt alone.
+        given = [each.content for each in assignment.results]
+        seen = {"inputs": assignment.task.inputs, "results": given} if assignment.task.inputs or given else None
+        args = (assignment.prompt,) if seen is None else (assignment.prompt, seen)
         # What the performer's `verify` found, or a person, is what the performer itself returns.
-        result = _as_result(await session.step(_step(name, performer, assignment), assignment.prompt))
+        result = _as_result(await session.step(_step(name, performer, assignment), *args))
     return Performance(result=result, output_tokens=tokens_in(result.content))
 
 
@@ -91,10 +95,10 @@ def is_unsafe(performer: Performer) -> bool:
     return contract is not None and contract.effect == "unsafe"
 
 
-def _step(name: str, performer: Any, assignment: Assignment) -> Callable[[str], Any]:
+def _step(name: str, performer: Any, assignment: Assignment) -> Callable[..., Any]:
     """Return the function that a session runs as a step: with the performer's name, and with its contract."""
 
-    async def call(_prompt: str) -> TaskResult:
+    async def call(*_seen: Any) -> TaskResult:
         result = await _called(performer, assignment)
         # Read again from the text, which is what is stored: a value of any type could come back changed.
         return msgspec.structs.replace(result, value=None)

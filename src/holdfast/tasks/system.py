@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -159,7 +160,7 @@ class TaskSystem:
         """Perform a task, and return its result; of a failed one also the exception that ended it."""
         place = HERE.get() or Place(limit=self._max_depth)
         if isinstance(task, DirectorLoop):
-            return await iterate(task, lambda each: self._execute(each, place, session), self._runtime), None
+            return await iterate(task, lambda each: self._execute(each, place, session), self._runtime, session), None
         try:
             given = task if isinstance(task, Task) else Task.from_request(task)
             return await self._execute(given, place, session), None
@@ -195,9 +196,9 @@ class TaskSystem:
         """Return a function that performs the task with its arguments as inputs. The workflow makes each call a step."""
 
         async def perform(**inputs: Any) -> Any:
-            return plain(await self.run(task.with_(inputs={**task.inputs, **inputs})))
+            return plain(await self.run(task.with_(inputs=inputs)))
 
-        return perform
+        return partial(perform, **task.inputs) if task.inputs else perform
 
     async def recover_from_context_failure(self, error: Mapping[str, Any] | Fault, query: str) -> TaskResult:
         """Look for the context of a failed task in another way: by the names of the files. `query` is what it was about.

@@ -11,6 +11,8 @@ import contextvars
 import logging
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.budget import Budget
@@ -127,7 +129,9 @@ class WorkflowRun:
 
         try:
             contract = self._registered.contract(call)
-            ended = await self._keeper.call(strand, call, contract, make)
+            own_args, own_inputs = self._registered.own_inputs(call)
+            known = msgspec.structs.replace(call, args=(*own_args, *call.args), inputs={**own_inputs, **call.inputs})
+            ended = await self._keeper.call(strand, known, contract, make)
         except Exception as error:
             if ends_the_run(error):
                 raise
