@@ -8,7 +8,7 @@ import sys
 import pydantic
 import pytest
 
-from holdfast import InvalidError, Session
+from holdfast import Budget, InvalidError, Session
 from holdfast.stores.memory import MemoryStore
 from holdfast.tasks import DirectorLoop, Status, Task, TaskSystem
 from holdfast.testing import run as virtual_run
@@ -174,3 +174,16 @@ def test_XK9_a_condition_that_raises_ends_the_loop_as_a_failure():
     result = virtual_run(system(lambda _: {}).execute_task(loop))
     assert (result.status, result.fault.context["subtask_code"]) == (Status.FAILED, "SYS_PROGRAMMING_ERROR")
     assert [each["iteration"] for each in result.notes["iteration_history"]] == [1]
+
+
+def test_XK3_a_budget_around_a_loop_ends_its_script():
+    loop = DirectorLoop(
+        director=DIRECTOR, evaluator=EVALUATOR, script=[sys.executable, "-c", "import time; time.sleep(60)"]
+    )
+
+    async def main():
+        with Budget(seconds=0.3):
+            return await system(lambda _: {}).execute_task(loop)
+
+    result = asyncio.run(main())
+    assert result.fault.context["subtask_code"] == "SYS_DEADLINE_EXCEEDED"

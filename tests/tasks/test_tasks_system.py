@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast import Agent, Budget, BudgetError, Err, HoldfastError, InvalidError, Ok, Runtime, Session, recover
+from holdfast.events import BudgetWarning
 from holdfast.faults import Fault, Partial
 from holdfast.providers import Offers, Reply
 from holdfast.runtime.ambient import AMBIENT
@@ -1044,3 +1045,110 @@ def test_XK7_tasks_side_by_side_do_not_exceed_their_money(where):
     ended, spend = virtual_run(main(), clock=runtime.clock)
     assert (len(asked), spend.usd <= 0.01) == (4, True)
     assert sum(isinstance(one, TaskError) for one in ended) == 12
+
+
+# What a task starts spends from its limits
+
+
+def paid(runtime, usd_tokens=400, seconds=1.0):
+    """A performer whose calls take a second, and 400 tokens: 0.00201 dollars."""
+
+    async def ask(**request):
+        await asyncio.sleep(seconds)
+        return {"model": "claude-haiku-4-5", "usage": {"input_tokens": 10, "output_tokens": usd_tokens}}
+
+    async def perform(assignment):
+        perform.prompts.append(assignment.prompt)
+        request = {"model": "claude-haiku-4-5", "max_tokens": 400, "messages": [assignment.prompt]}
+        await recover("claude", runtime=runtime).call(ask, **request)
+        return "done"
+
+    perform.prompts = []
+    return perform
+
+
+SHOUT = Task("Shout: {doc}", inputs={"doc": DOC}, context=12)
+
+
+@pytest.mark.parametrize("concurrency", [1, 16])
+def test_XK3_XK7_the_money_of_a_task_is_for_its_parts_and_its_merge_too(concurrency):
+    runtime = Runtime(clock=VirtualClock())
+    perform = paid(runtime)
+    merge = Task("Merge {results}")
+    system = TaskSystem(perform, decomposer=by_section(merge=merge), concurrency=concurrency, runtime=runtime)
+
+    async def main():
+        with Budget(runtime=runtime) as budget:
+            return await system.execute_task(SHOUT.with_(usd=0.005)), budget.spend()
+
+    result, spend = virtual_run(main(), clock=runtime.clock)
+    assert (result.status, result.fault.code) == (Status.FAILED, "SYS_BUDGET_EXHAUSTED")
+    assert (len(perform.prompts), spend.usd <= 0.005) == (3, True)
+
+
+def test_XK3_the_time_of_a_task_is_for_its_parts_too():
+    runtime = Runtime(clock=VirtualClock())
+    system = TaskSystem(paid(runtime), decomposer=by_section, concurrency=1, runtime=runtime)
+
+    async def main():
+        began = runtime.clock.monotonic()
+        result = await system.execute_task(SHOUT.with_(seconds=1.5))
+        return result, runtime.clock.monotonic() - began
+
+    result, took = virtual_run(main(), clock=runtime.clock)
+    assert (result.fault.code, took) == ("TASK_TIMEOUT", pytest.approx(1.5, abs=0.06))
+    assert (result.fault.context["timeout_s"], result.fault.partial.payload) == (1.5, ["done"])
+
+
+async def _hangs(*_):
+    await asyncio.sleep(1000)
+
+
+async def _by_hand(task, fault, left):
+    """Parts without limits of their own."""
+    return Decomposition([Task("a"), Task("b")], "concatenate")
+
+
+@pytest.mark.parametrize(
+    ("decomposer", "perform"),
+    [(_hangs, answers("x")), (by_section(merge=_hangs), answers(*"abcd")), (_by_hand, _hangs)],
+    ids=["decomposer", "merge", "parts"],
+)
+def test_XK3_what_a_task_started_and_hangs_ends_with_its_time(decomposer, perform):
+    runtime = Runtime(clock=VirtualClock())
+    system = TaskSystem(perform, decomposer=decomposer, runtime=runtime)
+
+    async def main():
+        began = runtime.clock.monotonic()
+        result = await system.execute_task(SHOUT.with_(seconds=0.5))
+        return result, runtime.clock.monotonic() - began
+
+    result, took = virtual_run(main(), clock=runtime.clock)
+    assert (result.fault.code, took) == ("TASK_TIMEOUT", pytest.approx(0.55, abs=0.01))
+
+
+def test_XK3_a_second_try_and_another_approach_spend_from_the_limits_of_the_task():
+    runtime = Runtime(clock=VirtualClock())
+    pay = paid(runtime)
+
+    async def perform(assignment):
+        if assignment.task.prompt == "parent":
+            return continuing(Task("child", usd=0.003))
+        await pay(assignment)
+        raise HoldfastError(Fault.of("TASK_OUTPUT_INVALID"))
+
+    async def main():
+        with Budget(runtime=runtime) as budget:
+            return await TaskSystem(perform, runtime=runtime).execute_task(Task("parent")), budget.spend()
+
+    result, spend = virtual_run(main(), clock=runtime.clock)
+    assert (result.fault.code, spend.usd <= 0.003) == ("SYS_BUDGET_EXHAUSTED", True)
+
+
+def test_XK3_a_warning_of_a_limit_is_given_once():
+    runtime = Runtime(clock=VirtualClock())
+    warnings = []
+    runtime.on(warnings.append, BudgetWarning)
+    system = TaskSystem(paid(runtime), decomposer=by_section, concurrency=1, runtime=runtime)
+    virtual_run(system.execute_task(SHOUT.with_(usd=0.005)), clock=runtime.clock)
+    assert len(warnings) == 1

@@ -1,33 +1,25 @@
-"""`Execution`: one task, performed once: its prompt, its limits, its output, and the subtasks that it asks for.
+"""`Execution`: one task, performed once: its prompt, its turns, its output, and the subtasks that it asks for.
 
-Invariant: limits are checked before each call. Whatever ends it, the fault holds what there is of the output, and the budget of the task is
-closed: what it did not use belongs to the task around it again.
+Invariant: limits are checked before each call. Whatever ends it, the fault holds what there is of the output, and its turns are closed: what it
+did not use belongs to the task around it again.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.faults import BudgetError, DeadlineError, Fault, HoldfastError, Partial
+from holdfast.faults import BudgetError, Fault, HoldfastError, Partial
 from holdfast.runtime.ambient import WAITING
 from holdfast.runtime.budget import Budget
 from holdfast.runtime.evidence import in_doubt
 from holdfast.runtime.tool import contract_of
 from holdfast.tasks.context_lookup import background_of
+from holdfast.tasks.limits import in_time
 from holdfast.tasks.output_format import OutputFormat, UnreadableError
-from holdfast.tasks.performer import (
-    Assignment,
-    Performance,
-    Performer,
-    is_agent,
-    is_unsafe,
-    performed,
-    requested_subtask,
-)
+from holdfast.tasks.performer import Assignment, Performer, is_agent, is_unsafe, performed, requested_subtask
 from holdfast.tasks.place import HERE, Place
 from holdfast.tasks.progress import Progress
 from holdfast.tasks.task import Status, Task, TaskError, TaskResult, tokens_in
@@ -46,8 +38,6 @@ __all__ = ["Execution"]
 
 _WORD = re.compile(r"\w{4,}")
 _OVERFLOWS = frozenset({"PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
-_LATE_S = 0.05
-"""Seconds after its time that a performer without a recovery is ended. Recoveries end in time, and know more about why."""
 _TURNS = frozenset({"TASK_LOOP_BOUND", "TASK_TURNS_EXHAUSTED"})
 
 
@@ -77,7 +67,7 @@ class Execution:
         self._found = ""
         """What the index has for this task."""
         self._format = None if task.output is None else OutputFormat(task.output)
-        self._budget = Budget(turns=task.turns, seconds=task.seconds, usd=task.usd, tokens=task.tokens, runtime=runtime)
+        self._budget = Budget(turns=task.turns, runtime=runtime)
         self._progress = Progress()
         self._begun = False
         """The performer was called."""
@@ -100,7 +90,7 @@ class Execution:
 
     async def _run(self) -> TaskResult:
         if self._task.use.fresh and self._index is not None:
-            self._found = await background_of(self._task, self._index)
+            self._found = await in_time(background_of(self._task, self._index))
         wrong = ""
         reasks = 0
         while True:
@@ -137,7 +127,7 @@ class Execution:
         )
         self._begun = True
         try:
-            performance = await self._in_time(assignment)
+            performance = await in_time(performed(self._name, self._performer, assignment, self._session))
         finally:
             HERE.reset(here)
             WAITING.reset(waiting)
@@ -147,18 +137,6 @@ class Execution:
         if task.max_output is not None and performance.output_tokens > task.max_output:
             raise self._exhausted("TASK_OUTPUT_EXHAUSTED", performance.output_tokens, task.max_output)
         return result
-
-    async def _in_time(self, assignment: Assignment) -> Performance:
-        """Return the answer. Raise `DeadlineError` when the time of the task, or of a budget around it, is over."""
-        left = self._budget.left().seconds
-        timeout = asyncio.timeout(None if left is None else left + _LATE_S)
-        try:
-            async with timeout:
-                return await performed(self._name, self._performer, assignment, self._session)
-        except TimeoutError:
-            if not timeout.expired():
-                raise
-            raise DeadlineError.because() from None
 
     def _check_before(self, prompt: str) -> None:
         """Raise if a limit is reached. The time, money and tokens of an agent's calls are checked by their recoveries."""
@@ -238,8 +216,6 @@ class Execution:
             fault = self._renamed(fault, "TASK_TURNS_EXHAUSTED", used=limit, limit=limit)
         elif fault.code in _OVERFLOWS:
             fault = self._renamed(fault, "TASK_CONTEXT_EXHAUSTED")
-        elif fault.code == DeadlineError.code and task.seconds is not None and self._is_late():
-            fault = self._renamed(fault, "TASK_TIMEOUT", timeout_s=task.seconds)
         elif fault.code == "SYS_UNKNOWN":
             # Nothing recognised what failed. For an agent that is its call of a model.
             code = "TASK_LLM_FAILED" if is_agent(self._performer) else "TASK_UNEXPECTED"
@@ -256,10 +232,6 @@ class Execution:
         if (fault.partial is None or fault.partial.is_empty) and self._last is not None and self._last.content:
             fault = msgspec.structs.replace(fault, partial=Partial(payload=self._last.content))
         return fault
-
-    def _is_late(self) -> bool:
-        left = self._budget.left().seconds
-        return left is not None and left <= 0
 
     @staticmethod
     def _renamed(fault: Fault, code: Any, **facts: Any) -> Fault:

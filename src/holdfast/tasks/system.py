@@ -21,12 +21,11 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, NextActor, Ok, Partial
-from holdfast.policies.budget import Left
-from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.runtime import Runtime, default_runtime
 from holdfast.tasks.decomposition import Decomposer, Decomposition, Merge, check_parts
 from holdfast.tasks.director import DirectorLoop, iterate
 from holdfast.tasks.execution import Execution
+from holdfast.tasks.limits import in_time, left_here, limits_of
 from holdfast.tasks.performer import Performer, is_agent, is_unsafe
 from holdfast.tasks.place import DEPTH, HERE, Place, check_depth
 from holdfast.tasks.reports import TaskReport, subtask_failed
@@ -219,12 +218,15 @@ class TaskSystem:
 
     # --- one task, with all that can be made of its failure ---
 
-    async def _execute(
-        self, task: Task, place: Place, session: Session | None, given: TaskReport | None = None
-    ) -> TaskResult:
-        """Perform a task. Raises an exception whose fault holds what there is."""
+    async def _execute(self, task: Task, place: Place, session: Session | None) -> TaskResult:
+        """Perform a task within its limits. Raises an exception whose fault holds what there is."""
+        with limits_of(task, self._runtime):
+            return await self._recovered(task, place, session, self._report(task, place))
+
+    async def _recovered(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> TaskResult:
+        """Perform a task, and make something of its failure. The limits of the task are in force."""
         place.check(task)
-        with given or self._report(task, place) as report:
+        with report:
             try:
                 return await self._execution(task, place, session, report).run()
             except Exception as error:
@@ -263,7 +265,8 @@ class TaskSystem:
         report.halted(fault, again=other is not None)
         if other is None:
             raise HoldfastError(fault)
-        return await self._execution(other, place, session, report).run()
+        with limits_of(other, self._runtime, inside_of=task):
+            return await self._execution(other, place, session, report).run()
 
     # --- subtasks ---
 
@@ -279,17 +282,19 @@ class TaskSystem:
             raise self._subtask_failed(task, place, fault) from error
 
     async def _tried_twice(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> TaskResult:
-        try:
-            return await self._execute(task, place, session, report)
-        except Exception as error:
-            fault = self._runtime.fault_of(error)
-            is_worth_it = _is_worth_another_try(fault) and not self._is_final(task, fault)
-            other = self._change(task, fault) if self._change is not None and is_worth_it else None
-            subtask_failed(self._runtime, task, fault, depth=place.depth, again=other is not None)
-            if other is None:
-                raise
-            result = await self._execute(other, place, session, report.restarted(other))
-            return msgspec.structs.replace(result, notes={**result.notes, "retried_after": view.write(fault)})
+        with limits_of(task, self._runtime):
+            try:
+                return await self._recovered(task, place, session, report)
+            except Exception as error:
+                fault = self._runtime.fault_of(error)
+                is_worth_it = _is_worth_another_try(fault) and not self._is_final(task, fault)
+                other = self._change(task, fault) if self._change is not None and is_worth_it else None
+                subtask_failed(self._runtime, task, fault, depth=place.depth, again=other is not None)
+                if other is None:
+                    raise
+                with limits_of(other, self._runtime, inside_of=task):
+                    result = await self._recovered(other, place, session, report.restarted(other))
+                return msgspec.structs.replace(result, notes={**result.notes, "retried_after": view.write(fault)})
 
     @staticmethod
     def _subtask_failed(task: Task, place: Place, fault: Fault) -> HoldfastError:
@@ -313,7 +318,7 @@ class TaskSystem:
         if place.splits >= place.limit:
             too_deep = msgspec.structs.replace(fault, context={**fault.context, "depth": place.splits})
             raise TaskError(too_deep) from error
-        decomposition = await self._decomposer(task, fault, _left())
+        decomposition = await in_time(self._decomposer(task, fault, left_here()))
         if decomposition is None:
             raise TaskError(fault) from error
         check_parts(task, decomposition)
@@ -387,7 +392,7 @@ class TaskSystem:
             return TaskResult(content=as_json(values), value=values)
         if callable(merge):
             value = merge(results)
-            value = await value if isinstance(value, Awaitable) else value
+            value = await in_time(value) if isinstance(value, Awaitable) else value
             return TaskResult(content=value if isinstance(value, str) else as_json(value), value=value)
         if all(isinstance(value, list) for value in values):
             joined = [item for value in values for item in value]
@@ -429,11 +434,6 @@ def _is_worth_another_try(fault: Fault) -> bool:
     if fault.code in _FINAL or is_of_split(fault):
         return False
     return view.dispatch(fault) is not Handler.RESOURCE and fault.next_actor in {NextActor.MACHINE, NextActor.MODEL}
-
-
-def _left() -> Left:
-    around = in_force(AMBIENT.get())
-    return Left() if around is None or around.budget is None else around.budget.left()
 
 
 def _cancel_after_failure(started: list[asyncio.Task[TaskResult]]) -> None:

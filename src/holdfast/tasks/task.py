@@ -86,7 +86,7 @@ class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=
     prompt: what to do. `{name}` is replaced by the input of that name; `{{` is a brace.
     output: the form of the result: a type, a JSON Schema, one of the words `object`, `array`, `string[]`, `number`, `boolean`, or
     `XmlOutput`. None: any text.
-    turns, seconds, usd, tokens: what it may spend.
+    turns: how often its performer may answer. seconds, usd, tokens: what it may spend, with its parts and subtasks.
     context: the most tokens that its prompt may have. max_output: the most tokens of its result.
 
     Wrong options raise `InvalidError`.
