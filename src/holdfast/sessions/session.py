@@ -10,10 +10,11 @@ import asyncio
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from holdfast import options
-from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
+from holdfast._lazy import lazy_module
+from holdfast.faults import AbortedError, Err, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
 from holdfast.sessions import codec, machine
@@ -32,7 +33,7 @@ from holdfast.sessions.manifest import (
     encode_manifest,
     manifest_fields,
 )
-from holdfast.sessions.parked_runs import ParkedRuns
+from holdfast.sessions.parked_runs import ParkedError, ParkedRuns
 from holdfast.sessions.part import part
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.broker import QuestionBroker
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Outcome
     from holdfast.faults.redaction import PieceMask
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions import later
     from holdfast.sessions.log import Answered
     from holdfast.sessions.manifest import Drift
     from holdfast.sessions.questions.question import Interactor, Question
@@ -62,6 +64,9 @@ if TYPE_CHECKING:
     from holdfast.sessions.step_runner import StepRunner
     from holdfast.sessions.turn import Turn, Unfinished
     from holdfast.stores import Store
+else:
+    # It goes on with sessions, so it imports this module.
+    later = lazy_module("holdfast.sessions.later", globals())
 
 __all__ = ["KeyedStep", "Session"]
 
@@ -476,25 +481,57 @@ class Session:
 
     @overload
     def map(
+        self, fn: Callable[[Any], Awaitable[T]], items: Iterable[Any], *, concurrency: int = 16, collect: Literal[True]
+    ) -> Awaitable[list[Outcome[T]]]: ...
+    @overload
+    def map(
+        self, fn: Callable[[Any], T], items: Iterable[Any], *, concurrency: int = 16, collect: Literal[True]
+    ) -> Awaitable[list[Outcome[T]]]: ...
+    @overload
+    def map(
         self, fn: Callable[[Any], Awaitable[T]], items: Iterable[Any], *, concurrency: int = 16
     ) -> AsyncIterator[Outcome[T]]: ...
     @overload
     def map(
         self, fn: Callable[[Any], T], items: Iterable[Any], *, concurrency: int = 16
     ) -> AsyncIterator[Outcome[T]]: ...
-    async def map(self, fn: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 16) -> Any:
+    def map(
+        self, fn: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 16, collect: bool = False
+    ) -> Any:
         """Run a step for each item, `concurrency` at a time; yield an `Ok` or `Err` for each, in the order of the items.
 
             async for outcome in session.map(summarise, documents):
                 ...
+            outcomes = await session.map(summarise, documents, collect=True)
 
         After a crash only the items without a stored result are run. Failures of the session itself (SESS_STORE_UNAVAILABLE,
-        SESS_LEASE_LOST, SESS_STEP_DRIFT) are raised, not yielded.
+        SESS_LEASE_LOST, SESS_STEP_DRIFT) are raised, not yielded. With `collect` all outcomes come as a list; an item that waits in
+        `retry_later` lets the others end, and then raises its `ParkedError`.
         """
+        outcomes = self._outcomes(fn, items, concurrency)
+        return _collected(outcomes) if collect else outcomes
+
+    async def _outcomes(
+        self, fn: Callable[[Any], Any], items: Iterable[Any], concurrency: int
+    ) -> AsyncIterator[Outcome[Any]]:
         options.function("session.map", fn, "map(f, items)")
         steps = await self._turns.steps()
         async for outcome in steps.map(fn, items, concurrency):
             yield outcome
+
+    def retry_later(
+        self, *, after: float, attempts: int = 3, backoff: float = 1.0, ask: bool = False
+    ) -> later.LaterSteps:
+        """Let the next step be tried again later if it fails: after so many seconds, in any process.
+
+            release = await session.retry_later(after=3600, attempts=5, backoff=2, ask=True).step(deploy, "4.2")
+
+        The time is stored, and `ParkedError` ends this run of the program. The next run that comes after that time tries the step again;
+        an earlier one raises `ParkedError` and calls nothing. `holdfast.sessions.run_due` runs a `workflow` when its time has come. `after`
+        grows by `backoff` with each attempt; a longer time that the failure itself says is kept. With `ask` the operator is asked after
+        the last attempt. A step of unknown outcome is not tried again. Raises `InvalidError` for wrong options.
+        """
+        return later.LaterSteps(self, self._runtime, after=after, attempts=attempts, backoff=backoff, ask=ask)
 
     def turn(
         self, given: Any = None, *, unfinished: Unfinished | None = None
@@ -900,6 +937,14 @@ class Session:
         """Stop working: another process owns the session now."""
         self._journal.failed = fault
         self._scope.cancel("cap")
+
+
+async def _collected(outcomes: AsyncIterator[Outcome[Any]]) -> list[Outcome[Any]]:
+    found = [outcome async for outcome in outcomes]
+    waiting = [each.error for each in found if isinstance(each, Err) and isinstance(each.error, ParkedError)]
+    if waiting:
+        raise min(waiting, key=lambda error: error.until)
+    return found
 
 
 def _details(given: dict[str, Any] | None, where: str) -> dict[str, Any]:

@@ -160,6 +160,10 @@ class StageMachine:
             raise ended
         return ended
 
+    async def resume(self, session: Session, inputs: Any) -> MachineEnded:
+        """Go on with a run that was begun in a session: `holdfast.sessions.run_due` does it when its time has come."""
+        return await self.run(session, inputs=inputs)
+
     async def _finish(
         self, key: str, keeper: Keeper, session: Session | None, context: dict[str, Any], runtime: Runtime
     ) -> MachineEnded | StageError:

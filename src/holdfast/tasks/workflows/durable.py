@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from holdfast.faults import AbortedError, Fault, HoldfastError, OutcomeUnknownError
+from holdfast.faults import Fault, HoldfastError, OutcomeUnknownError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.tool import ToolContract, declare
 from holdfast.sessions import codec
-from holdfast.sessions.later import ask_operator, wait_later
+from holdfast.sessions.later import ask_operator, ends_the_run, wait_later
 from holdfast.sessions.step_runner import doubt_about
 from holdfast.workflow.values import fold, plain, show, size_of
 
@@ -296,13 +296,6 @@ def _drift(session: str, then: dict[str, Any], now: dict[str, Any]) -> HoldfastE
     )
     context = {"session_id": session, "before": then["shown"], "now": now["shown"], "binding": now["name"]}
     return HoldfastError(Fault.of("SESS_STEP_DRIFT", process_redactor().text(message), context=context))
-
-
-def ends_the_run(error: BaseException) -> bool:
-    """Whether a failure is not the program's to handle: the session failed, the run was stopped, or a call may have happened."""
-    if isinstance(error, (AbortedError, OutcomeUnknownError)):
-        return True
-    return isinstance(error, HoldfastError) and error.fault.code.startswith("SESS_")
 
 
 def plain_result(value: Any, where: str) -> Any:
