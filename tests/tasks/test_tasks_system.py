@@ -304,6 +304,32 @@ def test_S3_5_three_rounds_that_change_nothing_halt_the_task_and_an_alternative_
 # Subtasks
 
 
+def _asks_in_turn(requests):
+    """A performer whose rounds end with these requests in turn, and whose subtasks have the results a and b."""
+
+    def perform(assignment):
+        if assignment.task.prompt != "watch":
+            return assignment.task.prompt
+        perform.rounds += 1
+        return continuing(Task(requests[perform.rounds % len(requests)])) if perform.rounds < 12 else "done"
+
+    perform.rounds = 0
+    return perform
+
+
+@pytest.mark.parametrize(("requests", "rounds"), [(["a"], 3), (["a", "b"], 5)])
+def test_XK9_a_task_whose_rounds_alternate_is_halted_too(requests, rounds):
+    perform = _asks_in_turn(requests)
+    assert run(TaskSystem(perform), Task("watch")).fault.code == "TASK_HALTED"
+    assert perform.rounds == rounds
+
+
+def test_XK9_a_task_that_waits_for_the_world_may_go_on_unchanged():
+    assert run(TaskSystem(_asks_in_turn(["a"])), Task("watch", unchanged=None)).content == "done"
+    with pytest.raises(InvalidError, match=r"task\.unchanged"):
+        Task("watch", unchanged=1)
+
+
 def continuing(request):
     return TaskResult(status=Status.CONTINUATION, notes={"subtask_request": request})
 

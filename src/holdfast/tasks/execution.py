@@ -68,7 +68,7 @@ class Execution:
         """What the index has for this task."""
         self._format = None if task.output is None else OutputFormat(task.output)
         self._budget = Budget(turns=task.turns, runtime=runtime)
-        self._progress = Progress()
+        self._progress = Progress(task.unchanged)
         self._begun = False
         """The performer was called."""
         self._last: TaskResult | None = None
@@ -110,8 +110,7 @@ class Execution:
             # Each result once: the same subtask with the same result, again and again, is no progress.
             known = list(dict.fromkeys(each.content for each in self._results))
             if self._progress.is_stuck(result.content, result.notes, known):
-                reason = f"{self._progress.most} rounds in a row changed nothing"
-                raise HoldfastError(Fault.of("TASK_HALTED", context={"reason": reason}))
+                raise HoldfastError(self._progress.fault())
 
     async def _answer(self, wrong: str) -> TaskResult:
         """Ask for one answer."""

@@ -16,7 +16,7 @@ from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError, Partial
 from holdfast.tools.schema import converted, schema_of, violations_of
 
-__all__ = ["OutputFormat", "UnreadableError", "XmlOutput", "check_xml"]
+__all__ = ["OutputFormat", "UnreadableError", "XmlOutput", "check_xml", "code_in"]
 
 _WORDS: Final = {
     "object": "object",
@@ -27,6 +27,7 @@ _WORDS: Final = {
     "boolean": "boolean",
 }
 _FENCED = re.compile(r"```(?:json|xml)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
+_BLOCK = re.compile(r"^```[^`\n]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 _MOST_VIOLATIONS = 20
 
 
@@ -139,6 +140,12 @@ def _json_in(text: str) -> Any:
             except (msgspec.DecodeError, RecursionError):
                 pass
         raise UnreadableError(f"it is not JSON: {error}") from None
+
+
+def code_in(text: str) -> str:
+    """Return the code in a text: its only fenced block, or all of it."""
+    blocks = _BLOCK.findall(text)
+    return str(blocks[0]) if len(blocks) == 1 else text
 
 
 def _type_of(document: Any) -> str:

@@ -23,7 +23,7 @@ from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, NextActor, Ok, Partial
 from holdfast.runtime.runtime import Runtime, default_runtime
 from holdfast.tasks.decomposition import Decomposer, Decomposition, Merge, check_parts
-from holdfast.tasks.director import DirectorLoop, iterate
+from holdfast.tasks.director import DirectorLoop, iterate, not_accepted
 from holdfast.tasks.execution import Execution
 from holdfast.tasks.limits import in_time, left_here, limits_of
 from holdfast.tasks.performer import Performer, is_agent, is_unsafe
@@ -133,19 +133,22 @@ class TaskSystem:
         """
         if isinstance(task, Workflow):
             return await task.run(session)
-        result, error = await self._ended(task, session)
-        if result.fault is not None:
-            raise TaskError(result.fault) from error
-        return result.content if result.value is None else result.value
+        match await self.outcome(task, session=session):
+            case Ok(result):
+                return result.content if result.value is None else result.value
+            case Err(error=error):
+                assert error is not None
+                raise error
 
     async def outcome(self, task: Task | DirectorLoop, *, session: Session | None = None) -> Outcome[TaskResult]:
         """Perform a task, and return `Ok` with its `TaskResult`, or `Err`. It raises only cancellations."""
         result, error = await self._ended(task, session)
-        if result.fault is None:
+        fault = not_accepted(task, result) if isinstance(task, DirectorLoop) else result.fault
+        if fault is None:
             return Ok(result)
-        failed = TaskError(result.fault)
+        failed = TaskError(fault)
         failed.__cause__ = error
-        return Err(result.fault, failed)
+        return Err(fault, failed)
 
     async def execute_task(
         self, task: Task | DirectorLoop | Mapping[str, Any], *, session: Session | None = None

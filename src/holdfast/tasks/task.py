@@ -119,6 +119,8 @@ class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=
     subtype: str = ""
     max_depth: int | None = None
     """How deep its subtasks may be nested; None: the limit of the system."""
+    unchanged: int | None = 3
+    """How many rounds may end alike before it is halted; None: any number, for a task that waits for the world."""
 
     def __post_init__(self) -> None:
         prompt: Any = self.prompt
@@ -129,6 +131,7 @@ class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=
             raise InvalidError.at("task.inputs", "a dict with names as keys", inputs, "TASK_INPUT_INVALID")
         for name in ("turns", "tokens", "context", "max_output", "estimate"):
             options.count(f"task.{name}", getattr(self, name), optional=True)
+        options.count("task.unchanged", self.unchanged, least=2, optional=True)
         options.count("task.reasks", self.reasks, least=0)
         options.count("task.max_depth", self.max_depth, least=0, optional=True)
         options.seconds("task.seconds", self.seconds, optional=True)
