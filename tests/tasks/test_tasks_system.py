@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import tempfile
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast import Agent, Budget, BudgetError, Err, HoldfastError, InvalidError, Ok, Runtime, Session, recover
+from holdfast import Agent, Budget, BudgetError, Err, HoldfastError, InvalidError, Ok, Runtime, Session, recover, tool
 from holdfast.events import BudgetWarning
 from holdfast.faults import Fault, Partial
 from holdfast.providers import Offers, Reply
@@ -1178,3 +1180,177 @@ def test_XK3_a_warning_of_a_limit_is_given_once():
     system = TaskSystem(paid(runtime), decomposer=by_section, concurrency=1, runtime=runtime)
     virtual_run(system.execute_task(SHOUT.with_(usd=0.005)), clock=runtime.clock)
     assert len(warnings) == 1
+
+
+# Results keep their type, and nothing is lost on the way
+
+
+def test_XK9_texts_of_the_parts_are_joined_and_not_their_json():
+    def perform(assignment):
+        if assignment.task.inputs["doc"] == DOC:
+            raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW"))
+        return f'"{assignment.task.inputs["doc"].split()[2]}"'
+
+    result = run(TaskSystem(perform, decomposer=by_section), Task("{doc}", inputs={"doc": DOC}, output=str))
+    assert (result.value, result.content) == ("alpha\n\ngamma", "alpha\n\ngamma")
+
+
+def test_XK9_null_is_a_value_where_the_output_may_be_none():
+    assert virtual_run(TaskSystem(answers("null")).run(Task("a", output=int | None))) is None
+    assert virtual_run(TaskSystem(answers("about 40")).run(Task("a", output="number"))) == "about 40"
+
+
+@pytest.mark.parametrize(
+    "answer", [{"n": 1}, [1, "a"], Summary("a", []), "text", TaskResult(content="x", value={"n": 1})]
+)
+def test_XK9_a_session_does_not_change_the_type_of_a_result(answer):
+    system = TaskSystem(lambda _: answer)
+    without = virtual_run(system.run(Task("a")))
+    first, again = in_two_runs(*[lambda session: system.run(Task("a"), session=session)] * 2)
+    assert without == first == again
+    assert type(without) is type(first) is type(again)
+
+
+def test_XK9_a_request_for_a_subtask_with_an_unknown_key_is_rejected():
+    with pytest.raises(InvalidError, match="input"):
+        Task.from_request({"description": "a", "input": {"x": 1}})
+    assert Task.from_request({"type": "atomic", "description": "a", "inputs": {"x": 1}}).inputs == {"x": 1}
+
+
+def test_XK9_prompts_of_a_model_may_have_braces():
+    async def specialist(prompt):
+        return '["Write a JSON object {\\"a\\": 1} for {doc}", "Write {} and {other}"]'
+
+    def perform(assignment):
+        if assignment.task.prompt.startswith("do"):
+            raise HoldfastError(Fault.of("TASK_TURNS_EXHAUSTED"))
+        return assignment.prompt
+
+    result = run(TaskSystem(perform, decomposer=by_model(specialist)), Task("do {doc}", inputs={"doc": "it"}))
+    assert result.content == 'Write a JSON object {"a": 1} for it\n\nWrite {} and {other}'
+
+
+def test_XK9_a_split_by_a_model_that_helps_nothing_is_not_repeated():
+    asked = []
+
+    async def specialist(prompt):
+        asked.append(prompt)
+        return '["Look at {doc}", "Look at {doc} again", "And {doc}", "{doc}"]'
+
+    task = Task("Do with {doc}", inputs={"doc": "d" * 400}, context=50)
+    result = run(TaskSystem(answers(), decomposer=by_model(specialist)), task)
+    assert (result.fault.code, len(asked)) == ("TASK_CONTEXT_EXHAUSTED", 1)
+    assert "cannot be split" in result.fault.message
+
+
+def test_XK9_a_large_partial_result_is_cut_at_once():
+    failed = Fault.of("TASK_OUTPUT_INVALID", partial=Partial(payload=list(range(200_000))))
+
+    async def perform(assignment):
+        raise HoldfastError(failed)
+
+    began = time.monotonic()
+    result = run(TaskSystem(perform), Task("a"))
+    assert time.monotonic() - began < 5
+    payload = result.fault.partial.payload
+    assert (payload[0], payload[-1]) == ("[older results were cut]", 199_999)
+    assert 60_000 < len(json.dumps(payload, separators=(",", ":"))) <= 65_536
+
+
+@pytest.mark.parametrize(("text", "whole"), [("a \ud83d\ude00", "a 😀"), ("a \ud83d", "a �"), ("é", "é")])
+def test_XK9_halves_of_characters_can_be_stored(text, whole):
+    system = TaskSystem(lambda _: text)
+    assert in_two_runs(*[lambda session: system.run(Task("a"), session=session)] * 2) == [whole, whole]
+    assert virtual_run(system.run(Task("a"))) == whole
+
+
+def test_XK9_a_wrong_schema_is_found_before_anything_is_asked():
+    perform = answers("1")
+    result = run(TaskSystem(perform), Task("a", output={"type": "objekt"}))
+    assert (result.fault.code, perform.prompts) == ("TASK_MODEL_INVALID", [])
+
+
+@pytest.mark.parametrize("how", ["wrong output", "raises", "too long"])
+def test_XK9_an_unsafe_performer_runs_once(how):
+    calls = []
+
+    @tool(effect="unsafe")
+    async def charge(assignment):
+        if assignment.task.prompt == "parent":
+            return continuing(Task("child", output=int, max_output=1 if how == "too long" else None))
+        calls.append(assignment.prompt)
+        if how == "raises":
+            raise HoldfastError(Fault.of("PROVIDER_UNAVAILABLE"))
+        return "no number"
+
+    async def plain(assignment):
+        return await charge(assignment)
+
+    system = TaskSystem(plain, agents={"bank": charge}, decomposer=by_section)
+    assert run(
+        system, Task("x", output=int, agent="bank", max_output=1 if how == "too long" else None)
+    ).fault.maybe_executed
+    assert len(calls) == 1
+    calls.clear()
+    request = Task("child", output=int, agent="bank", max_output=1 if how == "too long" else None)
+    parent = TaskSystem(lambda _: continuing(request), agents={"bank": charge}, decomposer=by_section)
+    assert run(parent, Task("parent")).fault.code == "TASK_SUBTASK_FAILED"
+    assert len(calls) == 1
+
+
+def test_XT8_notes_say_what_went_wrong_before_a_result_came():
+    result = run(TaskSystem(answers("no", "[1]")), Task("list", output="array", strict=True))
+    assert (result.value, result.notes) == ([1], {"rejected_outputs": 1})
+
+    def perform(assignment):
+        if assignment.task.prompt == "parent":
+            return assignment.results[0].content if assignment.results else continuing(Task("child"))
+        if assignment.task.prompt == "child":
+            raise HoldfastError(Fault.of("TASK_OUTPUT_INVALID"))
+        return "second try"
+
+    again = run(TaskSystem(perform), Task("parent"))
+    assert again.content == "second try"
+    (failed,) = again.notes["retried_subtasks"]
+    assert failed["type"] == "INVALID_OUTPUT"
+
+
+@pytest.mark.parametrize("ends", ["well", "failing", "cut"])
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_XK9_parts_of_parts_are_performed_at_once_as_often_as_allowed(concurrency, ends):
+    running, most = set(), 0
+
+    async def perform(assignment):
+        nonlocal most
+        items = assignment.task.inputs["items"]
+        if len(items) > 1:
+            raise HoldfastError(Fault.of("TASK_TURNS_EXHAUSTED"))
+        running.add(items[0])
+        most = max(most, len(running))
+        try:
+            await asyncio.sleep(1)
+            if ends == "failing" and items[0] == 20:
+                raise HoldfastError(Fault.of("AUTH_FAILED"))
+        finally:
+            running.discard(items[0])
+        return items[0]
+
+    async def split(task, fault, left):
+        items = task.inputs["items"]
+        size = max(1, len(items) // 4)
+        parts = [items[n : n + size] for n in range(0, len(items), size)]
+        return Decomposition([task.with_(inputs={"items": part}) for part in parts], "collect")
+
+    system = TaskSystem(perform, decomposer=split, concurrency=concurrency)
+
+    async def main():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2.5 if ends == "cut" else 1000):
+                return await system.execute_task(Task("{items}", inputs={"items": list(range(64))}))
+
+    result = virtual_run(main())
+    assert (most, running, system.open_tasks) == (concurrency, set(), ())
+    if ends == "well":
+        assert len(json.dumps(result.value)) > 64
+    elif ends == "failing":
+        assert result.fault.code == "AUTH_FAILED"

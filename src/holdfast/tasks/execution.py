@@ -16,7 +16,7 @@ from holdfast.runtime.ambient import WAITING
 from holdfast.runtime.budget import Budget
 from holdfast.runtime.evidence import in_doubt
 from holdfast.runtime.tool import contract_of
-from holdfast.tasks.context_lookup import background_of
+from holdfast.tasks.context_lookup import Background, background_of
 from holdfast.tasks.limits import in_time
 from holdfast.tasks.output_format import OutputFormat, UnreadableError
 from holdfast.tasks.performer import Assignment, Performer, is_agent, is_unsafe, performed, requested_subtask
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Subtask = Callable[[Task, Place, Session | None], Awaitable[TaskResult]]
 
-__all__ = ["Execution"]
+__all__ = ["Execution", "retries_of"]
 
 _WORD = re.compile(r"\w{4,}")
 _OVERFLOWS = frozenset({"PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
@@ -64,7 +64,7 @@ class Execution:
         self._subtask = subtask
         self._index = index
         self._report = report
-        self._found = ""
+        self._found: Background | None = None
         """What the index has for this task."""
         self._format = None if task.output is None else OutputFormat(task.output)
         self._budget = Budget(turns=task.turns, runtime=runtime)
@@ -101,7 +101,7 @@ class Execution:
             else:
                 fault, checked = self._checked(result)
                 if fault is None:
-                    return checked
+                    return self._noted(checked, reasks)
                 reasks += 1
                 self._report.rejected(fault, reasks)
                 if reasks > self._task.reasks or is_unsafe(self._performer):
@@ -166,6 +166,14 @@ class Execution:
         except HoldfastError as error:
             return error.fault, result
 
+    def _noted(self, result: TaskResult, reasks: int) -> TaskResult:
+        """Return the result with notes about what went wrong before it came."""
+        notes: dict[str, Any] = {"rejected_outputs": reasks} if reasks else {}
+        notes |= retries_of(self._results)
+        if self._found is not None and self._found.is_second_try:
+            notes["context"] = {"strategy": self._found.strategy, "successScore": self._found.score, "retried": True}
+        return result if not notes else msgspec.structs.replace(result, notes={**result.notes, **notes})
+
     # --- what is sent ---
 
     def _background(self) -> str:
@@ -174,7 +182,8 @@ class Execution:
             inherited = self._place.background
         elif self._task.use.inherit == "subset":
             inherited = _fitting(self._place.background, self._task.text())
-        return "\n\n".join(each for each in (inherited, self._found, self._task.background) if each)
+        found = "" if self._found is None else self._found.text
+        return "\n\n".join(each for each in (inherited, found, self._task.background) if each)
 
     def _prompt(self, wrong: str) -> str:
         parts = [self._background(), self._task.text()]
@@ -237,6 +246,12 @@ class Execution:
         """Return a fault of the task that holds the facts and the partial output of the one that it stands for."""
         context = {"cause": fault.code, **facts}
         return Fault.of(code, context=context, partial=fault.partial)
+
+
+def retries_of(results: list[TaskResult]) -> dict[str, Any]:
+    """Return the note about subtasks that ended well in their second try: why the first ones failed."""
+    failed = [each.notes["retried_after"] for each in results if "retried_after" in each.notes]
+    return {"retried_subtasks": failed} if failed else {}
 
 
 def _fitting(background: str, text: str) -> str:

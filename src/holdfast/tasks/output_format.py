@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError, Partial
-from holdfast.tools.schema import converted, schema_of, violations_of
+from holdfast.tools.schema import converted, schema_mistake, schema_of, violations_of
 
 __all__ = ["OutputFormat", "UnreadableError", "XmlOutput", "check_xml", "code_in"]
 
@@ -58,6 +58,8 @@ class OutputFormat:
             self.schema = _schema_of_word(given)
         elif isinstance(given, Mapping):
             self.schema = dict(given)
+            if mistake := schema_mistake(self.schema):
+                raise InvalidError.saying("task.output", "a JSON Schema", mistake, "TASK_MODEL_INVALID")
         elif not isinstance(given, XmlOutput):
             self.schema = _schema_of_type(given)
 

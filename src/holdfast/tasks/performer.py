@@ -14,7 +14,7 @@ from holdfast.faults import InvalidError
 from holdfast.runtime.callables import is_async
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import contract_of, declare
-from holdfast.tasks.task import Status, Task, TaskResult, tokens_in
+from holdfast.tasks.task import Status, Task, TaskResult, as_json, tokens_in
 from holdfast.tools.threads import call_in_thread
 
 if TYPE_CHECKING:
@@ -99,9 +99,7 @@ def _step(name: str, performer: Any, assignment: Assignment) -> Callable[..., An
     """Return the function that a session runs as a step: with the performer's name, and with its contract."""
 
     async def call(*_seen: Any) -> TaskResult:
-        result = await _called(performer, assignment)
-        # Read again from the text, which is what is stored: a value of any type could come back changed.
-        return msgspec.structs.replace(result, value=None)
+        return await _called(performer, assignment)
 
     call.__qualname__ = f"task:{name}"
     if (contract := contract_of(performer)) is not None:
@@ -128,15 +126,25 @@ async def _called(performer: Any, assignment: Assignment) -> TaskResult:
 
 
 def _as_result(answer: Any) -> TaskResult:
-    if isinstance(answer, TaskResult):
-        return answer
+    """Return an answer as a result. Its value is plain JSON: it is the same in a session, where it is stored."""
     if isinstance(answer, str):
-        return TaskResult(content=answer)
+        return TaskResult(content=_whole(answer))
     try:
-        return TaskResult(content=msgspec.json.encode(answer).decode(), value=answer)
+        if isinstance(answer, TaskResult):
+            value = None if answer.value is None else msgspec.json.decode(as_json(answer.value))
+            return msgspec.structs.replace(answer, content=_whole(answer.content), value=value)
+        content = as_json(answer)
     except (TypeError, ValueError):
         expected = "a text, a TaskResult, or a value that JSON has"
         raise InvalidError.at("task performer's answer", expected, answer, "TASK_OUTPUT_INVALID") from None
+    return TaskResult(content=content, value=msgspec.json.decode(content))
+
+
+def _whole(text: str) -> str:
+    """Return a text without halves of characters, which some JSON holds and no store takes; two halves are a character."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def requested_subtask(result: TaskResult) -> Task | None:

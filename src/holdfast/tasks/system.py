@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -24,11 +25,12 @@ from holdfast.faults import Err, Fault, HoldfastError, InvalidError, NextActor, 
 from holdfast.runtime.runtime import Runtime, default_runtime
 from holdfast.tasks.decomposition import Decomposer, Decomposition, Merge, check_parts
 from holdfast.tasks.director import DirectorLoop, iterate, not_accepted
-from holdfast.tasks.execution import Execution
+from holdfast.tasks.execution import Execution, retries_of
 from holdfast.tasks.limits import in_time, left_here, limits_of
 from holdfast.tasks.performer import Performer, is_agent, is_unsafe
 from holdfast.tasks.place import DEPTH, HERE, Place, check_depth
 from holdfast.tasks.reports import TaskReport, subtask_failed
+from holdfast.tasks.slots import Slot, Slots
 from holdfast.tasks.split_failure import SPLITTABLE, is_of_split, merge_failed, not_done, split_failed, values_of
 from holdfast.tasks.task import Task, TaskError, TaskResult, as_json, joined_text, plain
 from holdfast.tasks.workflows.workflow import Workflow
@@ -79,7 +81,7 @@ class TaskSystem:
     alternative: makes another request of a task that gets nowhere, for one more try.
     context: finds what a task with `ContextUse(fresh=True)` should know.
     max_depth: how deep subtasks may be nested, and how often a task may be split. At most 10.
-    concurrency: how many parts of a split task run at once.
+    concurrency: how many parts of a split task run at once, with the parts of those that are split again.
     on_failure: what the failure of a part does to the others: `fail-fast` cancels them, `collect` lets them end.
 
     Wrong options raise `InvalidError`. `run` raises `TaskError` if the task fails; `outcome` returns it instead.
@@ -135,7 +137,7 @@ class TaskSystem:
             return await task.run(session)
         match await self.outcome(task, session=session):
             case Ok(result):
-                return result.content if result.value is None else result.value
+                return _value_of(task, result)
             case Err(error=error):
                 assert error is not None
                 raise error
@@ -329,26 +331,32 @@ class TaskSystem:
         below = place.below(task, background=place.background, is_split=True)
         report.decomposed(len(decomposition.parts), below.splits, fault)
         with report.blocked():
-            results = await self._all(decomposition.parts, fault, below, session)
+            async with nullcontext() if place.slot is None else place.slot.lent():
+                results = await self._all(decomposition.parts, fault, below, session)
         return await self._merged(task, decomposition, results, below, session)
 
     async def _all(
         self, parts: Sequence[Task], whole: Fault, place: Place, session: Session | None
     ) -> list[TaskResult]:
         """Return the result of each part, in order. After a failure the others are cancelled, or end, as configured, and it is raised."""
-        free = asyncio.Semaphore(self._concurrency)
+        around = place.slot if place.slot is not None and place.slot.slots.owner is self else None
+        slots = Slots(self._concurrency, self) if around is None else around.slots
         failures: list[tuple[Task, Exception]] = []
 
         async def perform(part: Task) -> TaskResult:
             report = self._report(part, place)
             with report.in_line():
-                async with free:
-                    if failures and self._on_failure == "fail-fast":
-                        return TaskResult.of_fault(not_done(failures[0][0], begun=False))
+                async with Slot(slots, failures, around) as slot:
+                    is_strict = self._on_failure == "fail-fast"
+                    if is_strict and (failed := slot.stopped_by()) is not None:
+                        return TaskResult.of_fault(not_done(failed, begun=False))
                     try:
-                        return await self._tried_twice(part, place, session, report)
+                        here = msgspec.structs.replace(place, slot=slot)
+                        return await self._tried_twice(part, here, session, report)
                     except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
                         failures.append((part, error))
+                        if is_strict:
+                            slot.fail()
                         return TaskResult.of_fault(self._runtime.fault_of(error))
 
         async with asyncio.TaskGroup() as group:
@@ -376,7 +384,7 @@ class TaskSystem:
         session: Session | None,
     ) -> TaskResult:
         """Return the results of the parts as one. Raise what ended the merge, with those results."""
-        notes: dict[str, Any] = {"decomposed": {"parts": len(results), "depth": place.splits}}
+        notes: dict[str, Any] = {"decomposed": {"parts": len(results), "depth": place.splits}, **retries_of(results)}
         try:
             merged = await self._merge(decomposition.merge, results, place, session)
         except Exception as error:
@@ -400,7 +408,10 @@ class TaskSystem:
         if all(isinstance(value, list) for value in values):
             joined = [item for value in values for item in value]
             return TaskResult(content=as_json(joined), value=joined)
-        return TaskResult(content=joined_text(each.content for each in results))
+        text = joined_text(
+            value if isinstance(value, str) else each.content for value, each in zip(values, results, strict=True)
+        )
+        return TaskResult(content=text, value=text)
 
     def _merge_fault(self, task: Task, merge: Merge, fault: Fault) -> Fault:
         """Return the fault of a merge; where a function with a defect performed it, with what it may not know."""
@@ -430,6 +441,12 @@ class TaskSystem:
             context = {"request": f"agent {task.agent!r} (known: {known})"}
             raise HoldfastError(Fault.of("TASK_TEMPLATE_NOT_FOUND", context=context))
         return task.agent, self._agents[task.agent]
+
+
+def _value_of(task: Task | DirectorLoop, result: TaskResult) -> Any:
+    """Return the output: None may be one, if the task says so."""
+    is_read = isinstance(task, Task) and task.output is not None and "parseError" not in result.notes
+    return result.value if is_read or result.value is not None else result.content
 
 
 def _is_worth_another_try(fault: Fault) -> bool:
@@ -464,10 +481,15 @@ def _bounded(fault: Fault) -> Fault:
         return fault
     payload: Any = partial.payload
     if isinstance(payload, list):
-        kept = list(payload)
-        while len(kept) > 1 and len(as_json(kept)) > MOST_BYTES - len(_CUT):
-            kept.pop(0)
-        payload = [_CUT, *kept]
+        kept: list[Any] = []
+        # Brackets, and the mark with its quotes and comma.
+        left = MOST_BYTES - len(_CUT) - 5
+        for each in reversed(payload):
+            left -= len(as_json(each)) + 1
+            if left < 0 and kept:
+                break
+            kept.append(each)
+        payload = [_CUT, *reversed(kept)]
     if len(as_json(payload)) > MOST_BYTES:
         text = payload if isinstance(payload, str) else as_json(payload)
         payload = _CUT + text.encode("utf-8", "replace")[-(MOST_BYTES - len(_CUT)) :].decode("utf-8", "ignore")

@@ -38,6 +38,8 @@ _REQUESTED = frozenset({"inputs", "output", "turns", "seconds", "max_depth", "su
 _DIGITS = 8
 """Of the hash in a label."""
 
+_DESCRIBED = frozenset({"type", "description", "name"})
+
 Inherit: TypeAlias = Literal["full", "subset", "none"]
 
 
@@ -185,6 +187,9 @@ class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=
         if not isinstance(request, Mapping) or not isinstance(request.get("description"), str):
             expected = "a Task, or {type, description, inputs}"
             raise InvalidError.at("subtask request", expected, request, "TASK_INPUT_INVALID")
+        if unknown := [name for name in request if name not in _REQUESTED | _DESCRIBED]:
+            known = tuple(sorted(_REQUESTED | _DESCRIBED))
+            raise options.unknown_of("subtask request", unknown[0], request[unknown[0]], known)
         given = {name: request[name] for name in _REQUESTED & request.keys()}
         return cls(request["description"], name=str(request.get("name", "")), **given)
 
