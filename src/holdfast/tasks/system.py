@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 import msgspec
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from holdfast.tasks.state import OpenTask
 
 __all__ = ["TaskSystem", "simplified"]
+
+T = TypeVar("T")
 
 Change: TypeAlias = Callable[[Task, Fault], "Task | None"]
 """Returns another request for a task that failed; None: there is none."""
@@ -128,6 +130,12 @@ class TaskSystem:
         """
         return tuple(self._board.values())
 
+    @overload
+    async def run(self, task: Task[T], *, session: Session | None = None) -> T: ...
+    @overload
+    async def run(self, task: DirectorLoop, *, session: Session | None = None) -> str: ...
+    @overload
+    async def run(self, task: Workflow, *, session: Session | None = None) -> Any: ...
     async def run(self, task: Task | DirectorLoop | Workflow, *, session: Session | None = None) -> Any:
         """Perform a task, and return its output: a value of `task.output`, or the text. Raises `TaskError`.
 
@@ -142,8 +150,15 @@ class TaskSystem:
                 assert error is not None
                 raise error
 
-    async def outcome(self, task: Task | DirectorLoop, *, session: Session | None = None) -> Outcome[TaskResult]:
-        """Perform a task, and return `Ok` with its `TaskResult`, or `Err`. It raises only cancellations."""
+    async def outcome(
+        self, task: Task[T] | DirectorLoop | Workflow, *, session: Session | None = None
+    ) -> Outcome[TaskResult[T]]:
+        """Perform what `run` performs, and return `Ok` with its `TaskResult`, or `Err`. It raises only cancellations."""
+        if isinstance(task, Workflow):
+            try:
+                return Ok(_result_of(await task.run(session)))
+            except Exception as failure:  # noqa: BLE001 - whatever it is, it is returned
+                return Err(self._runtime.fault_of(failure), failure)
         result, error = await self._ended(task, session)
         fault = not_accepted(task, result) if isinstance(task, DirectorLoop) else result.fault
         if fault is None:
@@ -194,7 +209,7 @@ class TaskSystem:
             value = await workflow.run(session, inputs=inputs)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
             return TaskResult.of_fault(_bounded(self._runtime.fault_of(error)))
-        return TaskResult(content=value if isinstance(value, str) else as_json(value), value=value)
+        return _result_of(value)
 
     def _callable(self, task: Task) -> Callable[..., Awaitable[Any]]:
         """Return a function that performs the task with its arguments as inputs. The workflow makes each call a step."""
@@ -404,7 +419,7 @@ class TaskSystem:
         if callable(merge):
             value = merge(results)
             value = await in_time(value) if isinstance(value, Awaitable) else value
-            return TaskResult(content=value if isinstance(value, str) else as_json(value), value=value)
+            return _result_of(value)
         if all(isinstance(value, list) for value in values):
             joined = [item for value in values for item in value]
             return TaskResult(content=as_json(joined), value=joined)
@@ -441,6 +456,10 @@ class TaskSystem:
             context = {"request": f"agent {task.agent!r} (known: {known})"}
             raise HoldfastError(Fault.of("TASK_TEMPLATE_NOT_FOUND", context=context))
         return task.agent, self._agents[task.agent]
+
+
+def _result_of(value: Any) -> TaskResult:
+    return TaskResult(content=value if isinstance(value, str) else as_json(value), value=value)
 
 
 def _value_of(task: Task | DirectorLoop, result: TaskResult) -> Any:
