@@ -60,6 +60,7 @@ __all__ = [
     "Origin",
     "Program",
     "ask_operator",
+    "collected",
     "ends_the_run",
     "is_waiting",
     "resumable",
@@ -307,6 +308,15 @@ def ends_the_run(error: BaseException) -> bool:
     if isinstance(error, (AbortedError, OutcomeUnknownError)):
         return True
     return isinstance(error, HoldfastError) and error.fault.code.startswith("SESS_")
+
+
+async def collected(outcomes: AsyncIterator[Outcome[T]]) -> list[Outcome[T]]:
+    """Return all outcomes of a map. An item that waits has no outcome yet: its `ParkedError` is raised when all others have one."""
+    found = [outcome async for outcome in outcomes]
+    waiting = [each.error for each in found if isinstance(each, Err) and isinstance(each.error, ParkedError)]
+    if waiting:
+        raise min(waiting, key=lambda error: error.until)
+    return found
 
 
 # --- one step that is tried again later ---

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overlo
 
 from holdfast import options
 from holdfast._lazy import lazy_module
-from holdfast.faults import AbortedError, Err, Fault, HoldfastError, InvalidError
+from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
 from holdfast.sessions import codec, machine
 from holdfast.sessions.admin import fork_session
 from holdfast.sessions.doubts import Doubts
 from holdfast.sessions.journal import Journal, audit
+from holdfast.sessions.keyed_step import KeyedStep
 from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take_within
 from holdfast.sessions.log import Message, StateChanged, StepAccepted
 from holdfast.sessions.manifest import (
@@ -33,7 +34,7 @@ from holdfast.sessions.manifest import (
     encode_manifest,
     manifest_fields,
 )
-from holdfast.sessions.parked_runs import ParkedError, ParkedRuns
+from holdfast.sessions.parked_runs import ParkedRuns
 from holdfast.sessions.part import part
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.broker import QuestionBroker
@@ -61,50 +62,18 @@ if TYPE_CHECKING:
     from holdfast.sessions.questions.question import Interactor, Question
     from holdfast.sessions.questions.remedies import DeviceCode
     from holdfast.sessions.scopes import Reason
-    from holdfast.sessions.step_runner import StepRunner
     from holdfast.sessions.turn import Turn, Unfinished
     from holdfast.stores import Store
 else:
     # It goes on with sessions, so it imports this module.
     later = lazy_module("holdfast.sessions.later", globals())
 
-__all__ = ["KeyedStep", "Session"]
+__all__ = ["Session"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _LEASE_S = 30.0
-
-
-class KeyedStep:
-    """A step with a key that the program chose. `Session.keyed` makes it."""
-
-    __slots__ = ("_key", "_steps")
-
-    def __init__(self, key: str, steps: Callable[[], Awaitable[StepRunner]]) -> None:
-        self._key = key
-        self._steps = steps
-
-    @overload
-    async def step(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-    @overload
-    async def step(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-    async def step(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Run `fn(*args, **kwargs)` once for this key, as `Session.step` does; return the stored result if there is one.
-
-            await session.keyed("deploy-42").step(deploy, plan, at=now())
-
-        Raises `InvalidError` if the key was used for another function.
-        """
-        return await (await self._steps()).step(fn, args, kwargs, self._key)
-
-    async def is_stored(self) -> bool:
-        """Whether the result of this key is stored: `if not await session.keyed("deploy-42").is_stored(): …`."""
-        return (await self._steps()).is_stored(self._key)
-
-    async def has_begun(self) -> bool:
-        """Whether a step with this key has begun before, however it ended."""
-        return (await self._steps()).has_begun(self._key)
 
 
 class Session:
@@ -509,7 +478,7 @@ class Session:
         `retry_later` lets the others end, and then raises its `ParkedError`.
         """
         outcomes = self._outcomes(fn, items, concurrency)
-        return _collected(outcomes) if collect else outcomes
+        return later.collected(outcomes) if collect else outcomes
 
     async def _outcomes(
         self, fn: Callable[[Any], Any], items: Iterable[Any], concurrency: int
@@ -937,14 +906,6 @@ class Session:
         """Stop working: another process owns the session now."""
         self._journal.failed = fault
         self._scope.cancel("cap")
-
-
-async def _collected(outcomes: AsyncIterator[Outcome[Any]]) -> list[Outcome[Any]]:
-    found = [outcome async for outcome in outcomes]
-    waiting = [each.error for each in found if isinstance(each, Err) and isinstance(each.error, ParkedError)]
-    if waiting:
-        raise min(waiting, key=lambda error: error.until)
-    return found
 
 
 def _details(given: dict[str, Any] | None, where: str) -> dict[str, Any]:
