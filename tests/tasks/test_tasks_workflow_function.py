@@ -314,3 +314,20 @@ def test_XK10_due_runs_are_found_by_the_address_of_the_store(tmp_path):
         return found
 
     assert asyncio.run(main()) == [Ok("4.2 is live")]
+
+
+async def test_an_unsafe_step_of_unknown_outcome_inside_of_the_step_is_not_tried_again_either():
+    BROKEN.append(TimeoutError())
+
+    @workflow
+    async def paying(session: Session) -> str:
+        async def body(amount: int) -> str:
+            return await session.step(charge, amount)
+
+        return await session.retry_later(after=60).step(body, 5)
+
+    async with MemoryStore() as store:
+        for _ in range(2):
+            with pytest.raises((TimeoutError, OutcomeUnknownError)):
+                await in_session(store, paying.run)
+    assert CALLS == [("charge", 5)]
