@@ -125,7 +125,8 @@ RETURNED = {
         "holdfast.runtime.blocks.BlockAttempt": ("number",),
         "holdfast.runtime.bus.Subscription": ("cancel",),
         "holdfast.runtime.bus.EventStream": ("aclose",),
-        "holdfast.sessions.session.KeyedStep": ("step", "is_stored", "has_begun"),
+        "holdfast.sessions.keyed_step.KeyedStep": ("step", "is_stored", "has_begun"),
+        "holdfast.sessions.later.LaterSteps": ("step",),
     },
 }
 """Classes of what public functions return, by the module that describes them, with the members that users call.

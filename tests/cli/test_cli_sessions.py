@@ -456,7 +456,9 @@ def test_FD12_import_says_that_the_trail_is_sound_and_rejects_an_edited_one(path
     assert (trail["session"], trail["tampered"], trail["claims"]) == ("release-1", "", 1)
 
 
-def test_XD11_XD13_an_encrypted_store_is_exported_and_rekeyed_and_without_its_key_nothing_is_lost(tmp_path, monkeypatch):
+def test_XD11_XD13_an_encrypted_store_is_exported_and_rekeyed_and_without_its_key_nothing_is_lost(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("OLD_KEY", "01" * 32)
     monkeypatch.setenv("NEW_KEY", "02" * 32)
     path = f"sqlite:{tmp_path}/work.db"

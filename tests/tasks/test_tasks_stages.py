@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -121,7 +122,7 @@ def test_a_type_may_be_the_completion():
     class Plan(msgspec.Struct):
         files: list[str]
 
-    assert Stage("a", echo, completion=Plan).completion["properties"]["files"]["type"] == "array"
+    assert Stage("a", echo, completion=Plan).completion_schema["properties"]["files"]["type"] == "array"
 
 
 # --- one stage ---
@@ -1612,3 +1613,20 @@ async def test_N2_5_the_phases_are_in_the_audit_trail_of_the_session():
         await StageMachine([Stage("a", echo)]).run(session)
     kinds = [record.kind for record in await store.audit("session:s")]
     assert kinds.count("StageExecution") == 2 * len(PHASES)
+
+
+async def test_XK10_the_result_of_a_stage_is_a_value_of_its_completion():
+    async def review(work):
+        return {"title": "tides", "ok": True}
+
+    @dataclass
+    class Verdict:
+        title: str
+        ok: bool
+
+    typed, untyped = Stage("typed", review, completion=Verdict), Stage("untyped", review)
+    ended = await StageMachine([typed, untyped]).run()
+    assert ended.result_of(typed) == Verdict("tides", ok=True)
+    assert ended.result_of(untyped) == ended.results["typed"] == {"title": "tides", "ok": True}
+    with pytest.raises(KeyError):
+        ended.result_of(Stage("other", review))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import tempfile
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast import Agent, Budget, BudgetError, Err, HoldfastError, InvalidError, Ok, Runtime, Session, recover
+from holdfast import Agent, Budget, BudgetError, Err, HoldfastError, InvalidError, Ok, Runtime, Session, recover, tool
+from holdfast.events import BudgetWarning
 from holdfast.faults import Fault, Partial
 from holdfast.providers import Offers, Reply
 from holdfast.runtime.ambient import AMBIENT
@@ -301,6 +304,32 @@ def test_S3_5_three_rounds_that_change_nothing_halt_the_task_and_an_alternative_
 
 
 # Subtasks
+
+
+def _asks_in_turn(requests):
+    """A performer whose rounds end with these requests in turn, and whose subtasks have the results a and b."""
+
+    def perform(assignment):
+        if assignment.task.prompt != "watch":
+            return assignment.task.prompt
+        perform.rounds += 1
+        return continuing(Task(requests[perform.rounds % len(requests)])) if perform.rounds < 12 else "done"
+
+    perform.rounds = 0
+    return perform
+
+
+@pytest.mark.parametrize(("requests", "rounds"), [(["a"], 3), (["a", "b"], 5)])
+def test_XK9_a_task_whose_rounds_alternate_is_halted_too(requests, rounds):
+    perform = _asks_in_turn(requests)
+    assert run(TaskSystem(perform), Task("watch")).fault.code == "TASK_HALTED"
+    assert perform.rounds == rounds
+
+
+def test_XK9_a_task_that_waits_for_the_world_may_go_on_unchanged():
+    assert run(TaskSystem(_asks_in_turn(["a"])), Task("watch", unchanged=None)).content == "done"
+    with pytest.raises(InvalidError, match=r"task\.unchanged"):
+        Task("watch", unchanged=1)
 
 
 def continuing(request):
@@ -774,6 +803,71 @@ def test_in_a_session_a_task_that_ended_is_not_performed_again():
     assert len([prompt for prompt in calls if prompt != DOC and "gamma" in prompt]) == 2
 
 
+def in_two_runs(*works):
+    """Return the result of each piece of work, each in a run of the program of its own, in one session."""
+
+    async def main():
+        async with MemoryStore() as store:
+            found = []
+            for work in works:
+                async with Session.open("s", store=store) as session:
+                    found.append(await work(session))
+            return found
+
+    return virtual_run(main())
+
+
+def test_XK4_a_stored_result_is_not_returned_for_other_inputs():
+    calls = []
+
+    async def review(assignment):
+        calls.append(assignment.task.inputs.get("pr"))
+        return f"review of {calls[-1]}"
+
+    system = TaskSystem(review)
+
+    def of(**inputs):
+        return lambda session: system.run(Task("Review the change", inputs=inputs), session=session)
+
+    assert in_two_runs(of(pr=2), of(pr=1), of(pr=2), of(), of()) == [
+        "review of 2",
+        "review of 1",
+        "review of 2",
+        "review of None",
+        "review of None",
+    ]
+    assert calls == [2, 1, None]
+
+
+def test_XK4_a_task_of_a_program_is_known_by_its_own_inputs_too():
+    async def review(assignment):
+        return f"review of {assignment.task.inputs['pr']}"
+
+    system = TaskSystem(review)
+
+    def of(pr):
+        tasks = {"review": Task("Review the change", inputs={"pr": pr})}
+        return lambda session: system.execute_s_expression("(review)", tasks=tasks, session=session)
+
+    assert [each.content for each in in_two_runs(of(2), of(1))] == ["review of 2", "review of 1"]
+
+
+def test_XK4_calls_of_tasks_without_inputs_are_found_in_older_logs():
+    """Their steps were known by the prompt alone."""
+
+    async def older(session):
+        async def call(_prompt: str) -> TaskResult:
+            return TaskResult(content="stored")
+
+        call.__qualname__ = "task:default"
+        await session.step(call, "Go")
+
+    def never(assignment):
+        raise AssertionError
+
+    assert in_two_runs(older, lambda session: TaskSystem(never).run(Task("Go"), session=session))[1] == "stored"
+
+
 def test_a_failed_request_can_be_executed_again_as_it_stands_in_the_error():
     async def perform(assignment):
         if assignment.task.prompt == "parent":
@@ -979,3 +1073,284 @@ def test_XK7_tasks_side_by_side_do_not_exceed_their_money(where):
     ended, spend = virtual_run(main(), clock=runtime.clock)
     assert (len(asked), spend.usd <= 0.01) == (4, True)
     assert sum(isinstance(one, TaskError) for one in ended) == 12
+
+
+# What a task starts spends from its limits
+
+
+def paid(runtime, usd_tokens=400, seconds=1.0):
+    """A performer whose calls take a second, and 400 tokens: 0.00201 dollars."""
+
+    async def ask(**request):
+        await asyncio.sleep(seconds)
+        return {"model": "claude-haiku-4-5", "usage": {"input_tokens": 10, "output_tokens": usd_tokens}}
+
+    async def perform(assignment):
+        perform.prompts.append(assignment.prompt)
+        request = {"model": "claude-haiku-4-5", "max_tokens": 400, "messages": [assignment.prompt]}
+        await recover("claude", runtime=runtime).call(ask, **request)
+        return "done"
+
+    perform.prompts = []
+    return perform
+
+
+SHOUT = Task("Shout: {doc}", inputs={"doc": DOC}, context=12)
+
+
+@pytest.mark.parametrize("concurrency", [1, 16])
+def test_XK3_XK7_the_money_of_a_task_is_for_its_parts_and_its_merge_too(concurrency):
+    runtime = Runtime(clock=VirtualClock())
+    perform = paid(runtime)
+    merge = Task("Merge {results}")
+    system = TaskSystem(perform, decomposer=by_section(merge=merge), concurrency=concurrency, runtime=runtime)
+
+    async def main():
+        with Budget(runtime=runtime) as budget:
+            return await system.execute_task(SHOUT.with_(usd=0.005)), budget.spend()
+
+    result, spend = virtual_run(main(), clock=runtime.clock)
+    assert (result.status, result.fault.code) == (Status.FAILED, "SYS_BUDGET_EXHAUSTED")
+    assert (len(perform.prompts), spend.usd <= 0.005) == (3, True)
+
+
+def test_XK3_the_time_of_a_task_is_for_its_parts_too():
+    runtime = Runtime(clock=VirtualClock())
+    system = TaskSystem(paid(runtime), decomposer=by_section, concurrency=1, runtime=runtime)
+
+    async def main():
+        began = runtime.clock.monotonic()
+        result = await system.execute_task(SHOUT.with_(seconds=1.5))
+        return result, runtime.clock.monotonic() - began
+
+    result, took = virtual_run(main(), clock=runtime.clock)
+    assert (result.fault.code, took) == ("TASK_TIMEOUT", pytest.approx(1.5, abs=0.06))
+    assert (result.fault.context["timeout_s"], result.fault.partial.payload) == (1.5, ["done"])
+
+
+async def _hangs(*_):
+    await asyncio.sleep(1000)
+
+
+async def _by_hand(task, fault, left):
+    """Parts without limits of their own."""
+    return Decomposition([Task("a"), Task("b")], "concatenate")
+
+
+@pytest.mark.parametrize(
+    ("decomposer", "perform"),
+    [(_hangs, answers("x")), (by_section(merge=_hangs), answers(*"abcd")), (_by_hand, _hangs)],
+    ids=["decomposer", "merge", "parts"],
+)
+def test_XK3_what_a_task_started_and_hangs_ends_with_its_time(decomposer, perform):
+    runtime = Runtime(clock=VirtualClock())
+    system = TaskSystem(perform, decomposer=decomposer, runtime=runtime)
+
+    async def main():
+        began = runtime.clock.monotonic()
+        result = await system.execute_task(SHOUT.with_(seconds=0.5))
+        return result, runtime.clock.monotonic() - began
+
+    result, took = virtual_run(main(), clock=runtime.clock)
+    assert (result.fault.code, took) == ("TASK_TIMEOUT", pytest.approx(0.55, abs=0.01))
+
+
+def test_XK3_a_second_try_and_another_approach_spend_from_the_limits_of_the_task():
+    runtime = Runtime(clock=VirtualClock())
+    pay = paid(runtime)
+
+    async def perform(assignment):
+        if assignment.task.prompt == "parent":
+            return continuing(Task("child", usd=0.003))
+        await pay(assignment)
+        raise HoldfastError(Fault.of("TASK_OUTPUT_INVALID"))
+
+    async def main():
+        with Budget(runtime=runtime) as budget:
+            return await TaskSystem(perform, runtime=runtime).execute_task(Task("parent")), budget.spend()
+
+    result, spend = virtual_run(main(), clock=runtime.clock)
+    assert (result.fault.code, spend.usd <= 0.003) == ("SYS_BUDGET_EXHAUSTED", True)
+
+
+def test_XK3_a_warning_of_a_limit_is_given_once():
+    runtime = Runtime(clock=VirtualClock())
+    warnings = []
+    runtime.on(warnings.append, BudgetWarning)
+    system = TaskSystem(paid(runtime), decomposer=by_section, concurrency=1, runtime=runtime)
+    virtual_run(system.execute_task(SHOUT.with_(usd=0.005)), clock=runtime.clock)
+    assert len(warnings) == 1
+
+
+# Results keep their type, and nothing is lost on the way
+
+
+def test_XK9_texts_of_the_parts_are_joined_and_not_their_json():
+    def perform(assignment):
+        if assignment.task.inputs["doc"] == DOC:
+            raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW"))
+        return f'"{assignment.task.inputs["doc"].split()[2]}"'
+
+    result = run(TaskSystem(perform, decomposer=by_section), Task("{doc}", inputs={"doc": DOC}, output=str))
+    assert (result.value, result.content) == ("alpha\n\ngamma", "alpha\n\ngamma")
+
+
+def test_XK9_null_is_a_value_where_the_output_may_be_none():
+    assert virtual_run(TaskSystem(answers("null")).run(Task("a", output=int | None))) is None
+    assert virtual_run(TaskSystem(answers("about 40")).run(Task("a", output="number"))) == "about 40"
+
+
+@pytest.mark.parametrize(
+    "answer", [{"n": 1}, [1, "a"], Summary("a", []), "text", TaskResult(content="x", value={"n": 1})]
+)
+def test_XK9_a_session_does_not_change_the_type_of_a_result(answer):
+    system = TaskSystem(lambda _: answer)
+    without = virtual_run(system.run(Task("a")))
+    first, again = in_two_runs(*[lambda session: system.run(Task("a"), session=session)] * 2)
+    assert without == first == again
+    assert type(without) is type(first) is type(again)
+
+
+def test_XK9_a_request_for_a_subtask_with_an_unknown_key_is_rejected():
+    with pytest.raises(InvalidError, match="input"):
+        Task.from_request({"description": "a", "input": {"x": 1}})
+    assert Task.from_request({"type": "atomic", "description": "a", "inputs": {"x": 1}}).inputs == {"x": 1}
+
+
+def test_XK9_prompts_of_a_model_may_have_braces():
+    async def specialist(prompt):
+        return '["Write a JSON object {\\"a\\": 1} for {doc}", "Write {} and {other}"]'
+
+    def perform(assignment):
+        if assignment.task.prompt.startswith("do"):
+            raise HoldfastError(Fault.of("TASK_TURNS_EXHAUSTED"))
+        return assignment.prompt
+
+    result = run(TaskSystem(perform, decomposer=by_model(specialist)), Task("do {doc}", inputs={"doc": "it"}))
+    assert result.content == 'Write a JSON object {"a": 1} for it\n\nWrite {} and {other}'
+
+
+def test_XK9_a_split_by_a_model_that_helps_nothing_is_not_repeated():
+    asked = []
+
+    async def specialist(prompt):
+        asked.append(prompt)
+        return '["Look at {doc}", "Look at {doc} again", "And {doc}", "{doc}"]'
+
+    task = Task("Do with {doc}", inputs={"doc": "d" * 400}, context=50)
+    result = run(TaskSystem(answers(), decomposer=by_model(specialist)), task)
+    assert (result.fault.code, len(asked)) == ("TASK_CONTEXT_EXHAUSTED", 1)
+    assert "cannot be split" in result.fault.message
+
+
+def test_XK9_a_large_partial_result_is_cut_at_once():
+    failed = Fault.of("TASK_OUTPUT_INVALID", partial=Partial(payload=list(range(200_000))))
+
+    async def perform(assignment):
+        raise HoldfastError(failed)
+
+    began = time.monotonic()
+    result = run(TaskSystem(perform), Task("a"))
+    assert time.monotonic() - began < 5
+    payload = result.fault.partial.payload
+    assert (payload[0], payload[-1]) == ("[older results were cut]", 199_999)
+    assert 60_000 < len(json.dumps(payload, separators=(",", ":"))) <= 65_536
+
+
+@pytest.mark.parametrize(("text", "whole"), [("a \ud83d\ude00", "a 😀"), ("a \ud83d", "a �"), ("é", "é")])
+def test_XK9_halves_of_characters_can_be_stored(text, whole):
+    system = TaskSystem(lambda _: text)
+    assert in_two_runs(*[lambda session: system.run(Task("a"), session=session)] * 2) == [whole, whole]
+    assert virtual_run(system.run(Task("a"))) == whole
+
+
+def test_XK9_a_wrong_schema_is_found_before_anything_is_asked():
+    perform = answers("1")
+    result = run(TaskSystem(perform), Task("a", output={"type": "objekt"}))
+    assert (result.fault.code, perform.prompts) == ("TASK_MODEL_INVALID", [])
+
+
+@pytest.mark.parametrize("how", ["wrong output", "raises", "too long"])
+def test_XK9_an_unsafe_performer_runs_once(how):
+    calls = []
+
+    @tool(effect="unsafe")
+    async def charge(assignment):
+        if assignment.task.prompt == "parent":
+            return continuing(Task("child", output=int, max_output=1 if how == "too long" else None))
+        calls.append(assignment.prompt)
+        if how == "raises":
+            raise HoldfastError(Fault.of("PROVIDER_UNAVAILABLE"))
+        return "no number"
+
+    async def plain(assignment):
+        return await charge(assignment)
+
+    system = TaskSystem(plain, agents={"bank": charge}, decomposer=by_section)
+    assert run(
+        system, Task("x", output=int, agent="bank", max_output=1 if how == "too long" else None)
+    ).fault.maybe_executed
+    assert len(calls) == 1
+    calls.clear()
+    request = Task("child", output=int, agent="bank", max_output=1 if how == "too long" else None)
+    parent = TaskSystem(lambda _: continuing(request), agents={"bank": charge}, decomposer=by_section)
+    assert run(parent, Task("parent")).fault.code == "TASK_SUBTASK_FAILED"
+    assert len(calls) == 1
+
+
+def test_XT8_notes_say_what_went_wrong_before_a_result_came():
+    result = run(TaskSystem(answers("no", "[1]")), Task("list", output="array", strict=True))
+    assert (result.value, result.notes) == ([1], {"rejected_outputs": 1})
+
+    def perform(assignment):
+        if assignment.task.prompt == "parent":
+            return assignment.results[0].content if assignment.results else continuing(Task("child"))
+        if assignment.task.prompt == "child":
+            raise HoldfastError(Fault.of("TASK_OUTPUT_INVALID"))
+        return "second try"
+
+    again = run(TaskSystem(perform), Task("parent"))
+    assert again.content == "second try"
+    (failed,) = again.notes["retried_subtasks"]
+    assert failed["type"] == "INVALID_OUTPUT"
+
+
+@pytest.mark.parametrize("ends", ["well", "failing", "cut"])
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_XK9_parts_of_parts_are_performed_at_once_as_often_as_allowed(concurrency, ends):
+    running, most = set(), 0
+
+    async def perform(assignment):
+        nonlocal most
+        items = assignment.task.inputs["items"]
+        if len(items) > 1:
+            raise HoldfastError(Fault.of("TASK_TURNS_EXHAUSTED"))
+        running.add(items[0])
+        most = max(most, len(running))
+        try:
+            await asyncio.sleep(1)
+            if ends == "failing" and items[0] == 20:
+                raise HoldfastError(Fault.of("AUTH_FAILED"))
+        finally:
+            running.discard(items[0])
+        return items[0]
+
+    async def split(task, fault, left):
+        items = task.inputs["items"]
+        size = max(1, len(items) // 4)
+        parts = [items[n : n + size] for n in range(0, len(items), size)]
+        return Decomposition([task.with_(inputs={"items": part}) for part in parts], "collect")
+
+    system = TaskSystem(perform, decomposer=split, concurrency=concurrency)
+
+    async def main():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2.5 if ends == "cut" else 1000):
+                return await system.execute_task(Task("{items}", inputs={"items": list(range(64))}))
+
+    result = virtual_run(main())
+    assert (most, running, system.open_tasks) == (concurrency, set(), ())
+    if ends == "well":
+        assert len(json.dumps(result.value)) > 64
+    elif ends == "failing":
+        assert result.fault.code == "AUTH_FAILED"

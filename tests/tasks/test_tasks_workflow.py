@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from holdfast import HoldfastError, InvalidError, OutcomeUnknownError, Session, Task, TaskSystem
+from holdfast import Err, HoldfastError, InvalidError, OutcomeUnknownError, Session, Task, TaskSystem
 from holdfast.faults import Fault, Partial
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.tool import tool
@@ -473,3 +473,23 @@ async def test_N3_14_an_exception_of_a_function_is_wrapped_with_the_failing_expr
         await Workflow(source, functions=[broken]).run()
     assert caught.value.expression == "(broken)"
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+async def test_XK9_a_map_that_failed_says_what_its_other_items_had():
+    async def look(n):
+        if n == 2:
+            raise ConnectionResetError("gone")
+        return {"n": n}
+
+    workflow = Workflow("(map (lambda (n) (look n)) (list 0 1 2 3) :limit 1)", tasks=[look])
+    with pytest.raises(WorkflowError) as raised:
+        await workflow.run()
+    assert raised.value.fault.context["finished_items"] == {"0": '(dict "n" 0)', "1": '(dict "n" 1)'}
+
+
+async def test_XK10_a_task_system_returns_the_outcome_of_a_workflow():
+    system = TaskSystem(lambda _: "")
+    assert (await system.outcome(Workflow("(list 1 2)"))).value.value == [1, 2]
+    failed = await system.outcome(Workflow('(error "no")'))
+    assert isinstance(failed, Err)
+    assert isinstance(failed.error, WorkflowError)

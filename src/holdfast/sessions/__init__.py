@@ -16,6 +16,7 @@ idempotency  the key of a step's calls
 questions/   questions to people, answered once
 admin        show, pause, repair and close a session from outside
 history      what happened in a session, as a person reads it
+keyed_step   a step with a key that the program chose
 parked_runs  runs that wait until a time
 later        work that is retried later, by any process that knows its program
 transfer     a session as JSON Lines, from one store to another; sessions as one JSON list

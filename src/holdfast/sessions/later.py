@@ -4,6 +4,8 @@
                                    └──▶ run_due, in any process that knows the program: the work goes on
             └▶ ask_operator ─▶ an Approve question in the store, and an event that raises an alert
 
+`LaterSteps` is both around one step: `Session.retry_later` returns it.
+
 Invariant: a time is stored before its caller learns of it, and is waited for once. The lease of the session lets one process go on with it.
 A run that goes on stays in the list of parked runs, due under its own key, until it ends or waits again. So if its process stops, another
 one goes on.
@@ -13,22 +15,36 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
 from holdfast import options
 from holdfast.events import OperatorAsked, Retry
-from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, Outcome
+from holdfast.faults import (
+    AbortedError,
+    BudgetError,
+    Err,
+    Fault,
+    HoldfastError,
+    InvalidError,
+    Ok,
+    Outcome,
+    OutcomeUnknownError,
+)
 from holdfast.once.identity import is_outermost
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
+from holdfast.sessions.callee import name_of
 from holdfast.sessions.journal import memory_of
 from holdfast.sessions.manifest import decode_manifest
 from holdfast.sessions.parked_runs import ParkedError, parked_fault, parked_until, shown_time
 from holdfast.sessions.session import Session
-from holdfast.stores import SessionState
+from holdfast.stores import SessionState, shared
+from holdfast.stores.address import open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -40,9 +56,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DueRun",
+    "LaterSteps",
     "Origin",
     "Program",
     "ask_operator",
+    "collected",
+    "ends_the_run",
     "is_waiting",
     "resumable",
     "run_due",
@@ -50,8 +69,13 @@ __all__ = [
     "watch_due",
 ]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
+_LATEST_S = 30 * 86_400.0
+"""The longest delay."""
+_MOST_QUESTIONS = 3
+"""To the operator about one step: an answer that is given automatically would never end it."""
 _AGAIN_S = 600.0
 """Seconds until a due run is tried again that failed and has not ended: its program may be another one then, or its outcome known."""
 _NOT_OURS = frozenset({"SESS_LEASE_LOST", "SESS_CLOSED", "SESS_NOT_FOUND", "SESS_NOT_RESUMABLE"})
@@ -66,8 +90,8 @@ class Program(Protocol):
         """What the runs are called in every process: `workflow review`."""
         ...
 
-    async def run(self, session: Session, *, inputs: Any) -> Any:
-        """Run in a session; a run that was begun there goes on."""
+    async def resume(self, session: Session, inputs: Any) -> Any:
+        """Run in a session, with the inputs as JSON values; a run that was begun there goes on."""
         ...
 
 
@@ -110,7 +134,7 @@ class _Begun:
             if self.origin is not None and self.origin.has(run):
                 await self.session.parked.unpark(run.agent)
 
-    async def stopped(self, error: HoldfastError, ends: type[HoldfastError] | tuple[()]) -> None:
+    async def stopped(self, error: Exception, ends: Callable[[Exception], bool]) -> None:
         """Store when it goes on. If nothing says so, it is due at once: it was cut off."""
         parked, origin = self.session.parked, self.origin
         if origin is None or (due := parked.of(origin.key)) is None:
@@ -122,11 +146,16 @@ class _Begun:
             else:
                 # It waits for something that is not its own timer, such as the usage limit of an agent.
                 await parked.move(due, origin.key, error.until)
-        elif self.went_on and isinstance(error, ends):
+        elif self.went_on and ends(error):
             await parked.unpark(origin.key)
 
 
 _BEGUN: ContextVar[_Begun | None] = ContextVar("holdfast_begun", default=None)
+
+
+def _never(error: Exception) -> bool:
+    del error
+    return False
 
 
 async def resumable(
@@ -136,13 +165,13 @@ async def resumable(
     key: str,
     work: Callable[[Origin | None], Awaitable[T]],
     *,
-    ends: type[HoldfastError] | tuple[()] = (),
+    ends: Callable[[Exception], bool] = _never,
 ) -> T:
     """Return `await work(origin)`, the run of a program with this key of `Session.numbered`, so that `run_due` can go on with it.
 
-        return await resumable(session, self.run_name, inputs, key, work, ends=WorkflowError)
+        return await resumable(session, self.run_name, inputs, key, work, ends=is_failure)
 
-    A run that returns, or that raises `ends` after a timer, has ended. Any other failure stops it, and it stays due. A run inside of
+    A run that returns, or that raises an exception for which `ends` is true after a timer, has ended. Any other failure stops it, and it stays due. A run inside of
     another one goes on with that one.
     """
     outer = _BEGUN.get()
@@ -152,7 +181,7 @@ async def resumable(
     token = _BEGUN.set(begun)
     try:
         value = await work(begun.origin)
-    except HoldfastError as error:
+    except Exception as error:
         await begun.stopped(error, ends)
         raise
     finally:
@@ -274,6 +303,126 @@ def is_waiting(error: BaseException) -> bool:
     return isinstance(error, HoldfastError) and error.fault.code == "SESS_NO_INTERACTOR"
 
 
+def ends_the_run(error: BaseException) -> bool:
+    """Whether a failure is not the program's to handle: the session failed, the run was stopped, or a call may have happened."""
+    if isinstance(error, (AbortedError, OutcomeUnknownError)):
+        return True
+    return isinstance(error, HoldfastError) and error.fault.code.startswith("SESS_")
+
+
+async def collected(outcomes: AsyncIterator[Outcome[T]]) -> list[Outcome[T]]:
+    """Return all outcomes of a map. An item that waits has no outcome yet: its `ParkedError` is raised when all others have one."""
+    found = [outcome async for outcome in outcomes]
+    waiting = [each.error for each in found if isinstance(each, Err) and isinstance(each.error, ParkedError)]
+    if waiting:
+        raise min(waiting, key=lambda error: error.until)
+    return found
+
+
+# --- one step that is tried again later ---
+
+
+class LaterSteps:
+    """Steps that are tried again later. `Session.retry_later` makes it."""
+
+    __slots__ = ("_after", "_asks", "_attempts", "_backoff", "_runtime", "_session")
+
+    def __init__(
+        self, session: Session, runtime: Runtime | None, *, after: float, attempts: int, backoff: float, ask: bool
+    ) -> None:
+        options.seconds("retry_later.after", after)
+        if after > _LATEST_S:
+            raise InvalidError.at("retry_later.after", f"at most {_LATEST_S:.0f} seconds", after)
+        options.count("retry_later.attempts", attempts)
+        options.at_least("retry_later.backoff", backoff, 1)
+        options.flag("retry_later.ask", ask)
+        self._session = session
+        self._runtime = runtime or default_runtime()
+        self._after = after
+        self._attempts = attempts
+        self._backoff = backoff
+        self._asks = ask
+
+    @overload
+    async def step(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def step(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def step(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run `fn(*args, **kwargs)` once, as `Session.step` does. If it fails, store when it is tried again.
+
+            release = await session.retry_later(after=3600, attempts=5).step(deploy, "4.2")
+
+        Raises `ParkedError` while it waits, SESS_NO_INTERACTOR while the operator is asked, and what `Session.step` raises. The failure of
+        the last attempt is raised, too.
+        """
+
+        async def tried(key: str) -> Any:
+            made = questions = 0
+            while True:
+                made += 1
+                number = made + questions * self._attempts
+                is_last = made == self._attempts
+                failure = self._session.keyed(f"{key}/failed/{number}")
+                original: Exception | None = None
+                if not await failure.is_stored():
+                    doubts = set(self._session.unknown)
+                    try:
+                        return await self._session.step(fn, *args, **kwargs)
+                    except Exception as error:
+                        is_over = is_last and not (self._asks and questions < _MOST_QUESTIONS)
+                        if is_over or not _may_be_tried_again(error) or not doubts.issuperset(self._session.unknown):
+                            raise
+                        original = error
+                stored = await failure.step(_given, None if original is None else self._stored(original))
+                fault = msgspec.convert(stored, Fault)
+                if not is_last:
+                    await self._wait(f"{key}/later/{number}", made, fault)
+                elif await self._ask(f"{key}/operator/{number}", fault, number):
+                    made, questions = 0, questions + 1
+                else:
+                    raise original or HoldfastError(fault)
+
+        return await self._session.numbered(name_of(fn), [args, kwargs], tried)
+
+    def _stored(self, error: Exception) -> Any:
+        fault = self._runtime.fault_of(error)
+        return self._session.storable(msgspec.to_builtins(msgspec.structs.replace(fault, partial=None), enc_hook=str))
+
+    async def _wait(self, run: str, made: int, fault: Fault) -> None:
+        delay = min(_LATEST_S, self._after * self._backoff ** (made - 1))
+        # A provider that says when it is back is not called before.
+        seconds = max(delay, fault.retry_after or 0.0)
+        await wait_later(
+            self._session,
+            run,
+            seconds,
+            fault,
+            origin=self._origin,
+            attempt=made,
+            attempts=self._attempts,
+            runtime=self._runtime,
+        )
+
+    async def _ask(self, run: str, fault: Fault, attempts: int) -> bool:
+        return await ask_operator(
+            self._session, run, fault, attempts=attempts, origin=self._origin, runtime=self._runtime
+        )
+
+    @property
+    def _origin(self) -> Origin | None:
+        """Return what has to be run so that it goes on; None: the program that holds it, which nobody else can begin."""
+        begun = _BEGUN.get()
+        return begun.origin if begun is not None and begun.session is self._session else None
+
+
+def _may_be_tried_again(error: Exception) -> bool:
+    return not (is_waiting(error) or ends_the_run(error) or isinstance(error, BudgetError))
+
+
+async def _given(value: Any) -> Any:
+    return value
+
+
 # --- going on when the time has come ---
 
 
@@ -287,30 +436,48 @@ class DueRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_due(
-    store: Store, *programs: Program, runtime: Runtime | None = None, interactors: Iterable[Interactor] = ()
+    store: Store | str | Path,
+    *programs: Program,
+    runtime: Runtime | None = None,
+    interactors: Iterable[Interactor] = (),
 ) -> AsyncIterator[DueRun]:
     """Go on with the runs of these programs whose time has come, in every session of a store; yield how each ended.
 
-        async for run in run_due(store, Workflow.load("review.sexp", tasks=tasks)):
+        async for run in run_due("sqlite:work.db", Workflow.load("review.sexp", tasks=tasks)):
             print(run.session, run.outcome)
 
+    `store` is an open store, or an address.
     Several processes may do that at the same time: the lease of a session lets one of them run it, and the others leave it out. A session
     with a question that nobody has answered is left alone, unless `interactors` can answer. A session that is damaged is an `Err`, and does
     not stop the others.
 
     Raises `InvalidError` if two programs have the same name, because a run is known by it; and SESS_STORE_UNAVAILABLE.
     """
-    due_runs = _DueRuns(store, programs, runtime or default_runtime(), tuple(interactors))
-    after = ""
-    while page := await store.sessions(states=(SessionState.ACTIVE, SessionState.PAUSED), after=after):
-        after = page[-1].id
-        for record in page:
-            async for run in due_runs.of(record):
-                yield run
+    async with _opened(store) as opened:
+        due_runs = _DueRuns(opened, programs, runtime or default_runtime(), tuple(interactors))
+        after = ""
+        while page := await opened.sessions(states=(SessionState.ACTIVE, SessionState.PAUSED), after=after):
+            after = page[-1].id
+            for record in page:
+                async for run in due_runs.of(record):
+                    yield run
+
+
+@asynccontextmanager
+async def _opened(store: Store | str | Path) -> AsyncIterator[Store]:
+    """An open store; one that is given by its address is shared with the sessions of this process."""
+    if not isinstance(store, (str, Path)):
+        yield store
+        return
+    opened = await shared.join(open_store(store))
+    try:
+        yield opened
+    finally:
+        await shared.leave(opened)
 
 
 async def watch_due(
-    store: Store,
+    store: Store | str | Path,
     *programs: Program,
     every: float = 30.0,
     runtime: Runtime | None = None,
@@ -401,7 +568,7 @@ class _DueRuns:
 
     async def _go_on(self, session: Session, due: RunParked) -> Outcome[Any]:
         try:
-            return Ok(await self._programs[due.program].run(session, inputs=due.given))
+            return Ok(await self._programs[due.program].resume(session, due.given))
         except Exception as error:  # noqa: BLE001 - any failure of a run is its outcome
             fault = self._runtime.fault_of(error)
             if not is_waiting(error):

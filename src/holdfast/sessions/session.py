@@ -10,9 +10,10 @@ import asyncio
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from holdfast import options
+from holdfast._lazy import lazy_module
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
@@ -20,6 +21,7 @@ from holdfast.sessions import codec, machine
 from holdfast.sessions.admin import fork_session
 from holdfast.sessions.doubts import Doubts
 from holdfast.sessions.journal import Journal, audit
+from holdfast.sessions.keyed_step import KeyedStep
 from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take_within
 from holdfast.sessions.log import Message, StateChanged, StepAccepted
 from holdfast.sessions.manifest import (
@@ -54,52 +56,24 @@ if TYPE_CHECKING:
     from holdfast.faults import Outcome
     from holdfast.faults.redaction import PieceMask
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions import later
     from holdfast.sessions.log import Answered
     from holdfast.sessions.manifest import Drift
     from holdfast.sessions.questions.question import Interactor, Question
     from holdfast.sessions.questions.remedies import DeviceCode
     from holdfast.sessions.scopes import Reason
-    from holdfast.sessions.step_runner import StepRunner
     from holdfast.sessions.turn import Turn, Unfinished
     from holdfast.stores import Store
+else:
+    # It goes on with sessions, so it imports this module.
+    later = lazy_module("holdfast.sessions.later", globals())
 
-__all__ = ["KeyedStep", "Session"]
+__all__ = ["Session"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _LEASE_S = 30.0
-
-
-class KeyedStep:
-    """A step with a key that the program chose. `Session.keyed` makes it."""
-
-    __slots__ = ("_key", "_steps")
-
-    def __init__(self, key: str, steps: Callable[[], Awaitable[StepRunner]]) -> None:
-        self._key = key
-        self._steps = steps
-
-    @overload
-    async def step(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-    @overload
-    async def step(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
-    async def step(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Run `fn(*args, **kwargs)` once for this key, as `Session.step` does; return the stored result if there is one.
-
-            await session.keyed("deploy-42").step(deploy, plan, at=now())
-
-        Raises `InvalidError` if the key was used for another function.
-        """
-        return await (await self._steps()).step(fn, args, kwargs, self._key)
-
-    async def is_stored(self) -> bool:
-        """Whether the result of this key is stored: `if not await session.keyed("deploy-42").is_stored(): …`."""
-        return (await self._steps()).is_stored(self._key)
-
-    async def has_begun(self) -> bool:
-        """Whether a step with this key has begun before, however it ended."""
-        return (await self._steps()).has_begun(self._key)
 
 
 class Session:
@@ -476,25 +450,57 @@ class Session:
 
     @overload
     def map(
+        self, fn: Callable[[Any], Awaitable[T]], items: Iterable[Any], *, concurrency: int = 16, collect: Literal[True]
+    ) -> Awaitable[list[Outcome[T]]]: ...
+    @overload
+    def map(
+        self, fn: Callable[[Any], T], items: Iterable[Any], *, concurrency: int = 16, collect: Literal[True]
+    ) -> Awaitable[list[Outcome[T]]]: ...
+    @overload
+    def map(
         self, fn: Callable[[Any], Awaitable[T]], items: Iterable[Any], *, concurrency: int = 16
     ) -> AsyncIterator[Outcome[T]]: ...
     @overload
     def map(
         self, fn: Callable[[Any], T], items: Iterable[Any], *, concurrency: int = 16
     ) -> AsyncIterator[Outcome[T]]: ...
-    async def map(self, fn: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 16) -> Any:
+    def map(
+        self, fn: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 16, collect: bool = False
+    ) -> Any:
         """Run a step for each item, `concurrency` at a time; yield an `Ok` or `Err` for each, in the order of the items.
 
             async for outcome in session.map(summarise, documents):
                 ...
+            outcomes = await session.map(summarise, documents, collect=True)
 
         After a crash only the items without a stored result are run. Failures of the session itself (SESS_STORE_UNAVAILABLE,
-        SESS_LEASE_LOST, SESS_STEP_DRIFT) are raised, not yielded.
+        SESS_LEASE_LOST, SESS_STEP_DRIFT) are raised, not yielded. With `collect` all outcomes come as a list; an item that waits in
+        `retry_later` lets the others end, and then raises its `ParkedError`.
         """
+        outcomes = self._outcomes(fn, items, concurrency)
+        return later.collected(outcomes) if collect else outcomes
+
+    async def _outcomes(
+        self, fn: Callable[[Any], Any], items: Iterable[Any], concurrency: int
+    ) -> AsyncIterator[Outcome[Any]]:
         options.function("session.map", fn, "map(f, items)")
         steps = await self._turns.steps()
         async for outcome in steps.map(fn, items, concurrency):
             yield outcome
+
+    def retry_later(
+        self, *, after: float, attempts: int = 3, backoff: float = 1.0, ask: bool = False
+    ) -> later.LaterSteps:
+        """Let the next step be tried again later if it fails: after so many seconds, in any process.
+
+            release = await session.retry_later(after=3600, attempts=5, backoff=2, ask=True).step(deploy, "4.2")
+
+        The time is stored, and `ParkedError` ends this run of the program. The next run that comes after that time tries the step again;
+        an earlier one raises `ParkedError` and calls nothing. `holdfast.sessions.run_due` runs a `workflow` when its time has come. `after`
+        grows by `backoff` with each attempt; a longer time that the failure itself says is kept. With `ask` the operator is asked after
+        the last attempt. A step of unknown outcome is not tried again. Raises `InvalidError` for wrong options.
+        """
+        return later.LaterSteps(self, self._runtime, after=after, attempts=attempts, backoff=backoff, ask=ask)
 
     def turn(
         self, given: Any = None, *, unfinished: Unfinished | None = None

@@ -14,6 +14,7 @@ from holdfast.tasks.performer import Assignment
 from holdfast.tasks.state import NEXT_STATES, OpenTask
 from holdfast.tasks.system import TaskSystem, simplified
 from holdfast.tasks.task import ContextUse, Status, Task, TaskError, TaskResult
+from holdfast.tasks.workflows.function import WorkflowFunction, workflow
 
 __all__ = [
     "NEXT_STATES",
@@ -32,9 +33,11 @@ __all__ = [
     "TaskResult",
     "TaskState",
     "TaskSystem",
+    "WorkflowFunction",
     "XmlOutput",
     "by_items",
     "by_model",
     "by_section",
     "simplified",
+    "workflow",
 ]

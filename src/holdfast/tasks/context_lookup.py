@@ -5,7 +5,7 @@ Invariant: a context failure keeps what was found before it, and is followed by 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.tasks.context_index import ContextIndex, Matches
     from holdfast.tasks.task import Task
 
-__all__ = ["background_of", "matched"]
+__all__ = ["Background", "background_of", "matched"]
 
 BACKGROUND_TOKENS = 8_000
 """The most that is put before a prompt, if the task names no limit of its own."""
@@ -37,7 +37,18 @@ async def matched(index: ContextIndex, query: str) -> Matches:
         raise HoldfastError(msgspec.structs.replace(first, context=tried)) from error
 
 
-async def background_of(task: Task, index: ContextIndex) -> str:
+class Background(NamedTuple):
+    """What an index has for a task."""
+
+    text: str
+    strategy: str
+    score: float
+    """How well the best file fits."""
+    is_second_try: bool
+    """Whether it was found only when it was looked for in another way."""
+
+
+async def background_of(task: Task, index: ContextIndex) -> Background:
     """Return the texts of the files that fit a task, the best first, as many as its context has room for."""
     found = await matched(index, task.text())
     room = BACKGROUND_TOKENS if task.context is None else max(0, task.context - task.size)
@@ -56,4 +67,5 @@ async def background_of(task: Task, index: ContextIndex) -> str:
             break
         room -= tokens_in(part)
         parts.append(part)
-    return "\n\n".join(parts)
+    again = found.retried or found.strategy != "content"
+    return Background("\n\n".join(parts), found.strategy, found.matches[0].relevance, again)

@@ -24,6 +24,8 @@ Merge: TypeAlias = "Literal['concatenate', 'collect'] | Callable[[list[TaskResul
 """How results become one: texts (or lists) put together, a list of all, a function of the results, or a task whose input `results` they are."""
 
 MOST_PARTS = 64
+_USEFUL = 0.75
+"""How large a part of a model's may be, as a share of a task whose prompt is too large."""
 
 
 class Decomposition(msgspec.Struct, frozen=True):
@@ -160,10 +162,32 @@ def by_model(perform: Callable[[str], Awaitable[str]]) -> Decomposer:
         except (msgspec.DecodeError, RecursionError) as error:
             reason = f"the decomposition specialist did not answer with a JSON list of texts: {error}"
             raise HoldfastError(Fault.of("TASK_OUTPUT_INVALID", context={"violations": [reason]})) from None
-        share = max(1, task.size // max(1, len(prompts)))
-        return Decomposition([task.with_(prompt=each, name="", estimate=share) for each in prompts], _merge_of(task))
+        parts = [_asked(task, each) for each in prompts]
+        if fault.code == "TASK_CONTEXT_EXHAUSTED":
+            _check_smaller(task, fault, parts)
+        else:
+            # What is smaller about them is the work, and not the text.
+            share = max(1, task.size // max(1, len(prompts)))
+            parts = [part.with_(inputs=task.inputs, estimate=share) for part in parts]
+        return Decomposition(parts, _merge_of(task))
 
     return decompose
+
+
+def _asked(task: Task, prompt: str) -> Task:
+    """Return a part with a prompt that a model wrote: with the inputs that it names. Other braces are part of its text."""
+    named = re.compile(r"\{(%s)\}|[{}]" % ("|".join(map(re.escape, task.inputs)) or r"(?!)"))
+    inputs = {each[1]: task.inputs[each[1]] for each in named.finditer(prompt) if each[1]}
+    escaped = named.sub(lambda each: each[0] if each[1] else each[0] * 2, prompt)
+    return task.with_(prompt=escaped, inputs=inputs, name="", estimate=None)
+
+
+def _check_smaller(task: Task, fault: Fault, parts: list[Task]) -> None:
+    """Raise TASK_CONTEXT_EXHAUSTED if a part is nearly as large as the task: it would be split again and again."""
+    needed = max((part.size for part in parts), default=0)
+    if needed > task.size * _USEFUL:
+        reason = f"The task cannot be split: a part needs {needed} of its {task.size} tokens again. Split its inputs: by_section, by_items"
+        raise HoldfastError(msgspec.structs.replace(fault, message=reason))
 
 
 _SPECIALIST = """\

@@ -6,23 +6,30 @@ failing one too.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, Partial
-from holdfast.tasks.task import Task, TaskResult
+from holdfast.tasks.output_format import code_in
+from holdfast.tasks.progress import Progress
+from holdfast.tasks.task import Task, TaskResult, plain
 from holdfast.tools import run
 from holdfast.views import task as view
 
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.session import Session
 
     Perform = Callable[[Task], Awaitable[TaskResult]]
 
-__all__ = ["DirectorLoop", "Iteration", "iterate"]
+__all__ = ["DirectorLoop", "Iteration", "iterate", "not_accepted"]
 
 
 class Iteration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,9 +56,11 @@ class DirectorLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     director: its prompt may use `{original_prompt}`, `{feedback}` and `{iteration}`.
     evaluator: its prompt may use `{original_prompt}`, `{output}`, `{iteration}`, and with a script `{stdout}`, `{stderr}` and `{exit_code}`. Its
     output is an object: `success` ends the loop, `feedback` goes to the director. A text alone is feedback.
-    script: a program that gets the proposal on its standard input. How it ends is for the evaluator to judge; a program that cannot be started
-    or does not end within `script_timeout` is an error.
+    script: a program that tries the proposal, or the code in its only fenced block. It gets it on its standard input, or as `file` in `cwd`; a
+    `file` without `cwd` is in a new folder, in which the program starts. How it ends is for the evaluator to judge; a program that cannot be
+    started or does not end within `script_timeout` is an error.
     until: ends the loop too, if it returns true for an iteration.
+    unchanged: how many iterations may end alike before the loop is halted; None: any number.
     """
 
     director: Task
@@ -59,11 +68,15 @@ class DirectorLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     prompt: str = ""
     """The original prompt; without one that of the director."""
     script: Sequence[str] | None = None
+    file: str = ""
+    cwd: str | None = None
     script_timeout: float = 300.0
     max_iterations: int = 5
     until: Callable[[Iteration], bool] | None = None
+    unchanged: int | None = 3
 
     def __post_init__(self) -> None:
+        options.count("loop.unchanged", self.unchanged, least=2, optional=True)
         options.count("loop.max_iterations", self.max_iterations, least=0)
         options.seconds("loop.script_timeout", self.script_timeout)
 
@@ -73,33 +86,41 @@ class DirectorLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return f"director-evaluator loop: {self.director.title}"
 
 
-async def iterate(loop: DirectorLoop, perform: Perform, runtime: Runtime) -> TaskResult:
+async def iterate(loop: DirectorLoop, perform: Perform, runtime: Runtime, session: Session | None) -> TaskResult:
     """Perform the loop. It never raises for a failed step: the result is then a failed one, with the history."""
     history: list[Iteration] = []
+    progress = Progress(loop.unchanged)
     feedback: Any = ""
-    success = False
+    success = is_over = False
     for number in range(1, loop.max_iterations + 1):
         iteration = Iteration(iteration=number)
         try:
-            async for iteration in _steps(loop, number, feedback, perform):  # noqa: B007 - the last one counts, whole or not
+            async for iteration in _steps(loop, number, feedback, perform, session):  # noqa: B007 - the last one counts
                 pass
+            is_over = loop.until is not None and loop.until(iteration)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
             return _failed(loop, [*history, iteration], runtime.fault_of(error))
         history.append(iteration)
         success, feedback = _judgement(iteration.evaluation)
-        if success or (loop.until is not None and loop.until(iteration)):
+        if success or is_over:
             break
+        if progress.is_stuck(iteration.output, iteration.script, iteration.evaluation):
+            halted = msgspec.structs.replace(progress.fault(), partial=Partial(payload=iteration.output))
+            return TaskResult.of_fault(halted, notes={"iteration_history": _documents(history)})
     last = history[-1] if history else Iteration(iteration=0)
     notes = {
         "success": success,
         "final_evaluation": last.evaluation,
+        "ended_by": "success" if success else "until" if is_over else "max_iterations",
         "iterations_completed": len(history),
         "iteration_history": _documents(history),
     }
     return TaskResult(content=last.output, notes=notes)
 
 
-async def _steps(loop: DirectorLoop, number: int, feedback: Any, perform: Perform) -> AsyncIterator[Iteration]:
+async def _steps(
+    loop: DirectorLoop, number: int, feedback: Any, perform: Perform, session: Session | None
+) -> AsyncIterator[Iteration]:
     """Yield the iteration as far as it is after each of its steps, so that a failing step leaves what came before it."""
     prompt = loop.prompt or loop.director.prompt
     given = {"original_prompt": prompt, "feedback": feedback, "iteration": number}
@@ -108,14 +129,45 @@ async def _steps(loop: DirectorLoop, number: int, feedback: Any, perform: Perfor
     yield iteration
     given = {"original_prompt": prompt, "iteration": number, "output": proposed.content}
     if loop.script is not None:
-        ended = await run(list(loop.script), input=proposed.content, timeout=loop.script_timeout, check=False)
-        script = {"stdout": ended.stdout, "stderr": ended.stderr, "exit_code": ended.exit_code}
+        script = await _tried(loop, loop.script, proposed.content, session)
         iteration = msgspec.structs.replace(iteration, script=script)
         given |= script
         yield iteration
     judged = await perform(_with(loop.evaluator, given))
-    evaluation = judged.content if judged.value is None else msgspec.to_builtins(judged.value, enc_hook=str)
+    evaluation = judged.content if judged.value is None else plain(judged.value)
     yield msgspec.structs.replace(iteration, evaluation=evaluation)
+
+
+async def _tried(loop: DirectorLoop, script: Sequence[str], proposal: str, session: Session | None) -> dict[str, Any]:
+    """Return how the program ended with a proposal. In a session it is a step: what it prints may differ from run to run."""
+
+    async def tried(script: Sequence[str], proposal: str) -> dict[str, Any]:
+        with ExitStack() as around:
+            code, cwd = code_in(proposal), loop.cwd
+            if loop.file:
+                cwd = cwd or around.enter_context(TemporaryDirectory(prefix="holdfast-"))
+                await asyncio.to_thread(_write, Path(cwd, loop.file), code)
+            given = "" if loop.file else code
+            ended = await run(list(script), input=given, cwd=cwd, timeout=loop.script_timeout, check=False)
+        found = {"stdout": ended.stdout, "stderr": ended.stderr, "exit_code": ended.exit_code}
+        return found if session is None else session.storable(found)
+
+    tried.__qualname__ = "task:script"
+    return await (tried(script, proposal) if session is None else session.step(tried, list(script), proposal))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def not_accepted(loop: DirectorLoop, result: TaskResult) -> Fault | None:
+    """Return why the last proposal is not the output of the loop; None: it was accepted."""
+    if result.fault is not None or result.notes["ended_by"] != "max_iterations":
+        return result.fault
+    context = {"used": result.notes["iterations_completed"], "limit": loop.max_iterations}
+    message = f"{loop.title}: none of {context['used']} proposals was accepted"
+    return Fault.of("TASK_LOOP_BOUND", message, context=context, partial=Partial(payload=result.content))
 
 
 def _with(task: Task, given: dict[str, Any]) -> Task:

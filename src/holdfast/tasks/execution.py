@@ -1,33 +1,25 @@
-"""`Execution`: one task, performed once: its prompt, its limits, its output, and the subtasks that it asks for.
+"""`Execution`: one task, performed once: its prompt, its turns, its output, and the subtasks that it asks for.
 
-Invariant: limits are checked before each call. Whatever ends it, the fault holds what there is of the output, and the budget of the task is
-closed: what it did not use belongs to the task around it again.
+Invariant: limits are checked before each call. Whatever ends it, the fault holds what there is of the output, and its turns are closed: what it
+did not use belongs to the task around it again.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.faults import BudgetError, DeadlineError, Fault, HoldfastError, Partial
+from holdfast.faults import BudgetError, Fault, HoldfastError, Partial
 from holdfast.runtime.ambient import WAITING
 from holdfast.runtime.budget import Budget
 from holdfast.runtime.evidence import in_doubt
 from holdfast.runtime.tool import contract_of
-from holdfast.tasks.context_lookup import background_of
+from holdfast.tasks.context_lookup import Background, background_of
+from holdfast.tasks.limits import in_time
 from holdfast.tasks.output_format import OutputFormat, UnreadableError
-from holdfast.tasks.performer import (
-    Assignment,
-    Performance,
-    Performer,
-    is_agent,
-    is_unsafe,
-    performed,
-    requested_subtask,
-)
+from holdfast.tasks.performer import Assignment, Performer, is_agent, is_unsafe, performed, requested_subtask
 from holdfast.tasks.place import HERE, Place
 from holdfast.tasks.progress import Progress
 from holdfast.tasks.task import Status, Task, TaskError, TaskResult, tokens_in
@@ -42,12 +34,10 @@ if TYPE_CHECKING:
 
     Subtask = Callable[[Task, Place, Session | None], Awaitable[TaskResult]]
 
-__all__ = ["Execution"]
+__all__ = ["Execution", "retries_of"]
 
 _WORD = re.compile(r"\w{4,}")
 _OVERFLOWS = frozenset({"PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
-_LATE_S = 0.05
-"""Seconds after its time that a performer without a recovery is ended. Recoveries end in time, and know more about why."""
 _TURNS = frozenset({"TASK_LOOP_BOUND", "TASK_TURNS_EXHAUSTED"})
 
 
@@ -74,11 +64,11 @@ class Execution:
         self._subtask = subtask
         self._index = index
         self._report = report
-        self._found = ""
+        self._found: Background | None = None
         """What the index has for this task."""
         self._format = None if task.output is None else OutputFormat(task.output)
-        self._budget = Budget(turns=task.turns, seconds=task.seconds, usd=task.usd, tokens=task.tokens, runtime=runtime)
-        self._progress = Progress()
+        self._budget = Budget(turns=task.turns, runtime=runtime)
+        self._progress = Progress(task.unchanged)
         self._begun = False
         """The performer was called."""
         self._last: TaskResult | None = None
@@ -100,7 +90,7 @@ class Execution:
 
     async def _run(self) -> TaskResult:
         if self._task.use.fresh and self._index is not None:
-            self._found = await background_of(self._task, self._index)
+            self._found = await in_time(background_of(self._task, self._index))
         wrong = ""
         reasks = 0
         while True:
@@ -111,7 +101,7 @@ class Execution:
             else:
                 fault, checked = self._checked(result)
                 if fault is None:
-                    return checked
+                    return self._noted(checked, reasks)
                 reasks += 1
                 self._report.rejected(fault, reasks)
                 if reasks > self._task.reasks or is_unsafe(self._performer):
@@ -120,8 +110,7 @@ class Execution:
             # Each result once: the same subtask with the same result, again and again, is no progress.
             known = list(dict.fromkeys(each.content for each in self._results))
             if self._progress.is_stuck(result.content, result.notes, known):
-                reason = f"{self._progress.most} rounds in a row changed nothing"
-                raise HoldfastError(Fault.of("TASK_HALTED", context={"reason": reason}))
+                raise HoldfastError(self._progress.fault())
 
     async def _answer(self, wrong: str) -> TaskResult:
         """Ask for one answer."""
@@ -137,7 +126,7 @@ class Execution:
         )
         self._begun = True
         try:
-            performance = await self._in_time(assignment)
+            performance = await in_time(performed(self._name, self._performer, assignment, self._session))
         finally:
             HERE.reset(here)
             WAITING.reset(waiting)
@@ -147,18 +136,6 @@ class Execution:
         if task.max_output is not None and performance.output_tokens > task.max_output:
             raise self._exhausted("TASK_OUTPUT_EXHAUSTED", performance.output_tokens, task.max_output)
         return result
-
-    async def _in_time(self, assignment: Assignment) -> Performance:
-        """Return the answer. Raise `DeadlineError` when the time of the task, or of a budget around it, is over."""
-        left = self._budget.left().seconds
-        timeout = asyncio.timeout(None if left is None else left + _LATE_S)
-        try:
-            async with timeout:
-                return await performed(self._name, self._performer, assignment, self._session)
-        except TimeoutError:
-            if not timeout.expired():
-                raise
-            raise DeadlineError.because() from None
 
     def _check_before(self, prompt: str) -> None:
         """Raise if a limit is reached. The time, money and tokens of an agent's calls are checked by their recoveries."""
@@ -189,6 +166,14 @@ class Execution:
         except HoldfastError as error:
             return error.fault, result
 
+    def _noted(self, result: TaskResult, reasks: int) -> TaskResult:
+        """Return the result with notes about what went wrong before it came."""
+        notes: dict[str, Any] = {"rejected_outputs": reasks} if reasks else {}
+        notes |= retries_of(self._results)
+        if self._found is not None and self._found.is_second_try:
+            notes["context"] = {"strategy": self._found.strategy, "successScore": self._found.score, "retried": True}
+        return result if not notes else msgspec.structs.replace(result, notes={**result.notes, **notes})
+
     # --- what is sent ---
 
     def _background(self) -> str:
@@ -197,7 +182,8 @@ class Execution:
             inherited = self._place.background
         elif self._task.use.inherit == "subset":
             inherited = _fitting(self._place.background, self._task.text())
-        return "\n\n".join(each for each in (inherited, self._found, self._task.background) if each)
+        found = "" if self._found is None else self._found.text
+        return "\n\n".join(each for each in (inherited, found, self._task.background) if each)
 
     def _prompt(self, wrong: str) -> str:
         parts = [self._background(), self._task.text()]
@@ -238,8 +224,6 @@ class Execution:
             fault = self._renamed(fault, "TASK_TURNS_EXHAUSTED", used=limit, limit=limit)
         elif fault.code in _OVERFLOWS:
             fault = self._renamed(fault, "TASK_CONTEXT_EXHAUSTED")
-        elif fault.code == DeadlineError.code and task.seconds is not None and self._is_late():
-            fault = self._renamed(fault, "TASK_TIMEOUT", timeout_s=task.seconds)
         elif fault.code == "SYS_UNKNOWN":
             # Nothing recognised what failed. For an agent that is its call of a model.
             code = "TASK_LLM_FAILED" if is_agent(self._performer) else "TASK_UNEXPECTED"
@@ -257,15 +241,17 @@ class Execution:
             fault = msgspec.structs.replace(fault, partial=Partial(payload=self._last.content))
         return fault
 
-    def _is_late(self) -> bool:
-        left = self._budget.left().seconds
-        return left is not None and left <= 0
-
     @staticmethod
     def _renamed(fault: Fault, code: Any, **facts: Any) -> Fault:
         """Return a fault of the task that holds the facts and the partial output of the one that it stands for."""
         context = {"cause": fault.code, **facts}
         return Fault.of(code, context=context, partial=fault.partial)
+
+
+def retries_of(results: list[TaskResult]) -> dict[str, Any]:
+    """Return the note about subtasks that ended well in their second try: why the first ones failed."""
+    failed = [each.notes["retried_after"] for each in results if "retried_after" in each.notes]
+    return {"retried_subtasks": failed} if failed else {}
 
 
 def _fitting(background: str, text: str) -> str:

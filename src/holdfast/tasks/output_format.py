@@ -14,9 +14,9 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError, Partial
-from holdfast.tools.schema import converted, schema_of, violations_of
+from holdfast.tools.schema import converted, schema_mistake, schema_of, violations_of
 
-__all__ = ["OutputFormat", "UnreadableError", "XmlOutput", "check_xml"]
+__all__ = ["OutputFormat", "UnreadableError", "XmlOutput", "check_xml", "code_in"]
 
 _WORDS: Final = {
     "object": "object",
@@ -27,6 +27,7 @@ _WORDS: Final = {
     "boolean": "boolean",
 }
 _FENCED = re.compile(r"```(?:json|xml)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
+_BLOCK = re.compile(r"^```[^`\n]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 _MOST_VIOLATIONS = 20
 
 
@@ -57,6 +58,8 @@ class OutputFormat:
             self.schema = _schema_of_word(given)
         elif isinstance(given, Mapping):
             self.schema = dict(given)
+            if mistake := schema_mistake(self.schema):
+                raise InvalidError.saying("task.output", "a JSON Schema", mistake, "TASK_MODEL_INVALID")
         elif not isinstance(given, XmlOutput):
             self.schema = _schema_of_type(given)
 
@@ -139,6 +142,12 @@ def _json_in(text: str) -> Any:
             except (msgspec.DecodeError, RecursionError):
                 pass
         raise UnreadableError(f"it is not JSON: {error}") from None
+
+
+def code_in(text: str) -> str:
+    """Return the code in a text: its only fenced block, or all of it."""
+    blocks = _BLOCK.findall(text)
+    return str(blocks[0]) if len(blocks) == 1 else text
 
 
 def _type_of(document: Any) -> str:

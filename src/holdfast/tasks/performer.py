@@ -14,7 +14,7 @@ from holdfast.faults import InvalidError
 from holdfast.runtime.callables import is_async
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import contract_of, declare
-from holdfast.tasks.task import Status, Task, TaskResult, tokens_in
+from holdfast.tasks.task import Status, Task, TaskResult, as_json, tokens_in
 from holdfast.tools.threads import call_in_thread
 
 if TYPE_CHECKING:
@@ -75,8 +75,12 @@ async def performed(name: str, performer: Performer, assignment: Assignment, ses
     if session is None:
         result = await _called(performer, assignment)
     else:
+        # A function sees more than the prompt. Stored calls of tasks without inputs are known by the prompt alone.
+        given = [each.content for each in assignment.results]
+        seen = {"inputs": assignment.task.inputs, "results": given} if assignment.task.inputs or given else None
+        args = (assignment.prompt,) if seen is None else (assignment.prompt, seen)
         # What the performer's `verify` found, or a person, is what the performer itself returns.
-        result = _as_result(await session.step(_step(name, performer, assignment), assignment.prompt))
+        result = _as_result(await session.step(_step(name, performer, assignment), *args))
     return Performance(result=result, output_tokens=tokens_in(result.content))
 
 
@@ -91,13 +95,11 @@ def is_unsafe(performer: Performer) -> bool:
     return contract is not None and contract.effect == "unsafe"
 
 
-def _step(name: str, performer: Any, assignment: Assignment) -> Callable[[str], Any]:
+def _step(name: str, performer: Any, assignment: Assignment) -> Callable[..., Any]:
     """Return the function that a session runs as a step: with the performer's name, and with its contract."""
 
-    async def call(_prompt: str) -> TaskResult:
-        result = await _called(performer, assignment)
-        # Read again from the text, which is what is stored: a value of any type could come back changed.
-        return msgspec.structs.replace(result, value=None)
+    async def call(*_seen: Any) -> TaskResult:
+        return await _called(performer, assignment)
 
     call.__qualname__ = f"task:{name}"
     if (contract := contract_of(performer)) is not None:
@@ -124,15 +126,25 @@ async def _called(performer: Any, assignment: Assignment) -> TaskResult:
 
 
 def _as_result(answer: Any) -> TaskResult:
-    if isinstance(answer, TaskResult):
-        return answer
+    """Return an answer as a result. Its value is plain JSON: it is the same in a session, where it is stored."""
     if isinstance(answer, str):
-        return TaskResult(content=answer)
+        return TaskResult(content=_whole(answer))
     try:
-        return TaskResult(content=msgspec.json.encode(answer).decode(), value=answer)
+        if isinstance(answer, TaskResult):
+            value = None if answer.value is None else msgspec.json.decode(as_json(answer.value))
+            return msgspec.structs.replace(answer, content=_whole(answer.content), value=value)
+        content = as_json(answer)
     except (TypeError, ValueError):
         expected = "a text, a TaskResult, or a value that JSON has"
         raise InvalidError.at("task performer's answer", expected, answer, "TASK_OUTPUT_INVALID") from None
+    return TaskResult(content=content, value=msgspec.json.decode(content))
+
+
+def _whole(text: str) -> str:
+    """Return a text without halves of characters, which some JSON holds and no store takes; two halves are a character."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def requested_subtask(result: TaskResult) -> Task | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.tasks.slots import Slot
 
 if TYPE_CHECKING:
     from holdfast.tasks.task import Task
@@ -36,6 +37,8 @@ class Place(msgspec.Struct, frozen=True):
     """Signature and title of each task above it, the outermost first."""
     background: str = ""
     """What the tasks above know."""
+    slot: Slot | None = None
+    """Of the part that it is, or is in."""
 
     def below(self, task: Task, *, background: str = "", is_split: bool = False) -> Place:
         """Return the place of what `task`, which is here, starts."""
@@ -45,6 +48,7 @@ class Place(msgspec.Struct, frozen=True):
             limit=self.limit if task.max_depth is None else min(self.limit, self.depth + task.max_depth),
             chain=(*self.chain, (task.signature, task.title)),
             background=background,
+            slot=self.slot,
         )
 
     def check(self, task: Task) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 import msgspec
 
+from holdfast.faults import Fault
+
 __all__ = ["NO_PROGRESS", "Progress", "fingerprint"]
 
 NO_PROGRESS = 3
-"""How many rounds in a row may leave the state as it was."""
+"""How many rounds in a row may bring no state that was not there before, the first of them included."""
 
 
 def fingerprint(*state: Any) -> str:
@@ -35,16 +37,25 @@ def _folded(value: Any) -> Any:
 
 
 class Progress:
-    """Counts the rounds in a row that end in the same state."""
+    """Counts the rounds in a row that end in a state that was there before: the same one, or some in turn.
 
-    def __init__(self, most: int = NO_PROGRESS) -> None:
+    most: how many rounds may end in one state; None: any number, for work that waits for the world.
+    """
+
+    def __init__(self, most: int | None = NO_PROGRESS) -> None:
         self.most = most
-        self._last = ""
-        self._equal = 0
+        self._seen: set[str] = set()
+        self._known = 0
 
     def is_stuck(self, *state: Any) -> bool:
-        """Take the state at the end of a round; return whether the last ones were all the same."""
+        """Take the state at the end of a round; return whether the last ones brought nothing new."""
+        if self.most is None:
+            return False
         found = fingerprint(*state)
-        self._equal = self._equal + 1 if found == self._last else 1
-        self._last = found
-        return self._equal >= self.most
+        self._known = self._known + 1 if found in self._seen else 1
+        self._seen.add(found)
+        return self._known >= self.most
+
+    def fault(self) -> Fault:
+        """Return the fault of a task that is stuck."""
+        return Fault.of("TASK_HALTED", context={"reason": f"{self.most} rounds in a row changed nothing"})

@@ -14,21 +14,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 import msgspec
 
 from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, NextActor, Ok, Partial
-from holdfast.policies.budget import Left
-from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.runtime import Runtime, default_runtime
 from holdfast.tasks.decomposition import Decomposer, Decomposition, Merge, check_parts
-from holdfast.tasks.director import DirectorLoop, iterate
-from holdfast.tasks.execution import Execution
+from holdfast.tasks.director import DirectorLoop, iterate, not_accepted
+from holdfast.tasks.execution import Execution, retries_of
+from holdfast.tasks.limits import in_time, left_here, limits_of
 from holdfast.tasks.performer import Performer, is_agent, is_unsafe
 from holdfast.tasks.place import DEPTH, HERE, Place, check_depth
 from holdfast.tasks.reports import TaskReport, subtask_failed
+from holdfast.tasks.slots import Slot, Slots
 from holdfast.tasks.split_failure import SPLITTABLE, is_of_split, merge_failed, not_done, split_failed, values_of
 from holdfast.tasks.task import Task, TaskError, TaskResult, as_json, joined_text, plain
 from holdfast.tasks.workflows.workflow import Workflow
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from holdfast.tasks.state import OpenTask
 
 __all__ = ["TaskSystem", "simplified"]
+
+T = TypeVar("T")
 
 Change: TypeAlias = Callable[[Task, Fault], "Task | None"]
 """Returns another request for a task that failed; None: there is none."""
@@ -79,7 +83,7 @@ class TaskSystem:
     alternative: makes another request of a task that gets nowhere, for one more try.
     context: finds what a task with `ContextUse(fresh=True)` should know.
     max_depth: how deep subtasks may be nested, and how often a task may be split. At most 10.
-    concurrency: how many parts of a split task run at once.
+    concurrency: how many parts of a split task run at once, with the parts of those that are split again.
     on_failure: what the failure of a part does to the others: `fail-fast` cancels them, `collect` lets them end.
 
     Wrong options raise `InvalidError`. `run` raises `TaskError` if the task fails; `outcome` returns it instead.
@@ -126,6 +130,12 @@ class TaskSystem:
         """
         return tuple(self._board.values())
 
+    @overload
+    async def run(self, task: Task[T], *, session: Session | None = None) -> T: ...
+    @overload
+    async def run(self, task: DirectorLoop, *, session: Session | None = None) -> str: ...
+    @overload
+    async def run(self, task: Workflow, *, session: Session | None = None) -> Any: ...
     async def run(self, task: Task | DirectorLoop | Workflow, *, session: Session | None = None) -> Any:
         """Perform a task, and return its output: a value of `task.output`, or the text. Raises `TaskError`.
 
@@ -133,19 +143,29 @@ class TaskSystem:
         """
         if isinstance(task, Workflow):
             return await task.run(session)
-        result, error = await self._ended(task, session)
-        if result.fault is not None:
-            raise TaskError(result.fault) from error
-        return result.content if result.value is None else result.value
+        match await self.outcome(task, session=session):
+            case Ok(result):
+                return _value_of(task, result)
+            case Err(error=error):
+                assert error is not None
+                raise error
 
-    async def outcome(self, task: Task | DirectorLoop, *, session: Session | None = None) -> Outcome[TaskResult]:
-        """Perform a task, and return `Ok` with its `TaskResult`, or `Err`. It raises only cancellations."""
+    async def outcome(
+        self, task: Task[T] | DirectorLoop | Workflow, *, session: Session | None = None
+    ) -> Outcome[TaskResult[T]]:
+        """Perform what `run` performs, and return `Ok` with its `TaskResult`, or `Err`. It raises only cancellations."""
+        if isinstance(task, Workflow):
+            try:
+                return Ok(_result_of(await task.run(session)))
+            except Exception as failure:  # noqa: BLE001 - whatever it is, it is returned
+                return Err(self._runtime.fault_of(failure), failure)
         result, error = await self._ended(task, session)
-        if result.fault is None:
+        fault = not_accepted(task, result) if isinstance(task, DirectorLoop) else result.fault
+        if fault is None:
             return Ok(result)
-        failed = TaskError(result.fault)
+        failed = TaskError(fault)
         failed.__cause__ = error
-        return Err(result.fault, failed)
+        return Err(fault, failed)
 
     async def execute_task(
         self, task: Task | DirectorLoop | Mapping[str, Any], *, session: Session | None = None
@@ -159,7 +179,7 @@ class TaskSystem:
         """Perform a task, and return its result; of a failed one also the exception that ended it."""
         place = HERE.get() or Place(limit=self._max_depth)
         if isinstance(task, DirectorLoop):
-            return await iterate(task, lambda each: self._execute(each, place, session), self._runtime), None
+            return await iterate(task, lambda each: self._execute(each, place, session), self._runtime, session), None
         try:
             given = task if isinstance(task, Task) else Task.from_request(task)
             return await self._execute(given, place, session), None
@@ -189,15 +209,15 @@ class TaskSystem:
             value = await workflow.run(session, inputs=inputs)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
             return TaskResult.of_fault(_bounded(self._runtime.fault_of(error)))
-        return TaskResult(content=value if isinstance(value, str) else as_json(value), value=value)
+        return _result_of(value)
 
     def _callable(self, task: Task) -> Callable[..., Awaitable[Any]]:
         """Return a function that performs the task with its arguments as inputs. The workflow makes each call a step."""
 
         async def perform(**inputs: Any) -> Any:
-            return plain(await self.run(task.with_(inputs={**task.inputs, **inputs})))
+            return plain(await self.run(task.with_(inputs=inputs)))
 
-        return perform
+        return partial(perform, **task.inputs) if task.inputs else perform
 
     async def recover_from_context_failure(self, error: Mapping[str, Any] | Fault, query: str) -> TaskResult:
         """Look for the context of a failed task in another way: by the names of the files. `query` is what it was about.
@@ -218,12 +238,15 @@ class TaskSystem:
 
     # --- one task, with all that can be made of its failure ---
 
-    async def _execute(
-        self, task: Task, place: Place, session: Session | None, given: TaskReport | None = None
-    ) -> TaskResult:
-        """Perform a task. Raises an exception whose fault holds what there is."""
+    async def _execute(self, task: Task, place: Place, session: Session | None) -> TaskResult:
+        """Perform a task within its limits. Raises an exception whose fault holds what there is."""
+        with limits_of(task, self._runtime):
+            return await self._recovered(task, place, session, self._report(task, place))
+
+    async def _recovered(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> TaskResult:
+        """Perform a task, and make something of its failure. The limits of the task are in force."""
         place.check(task)
-        with given or self._report(task, place) as report:
+        with report:
             try:
                 return await self._execution(task, place, session, report).run()
             except Exception as error:
@@ -262,7 +285,8 @@ class TaskSystem:
         report.halted(fault, again=other is not None)
         if other is None:
             raise HoldfastError(fault)
-        return await self._execution(other, place, session, report).run()
+        with limits_of(other, self._runtime, inside_of=task):
+            return await self._execution(other, place, session, report).run()
 
     # --- subtasks ---
 
@@ -278,17 +302,19 @@ class TaskSystem:
             raise self._subtask_failed(task, place, fault) from error
 
     async def _tried_twice(self, task: Task, place: Place, session: Session | None, report: TaskReport) -> TaskResult:
-        try:
-            return await self._execute(task, place, session, report)
-        except Exception as error:
-            fault = self._runtime.fault_of(error)
-            is_worth_it = _is_worth_another_try(fault) and not self._is_final(task, fault)
-            other = self._change(task, fault) if self._change is not None and is_worth_it else None
-            subtask_failed(self._runtime, task, fault, depth=place.depth, again=other is not None)
-            if other is None:
-                raise
-            result = await self._execute(other, place, session, report.restarted(other))
-            return msgspec.structs.replace(result, notes={**result.notes, "retried_after": view.write(fault)})
+        with limits_of(task, self._runtime):
+            try:
+                return await self._recovered(task, place, session, report)
+            except Exception as error:
+                fault = self._runtime.fault_of(error)
+                is_worth_it = _is_worth_another_try(fault) and not self._is_final(task, fault)
+                other = self._change(task, fault) if self._change is not None and is_worth_it else None
+                subtask_failed(self._runtime, task, fault, depth=place.depth, again=other is not None)
+                if other is None:
+                    raise
+                with limits_of(other, self._runtime, inside_of=task):
+                    result = await self._recovered(other, place, session, report.restarted(other))
+                return msgspec.structs.replace(result, notes={**result.notes, "retried_after": view.write(fault)})
 
     @staticmethod
     def _subtask_failed(task: Task, place: Place, fault: Fault) -> HoldfastError:
@@ -312,7 +338,7 @@ class TaskSystem:
         if place.splits >= place.limit:
             too_deep = msgspec.structs.replace(fault, context={**fault.context, "depth": place.splits})
             raise TaskError(too_deep) from error
-        decomposition = await self._decomposer(task, fault, _left())
+        decomposition = await in_time(self._decomposer(task, fault, left_here()))
         if decomposition is None:
             raise TaskError(fault) from error
         check_parts(task, decomposition)
@@ -320,26 +346,32 @@ class TaskSystem:
         below = place.below(task, background=place.background, is_split=True)
         report.decomposed(len(decomposition.parts), below.splits, fault)
         with report.blocked():
-            results = await self._all(decomposition.parts, fault, below, session)
+            async with nullcontext() if place.slot is None else place.slot.lent():
+                results = await self._all(decomposition.parts, fault, below, session)
         return await self._merged(task, decomposition, results, below, session)
 
     async def _all(
         self, parts: Sequence[Task], whole: Fault, place: Place, session: Session | None
     ) -> list[TaskResult]:
         """Return the result of each part, in order. After a failure the others are cancelled, or end, as configured, and it is raised."""
-        free = asyncio.Semaphore(self._concurrency)
+        around = place.slot if place.slot is not None and place.slot.slots.owner is self else None
+        slots = Slots(self._concurrency, self) if around is None else around.slots
         failures: list[tuple[Task, Exception]] = []
 
         async def perform(part: Task) -> TaskResult:
             report = self._report(part, place)
             with report.in_line():
-                async with free:
-                    if failures and self._on_failure == "fail-fast":
-                        return TaskResult.of_fault(not_done(failures[0][0], begun=False))
+                async with Slot(slots, failures, around) as slot:
+                    is_strict = self._on_failure == "fail-fast"
+                    if is_strict and (failed := slot.stopped_by()) is not None:
+                        return TaskResult.of_fault(not_done(failed, begun=False))
                     try:
-                        return await self._tried_twice(part, place, session, report)
+                        here = msgspec.structs.replace(place, slot=slot)
+                        return await self._tried_twice(part, here, session, report)
                     except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
                         failures.append((part, error))
+                        if is_strict:
+                            slot.fail()
                         return TaskResult.of_fault(self._runtime.fault_of(error))
 
         async with asyncio.TaskGroup() as group:
@@ -367,7 +399,7 @@ class TaskSystem:
         session: Session | None,
     ) -> TaskResult:
         """Return the results of the parts as one. Raise what ended the merge, with those results."""
-        notes: dict[str, Any] = {"decomposed": {"parts": len(results), "depth": place.splits}}
+        notes: dict[str, Any] = {"decomposed": {"parts": len(results), "depth": place.splits}, **retries_of(results)}
         try:
             merged = await self._merge(decomposition.merge, results, place, session)
         except Exception as error:
@@ -386,12 +418,15 @@ class TaskSystem:
             return TaskResult(content=as_json(values), value=values)
         if callable(merge):
             value = merge(results)
-            value = await value if isinstance(value, Awaitable) else value
-            return TaskResult(content=value if isinstance(value, str) else as_json(value), value=value)
+            value = await in_time(value) if isinstance(value, Awaitable) else value
+            return _result_of(value)
         if all(isinstance(value, list) for value in values):
             joined = [item for value in values for item in value]
             return TaskResult(content=as_json(joined), value=joined)
-        return TaskResult(content=joined_text(each.content for each in results))
+        text = joined_text(
+            value if isinstance(value, str) else each.content for value, each in zip(values, results, strict=True)
+        )
+        return TaskResult(content=text, value=text)
 
     def _merge_fault(self, task: Task, merge: Merge, fault: Fault) -> Fault:
         """Return the fault of a merge; where a function with a defect performed it, with what it may not know."""
@@ -423,16 +458,21 @@ class TaskSystem:
         return task.agent, self._agents[task.agent]
 
 
+def _result_of(value: Any) -> TaskResult:
+    return TaskResult(content=value if isinstance(value, str) else as_json(value), value=value)
+
+
+def _value_of(task: Task | DirectorLoop, result: TaskResult) -> Any:
+    """Return the output: None may be one, if the task says so."""
+    is_read = isinstance(task, Task) and task.output is not None and "parseError" not in result.notes
+    return result.value if is_read or result.value is not None else result.content
+
+
 def _is_worth_another_try(fault: Fault) -> bool:
     """Return whether other words may help: not against a limit, not where a person must act, not after a subtask's own second try."""
     if fault.code in _FINAL or is_of_split(fault):
         return False
     return view.dispatch(fault) is not Handler.RESOURCE and fault.next_actor in {NextActor.MACHINE, NextActor.MODEL}
-
-
-def _left() -> Left:
-    around = in_force(AMBIENT.get())
-    return Left() if around is None or around.budget is None else around.budget.left()
 
 
 def _cancel_after_failure(started: list[asyncio.Task[TaskResult]]) -> None:
@@ -460,10 +500,15 @@ def _bounded(fault: Fault) -> Fault:
         return fault
     payload: Any = partial.payload
     if isinstance(payload, list):
-        kept = list(payload)
-        while len(kept) > 1 and len(as_json(kept)) > MOST_BYTES - len(_CUT):
-            kept.pop(0)
-        payload = [_CUT, *kept]
+        kept: list[Any] = []
+        # Brackets, and the mark with its quotes and comma.
+        left = MOST_BYTES - len(_CUT) - 5
+        for each in reversed(payload):
+            left -= len(as_json(each)) + 1
+            if left < 0 and kept:
+                break
+            kept.append(each)
+        payload = [_CUT, *reversed(kept)]
     if len(as_json(payload)) > MOST_BYTES:
         text = payload if isinstance(payload, str) else as_json(payload)
         payload = _CUT + text.encode("utf-8", "replace")[-(MOST_BYTES - len(_CUT)) :].decode("utf-8", "ignore")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -37,6 +37,24 @@ _REQUESTED = frozenset({"inputs", "output", "turns", "seconds", "max_depth", "su
 
 _DIGITS = 8
 """Of the hash in a label."""
+
+if TYPE_CHECKING:
+    from types import UnionType
+    from typing import _SpecialForm
+
+    from typing_extensions import TypeVar
+
+    from holdfast.tasks.output_format import XmlOutput
+
+    T = TypeVar("T", default=Any)
+    OutputForm: TypeAlias = str | Mapping[str, Any] | XmlOutput | UnionType | _SpecialForm
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+    OutputForm = Any
+
+_DESCRIBED = frozenset({"type", "description", "name"})
 
 Inherit: TypeAlias = Literal["full", "subset", "none"]
 
@@ -80,13 +98,15 @@ class ContextUse(options.Options, frozen=True, kw_only=True, omit_defaults=True,
             )
 
 
-class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """Something for an agent to do: `Task("Summarise {doc}", inputs={"doc": text}, output=Summary, turns=8)`.
+
+    With a type as `output` it is a `Task[Summary]`, and `TaskSystem.run` returns a `Summary`.
 
     prompt: what to do. `{name}` is replaced by the input of that name; `{{` is a brace.
     output: the form of the result: a type, a JSON Schema, one of the words `object`, `array`, `string[]`, `number`, `boolean`, or
     `XmlOutput`. None: any text.
-    turns, seconds, usd, tokens: what it may spend.
+    turns: how often its performer may answer. seconds, usd, tokens: what it may spend, with its parts and subtasks.
     context: the most tokens that its prompt may have. max_output: the most tokens of its result.
 
     Wrong options raise `InvalidError`.
@@ -94,7 +114,7 @@ class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=
 
     prompt: str
     inputs: dict[str, Any] = msgspec.field(default_factory=dict)
-    output: Any = None
+    output: type[T] | OutputForm | None = None
     name: str = ""
     """Its name in messages; without one the beginning of its prompt."""
     agent: str = ""
@@ -119,6 +139,8 @@ class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=
     subtype: str = ""
     max_depth: int | None = None
     """How deep its subtasks may be nested; None: the limit of the system."""
+    unchanged: int | None = 3
+    """How many rounds may end alike before it is halted; None: any number, for a task that waits for the world."""
 
     def __post_init__(self) -> None:
         prompt: Any = self.prompt
@@ -129,6 +151,7 @@ class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=
             raise InvalidError.at("task.inputs", "a dict with names as keys", inputs, "TASK_INPUT_INVALID")
         for name in ("turns", "tokens", "context", "max_output", "estimate"):
             options.count(f"task.{name}", getattr(self, name), optional=True)
+        options.count("task.unchanged", self.unchanged, least=2, optional=True)
         options.count("task.reasks", self.reasks, least=0)
         options.count("task.max_depth", self.max_depth, least=0, optional=True)
         options.seconds("task.seconds", self.seconds, optional=True)
@@ -182,6 +205,9 @@ class Task(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=
         if not isinstance(request, Mapping) or not isinstance(request.get("description"), str):
             expected = "a Task, or {type, description, inputs}"
             raise InvalidError.at("subtask request", expected, request, "TASK_INPUT_INVALID")
+        if unknown := [name for name in request if name not in _REQUESTED | _DESCRIBED]:
+            known = tuple(sorted(_REQUESTED | _DESCRIBED))
+            raise options.unknown_of("subtask request", unknown[0], request[unknown[0]], known)
         given = {name: request[name] for name in _REQUESTED & request.keys()}
         return cls(request["description"], name=str(request.get("name", "")), **given)
 
@@ -255,7 +281,7 @@ def as_json(value: Any) -> str:
     return msgspec.json.encode(value, enc_hook=_fields_of).decode()
 
 
-class TaskResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class TaskResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """What became of a task. `content` is its text; `value` is that as a value of its `output`. Notes hold metadata only.
 
     A result that is FAILED is partial: `content` is what there was, and `notes["error"]` says why.
@@ -263,7 +289,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     content: str = ""
     status: Status = Status.COMPLETE
-    value: Any = None
+    value: T | None = None
     notes: dict[str, Any] = {}
     fault: Fault | None = None
     """Why it failed."""

@@ -16,7 +16,7 @@ from holdfast.workflow.environment import MISSING
 from holdfast.workflow.failure import Problem
 from holdfast.workflow.frames import SPECIAL, Frame, special
 from holdfast.workflow.syntax import Form, Symbol
-from holdfast.workflow.values import Closure, Primitive, Reference, kind_of, plain, show
+from holdfast.workflow.values import Closure, Primitive, Reference, kind_of, show
 
 if TYPE_CHECKING:
     from holdfast.workflow.environment import Env
@@ -94,11 +94,15 @@ class _Inputs(Frame):
             machine.push(self)
             machine.evaluate(self.arguments[len(self.values)].node, self.env)
             return
-        args = [plain(value) for argument, value in zip(self.arguments, self.values, strict=True) if not argument.name]
+        args = [
+            machine.meter.plain(value)
+            for argument, value in zip(self.arguments, self.values, strict=True)
+            if not argument.name
+        ]
         inputs: dict[str, Any] = {}
         for argument, value in zip(self.arguments, self.values, strict=True):
             if argument.name:
-                inputs[argument.name] = plain(value)
+                inputs[argument.name] = machine.meter.plain(value)
         machine.perform(self.fn, tuple(args), inputs, self.form, self.env)
 
 

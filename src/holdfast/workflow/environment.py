@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import Partial
-from holdfast.workflow.values import Closure, plain, show
+from holdfast.workflow.values import Closure, plain, show, size_of
 
 if TYPE_CHECKING:
     from holdfast.faults import Redactor
@@ -111,23 +111,10 @@ def partial_of(env: Env, redactor: Redactor) -> Partial:
 
 
 def _bounded(value: Value) -> Any:
-    """Return a value as JSON, or as text if it is nested too deep for JSON."""
-    return show(value, _ONE_VALUE) if _is_deep(value) else plain(value)
-
-
-def _is_deep(value: Value) -> bool:
-    level: list[Any] = [value]
-    for _ in range(_DEEPEST):
-        level = [
-            inner
-            for item in level
-            if isinstance(item, (list, dict))
-            for inner in (item.values() if isinstance(item, dict) else item)
-            if isinstance(inner, (list, dict))
-        ]
-        if not level:
-            return False
-    return True
+    """Return a value as JSON, or as text if it is nested too deep for JSON, or too large because of what stands in several places."""
+    size = size_of(value)
+    is_too_large = size.shared > 0 and size.cells > _ONE_VALUE
+    return show(value, _ONE_VALUE) if is_too_large or size.depth > _DEEPEST else plain(value)
 
 
 def _short(shown: Any) -> tuple[Any, bool]:

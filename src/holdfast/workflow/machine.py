@@ -27,7 +27,7 @@ from holdfast.workflow.meter import Limits, Meter
 from holdfast.workflow.primitives import CONSTANTS, PRIMITIVES, user_primitives
 from holdfast.workflow.requests import Binding, Bound, Call, Escalate, Operators, Parallel, Pause
 from holdfast.workflow.syntax import Form, Position, Symbol
-from holdfast.workflow.values import Closure, Primitive, Reference, kind_of, plain, show
+from holdfast.workflow.values import Closure, Primitive, Reference, kind_of, show
 
 if TYPE_CHECKING:
     from holdfast.faults import Redactor
@@ -111,6 +111,11 @@ class Machine:
                     break
             except Problem as problem:
                 self._unwind(problem)
+        if self.is_done and self.failure is None and self.parent is None:
+            try:
+                self.meter.expanded(self.value)
+            except Problem as problem:
+                self._unwind(problem)
         return self._request or (None if self.is_done else Pause())
 
     def resume(self, answer: Value = None) -> Request | None:
@@ -123,7 +128,9 @@ class Machine:
         if isinstance(request, (Call, Parallel, Escalate)):
             self.has_news = True
             try:
-                self.give(self.meter.received(answer))
+                # The results of strands were counted when they were made.
+                is_own = isinstance(request, Parallel)
+                self.give(self.meter.made(answer) if is_own else self.meter.received(answer))
             except Problem as problem:
                 self._unwind(problem)
         return self.run()
@@ -283,7 +290,7 @@ class Machine:
             inner = Env(dict(zip(fn.params, values, strict=True)), fn.env, self.path, fn)
             Sequence(fn.body, inner).go_on(self)
         elif isinstance(fn, Reference):
-            self.perform(fn, tuple(plain(value) for value in values), {}, form, env)
+            self.perform(fn, tuple(self.meter.plain(value) for value in values), {}, form, env)
         else:
             self.at(form, env)
             raise Problem.wrong(f"expected a function, got {kind_of(fn)}", "not_callable")

@@ -1,23 +1,23 @@
 """What a workflow may use, and what it has used: steps, depth, and the size of its values.
 
-Invariant: every value that a workflow makes or receives is counted before it is used, so that no program can fill the memory.
+Invariant: every value that a workflow makes or receives is counted before it is used, so that no program can fill the memory. A list that
+stands in several places of a value is counted for each place before the value leaves the workflow, because JSON holds it so often.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.workflow.failure import Problem
+from holdfast.workflow.values import CELL, plain, size_of
 
 if TYPE_CHECKING:
     from holdfast.workflow.values import Value
 
 __all__ = ["Limits", "Meter"]
 
-_CELL = 8
-"""Characters of a text that count as one cell."""
 _BITS = 4_096
 """Bits of a whole number: 1,233 digits."""
 
@@ -60,7 +60,7 @@ class Meter:
             self.cells += len(value) + 1
         elif isinstance(value, str):
             self._check(len(value), self.limits.characters, "characters of one text")
-            self.cells += len(value) // _CELL
+            self.cells += len(value) // CELL
         elif isinstance(value, int) and value.bit_length() > _BITS:
             raise Problem("TASK_OUTPUT_EXHAUSTED", "A number has more than 1,233 digits", {"limit": _BITS})
         self._check(self.cells, self.limits.cells, "values made by the workflow")
@@ -84,6 +84,18 @@ class Meter:
             elif isinstance(item, dict):
                 to_count.extend(item.values())
         return value
+
+    def expanded(self, value: Value) -> Value:
+        """Count the copies in a value that is about to leave the workflow, and return it; raise if they are too many."""
+        shared = size_of(value).shared
+        self._check(shared, self.limits.characters, "cells for the copies inside one value")
+        self.cells += shared
+        self._check(self.cells, self.limits.cells, "values made by the workflow")
+        return value
+
+    def plain(self, value: Value) -> Any:
+        """Return a value as JSON can hold it."""
+        return plain(self.expanded(value))
 
     def _check(self, used: int, limit: int, what: str) -> None:
         if used > limit:

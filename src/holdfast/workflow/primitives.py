@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.workflow.failure import Problem
 from holdfast.workflow.syntax import Symbol
-from holdfast.workflow.values import Primitive, equal, kind_of, plain, show
+from holdfast.workflow.values import Primitive, equal, kind_of, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ def user_primitives(operators: Operators) -> dict[str, Primitive]:
 
 def _run_users(name: str, run: Callable[..., Value], operators: Operators, meter: Meter, *values: Value) -> Value:
     try:
-        return meter.received(run(*(plain(value) for value in values)))
+        return meter.received(run(*(meter.plain(value) for value in values)))
     except Problem:
         raise
     except Exception as error:
@@ -335,20 +335,20 @@ def _contains(value: Value, item: Value) -> Value:
 @_primitive("concat", needs_meter=True)
 def _concat(meter: Meter, *values: Value) -> Value:
     """(concat "a" 1 x): values put together as text."""
-    parts = [_written(value) for value in values]
+    parts = [_written(meter, value) for value in values]
     meter.expect_text(sum(len(part) for part in parts))
     return "".join(parts)
 
 
-def _written(value: Value) -> str:
-    return value if isinstance(value, str) else _json(value)
+def _written(meter: Meter, value: Value) -> str:
+    return value if isinstance(value, str) else _json(meter, value)
 
 
 @_primitive("join", least=1, most=2, needs_meter=True)
 def _join(meter: Meter, value: Value, between: Value = "") -> Value:
     r"""(join lines "\n"): the items of a list as one text."""
     separator = _text("join", between)
-    parts = [_written(item) for item in _list("join", value)]
+    parts = [_written(meter, item) for item in _list("join", value)]
     meter.expect_text(sum(len(part) for part in parts) + len(separator) * len(parts))
     return separator.join(parts)
 
@@ -366,17 +366,17 @@ def _split(meter: Meter, value: Value, between: Value = None) -> Value:
     return text.split(separator)
 
 
-@_primitive("to-json", least=1, most=1)
-def _to_json(value: Value) -> Value:
+@_primitive("to-json", least=1, most=1, needs_meter=True)
+def _to_json(meter: Meter, value: Value) -> Value:
     """(to-json value): a value as JSON."""
-    return _json(value)
+    return _json(meter, value)
 
 
-def _json(value: Value) -> str:
+def _json(meter: Meter, value: Value) -> str:
     if isinstance(value, Symbol):
         return value.name
     try:
-        return msgspec.json.encode(plain(value)).decode()
+        return msgspec.json.encode(meter.plain(value)).decode()
     except (RecursionError, TypeError, ValueError, OverflowError) as error:
         raise Problem.wrong(f"a value cannot be written as JSON: {error}") from error
 
@@ -393,8 +393,8 @@ def _parse_json(meter: Meter, value: Value) -> Value:
 # --- failures ---
 
 
-@_primitive("error", least=1, most=2)
-def _error(message: Value, value: Value = None) -> Value:
+@_primitive("error", least=1, most=2, needs_meter=True)
+def _error(meter: Meter, message: Value, value: Value = None) -> Value:
     """(error "no plan" details): fail. `try` and `fallback` handle it, and the value is in the failure."""
     text = message if isinstance(message, str) else show(message, 200)
-    raise Problem("TASK_EVALUATION_FAILED", text, {"value": plain(value)}, why="raised")
+    raise Problem("TASK_EVALUATION_FAILED", text, {"value": meter.plain(value)}, why="raised")

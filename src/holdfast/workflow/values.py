@@ -3,12 +3,13 @@
 Plain values are Python's own: None, booleans, numbers, texts, lists and dicts. Beside them there are symbols, closures, primitives and
 references to tasks.
 
-Invariant: none of these functions recurses, so no value is too deep for them. `plain` gives what JSON can hold.
+Invariant: none of these functions recurses, so no value is too deep for them. A list that stands in several places of a value is looked at
+once, except by `plain`, which gives what JSON can hold: `size_of` says before how large that is.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from holdfast.workflow.syntax import Form, Symbol
 
@@ -18,7 +19,20 @@ if TYPE_CHECKING:
     from holdfast.workflow.environment import Env
     from holdfast.workflow.syntax import Node
 
-__all__ = ["CallKind", "Closure", "Primitive", "Reference", "Value", "equal", "kind_of", "plain", "show"]
+__all__ = [
+    "CallKind",
+    "Closure",
+    "Primitive",
+    "Reference",
+    "Size",
+    "Value",
+    "equal",
+    "fold",
+    "kind_of",
+    "plain",
+    "show",
+    "size_of",
+]
 
 Value: TypeAlias = Any
 
@@ -85,10 +99,13 @@ def kind_of(value: Value) -> str:
 def equal(one: Value, other: Value) -> bool:
     """Whether two values are the same all through. A boolean equals no number, and a function only itself."""
     to_compare = [(one, other)]
+    compared: set[tuple[int, int]] = set()
     while to_compare:
         a, b = to_compare.pop()
-        if a is b:
+        if a is b or (id(a), id(b)) in compared:
             continue
+        if isinstance(a, (list, dict)):
+            compared.add((id(a), id(b)))
         if isinstance(a, list) and isinstance(b, list):
             if len(a) != len(b):
                 return False
@@ -100,6 +117,59 @@ def equal(one: Value, other: Value) -> bool:
         elif isinstance(a, bool) != isinstance(b, bool) or isinstance(a, Closure) or a != b:
             return False
     return True
+
+
+_T = TypeVar("_T")
+
+CELL = 8
+"""Characters of a text that count as one cell."""
+
+
+def fold(
+    value: Value, atom: Callable[[Value], _T], join: Callable[[list[Value] | dict[str, Value], list[_T]], _T]
+) -> _T:
+    """Return what `join` makes of a list or dict and the results of its items; of another value what `atom` makes of it."""
+    found: dict[int, _T] = {}
+    to_fold = [value]
+    while to_fold and isinstance(value, (list, dict)):
+        item = to_fold[-1]
+        inner = item if isinstance(item, list) else list(item.values())
+        waiting = [each for each in inner if isinstance(each, (list, dict)) and id(each) not in found]
+        if waiting and id(item) not in found:
+            to_fold.extend(waiting)
+            continue
+        to_fold.pop()
+        if id(item) not in found:
+            found[id(item)] = join(item, [found[id(each)] if id(each) in found else atom(each) for each in inner])
+    return found[id(value)] if id(value) in found else atom(value)
+
+
+class Size(NamedTuple):
+    """How large a value is."""
+
+    cells: int
+    """As JSON, where everything stands in its place: list items, dict entries and texts, 8 characters to a cell."""
+    shared: int
+    """How many of these cells are copies of what stands in several places."""
+    depth: int
+
+
+def size_of(value: Value) -> Size:
+    """Return how large a value is, without making it."""
+    seen: dict[int, int] = {}
+
+    def atom(item: Value) -> tuple[int, int]:
+        cells = len(item) // CELL if isinstance(item, str) else 0
+        if cells:
+            seen[id(item)] = cells
+        return cells, 0
+
+    def join(item: list[Value] | dict[str, Value], inner: list[tuple[int, int]]) -> tuple[int, int]:
+        seen[id(item)] = own = len(item) + 1
+        return own + sum(cells for cells, _ in inner), 1 + max((depth for _, depth in inner), default=0)
+
+    cells, depth = fold(value, atom, join)
+    return Size(cells, cells - sum(seen.values()), depth)
 
 
 class _Text:

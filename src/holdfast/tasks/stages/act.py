@@ -324,7 +324,7 @@ def _limits(stage: Stage, failed: Callable[[Fault], None], grant: Callable[[Any]
         allowed_tools=stage.allowed_tools,
         turn_cap=stage.turn_cap,
         completion_tool=stage.completion_tool,
-        completion=stage.completion,
+        completion=stage.completion_schema,
         grant=grant,
         failed=failed,
         detail=stage.detail,
@@ -333,9 +333,9 @@ def _limits(stage: Stage, failed: Callable[[Fault], None], grant: Callable[[Any]
 
 def _check_form(stage: Stage, value: Any) -> None:
     """Raise if a result does not have the form of the stage's completion."""
-    if stage.completion is None:
+    if (schema := stage.completion_schema) is None:
         return
-    violations = violations_of(stage.completion, value) if isinstance(value, dict) else ["expected an object"]
+    violations = violations_of(schema, value) if isinstance(value, dict) else ["expected an object"]
     if violations:
         raise InvalidError.saying(
             f"stage {stage.id}: its result", "a result that fits its completion", violations[0], "TASK_OUTPUT_INVALID"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -18,12 +19,13 @@ from holdfast.tasks.stages.context import RunState
 from holdfast.tasks.stages.run import StageRun
 from holdfast.tasks.stages.stage import Stage
 from holdfast.tasks.workflows.durable import InMemory, InSession
+from holdfast.tools.schema import converted
 from holdfast.tools.toolbox import Toolbox
 from holdfast.workflow.stage_lifecycle import StageEnded
 from holdfast.workflow.stage_plan import Graph
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.tool import ToolContract
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from holdfast.tasks.workflows.durable import Keeper
 
 __all__ = ["MachineEnded", "StageError", "StageMachine"]
+
+T = TypeVar("T")
 
 
 class MachineEnded(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +49,14 @@ class MachineEnded(msgspec.Struct, frozen=True, kw_only=True):
     context: dict[str, Any] = {}
     executions: tuple[StageEnded, ...] = ()
     """How each execution ended, in order."""
+
+    def result_of(self, stage: Stage[T]) -> T:
+        """Return the result of a stage as a value of its `completion`, if that is a type: `ended.result_of(review)`.
+
+        Raises `KeyError` if the stage did not end well.
+        """
+        value, kind = self.results[stage.id], stage.completion
+        return converted(value, kind) if kind is not None and not isinstance(kind, Mapping) else value  # type: ignore[no-any-return]
 
 
 class StageError(HoldfastError):
@@ -159,6 +171,10 @@ class StageMachine:
             # It was returned and not raised before, because the run has ended: the next call is another run.
             raise ended
         return ended
+
+    async def resume(self, session: Session, inputs: Any) -> MachineEnded:
+        """Go on with a run that was begun in a session: `holdfast.sessions.run_due` does it when its time has come."""
+        return await self.run(session, inputs=inputs)
 
     async def _finish(
         self, key: str, keeper: Keeper, session: Session | None, context: dict[str, Any], runtime: Runtime

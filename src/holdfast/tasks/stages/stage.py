@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 
@@ -29,6 +29,15 @@ else:
     # These modules import this one. The annotations of a stage must be readable at run time all the same.
     StageFunction = _Act = _Grant = Callable[..., Any]
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
 Detail: TypeAlias = Literal["typed", "full"]
 _FUNCTIONS = ("setup", "init", "check_gate", "assert_", "exit", "grant")
 
@@ -40,7 +49,7 @@ class _Runs(Protocol):
     def run(self) -> Callable[..., Any]: ...
 
 
-class Stage(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+class Stage(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """One stage: what it does, which tools it may use, what it must return, and what happens if it fails.
 
         review = Stage(
@@ -82,7 +91,7 @@ class Stage(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults
     id: str
     act: _Act
     allowed_tools: Any = None
-    completion: Any = None
+    completion: type[T] | Mapping[str, Any] | None = None
     turn_cap: int = 20
     retry: Tries = Tries(attempts=2, backoff=Backoff(initial=0))
     resolution: Resolution = "abort-workflow"
@@ -150,12 +159,17 @@ class Stage(options.Options, frozen=True, omit_defaults=True, repr_omit_defaults
                 raise InvalidError.at(f"{where}: allowed_tools", "names of tools", given)
             msgspec.structs.force_setattr(self, "allowed_tools", frozenset(given))
         if self.completion is not None:
-            msgspec.structs.force_setattr(self, "completion", _schema(self.id, self.completion))
+            _schema(self.id, self.completion)
 
     @property
     def title(self) -> str:
         """What messages call it."""
         return self.name or self.id
+
+    @property
+    def completion_schema(self) -> dict[str, Any] | None:
+        """The JSON Schema of its result; None: the result has any form."""
+        return None if self.completion is None else _schema(self.id, self.completion)
 
     @property
     def attempts(self) -> int:

@@ -1,5 +1,6 @@
 """Workflows, run on a session so that they survive a crash of their process.
 
+function      `workflow`: a workflow in plain Python
 workflow      `Workflow`: a program together with what it may call
 registered    the tasks, tools and functions that a program may call
 run           one run: performs what the machine asks for

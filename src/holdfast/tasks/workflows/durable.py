@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from holdfast.faults import AbortedError, Fault, HoldfastError, OutcomeUnknownError
+from holdfast.faults import Fault, HoldfastError, OutcomeUnknownError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.tool import ToolContract, declare
 from holdfast.sessions import codec
-from holdfast.sessions.later import ask_operator, wait_later
+from holdfast.sessions.later import ask_operator, ends_the_run, wait_later
 from holdfast.sessions.step_runner import doubt_about
-from holdfast.workflow.values import plain, show
+from holdfast.workflow.values import fold, plain, show, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,6 +47,8 @@ _MARK = "holdfast.workflow"
 """Tells a stored outcome from a result that `verify` or a person gave."""
 BINDINGS = "holdfast.bindings"
 """The field of a stored checkpoint that holds its bindings."""
+_MOST_COPIES = 10_000
+"""Cells of a value that are copies, up to which its digest is that of its JSON."""
 _SHOWN = 1_000
 """Characters of a value that a checkpoint shows."""
 
@@ -268,11 +270,22 @@ def shown_value(name: str, value: Any, most: int = _SHOWN) -> str:
 
 
 def _digest(value: Any) -> str:
+    if size_of(value).shared > _MOST_COPIES:
+        return fold(value, _digest_of_atom, _digest_of_items)
     try:
         written = msgspec.json.encode(plain(value))
     except (RecursionError, TypeError, ValueError, OverflowError):
         written = show(value, 1_000_000).encode()
     return sha256(written).hexdigest()[:16]
+
+
+def _digest_of_atom(value: Any) -> str:
+    return sha256(show(value, 1_000_000).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _digest_of_items(value: list[Any] | dict[str, Any], inner: list[str]) -> str:
+    names = "list" if isinstance(value, list) else msgspec.json.encode(list(value)).decode()
+    return sha256(" ".join((names, *inner)).encode()).hexdigest()[:16]
 
 
 def _drift(session: str, then: dict[str, Any], now: dict[str, Any]) -> HoldfastError:
@@ -283,13 +296,6 @@ def _drift(session: str, then: dict[str, Any], now: dict[str, Any]) -> HoldfastE
     )
     context = {"session_id": session, "before": then["shown"], "now": now["shown"], "binding": now["name"]}
     return HoldfastError(Fault.of("SESS_STEP_DRIFT", process_redactor().text(message), context=context))
-
-
-def ends_the_run(error: BaseException) -> bool:
-    """Whether a failure is not the program's to handle: the session failed, the run was stopped, or a call may have happened."""
-    if isinstance(error, (AbortedError, OutcomeUnknownError)):
-        return True
-    return isinstance(error, HoldfastError) and error.fault.code.startswith("SESS_")
 
 
 def plain_result(value: Any, where: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast import options
@@ -90,6 +91,12 @@ class Registered:
             case "script":
                 return ToolContract(effect="idempotent" if self._scripts == "idempotent" else "unsafe")
         return None
+
+    def own_inputs(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments that a registered `functools.partial` holds: they belong to the call as those of the program do."""
+        entries = {"task": self._tasks, "function": self._functions}.get(call.kind, {})
+        fn = entries[call.name].fn if call.name in entries else None
+        return (fn.args, fn.keywords) if isinstance(fn, partial) else ((), {})
 
     async def perform(self, call: Call, session: Session | None) -> Any:
         """Make a call and return its result. It raises what is called raises."""

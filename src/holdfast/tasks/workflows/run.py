@@ -11,6 +11,8 @@ import contextvars
 import logging
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.budget import Budget
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkflowRun"]
 
+_MOST_FINISHED = 100
+"""Finished items of a `map` that its failure shows."""
 _LOG = logging.getLogger("holdfast")
 
 
@@ -127,7 +131,9 @@ class WorkflowRun:
 
         try:
             contract = self._registered.contract(call)
-            ended = await self._keeper.call(strand, call, contract, make)
+            own_args, own_inputs = self._registered.own_inputs(call)
+            known = msgspec.structs.replace(call, args=(*own_args, *call.args), inputs={**own_inputs, **call.inputs})
+            ended = await self._keeper.call(strand, known, contract, make)
         except Exception as error:
             if ends_the_run(error):
                 raise
@@ -177,7 +183,7 @@ class WorkflowRun:
         await self._keeper.once(f"{machine.path}wait/{machine.number('wait')}", wait)
 
     async def _parallel(self, machine: Machine, request: Parallel) -> Request | None:
-        results: list[Any] = [None] * request.count
+        results: dict[int, Any] = {}
         failed_before = await self._stopped_by(request)
         todo = iter(range(request.count) if failed_before is None else (failed_before,))
         waiting: list[HoldfastError] = []
@@ -198,6 +204,7 @@ class WorkflowRun:
                 elif request.collect:
                     results[index] = strand.failure.value()
                 else:
+                    strand.failure.details.setdefault("finished_items", _shown(results))
                     raise _StrandFailed(strand, index)
 
         limit = min(request.limit or self._concurrency, self._concurrency, request.count)
@@ -209,7 +216,7 @@ class WorkflowRun:
             return machine.fail_strand(stopped.strand)
         if waiting:
             raise min(waiting, key=lambda error: error.fault.context.get("parked_until", float("inf")))
-        return machine.resume(results)
+        return machine.resume([results.get(index) for index in range(request.count)])
 
     async def _stopped_by(self, request: Parallel) -> int | None:
         """Return the item whose failure stopped this map in an earlier run, and was handled; None if there is none."""
@@ -221,6 +228,10 @@ class WorkflowRun:
     def _tell(self, observation: Observation) -> None:
         if self._observe is not None:
             self._observe(observation)
+
+
+def _shown(results: dict[int, Any]) -> dict[str, str]:
+    return {str(index): shown_value("item", results[index]) for index in sorted(results)[:_MOST_FINISHED]}
 
 
 def _constant(value: Any) -> Callable[[], Awaitable[Any]]:

@@ -141,9 +141,13 @@ class Workflow:
                 keeper = InSession(session, key, self._digest, origin, self._runtime or default_runtime())
                 return await self._finish(keeper, session, given, observe)
 
-            return await resumable(session, self.run_name, given, key, finish, ends=WorkflowError)
+            return await resumable(session, self.run_name, given, key, finish, ends=_is_failure)
 
         return await session.numbered(self.run_name, given, work)
+
+    async def resume(self, session: Session, inputs: Any) -> Any:
+        """Go on with a run that was begun in a session: `holdfast.sessions.run_due` does it when its time has come."""
+        return await self.run(session, inputs=inputs)
 
     async def _finish(
         self,
@@ -168,3 +172,7 @@ class Workflow:
     @property
     def _digest(self) -> str:
         return sha256(self.source.encode()).hexdigest()[:12]
+
+
+def _is_failure(error: Exception) -> bool:
+    return isinstance(error, WorkflowError)
