@@ -63,7 +63,7 @@ def test_a_session_goes_on_in_the_store_it_was_carried_to() -> None:
                 done.append(n)
                 return n
 
-            again.__qualname__ = "square"
+            again.__module__, again.__qualname__ = "sessions_kit", "square"
             async with session.turn("cut"):
                 assert await session.step(again, 4) == 16
             assert await session.step(again, 3) == 9

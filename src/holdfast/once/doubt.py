@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.faults import Cause, Fault, HoldfastError, OutcomeUnknownError
-from holdfast.once.identity import identity_of, is_within, key_of, step_name, suffix
+from holdfast.once.identity import identity_of, key_of, short_name, suffix
 from holdfast.once.records import StepEnded, may_have_happened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
-    from holdfast.once.identity import Identity
     from holdfast.once.records import StepStarted
 
 __all__ = [
@@ -47,7 +45,7 @@ OUTCOMES = {IT_HAPPENED: True, IT_DID_NOT_HAPPEN: False, I_DO_NOT_KNOW: None}
 def call_text(entry: StepStarted | StepEnded) -> str:
     """Return a step as a person knows it: `deploy("version 2")`."""
     identity = identity_of(entry)
-    name = entry.fn or identity.fn or entry.step
+    name = short_name(entry.fn or identity.fn) or entry.step
     text = name + window(entry.shown, 0)
     if identity.key:
         return f"{text} with key {identity.key!r}"
@@ -117,7 +115,7 @@ def _how(failure: _Failure | None) -> str:
 def drift_error(session: str, turn: int, stored: StepStarted | StepEnded, now: str) -> HoldfastError:
     """Return the error of an unsafe step whose function the log has with other arguments. `now` is the call's arguments as text."""
     before, after = _difference(stored.shown, now)
-    name = identity_of(stored).fn
+    name = short_name(identity_of(stored).fn)
     # A step of version 1 has its turn in its name, although it belongs to the session.
     key = key_of(session, suffix(turn or stored.turn, stored.step))
     message = (
@@ -136,23 +134,16 @@ def drift_error(session: str, turn: int, stored: StepStarted | StepEnded, now: s
     return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
 
 
-def check_not_repeated(
-    session: str, turn: int, identity: Identity, name: str, steps: Mapping[str, StepStarted | StepEnded]
-) -> None:
+def check_not_repeated(session: str, turn: int, equal: Iterable[tuple[str, StepStarted | StepEnded]]) -> None:
     """Raise SESS_STEP_DRIFT if a further call of an unsafe step only repeats one that somebody had to find something out about.
 
-    A program that catches `OutcomeUnknownError`, resolves it and calls the step once more makes that call in every later run, too.
-    There the first call returns the stored result already, and the second one would be another deployment.
+    `equal` are the steps with the same function and arguments that come before it. A program that catches `OutcomeUnknownError`,
+    resolves it and calls the step once more makes that call in every later run, too. There the first call returns the stored result
+    already, and the second one would be another deployment.
     """
-    if identity.key or is_within(identity):
-        return
-    for number in itertools.count(1):
-        earlier = step_name(identity, number)
-        known = None if earlier == name else steps.get(earlier)
-        if known is None:
-            return
+    for name, known in equal:
         if known.doubted and may_have_happened(known):
-            raise _repeated_error(key_of(session, suffix(turn, earlier)), session, known)
+            raise _repeated_error(key_of(session, suffix(turn, name)), session, known)
 
 
 def _repeated_error(key: str, session: str, stored: StepStarted | StepEnded) -> HoldfastError:

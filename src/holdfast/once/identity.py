@@ -1,7 +1,8 @@
 """Which step a call is: what it is known by, and its key.
 
-A step is known in its turn, or outside of turns in its session, by its function, the hash of its arguments and the number of the
-use of that pair; or by a key that the program chose. The order in which steps run or end does not matter.
+A step is known in its turn, or outside of turns in its session, by its function with its module (or by the name that a tool was given), by
+the hash of its arguments as the function takes them, by its place, and by the number of the use of these; or by a key that the program
+chose. The order in which steps run or end does not matter.
 
 Invariant: the names are stored, and are the idempotency keys that other services know, so they never change.
 """
@@ -13,16 +14,21 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.once.records import StepEnded, StepStarted
+
 __all__ = [
     "IN_DOUBT",
     "KEPT",
     "Identity",
     "Recorded",
+    "function_name",
     "identity_of",
+    "is_earlier_form",
     "is_outermost",
     "is_within",
     "key_of",
     "name_in",
+    "short_name",
     "step_name",
     "suffix",
     "within",
@@ -36,7 +42,9 @@ KEPT = "_keep.<locals>.keep.<locals>.kept"
 IN_DOUBT = "/unknown"
 """Ends the key of the step with the result that an agent's model got for a call of unknown outcome. It follows the key of the call."""
 _PART = "~"
-"""Marks the hash of a step that is made inside of a part with its own key."""
+"""Marks the hash of a step or question that is made inside of a part with its own key."""
+_MODULE = ":"
+"""Ends the module in the name of a function. Names without one were written before functions were known by their modules."""
 
 
 class Recorded(Protocol):
@@ -64,16 +72,41 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
     """The function and the arguments of a step, or its explicit key."""
 
     fn: str
+    """`billing:fetch`, or `:fetch` for a name that was given; `fetch` in logs of earlier versions."""
     args: str
     """The hash of the arguments."""
     key: str = ""
+    place: str = ""
+    """Where it is called: see `once.place`. Empty: in its session or turn."""
+
+
+def function_name(module: str, name: str) -> str:
+    """Return what a function is known by; `module` is empty for a name that was given."""
+    return f"{module}{_MODULE}{name}"
+
+
+def short_name(fn: str) -> str:
+    """Return a function's name without its module, for people."""
+    return fn.partition(_MODULE)[2] or fn
+
+
+def is_earlier_form(identity: Identity) -> bool:
+    """Whether an earlier version wrote it: without the module, and with the arguments as they were given."""
+    return not identity.key and _MODULE not in identity.fn
 
 
 def step_name(identity: Identity, use: int) -> str:
-    """Return the name of a use of a function with certain arguments: `deploy@5f1c2ab09d3e4f71`, then `deploy@…#2`."""
+    """Return the name of a use of a function with certain arguments: `deploy@5f1c2ab09d3e4f71`, then `deploy@…#2`.
+
+    The hash has the module, the arguments and the place, so that the names stay short: people type them.
+    """
     if identity.key:
         return f"{_KEY}{identity.key}"
-    name = f"{identity.fn}@{identity.args[:_HASH]}"
+    if is_earlier_form(identity):
+        name = f"{identity.fn}@{identity.args[:_HASH]}"
+    else:
+        known = msgspec.json.encode([identity.fn, identity.args, identity.place])
+        name = f"{short_name(identity.fn)}@{sha256(known).hexdigest()[:_HASH]}"
     return name if use == 1 else f"{name}#{use}"
 
 
@@ -99,10 +132,15 @@ def is_within(identity: Identity) -> bool:
 
 
 def identity_of(entry: Recorded) -> Identity:
-    """Return what a step of the log is known by. Steps of version 1 had names such as `pay#2`, `pay[]#1/7` or `pay#1/2`."""
+    """Return what a step or question of the log is known by.
+
+    Earlier versions wrote no module: there the name says all. Steps of version 1 had names such as `pay#2`, `pay[]#1/7` or `pay#1/2`.
+    """
     name = entry.step
     if name.startswith(_KEY):
         return Identity("", "", name.removeprefix(_KEY))
+    if isinstance(entry, StepStarted | StepEnded) and _MODULE in entry.fn:
+        return Identity(entry.fn, entry.args, place=entry.place)
     fn, at, rest = name.rpartition("@")
     if rest.startswith(_PART):
         return Identity(fn, rest.partition("#")[0])

@@ -32,14 +32,16 @@ class StepStarted(EntryBody, frozen=True, tag="step_started", gc=False):
     turn: int
     """The number of its turn; 0 for a step outside of any turn."""
     step: str
-    """Its name in the turn or session: see `steps.step_name`."""
+    """Its name in the turn or session: see `identity.step_name`."""
     args: str
     """The hash of its arguments."""
     effect: str | None = None
     repeats: bool = False
     """Whether it was started before, and the outcome of that start is unknown."""
     fn: str = ""
-    """The function of a step with an explicit key. Other names begin with the function."""
+    """The function: with its module, or the bare name for a step with an explicit key. Earlier versions wrote it only for those."""
+    place: str = ""
+    """Where it was called: see `once.place`."""
     shown: str = ""
     """The arguments as text, masked and cut, for the person who has to find out what happened."""
     key: str = ""
@@ -73,7 +75,8 @@ class StepEnded(EntryBody, frozen=True, tag="step_ended", gc=False):
     evidence: str = ""
     """What shows that an unsafe step did not happen, though it has begun: see `evidence.py`. Earlier versions did not write it."""
     fn: str = ""
-    """As in its start. The memory copies `fn`, `shown` and `effect` from the start."""
+    """As in its start. The memory copies `fn`, `place`, `shown` and `effect` from the start."""
+    place: str = ""
     shown: str = ""
     effect: str | None = None
     key: str = ""

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.once.identity import identity_of, is_within, step_name
+from holdfast.once.identity import Identity, identity_of, is_earlier_form, is_within, step_name
 from holdfast.once.records import StepEnded, StepStarted, is_doubtful, may_have_happened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from holdfast.once.identity import Identity, Recorded
+    from holdfast.once.identity import Recorded
 
 __all__ = ["Attempts", "Signal", "Use", "Uses", "is_later"]
 
@@ -41,6 +41,8 @@ class Use(msgspec.Struct, eq=False, gc=False):
     """One use of a function with certain arguments, in this run of the program. `with use:` is the block of a call."""
 
     name: str
+    of: Identity | None = None
+    """The call that it is, if an earlier version recorded it; None: no call of this run has taken it yet."""
     seen: Attempts | None = None
     """Where the program called it last; None: not yet in this run."""
     taken: bool = False
@@ -80,12 +82,19 @@ class Uses:
         self._by_identity: dict[Identity, tuple[Use, ...]] = {}
         self._by_function: dict[str, list[Use]] = {}
         self._names: set[str] = set()
+        self._has_earlier = False
+        """Whether a step is recorded as an earlier version wrote it."""
         for name, entry in _in_order(recorded):
-            self._add(identity_of(entry), name)
+            identity = identity_of(entry)
+            self._has_earlier = self._has_earlier or is_earlier_form(identity)
+            self._add(identity, name)
 
-    def take(self, identity: Identity, attempts: Attempts) -> Use:
-        """Return the use that a call is: the first one that no other call has taken, recorded ones first."""
-        for use in self._by_identity.get(identity, ()):
+    def take(self, identity: Identity, attempts: Attempts, earlier: Callable[[], Identity] | None = None) -> Use:
+        """Return the use that a call is: the first one that no other call has taken, recorded ones first.
+
+        `earlier` returns what an earlier version knew the call by.
+        """
+        for use in self._equal(identity, earlier):
             if identity.key or use.is_free(attempts):
                 break
         else:
@@ -93,12 +102,28 @@ class Uses:
             while (name := step_name(identity, number)) in self._names:
                 number += 1
             use = self._add(identity, name)
-        use.seen = attempts
+        use.seen, use.of = attempts, identity
         return use
 
-    def not_replayed(self, fn: str, attempts: Attempts) -> list[str]:
-        """Return the names of the known steps of a function that the program has not called yet in this run."""
-        return [use.name for use in self._by_function.get(fn, ()) if not use.is_seen(attempts)]
+    def before(self, identity: Identity, name: str, earlier: Callable[[], Identity]) -> list[str]:
+        """Return the names of the uses of a call that come before the one with this name."""
+        names = [use.name for use in self._equal(identity, earlier)]
+        return names[: names.index(name)]
+
+    def not_replayed(self, identity: Identity, attempts: Attempts, earlier: Callable[[], Identity]) -> list[str]:
+        """Return the names of the known steps of a call's function that the program has not called yet in this run."""
+        uses = self._by_function.get(identity.fn, [])
+        if self._has_earlier:
+            uses = [*self._by_function.get(earlier().fn, []), *uses]
+        return [use.name for use in uses if not use.is_seen(attempts)]
+
+    def _equal(self, identity: Identity, earlier: Callable[[], Identity] | None) -> tuple[Use, ...]:
+        """Return the uses that a call may be, those first that earlier versions recorded. They may have been calls of several functions."""
+        uses = self._by_identity.get(identity, ())
+        if not self._has_earlier or earlier is None or identity.key:
+            return uses
+        old = [use for use in self._by_identity.get(earlier(), ()) if use.of is None or use.of == identity]
+        return (*old, *uses)
 
     def replay(self, name: str, attempts: Attempts) -> None:
         """A call takes the place of this step: the program need not call it any more."""

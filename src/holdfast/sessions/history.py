@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.once.identity import IN_DOUBT, KEPT, identity_of, key_of, suffix
+from holdfast.once.identity import IN_DOUBT, KEPT, identity_of, key_of, short_name, suffix
 from holdfast.once.records import StepEnded, StepStarted, is_doubtful
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
@@ -253,7 +253,7 @@ class _Reader:
 
 def _call(entry: StepStarted | StepEnded) -> str:
     identity = identity_of(entry)
-    name = entry.fn or identity.fn or entry.step
+    name = short_name(entry.fn or identity.fn) or entry.step
     if name == KEPT:
         name = f"agent: {identity.key.rpartition('/')[2]}"
     # The number of the use tells two calls with the same arguments apart.

@@ -425,7 +425,14 @@ def _put(steps: dict[str, StepEntry], name: str, body: StepEntry, id_: str) -> N
         begun = before.begun if body.unknown else ""
         doubted = doubted or body.resolution is not None
         body = msgspec.structs.replace(
-            body, fn=before.fn, shown=before.shown, effect=before.effect, key=before.key, begun=begun, doubted=doubted
+            body,
+            fn=before.fn,
+            place=before.place,
+            shown=before.shown,
+            effect=before.effect,
+            key=before.key,
+            begun=begun,
+            doubted=doubted,
         )
     steps[name] = body
 

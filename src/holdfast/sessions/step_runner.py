@@ -20,7 +20,7 @@ from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
 from holdfast.once.doubt import call_text, check_not_repeated, drift_error, unknown_error
 from holdfast.once.evidence import NOT_CALLED, VERIFIED
-from holdfast.once.identity import Identity, identity_of, is_within, key_of, name_in, step_name, suffix
+from holdfast.once.identity import Identity, identity_of, is_earlier_form, is_within, key_of, name_in, step_name, suffix
 from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step, needs_start
 from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful
 from holdfast.once.replay import Uses
@@ -35,9 +35,9 @@ from holdfast.runtime.recover import recover
 from holdfast.runtime.suppress import suppress, suppressed
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, ToolContract, contract_of
 from holdfast.sessions import codec
-from holdfast.sessions.callee import check_name, hash_of, name_of
+from holdfast.sessions.callee import check_name, given_hash, hash_of, known_by, name_of
 from holdfast.sessions.idempotency import keyed
-from holdfast.sessions.journal import audit
+from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.log import StepsForgotten
 from holdfast.sessions.part import known_as, part
 from holdfast.sessions.scopes import Scope
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.suppress import Suppression
     from holdfast.runtime.tool import Verdict
-    from holdfast.sessions.journal import Journal
     from holdfast.sessions.log import SessionMemory
     from holdfast.stores import NewAudit, Receipt
 
@@ -94,6 +93,17 @@ class _Call(msgspec.Struct, frozen=True):
     name: str
     """The function's qualified name."""
     effect: Effect | None
+    journal: Journal
+
+    def earlier(self) -> Identity:
+        """Return what earlier versions knew the call by."""
+        given = given_hash(self.fn, self.args, self.kwargs, self.name, self.contract)
+        return known_as(self.journal, Identity(self.name, given))
+
+    def is_of(self, entry: StepStarted | StepEnded) -> bool:
+        """Whether it is a call of this recorded step, whichever turn it was in."""
+        identity = identity_of(entry)
+        return identity == (self.earlier() if is_earlier_form(identity) else self.identity)
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -105,6 +115,14 @@ class _Step(msgspec.Struct, frozen=True):
     turn: int
     name: str
     """Its turn and name in the log."""
+    args: str
+    fn: str
+    place: str
+    """What it is known by there."""
+
+    def ended(self, **facts: Any) -> StepEnded:
+        """Return the entry of its end."""
+        return StepEnded(turn=self.turn, step=self.name, args=self.args, fn=self.fn, place=self.place, **facts)
 
 
 class StepRunner:
@@ -133,7 +151,7 @@ class StepRunner:
         self._check_open()
         call = _call_of(fn, args, kwargs, key, self._journal)
         self._calls += 1
-        use = self._uses.take(call.identity, attempts_around())
+        use = self._uses.take(call.identity, attempts_around(), call.earlier)
         if use.busy:
             await _until_free(use)
         with use:
@@ -194,7 +212,8 @@ class StepRunner:
 
     def name_of_next(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the name that a call of `step` with this function and arguments would have now."""
-        return self._uses.take(_call_of(fn, args, kwargs, "", self._journal).identity, attempts_around()).name
+        call = _call_of(fn, args, kwargs, "", self._journal)
+        return self._uses.take(call.identity, attempts_around(), call.earlier).name
 
     def may_have_happened(self, name: str) -> bool:
         """Whether a step may have happened and must not be repeated automatically."""
@@ -227,7 +246,7 @@ class StepRunner:
         if call.effect == "unsafe" or name in self._left or name in self._memory.steps_of(self.turn):
             return self._decided(call, name)
         # Nearly every step is so: `decide_step` lets it run.
-        return self._run(_Step(call, self.key(name), self.turn, name), repeats=False)
+        return self._run(self._step_of(call, name), repeats=False)
 
     async def _decided(self, call: _Call, name: str) -> Any:
         if (left := self._left.get(name)) is not None:
@@ -266,7 +285,7 @@ class StepRunner:
         if known is not None:
             _check_function(call, known)
         else:
-            check_not_repeated(self._journal.session, self.turn, call.identity, name, self._memory.steps_of(self.turn))
+            self._check_not_repeated(call, name)
             await self._settle_elsewhere(call, name)
         decision = self._decide_unsafe(call, name)
         quiet = 0
@@ -282,11 +301,20 @@ class StepRunner:
             decision = self._decide_unsafe(call, name)
         return decision
 
+    def _check_not_repeated(self, call: _Call, name: str) -> None:
+        if call.identity.key or is_within(call.identity):
+            return
+        steps = self._memory.steps_of(self.turn)
+        equal = self._uses.before(call.identity, name, call.earlier)
+        check_not_repeated(
+            self._journal.session, self.turn, ((other, steps[other]) for other in equal if other in steps)
+        )
+
     def _decide_unsafe(self, call: _Call, name: str) -> StepDecision:
         steps = self._memory.steps_of(self.turn)
         attempts = attempts_around()
         is_apart = call.identity.key or is_within(call.identity)
-        others = [] if is_apart else self._uses.not_replayed(call.identity.fn, attempts)
+        others = [] if is_apart else self._uses.not_replayed(call.identity, attempts, call.earlier)
         decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in others if other in steps))
         accepted = self._memory.accepted if isinstance(decision, Drifted) else ()
         for other in others:
@@ -313,18 +341,16 @@ class StepRunner:
     async def _settle_elsewhere(self, call: _Call, name: str) -> None:
         """Raise if the same step of an earlier turn may have happened. If somebody resolved that one, take its result."""
         memory = self._memory
-        if any(identity_of(entry) == call.identity for entry in memory.doubts.values()):
+        if any(call.is_of(entry) for entry in memory.doubts.values()):
             await self._journal.catch_up()
         for after, entry in memory.doubts.items():
-            if identity_of(entry) == call.identity:
+            if call.is_of(entry):
                 option = cli_option(self._journal.store)
                 raise unknown_error(self._journal.session, after, entry, store_option=option)
         for after, settled in memory.settled.items():
-            if identity_of(settled) == call.identity:
-                ended = StepEnded(
-                    turn=self.turn, step=name, args=call.identity.args, ok=True, result=settled.result, settles=after
-                )
-                await self._journal.write(ended)
+            if call.is_of(settled):
+                step = self._step_of(call, name)
+                await self._journal.write(step.ended(ok=True, result=settled.result, settles=after))
                 return
 
     def _run(self, step: _Step, *, repeats: bool) -> Awaitable[Any]:
@@ -405,10 +431,11 @@ class StepRunner:
         started = StepStarted(
             turn=step.turn,
             step=step.name,
-            args=call.identity.args,
+            args=step.args,
             effect=call.effect,
             repeats=repeats,
-            fn=call.name if call.identity.key else "",
+            fn=step.fn,
+            place=step.place,
             shown=shown(call.args, call.kwargs),
             key=step.key if call.contract is not None and call.contract.verify is not None else "",
         )
@@ -437,14 +464,7 @@ class StepRunner:
 
     def _ended(self, step: _Step, stored: bytes, **facts: Any) -> Awaitable[Receipt]:
         """Store the result of a step."""
-        ended = StepEnded(
-            turn=step.turn,
-            step=step.name,
-            args=step.call.identity.args,
-            ok=True,
-            result=msgspec.Raw(stored),
-            fn=step.call.name if step.call.identity.key else "",
-        )
+        ended = step.ended(ok=True, result=msgspec.Raw(stored))
         is_unsafe = step.call.effect == "unsafe"
         records = (self._record("ToolInvocation", step, ok=True, **facts),) if is_unsafe else ()
         # Somebody may have been asked what became of it, in an earlier run of the program.
@@ -506,15 +526,8 @@ class StepRunner:
 
     def _end_of(self, step: _Step, fault: Fault, *, unknown: bool = False, evidence: str = "") -> StepEnded:
         """Return the entry of a step that failed."""
-        return StepEnded(
-            turn=step.turn,
-            step=step.name,
-            args=step.call.identity.args,
-            ok=False,
-            result=msgspec.Raw(msgspec.json.encode(fault.for_audit())),
-            unknown=unknown,
-            evidence=evidence,
-        )
+        result = msgspec.Raw(msgspec.json.encode(fault.for_audit()))
+        return step.ended(ok=False, result=result, unknown=unknown, evidence=evidence)
 
     def _record(self, kind: str, step: _Step, **facts: Any) -> NewAudit:
         return audit(kind, step.key, step=step.name, effect=step.call.effect, **facts)
@@ -525,9 +538,12 @@ class StepRunner:
 
     def _step_of(self, call: _Call, name: str) -> _Step:
         known = self._memory.steps_of(self.turn).get(name)
-        # A step that version 1 began keeps the turn and the name that it began with.
-        turn, own_name = (self.turn, name) if known is None else (known.turn, known.step)
-        return _Step(call, self.key(name), turn, own_name)
+        identity = call.identity
+        if known is None:
+            fn = call.name if identity.key else identity.fn
+            return _Step(call, self.key(name), self.turn, name, identity.args, fn, identity.place)
+        # A step that an earlier version began keeps the turn and all that it was known by.
+        return _Step(call, self.key(name), known.turn, known.step, known.args, known.fn, known.place)
 
     def _check_open(self) -> None:
         """Raise if the turn is over. A task that runs longer than its turn must not write into the next turn."""
@@ -555,13 +571,13 @@ class EqualTurnSteps(StepRunner):
         self, journal: Journal, turn: int, scope: Scope, earlier: Iterable[SessionMemory], *, threads: bool
     ) -> None:
         super().__init__(journal, turn, scope, threads=threads)
-        self._done = {
-            identity_of(entry): memory.turn for memory in earlier for entry in memory.steps.values() if is_bound(entry)
-        }
+        self._done = [(entry, memory.turn) for memory in earlier for entry in memory.steps.values() if is_bound(entry)]
 
     async def _decide(self, call: _Call, name: str) -> StepDecision:
-        if self._memory.steps_of(self.turn).get(name) is None and call.identity in self._done:
-            raise self._perhaps_repeated(call, self._done[call.identity])
+        if self._memory.steps_of(self.turn).get(name) is None:
+            for entry, turn in self._done:
+                if call.is_of(entry):
+                    raise self._perhaps_repeated(call, turn)
         return await super()._decide(call, name)
 
     def _perhaps_repeated(self, call: _Call, turn: int) -> HoldfastError:
@@ -673,15 +689,17 @@ def _call_of(
     if type(fn) is FunctionType and not fn.__dict__:
         # Nothing was declared for it and nothing wraps it, so its attributes need not be searched.
         contract, name, returns = None, fn.__qualname__, codec.declared_result(fn)
-        given = "" if key else codec.arguments_hash(args, kwargs, name)
     else:
         options.function("session.step", fn, "step(f, …)")
         contract, name, returns = contract_of(fn), name_of(fn), codec.result_type(fn)
-        given = "" if key else hash_of(fn, args, kwargs, name, contract)
-    if not key:
+    if key:
+        identity = Identity("", "", key)
+    else:
         check_name(name)
-    identity = Identity("", "", key) if key else known_as(journal, Identity(name, given))
-    return _Call(identity, fn, args, kwargs, contract, returns, name, None if contract is None else contract.effect)
+        given = hash_of(fn, args, kwargs, name, contract)
+        identity = known_as(journal, Identity(known_by(fn, name, contract), given))
+    effect = None if contract is None else contract.effect
+    return _Call(identity, fn, args, kwargs, contract, returns, name, effect, journal)
 
 
 def _check_declared(call: _Call) -> None:

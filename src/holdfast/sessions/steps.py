@@ -139,6 +139,8 @@ def settlement(memory: SessionMemory, session: str, key: str, finding: Finding) 
         turn=entry.turn,
         step=entry.step,
         args=entry.args,
+        fn=entry.fn,
+        place=entry.place,
         ok=finding.happened,
         result=msgspec.Raw(finding.result),
         resolution=Resolution(by=finding.by, at=finding.at),

@@ -1,0 +1,223 @@
+"""What a step is known by: its function with its module, and its arguments as the function takes them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from sessions_kit import Crash, code_of, killed
+
+from holdfast import tool
+from holdfast.faults import HoldfastError
+from holdfast.sessions import Session
+from holdfast.stores import MemoryStore
+from holdfast.testing import run
+
+DONE: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_done() -> None:
+    DONE.clear()
+
+
+@tool(effect="unsafe")
+async def send(to: str, cc: str | None = None, *, tries: int = 3) -> str:
+    DONE.append((to, cc, tries))
+    return f"sent to {to}"
+
+
+def module(name: str, source: str) -> Any:
+    """Return a module of this name with this source."""
+    made = ModuleType(name)
+    made.__dict__["DONE"] = DONE
+    exec(source, made.__dict__)
+    return made
+
+
+FETCH = """
+from holdfast import tool
+def fetch(who):
+    DONE.append((__name__, who))
+    return f"{__name__} of {who}"
+@tool(effect="unsafe")
+def pay(who):
+    DONE.append((__name__, who))
+    return f"{__name__} paid {who}"
+"""
+
+
+@pytest.mark.parametrize("name", ["fetch", "pay"])
+def test_XD4_functions_of_one_name_in_two_modules_are_two_steps(name: str) -> None:
+    billing, mail = (getattr(module(one, FETCH), name) for one in ("billing", "mail"))
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            first = await session.step(billing, "ada"), await session.step(mail, "ada")
+        # The second run calls them in the other order.
+        async with Session.open("s", store=store) as session:
+            second = await session.step(mail, "ada"), await session.step(billing, "ada")
+        assert second == (first[1], first[0])
+
+    run(main())
+    assert DONE == [("billing", "ada"), ("mail", "ada")]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda session: session.step(send, "ada"),
+        lambda session: session.step(send, to="ada"),
+        lambda session: session.step(send, "ada", None),
+        lambda session: session.step(send, cc=None, to="ada", tries=3),
+    ],
+)
+def test_XD8_one_call_written_in_several_ways_is_one_step(call: Any) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            await session.step(send, "ada")
+        async with Session.open("s", store=store) as session:
+            assert await call(session) == "sent to ada"
+
+    run(main())
+    assert DONE == [("ada", None, 3)]
+
+
+def test_XD8_another_value_of_a_default_is_another_call() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            await session.step(send, "ada")
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=store) as session:
+                await session.step(send, "ada", tries=4)
+        assert code_of(raised.value) == "SESS_STEP_DRIFT"
+
+    run(main())
+    assert DONE == [("ada", None, 3)]
+
+
+def test_XD8_variable_arguments_markers_and_methods_are_bound_too() -> None:
+    marker = object()
+
+    def gather(first: int, *rest: int, sep: Any = marker, **more: int) -> list[Any]:
+        DONE.append((first, rest, more))
+        return [first, *rest, *more.values()]
+
+    class Till:
+        def take(self, amount: int, note: str = "") -> int:
+            DONE.append((amount, note))
+            return amount
+
+    async def program(session: Session) -> list[Any]:
+        return [
+            await session.step(gather, 1, 2, x=3),
+            await session.step(Till().take, 5),
+            await session.step("ada".upper),
+        ]
+
+    async def again(session: Session) -> list[Any]:
+        return [
+            await session.step(gather, *[1, 2], x=3),
+            await session.step(Till().take, amount=5, note=""),
+            await session.step("ada".upper),
+        ]
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            first = await program(session)
+        async with Session.open("s", store=store) as session:
+            assert await again(session) == first
+
+    run(main())
+    assert len(DONE) == 2
+
+
+def test_XD8_a_tool_with_a_name_is_known_by_it_wherever_its_function_is() -> None:
+    @tool(effect="unsafe", name="charge")
+    def charge(amount: int) -> int:
+        DONE.append(amount)
+        return amount
+
+    @tool(effect="unsafe", name="charge")
+    def charge_card(amount: int) -> int:
+        DONE.append(amount)
+        return amount
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            await session.step(charge, 5)
+        async with Session.open("s", store=store) as session:
+            assert await session.step(charge_card, 5) == 5
+
+    run(main())
+    assert DONE == [5]
+
+
+def test_XD4_a_message_names_the_function_without_its_module() -> None:
+    @tool(effect="unsafe")
+    def cut(plan: str) -> None:
+        raise Crash
+
+    async def main() -> str:
+        store = MemoryStore()
+        await killed(store, lambda session: session.step(cut, "p"))
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(HoldfastError) as raised:
+                await session.step(cut, "p")
+            return raised.value.fault.message
+
+    assert 'cut("p") was started' in run(main())
+
+
+PROGRAM = """
+import asyncio, sys
+from holdfast import Session, tool
+
+@tool(effect="unsafe")
+def pay(amount):
+    print("paid")
+    return amount
+
+async def main():
+    async with Session.open("s", store=f"sqlite:{sys.argv[1]}") as session:
+        await session.step(pay, 5)
+
+def begin():
+    asyncio.run(main())
+
+if __name__ == "__main__":
+    begin()
+"""
+
+
+@pytest.mark.parametrize("folder", ["", "shop", "shop/jobs"])
+def test_XD4_a_program_is_one_whether_it_is_started_as_a_file_as_a_module_or_is_imported(
+    folder: str, tmp_path: Path
+) -> None:
+    place = tmp_path / folder
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "nightly.py").write_text(PROGRAM)
+    package = folder.replace("/", ".")
+    for depth in range(1, len(folder.split("/")) + 1 if folder else 1):
+        (tmp_path / "/".join(folder.split("/")[:depth]) / "__init__.py").touch()
+    name = f"{package}.nightly" if package else "nightly"
+    store = str(tmp_path / "work.db")
+    commands = [
+        [str(place / "nightly.py"), store],
+        ["-m", name, store],
+        ["-c", f"import {name}; {name}.begin()", store],
+    ]
+    printed = [
+        subprocess.run([sys.executable, *command], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+        for command in commands
+    ]
+    assert printed == ["paid\n", "", ""]
