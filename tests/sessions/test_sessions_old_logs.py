@@ -56,11 +56,11 @@ def test_XD4_a_log_of_the_code_before_is_resumed_and_repeats_nothing(name: str, 
         expected = await whole(name)
         async with restored(name, tmp_path) as store:
             assert await old_programs.run_program(name, store) == expected
-            assert old_programs.DONE == LEFT[name]
+            assert LEFT[name] == old_programs.DONE
             # What is written now is found again, too.
             if name != "turn":
                 assert await old_programs.run_program(name, store) == expected
-                assert old_programs.DONE == LEFT[name]
+                assert LEFT[name] == old_programs.DONE
 
     asyncio.run(main())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -37,7 +37,7 @@ def is_later(attempts: Attempts, before: Attempts) -> bool:
     return any(before.get(run, attempt) < attempt for run, attempt in attempts.items())
 
 
-class Use(msgspec.Struct, eq=False, gc=False):
+class Use(msgspec.Struct, eq=False):
     """One use of a function with certain arguments, in this run of the program. `with use:` is the block of a call."""
 
     name: str
@@ -51,6 +51,10 @@ class Use(msgspec.Struct, eq=False, gc=False):
     """A call is in it now."""
     ended: Signal | None = None
     """Set when that call ends. It is made by the first one that waits for it."""
+    left: tuple[Any, ...] = ()
+    """What a cancelled call has left under way: writes, or a function in a thread. The next call waits for it."""
+    waits_for: tuple[Use, ...] = ()
+    """The uses that the calls inside of it wait for."""
 
     def __enter__(self) -> None:
         self.busy, self.taken = True, False
@@ -61,6 +65,16 @@ class Use(msgspec.Struct, eq=False, gc=False):
         if self.ended is not None:
             self.ended.set()
             self.ended = None
+
+    def needs(self, uses: set[Use]) -> bool:
+        """Whether it is one of these uses, or cannot end before one of them has ended."""
+        waiting, seen = [self], set[Use]()
+        for use in waiting:
+            if use in uses:
+                return True
+            seen.add(use)
+            waiting += [other for other in use.waits_for if other not in seen]
+        return False
 
     def is_free(self, attempts: Attempts) -> bool:
         """Whether a call is this use: nobody has taken it, or an earlier attempt of an operation around the call has."""
@@ -80,7 +94,10 @@ class Uses:
 
     def __init__(self, recorded: Mapping[str, Recorded]) -> None:
         self._by_identity: dict[Identity, tuple[Use, ...]] = {}
-        self._by_function: dict[str, list[Use]] = {}
+        self._by_function: dict[tuple[str, str], list[Use]] = {}
+        """By function and place."""
+        self._by_place: dict[str, list[Use]] = {}
+        """Those that were called in this run inside of a place."""
         self._names: set[str] = set()
         self._has_earlier = False
         """Whether a step is recorded as an earlier version wrote it."""
@@ -89,10 +106,16 @@ class Uses:
             self._has_earlier = self._has_earlier or is_earlier_form(identity)
             self._add(identity, name)
 
-    def take(self, identity: Identity, attempts: Attempts, earlier: Callable[[], Identity] | None = None) -> Use:
+    def take(
+        self,
+        identity: Identity,
+        attempts: Attempts,
+        earlier: Callable[[], Identity] | None = None,
+        places: tuple[str, ...] = (),
+    ) -> Use:
         """Return the use that a call is: the first one that no other call has taken, recorded ones first.
 
-        `earlier` returns what an earlier version knew the call by.
+        `earlier` returns what an earlier version knew the call by; `places` are those around the call.
         """
         for use in self._equal(identity, earlier):
             if identity.key or use.is_free(attempts):
@@ -103,7 +126,14 @@ class Uses:
                 number += 1
             use = self._add(identity, name)
         use.seen, use.of = attempts, identity
+        for place in places:
+            self._by_place.setdefault(place, []).append(use)
         return use
+
+    def begin(self, place: str) -> None:
+        """The program begins with a place, or begins anew: what it called there before are the same uses, not further ones."""
+        for use in self._by_place.pop(place, ()):
+            use.taken, use.seen = False, None
 
     def before(self, identity: Identity, name: str, earlier: Callable[[], Identity]) -> list[str]:
         """Return the names of the uses of a call that come before the one with this name."""
@@ -112,9 +142,9 @@ class Uses:
 
     def not_replayed(self, identity: Identity, attempts: Attempts, earlier: Callable[[], Identity]) -> list[str]:
         """Return the names of the known steps of a call's function that the program has not called yet in this run."""
-        uses = self._by_function.get(identity.fn, [])
+        uses = self._by_function.get((identity.fn, identity.place), [])
         if self._has_earlier:
-            uses = [*self._by_function.get(earlier().fn, []), *uses]
+            uses = [*self._by_function.get((earlier().fn, ""), []), *uses]
         return [use.name for use in uses if not use.is_seen(attempts)]
 
     def _equal(self, identity: Identity, earlier: Callable[[], Identity] | None) -> tuple[Use, ...]:
@@ -147,9 +177,9 @@ class Uses:
         use = Use(name)
         self._names.add(name)
         self._by_identity[identity] = (*self._by_identity.get(identity, ()), use)
-        # Steps of a part with its own key may be there and not be called again: nothing has drifted then.
+        # Earlier versions did not say which part a step was called in. The part may be left out: nothing has drifted then.
         if not identity.key and not is_within(identity):
-            self._by_function.setdefault(identity.fn, []).append(use)
+            self._by_function.setdefault((identity.fn, identity.place), []).append(use)
         return use
 
 

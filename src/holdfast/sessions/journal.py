@@ -248,14 +248,20 @@ def _begins(weakly: weakref.ref[Store]) -> Callable[[Commit], asyncio.Future[Rec
 _COMMITS: weakref.WeakKeyDictionary[Store, dict[int, tuple[Runtime | None, _Commits]]] = weakref.WeakKeyDictionary()
 
 
-class _Write(NamedTuple):
+class _Write:
     """A write that is under way."""
 
-    commit: Commit
-    named: tuple[tuple[EntryBody, str], ...]
-    """Its entries, with their ids."""
-    waiting: Waiting
-    """The audit records of the recorder that it writes."""
+    __slots__ = ("commit", "is_over", "late", "named", "waiting")
+
+    def __init__(self, commit: Commit, named: tuple[tuple[EntryBody, str], ...], waiting: Waiting) -> None:
+        self.commit = commit
+        self.named = named
+        """Its entries, with their ids."""
+        self.waiting = waiting
+        """The audit records of the recorder that it writes."""
+        self.is_over = False
+        self.late: asyncio.Future[None] | None = None
+        """Done when it is over. It is made when its caller is cancelled."""
 
 
 def _pass_on(written: asyncio.Future[Receipt], made: asyncio.Future[Receipt]) -> None:
@@ -321,6 +327,7 @@ class Journal:
         "failed",
         "fence",
         "keeper",
+        "late",
         "memory",
         "recorder",
         "runtime",
@@ -352,6 +359,8 @@ class Journal:
         self._sealed = 0
         """How many audit records were written since the last anchor."""
         self._anchoring: asyncio.Task[None] | None = None
+        self.late: set[asyncio.Future[Any]] = set()
+        """Writes that go on although their callers were cancelled."""
         self._writing = 0
         """How many commits are under way."""
         self._saving = IdleLock()
@@ -451,17 +460,28 @@ class Journal:
         if self.fence is None and "create" not in parts:
             expected = f"`async with Session.open({self.session!r}, …) as session`"
             raise InvalidError.saying("session", expected, "a session that was not entered")
-        written = self._start(bodies, type_, parts)
-        receipt = await (shielded(written) if isinstance(written, asyncio.Task) else written)
+        write, written = self._start(bodies, type_, parts)
+        try:
+            receipt = await (shielded(written) if isinstance(written, asyncio.Task) else written)
+        except asyncio.CancelledError:
+            if not write.is_over:
+                write.late = asyncio.get_running_loop().create_future()
+                self.keep_late(write.late)
+            raise
         if bodies and self.seen < receipt.first + len(bodies) - 1:
             # Another writer came before us: a message, a hook, an answer. The caller goes on with what it has written.
             await self.catch_up()
         return receipt
 
+    def keep_late(self, work: asyncio.Future[Any]) -> None:
+        """Remember what a cancelled call has left under way: the next call of its step, and the end of the session, wait for it."""
+        self.late.add(work)
+        work.add_done_callback(self.late.discard)
+
     def _start(
         self, bodies: tuple[EntryBody, ...], type_: str | None, parts: dict[str, Any]
-    ) -> asyncio.Future[Receipt]:
-        """Begin a write; return its future. The write goes on if the caller is cancelled: later writes depend on its outcome."""
+    ) -> tuple[_Write, asyncio.Future[Receipt]]:
+        """Begin a write; return it with its future. The write goes on if the caller is cancelled: later writes depend on its outcome."""
         named = tuple([(body, _IDS.next()) for body in bodies])
         entries = tuple([new_entry(body, id_, type_) for body, id_ in named])
         waiting = self.recorder.take()
@@ -474,15 +494,15 @@ class Journal:
         self._writing += 1
         begin = self._commits.begin
         if begin is None:
-            return self._in_task(write, None)
+            return write, self._in_task(write, None)
         try:
             begun = begin(write.commit)
         except Exception as error:  # noqa: BLE001 - the recovery decides what is retried
-            return self._in_task(write, error)
+            return write, self._in_task(write, error)
         # A task for each write would cost as much as the rest of a step.
         written: asyncio.Future[Receipt] = begun.get_loop().create_future()
         begun.add_done_callback(partial(self._begun, write, written))
-        return written
+        return write, written
 
     def _begun(self, write: _Write, written: asyncio.Future[Receipt], begun: asyncio.Future[Receipt]) -> None:
         """The store has made a commit, or has failed to."""
@@ -490,8 +510,8 @@ class Journal:
         if isinstance(error, Exception):
             self._in_task(write, error).add_done_callback(partial(_pass_on, written))
             return
-        self._writing -= 1
         if error is not None:
+            self._end_write(write)
             self.recorder.put_back(write.waiting)
             _pass_on(written, begun)
             return
@@ -501,6 +521,7 @@ class Journal:
         except HoldfastError as rejection:
             if not written.done():
                 written.set_exception(rejection)
+        self._end_write(write)
         # The caller may have been cancelled meanwhile.
         if not written.done():
             written.set_result(receipt)
@@ -522,11 +543,19 @@ class Journal:
             # Other errors, such as an illegal transition, concern this write only.
             if isinstance(error, HoldfastError) and error.fault.code in _FINAL:
                 self.failed = error.fault
+            self._end_write(write)
             raise
+        try:
+            self._written(write, receipt)
         finally:
-            self._writing -= 1
-        self._written(write, receipt)
+            self._end_write(write)
         return receipt
+
+    def _end_write(self, write: _Write) -> None:
+        self._writing -= 1
+        write.is_over = True
+        if write.late is not None:
+            write.late.set_result(None)
 
     def _written(self, write: _Write, receipt: Receipt) -> None:
         if receipt.duplicate:
@@ -580,7 +609,7 @@ class Journal:
             self.recorder.schedule()
         elif self.failed is None:
             # The task is kept, because the loop holds tasks weakly.
-            self._flushing = self._start((), None, {})
+            _, self._flushing = self._start((), None, {})
             # If it fails, the records wait for the next write, which reports the failure.
             self._flushing.add_done_callback(lambda task: task.cancelled() or task.exception())
 

@@ -35,7 +35,7 @@ from holdfast.sessions.manifest import (
     manifest_fields,
 )
 from holdfast.sessions.parked_runs import ParkedRuns
-from holdfast.sessions.part import part
+from holdfast.sessions.place import part
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.broker import QuestionBroker
 from holdfast.sessions.questions.question import Notice, question_of
@@ -873,6 +873,9 @@ class Session:
 
     async def _leave(self, error: BaseException | None) -> None:
         """Pause the session, and end a turn that ran here. A turn that an earlier crash cut off stays in flight."""
+        if self._journal.late:
+            # What a cancelled step has written is part of the session: this run and the next one see the same.
+            await asyncio.wait(self._journal.late)
         if self._journal.failed is not None:
             return
         async with self._turns.changing:

@@ -11,6 +11,7 @@ import inspect
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,10 +21,11 @@ from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
 from holdfast.once.doubt import call_text, check_not_repeated, drift_error, unknown_error
 from holdfast.once.evidence import NOT_CALLED, VERIFIED
-from holdfast.once.identity import Identity, identity_of, is_earlier_form, is_within, key_of, name_in, step_name, suffix
+from holdfast.once.identity import Identity, identity_of, is_earlier_form, key_of, name_in, step_name, suffix
 from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step, needs_start
+from holdfast.once.place import in_part, in_step
 from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful
-from holdfast.once.replay import Uses
+from holdfast.once.replay import Use, Uses
 from holdfast.policies.decide import Effect
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async
@@ -39,17 +41,17 @@ from holdfast.sessions.callee import check_name, given_hash, hash_of, known_by, 
 from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.log import StepsForgotten
-from holdfast.sessions.part import known_as, part
+from holdfast.sessions.place import here, inside, known_as, part, uses_around
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.steps import answers_to, shown
 from holdfast.stores.address import cli_option
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
 
     from holdfast.faults import Outcome
     from holdfast.once.outcome import StepDecision
-    from holdfast.once.replay import Attempts, Use
+    from holdfast.once.replay import Attempts
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.suppress import Suppression
     from holdfast.runtime.tool import Verdict
@@ -110,6 +112,7 @@ class _Step(msgspec.Struct, frozen=True):
     """A step that is run."""
 
     call: _Call
+    use: Use
     key: str
     """Its idempotency key. It is the same in every attempt, also after a crash."""
     turn: int
@@ -133,8 +136,6 @@ class StepRunner:
         self.scope = scope
         self._threads = threads
         """Whether plain functions run in a thread."""
-        self._left: dict[str, asyncio.Task[None]] = {}
-        """Steps whose caller was cancelled and whose thread still runs, by name. A thread cannot be stopped."""
         self._journal = journal
         self._uses = Uses(self._memory.steps_of(turn))
         self._questions = Uses(self._memory.questions_of(turn))
@@ -151,16 +152,21 @@ class StepRunner:
         self._check_open()
         call = _call_of(fn, args, kwargs, key, self._journal)
         self._calls += 1
-        use = self._uses.take(call.identity, attempts_around(), call.earlier)
-        if use.busy:
+        use = self._uses.take(call.identity, attempts_around(), call.earlier, _places(self._journal))
+        if use.busy or use.left:
             await _until_free(use)
         with use:
-            return await self._once(call, use.name)
+            try:
+                return await self._once(call, use)
+            except asyncio.CancelledError:
+                use.left += tuple(self._journal.late)
+                raise
 
     async def question(self, kind: str, args: str, ask: Callable[[str], Awaitable[T]]) -> T:
         """Return `await ask(name)`, with the name of the question of this kind and hash."""
         self._check_open()
-        use = self._questions.take(known_as(self._journal, Identity(f"?{kind}", args)), attempts_around())
+        identity = known_as(self._journal, Identity(f"?{kind}", args))
+        use = self._questions.take(identity, attempts_around(), places=_places(self._journal))
         await _until_free(use)
         with use:
             return await ask(use.name)
@@ -168,12 +174,19 @@ class StepRunner:
     async def numbered(self, name: str, args: str, work: Callable[[str], Awaitable[T]]) -> T:
         """Return `await work(key)`: see `Session.numbered`. `args` is the hash of what the work is about."""
         self._check_open()
-        use = self._numbered.take(known_as(self._journal, Identity(name, args)), attempts_around())
+        identity = known_as(self._journal, Identity(name, args))
+        use = self._numbered.take(identity, attempts_around(), places=_places(self._journal))
         # With its turn: what is unknown about work of an earlier turn is not about this one.
         key = suffix(self.turn, use.name)
         await _until_free(use)
+        self._begin(in_part(key))
         with use, part(self._journal, key):
             return await work(key)
+
+    def _begin(self, place: str) -> None:
+        """A step or a part begins, or begins anew: what is called inside are the same calls as before."""
+        for uses in (self._uses, self._questions, self._numbered):
+            uses.begin(place)
 
     async def map(self, fn: Callable[..., Any], items: Iterable[Any], concurrency: int) -> AsyncIterator[Outcome[Any]]:
         """Run a step for each item, `concurrency` at a time; yield the outcomes in the order of the items."""
@@ -213,7 +226,7 @@ class StepRunner:
     def name_of_next(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the name that a call of `step` with this function and arguments would have now."""
         call = _call_of(fn, args, kwargs, "", self._journal)
-        return self._uses.take(call.identity, attempts_around(), call.earlier).name
+        return self._uses.take(call.identity, attempts_around(), call.earlier, _places(self._journal)).name
 
     def may_have_happened(self, name: str) -> bool:
         """Whether a step may have happened and must not be repeated automatically."""
@@ -241,18 +254,16 @@ class StepRunner:
         """Return the steps that run now, as in `SessionMemory.unknown`."""
         return {suffix(self.turn, name) for name in self._uses.busy()}
 
-    def _once(self, call: _Call, name: str) -> Awaitable[Any]:
+    def _once(self, call: _Call, use: Use) -> Awaitable[Any]:
         """Run a step, or return its stored result."""
-        if call.effect == "unsafe" or name in self._left or name in self._memory.steps_of(self.turn):
-            return self._decided(call, name)
+        if call.effect == "unsafe" or use.name in self._memory.steps_of(self.turn):
+            return self._decided(call, use)
         # Nearly every step is so: `decide_step` lets it run.
-        return self._run(self._step_of(call, name), repeats=False)
+        return self._run(self._step_of(call, use), repeats=False)
 
-    async def _decided(self, call: _Call, name: str) -> Any:
-        if (left := self._left.get(name)) is not None:
-            # An earlier call of this step was cancelled, and its function still runs. Its result is this step's result.
-            await asyncio.wait((left,))
-        decision = await self._decide(call, name) if call.effect == "unsafe" else self._decide_safe(call, name)
+    async def _decided(self, call: _Call, use: Use) -> Any:
+        name = use.name
+        decision = await self._decide(call, use) if call.effect == "unsafe" else self._decide_safe(call, name)
         match decision:
             case Return(result):
                 # Decode it each time, because the caller may change the value it gets.
@@ -260,7 +271,7 @@ class StepRunner:
             case Drifted(stored):
                 raise drift_error(self._journal.session, self.turn, stored, shown(call.args, call.kwargs))
             case Unknown():
-                step = self._step_of(call, name)
+                step = self._step_of(call, use)
                 match await self._verify(step):
                     case Happened(result):
                         return result
@@ -268,7 +279,7 @@ class StepRunner:
                         raise self._unknown(name)
                 return await self._run(step, repeats=True)
             case _:
-                step = self._step_of(call, name)
+                step = self._step_of(call, use)
                 if isinstance(decision, Repeat) and not decision.unknown:
                     self._journal.recorder.add(self._record("ToolInvocation", step, repeated=True, failed_before=True))
                 return await self._run(step, repeats=isinstance(decision, Repeat) and decision.unknown)
@@ -279,14 +290,15 @@ class StepRunner:
             _check_function(call, known)
         return decide_step(known, call.effect)
 
-    async def _decide(self, call: _Call, name: str) -> StepDecision:
+    async def _decide(self, call: _Call, use: Use) -> StepDecision:
         """Decide about a step that is unsafe."""
+        name = use.name
         known = self._memory.steps_of(self.turn).get(name)
         if known is not None:
             _check_function(call, known)
         else:
             self._check_not_repeated(call, name)
-            await self._settle_elsewhere(call, name)
+            await self._settle_elsewhere(call, use)
         decision = self._decide_unsafe(call, name)
         quiet = 0
         # Other tasks may still be on their way to the steps that the log knows. Let them come first.
@@ -302,7 +314,7 @@ class StepRunner:
         return decision
 
     def _check_not_repeated(self, call: _Call, name: str) -> None:
-        if call.identity.key or is_within(call.identity):
+        if call.identity.key:
             return
         steps = self._memory.steps_of(self.turn)
         equal = self._uses.before(call.identity, name, call.earlier)
@@ -313,8 +325,7 @@ class StepRunner:
     def _decide_unsafe(self, call: _Call, name: str) -> StepDecision:
         steps = self._memory.steps_of(self.turn)
         attempts = attempts_around()
-        is_apart = call.identity.key or is_within(call.identity)
-        others = [] if is_apart else self._uses.not_replayed(call.identity, attempts, call.earlier)
+        others = [] if call.identity.key else self._uses.not_replayed(call.identity, attempts, call.earlier)
         decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in others if other in steps))
         accepted = self._memory.accepted if isinstance(decision, Drifted) else ()
         for other in others:
@@ -338,7 +349,7 @@ class StepRunner:
         self._uses.forget(set(gone))
         return [name for name in later if name not in gone]
 
-    async def _settle_elsewhere(self, call: _Call, name: str) -> None:
+    async def _settle_elsewhere(self, call: _Call, use: Use) -> None:
         """Raise if the same step of an earlier turn may have happened. If somebody resolved that one, take its result."""
         memory = self._memory
         if any(call.is_of(entry) for entry in memory.doubts.values()):
@@ -349,7 +360,7 @@ class StepRunner:
                 raise unknown_error(self._journal.session, after, entry, store_option=option)
         for after, settled in memory.settled.items():
             if call.is_of(settled):
-                step = self._step_of(call, name)
+                step = self._step_of(call, use)
                 await self._journal.write(step.ended(ok=True, result=settled.result, settles=after))
                 return
 
@@ -372,10 +383,11 @@ class StepRunner:
 
     async def _call(self, step: _Step) -> Any:
         call = step.call
+        self._begin(in_step(step.use.name))
         # The step has its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
         with Scope("tool", parent=self.scope, name=step.name):
             try:
-                with keyed(step.key), self._journal.recorder.inside(self.turn, step.name, step.key):
+                with self._inside(step):
                     result = await self._in_thread(step) if self._threads else call.fn(*call.args, **call.kwargs)
                     if type(result) not in _PLAIN and inspect.isawaitable(result):
                         result = await result
@@ -398,6 +410,13 @@ class StepRunner:
                 raise
             return result
 
+    @contextmanager
+    def _inside(self, step: _Step) -> Iterator[None]:
+        """The block of a step's function."""
+        recorder = self._journal.recorder
+        with keyed(step.key), recorder.inside(self.turn, step.name, step.key), inside(self._journal, step.use):
+            yield
+
     async def _in_thread(self, step: _Step) -> Any:
         """Call the function, in a thread if it is a plain one. The result may still have to be awaited."""
         call = step.call
@@ -408,10 +427,8 @@ class StepRunner:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             if not running.done():
-                left = asyncio.ensure_future(self._ended_late(step, running))
-                name = self._name(step)
-                self._left[name] = left
-                left.add_done_callback(lambda _: self._left.pop(name, None))
+                # A thread cannot be stopped. Its result is this step's result.
+                step.use.left += (asyncio.ensure_future(self._ended_late(step, running)),)
             raise
 
     async def _ended_late(self, step: _Step, running: asyncio.Future[Any]) -> None:
@@ -445,7 +462,7 @@ class StepRunner:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
             # The start will be in the log, but the function is not called: the step has certainly not happened.
-            asyncio.get_running_loop().create_task(self._not_called(step, writing))
+            self._journal.keep_late(asyncio.ensure_future(self._not_called(step, writing)))
             raise
 
     async def _write_start(self, started: StepStarted, records: tuple[NewAudit, ...]) -> None:
@@ -536,14 +553,15 @@ class StepRunner:
         """Return the step's name in the memory of its turn or session."""
         return name_in(step.key, self._journal.session, self.turn)
 
-    def _step_of(self, call: _Call, name: str) -> _Step:
+    def _step_of(self, call: _Call, use: Use) -> _Step:
+        name = use.name
         known = self._memory.steps_of(self.turn).get(name)
         identity = call.identity
         if known is None:
             fn = call.name if identity.key else identity.fn
-            return _Step(call, self.key(name), self.turn, name, identity.args, fn, identity.place)
+            return _Step(call, use, self.key(name), self.turn, name, identity.args, fn, identity.place)
         # A step that an earlier version began keeps the turn and all that it was known by.
-        return _Step(call, self.key(name), known.turn, known.step, known.args, known.fn, known.place)
+        return _Step(call, use, self.key(name), known.turn, known.step, known.args, known.fn, known.place)
 
     def _check_open(self) -> None:
         """Raise if the turn is over. A task that runs longer than its turn must not write into the next turn."""
@@ -573,12 +591,12 @@ class EqualTurnSteps(StepRunner):
         super().__init__(journal, turn, scope, threads=threads)
         self._done = [(entry, memory.turn) for memory in earlier for entry in memory.steps.values() if is_bound(entry)]
 
-    async def _decide(self, call: _Call, name: str) -> StepDecision:
-        if self._memory.steps_of(self.turn).get(name) is None:
+    async def _decide(self, call: _Call, use: Use) -> StepDecision:
+        if self._memory.steps_of(self.turn).get(use.name) is None:
             for entry, turn in self._done:
                 if call.is_of(entry):
                     raise self._perhaps_repeated(call, turn)
-        return await super()._decide(call, name)
+        return await super()._decide(call, use)
 
     def _perhaps_repeated(self, call: _Call, turn: int) -> HoldfastError:
         session = self._journal.session
@@ -609,7 +627,8 @@ class FinishedSteps(StepRunner):
     async def question(self, kind: str, args: str, ask: Callable[[str], Awaitable[T]]) -> T:
         """Return the answer that the question got."""
         del ask
-        use = self._questions.take(known_as(self._journal, Identity(f"?{kind}", args)), attempts_around())
+        identity = known_as(self._journal, Identity(f"?{kind}", args))
+        use = self._questions.take(identity, attempts_around(), places=_places(self._journal))
         raised = self._memory.questions.get(use.name)
         answered = None if raised is None else self._memory.answers.get(raised.id)
         if answered is None:
@@ -620,7 +639,8 @@ class FinishedSteps(StepRunner):
         with use:
             return found  # type: ignore[no-any-return] # `ask` returns such a pair
 
-    async def _once(self, call: _Call, name: str) -> Any:
+    async def _once(self, call: _Call, use: Use) -> Any:
+        name = use.name
         known = self._memory.steps.get(name)
         if known is not None:
             _check_function(call, known)
@@ -631,8 +651,9 @@ class FinishedSteps(StepRunner):
                 raise self._unknown(name)
             case Repeat() if call.effect != "unsafe":
                 # It failed then. It has no result, so the program has to see it fail once more, or go another way.
-                step = self._step_of(call, name)
-                with keyed(step.key), self._journal.recorder.inside(self.turn, step.name, step.key):
+                step = self._step_of(call, use)
+                self._begin(in_step(name))
+                with self._inside(step):
                     return await self._unstored(call)
             case _:
                 raise self._not_stored(f"{call.name}{shown(call.args, call.kwargs)}")
@@ -656,10 +677,35 @@ class FinishedSteps(StepRunner):
 
 
 async def _until_free(use: Use) -> None:
-    """Wait while a call in an earlier attempt of `recover` is still in this use."""
-    while use.busy:
+    """Wait while another call is in this use, or a cancelled one has left something under way there.
+
+    Raise `InvalidError` if that cannot end, because the running code is inside of that call, or of one that it waits for.
+    """
+    while use.busy or use.left:
+        if use.left:
+            left = use.left
+            await asyncio.wait(left)
+            use.left = use.left[len(left) :]
+            continue
+        around = uses_around()
+        if use.needs(around):
+            raise InvalidError.saying(
+                f"step {use.name!r}", "a key that is not in use around it", "a call that waits for its own end"
+            )
+        for outer in around:
+            outer.waits_for += (use,)
         use.ended = use.ended or asyncio.Event()
-        await use.ended.wait()
+        try:
+            await use.ended.wait()
+        finally:
+            for outer in around:
+                outer.waits_for = tuple(other for other in outer.waits_for if other is not use)
+
+
+def _places(journal: Journal) -> tuple[str, ...]:
+    """Return the places around the running code."""
+    around = here(journal)
+    return () if around is None else around.places
 
 
 async def _called(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -697,7 +743,8 @@ def _call_of(
     else:
         check_name(name)
         given = hash_of(fn, args, kwargs, name, contract)
-        identity = known_as(journal, Identity(known_by(fn, name, contract), given))
+        around = here(journal)
+        identity = Identity(known_by(fn, name, contract), given, place="" if around is None else around.place)
     effect = None if contract is None else contract.effect
     return _Call(identity, fn, args, kwargs, contract, returns, name, effect, journal)
 

@@ -1,0 +1,172 @@
+"""Where a step is called: what is called inside of another step is counted apart, and nothing waits for itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from sessions_kit import Crash, code_of, killed
+
+from holdfast import tool
+from holdfast.faults import HoldfastError, InvalidError
+from holdfast.sessions import Session
+from holdfast.stores import MemoryStore
+from holdfast.testing import run
+
+DONE: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_done() -> None:
+    DONE.clear()
+
+
+@tool(effect="unsafe")
+async def pay(who: str) -> int:
+    DONE.append(who)
+    return len(DONE)
+
+
+async def note(what: str) -> str:
+    DONE.append(what)
+    return what.upper()
+
+
+@pytest.mark.parametrize("outer_effect", [None, "unsafe"])
+def test_XD6_an_unsafe_step_inside_a_stored_step_does_not_block_another_call_of_its_function(outer_effect: Any) -> None:
+    async def outer(session: Session) -> int:
+        return await session.step(pay, "inner")
+
+    async def program(session: Session, *, die: bool) -> list[int]:
+        async def called() -> int:
+            return await outer(session)
+
+        if outer_effect:
+            tool(effect=outer_effect)(called)
+        first = await session.step(called)
+        if die:
+            raise Crash
+        return [first, await session.step(pay, "after")]
+
+    async def main() -> None:
+        store = MemoryStore()
+        for _ in range(2):
+            await killed(store, lambda session: program(session, die=True))
+        async with Session.open("s", store=store) as session:
+            assert await program(session, die=False) == [1, 2]
+
+    run(main())
+    assert DONE == ["inner", "after"]
+
+
+def test_XD6_a_call_inside_a_step_and_an_equal_one_outside_are_two() -> None:
+    async def program(session: Session, *, die: bool) -> list[int]:
+        async def outer() -> int:
+            return await session.step(pay, "ada")
+
+        found = [await session.step(outer)]
+        if die:
+            raise Crash
+        return [*found, await session.step(pay, "ada"), await session.step(outer)]
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: program(session, die=True))
+        async with Session.open("s", store=store) as session:
+            assert await program(session, die=False) == [1, 2, 3]
+        async with Session.open("s", store=store) as session:
+            assert await program(session, die=False) == [1, 2, 3]
+
+    run(main())
+    assert DONE == ["ada"] * 3
+
+
+def test_XD6_inside_a_step_that_did_not_end_other_arguments_are_drift() -> None:
+    async def program(session: Session, who: str) -> None:
+        async def outer() -> None:
+            await session.step(pay, who)
+            raise Crash
+
+        await session.step(outer)
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, lambda session: program(session, "ada"))
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=store) as session:
+                await program(session, "bob")
+        assert code_of(raised.value) == "SESS_STEP_DRIFT"
+
+    run(main())
+    assert DONE == ["ada"]
+
+
+def test_XD6_a_step_that_failed_and_is_called_again_finds_what_was_done_inside() -> None:
+    failures = [ValueError("no"), None]
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+
+            async def outer() -> int:
+                found = await session.step(pay, "ada")
+                if (failure := failures.pop(0)) is not None:
+                    raise failure
+                return found
+
+            with pytest.raises(ValueError, match="no"):
+                await session.step(outer)
+            assert await session.step(outer) == 1
+
+    run(main())
+    assert DONE == ["ada"]
+
+
+# --- nothing waits for itself ---
+
+
+def test_XD9_a_key_inside_itself_is_an_error_at_once() -> None:
+    async def main() -> None:
+        async with Session.open("s", store=MemoryStore()) as session:
+
+            async def outer() -> str:
+                return await session.keyed("a").step(note, "inner")
+
+            with pytest.raises(InvalidError, match="waits for its own end"):
+                await asyncio.wait_for(session.keyed("a").step(outer), 5)
+
+    run(main())
+    assert DONE == []
+
+
+def test_XD9_a_circle_of_keys_is_an_error_at_once() -> None:
+    async def main() -> None:
+        async with Session.open("s", store=MemoryStore()) as session:
+
+            async def through(key: str) -> str:
+                await asyncio.sleep(1)
+                return await session.keyed(key).step(note, key)
+
+            both = asyncio.gather(
+                session.keyed("a").step(through, "b"), session.keyed("b").step(through, "a"), return_exceptions=True
+            )
+            found = await asyncio.wait_for(both, 5)
+            assert [type(one) for one in found].count(InvalidError) >= 1
+
+    run(main())
+
+
+def test_XD9_two_calls_of_a_key_that_do_not_need_each_other_wait() -> None:
+    async def main() -> None:
+        async with Session.open("s", store=MemoryStore()) as session:
+
+            async def slow() -> str:
+                await asyncio.sleep(1)
+                return await session.keyed("inner").step(note, "x")
+
+            calls = [session.keyed("a").step(slow) for _ in range(3)]
+            assert await asyncio.gather(*calls, session.keyed("inner").step(note, "x")) == ["X"] * 4
+
+    run(main())
+    assert DONE == ["x"]
