@@ -440,11 +440,11 @@ def test_a_program_of_fixed_turns_goes_on_where_it_was_cut() -> None:
         assert got == [(n, f"charged {n}{part}") for n in (1, 2, 3) for part in "ab"]
         assert DONE == ["1a", "1b", "2a", "2b", "3a", "3b"]
         assert await outcomes(store) == ["ok", "ok", "ok"]
-        # It has ended: the next run makes turns of its own, and a cut in it repeats those and not the first ones.
+        # It has ended: if the next run means its turns anew, a cut in it repeats those and not the first ones.
         DONE.clear()
-        await killed(store, lambda session: fixed_program(session, *names, die_in=2))
+        await killed(store, lambda session: fixed_program(session, *names, die_in=2, again=True))
         async with Session.open("s", store=store) as session:
-            assert [number for number, _ in await fixed_program(session, *names)] == [4, 4, 5, 5, 6, 6]
+            assert [number for number, _ in await fixed_program(session, *names, again=True)] == [4, 4, 5, 5, 6, 6]
         assert DONE == ["1a", "1b", "2a", "2b", "3a", "3b"]
 
     run(main())
@@ -667,16 +667,21 @@ def test_another_input_than_that_of_the_next_turn_continues_the_cut_one_or_raise
 def test_a_run_that_was_given_up_is_not_repeated_later(way: str) -> None:
     async def main() -> None:
         store = MemoryStore()
+
+        async def again(session: Session) -> object:
+            # The turn that was finished before is meant anew.
+            return await fixed_program(session, "plan", "build", die_in=2, again=True)
+
         await killed(store, lambda session: fixed_program(session, "plan", "build", die_in=2))
         if way == "on_crash":
-            await killed(store, lambda session: fixed_program(session, "plan", "build", die_in=2), on_crash="abandon")
+            await killed(store, again, on_crash="abandon")
         else:
             async with Session.open("s", store=store) as session:
                 await session.abandon()
-            await killed(store, lambda session: fixed_program(session, "plan", "build", die_in=2))
+            await killed(store, again)
         async with Session.open("s", store=store) as session:
             # Turns 1 and 2 belong to the run that was given up.
-            assert [number for number, _ in await fixed_program(session, "plan", "build")] == [3, 3, 4, 4]
+            assert [number for number, _ in await fixed_program(session, "plan", "build", again=True)] == [3, 3, 4, 4]
 
     run(main())
     assert DONE == ["1a", "1b", "2a", "1a", "1b", "2a", "2b"]

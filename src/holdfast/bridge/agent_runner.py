@@ -47,6 +47,8 @@ class Waiting(NamedTuple):
 
     offset: int
     text: str
+    id: str
+    """The id of its entry in the log: its turn is known by it."""
 
 
 class _Found(NamedTuple):
@@ -411,18 +413,18 @@ class AgentRunner:
 
     async def _messages(self, cursor: int) -> tuple[Waiting | None, int]:
         """Return what waits after an offset, and up to where there is no other message."""
-        texts, last, after = list[str](), 0, cursor
+        texts, last, known_as, after = list[str](), 0, "", cursor
         while entries := await self._store.read(self._live.id, after=after):
             for entry in entries:
                 text = _text_of(entry.type, entry.body)
                 if text is None:
                     continue
                 texts.append(text)
-                last = entry.offset
+                last, known_as = entry.offset, entry.id
                 if not self._coalesces:
-                    return Waiting(last, text), last
+                    return Waiting(last, text, known_as), last
             after = entries[-1].offset
-        return (Waiting(last, "\n\n".join(texts)) if texts else None), after
+        return (Waiting(last, "\n\n".join(texts), known_as) if texts else None), after
 
     # --- turns ---
 
@@ -431,7 +433,7 @@ class AgentRunner:
         block = (
             session.turn(unfinished="continue")
             if waiting is None
-            else session.turn({"text": waiting.text, "offset": waiting.offset})
+            else session.turn({"text": waiting.text, "offset": waiting.offset}, key=waiting.id)
         )
         try:
             async with block as turn:

@@ -190,7 +190,7 @@ class _Run:
             self._say(f"goes on with turn {session.in_flight} of session {self._id}")
         if prompt:
             # Each prompt is a turn: the same words for a second time are a second turn.
-            async with session.turn(prompt):
+            async with session.turn(prompt, again=True):
                 return await self._work(prompt, session)
         if session.in_flight is None:
             raise InvalidError.saying("PROMPT", f"a prompt, because nothing was cut in session {self._id}", "none")

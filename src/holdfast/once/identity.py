@@ -25,12 +25,14 @@ __all__ = [
     "identity_of",
     "is_earlier_form",
     "is_outermost",
+    "is_same_in",
     "is_within",
     "key_of",
     "name_in",
     "short_name",
     "step_name",
     "suffix",
+    "turn_key",
     "within",
 ]
 
@@ -108,6 +110,18 @@ def step_name(identity: Identity, use: int) -> str:
         known = msgspec.json.encode([identity.fn, identity.args, identity.place])
         name = f"{short_name(identity.fn)}@{sha256(known).hexdigest()[:_HASH]}"
     return name if use == 1 else f"{name}#{use}"
+
+
+def turn_key(key: str) -> str:
+    """Return a turn's key as the log has it: short, because a session remembers all of them."""
+    return sha256(key.encode()).hexdigest()[:_HASH]
+
+
+def is_same_in(one: Identity, turn: int, other: Identity, other_turn: int) -> bool:
+    """Whether two steps of different turns are one call. The key of an agent's call begins with the number of its turn."""
+    if not one.key or not other.key:
+        return one == other
+    return one.key.removeprefix(f"{turn}/") == other.key.removeprefix(f"{other_turn}/")
 
 
 def within(identity: Identity, part: str) -> Identity:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from holdfast.once.records import EntryBody, StepEnded, StepEntry, StepStarted, is_doubtful
+from holdfast.once.records import EntryBody, StepEnded, StepEntry, StepStarted, is_bound, is_doubtful
 from holdfast.stores import Entry, NewEntry
 from holdfast.stores.encryption import unreadable
 from holdfast.stores.errors import damaged
@@ -59,6 +59,10 @@ class TurnStarted(EntryBody, frozen=True, tag="turn_started"):
     run: int = 0
     """The number of the first turn of the same run of the program. If the program is run from its start again, it repeats the turns
     from there on. Earlier versions did not write it."""
+    key: str = ""
+    """What the program calls the turn, as `once.identity.turn_key` stores it: it is done once per session."""
+    again: bool = False
+    """Whether the program says that it is meant anew, although an earlier turn had the same input."""
     own: bool = False
     """Only in logs of version 1: a turn that held the steps outside of any `turn` block. They are the session's own steps now."""
 
@@ -204,6 +208,23 @@ _NONE: dict[str, Any] = {}
 _NO_NAMES: list[str] = []
 
 
+class CutTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A turn with a key that has not ended well. It goes on when the program comes to it again."""
+
+    turn: int
+    steps: dict[str, StepStarted | StepEnded]
+    questions: dict[str, QuestionRaised] = msgspec.field(default_factory=dict)
+    answers: dict[str, Answered] = msgspec.field(default_factory=dict)
+
+    def bound(self) -> CutTurn:
+        """Return only what must not happen twice."""
+        return CutTurn(turn=self.turn, steps={name: entry for name, entry in self.steps.items() if is_bound(entry)})
+
+
+_CUT_TURNS = 16
+"""How many turns with a key that did not end well are kept whole."""
+
+
 class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a session knows from its log. A checkpoint stores all of it."""
 
@@ -219,6 +240,16 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The hash of the input."""
     run: int = 0
     """The number of the first turn of the run of the program that began that turn; 0 if it is not known."""
+    key: str = ""
+    """The key of that turn."""
+    again: bool = False
+    """Whether it is meant anew, although an earlier turn had the same input."""
+    last: int = 0
+    """The highest number of a turn. A turn with a key that goes on has an earlier number."""
+    keyed: dict[str, int] = msgspec.field(default_factory=dict)
+    """The turns with a key that have ended well: their numbers, by key."""
+    cut: dict[str, CutTurn] = msgspec.field(default_factory=dict)
+    """The turns with a key that have ended otherwise, by key."""
     ended: str = ""
     """How that turn has ended: the reason, or the outcome if there is none; empty while it is in flight."""
     own: bool = False
@@ -312,9 +343,12 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
             case StepEnded() | StepStarted():
                 self._apply_step(body, id_)
             case TurnStarted():
+                self.key = ""
                 self._end_turn()
                 self.turn, self.in_flight, self.own = body.turn, not body.own, body.own
                 self.input, self.given, self.run, self.ended = body.input, body.given, body.run, ""
+                self.key, self.again, self.last = body.key, body.again, max(self.last, body.turn)
+                self._go_on(self.cut.get(body.key))
             case TurnEnded(outcome=outcome, reason=reason):
                 self._end_turn(outcome)
                 self.ended = reason or outcome
@@ -381,14 +415,50 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
         if outcome != "ok":
             self._drop_context()
         self.context_before = None
+        self._keep_keyed(outcome)
         # Nobody has found out about these yet, and the end of the turn does not change that.
         doubts = {f"{self.turn}/{name}": entry for name, entry in self.steps.items() if is_doubtful(entry)}
         # Make new dicts instead of changing them: a checkpoint that is being written has a shallow copy with the old dicts.
         self.doubts = self.doubts | doubts
         self.in_flight, self.input, self.given, self.run, self.own = False, None, "", 0, False
+        self.key, self.again = "", False
         kept = {raised.id for raised in self.session_questions.values()}
         self.answers = {question: answer for question, answer in self.answers.items() if question in kept}
         self.steps = self.questions = _NONE
+        self._share_empty()
+
+    def _keep_keyed(self, outcome: TurnOutcome) -> None:
+        """Remember how a turn with a key has ended, and what it has done if it may go on."""
+        if not self.key or not self.in_flight:
+            return
+        if outcome == "ok":
+            self.keyed = {**self.keyed, self.key: self.turn}
+            return
+        ids = {raised.id for raised in self.questions.values()}
+        answers = {question: answer for question, answer in self.answers.items() if question in ids}
+        cut = CutTurn(turn=self.turn, steps=self.steps, questions=self.questions, answers=answers)
+        # What was given up is not used again, except what must not happen twice. And most failed turns never come again.
+        kept = list(self.cut.items())
+        older = {key: turn.bound() for key, turn in kept[:-_CUT_TURNS]} | dict(kept[-_CUT_TURNS:])
+        self.cut = {**older, self.key: cut.bound() if outcome == "abandoned" else cut}
+
+    def _go_on(self, cut: CutTurn | None) -> None:
+        """A turn with a key goes on with what it has done."""
+        if cut is None:
+            return
+        self.cut = {key: kept for key, kept in self.cut.items() if kept is not cut}
+        self.questions, self.answers = cut.questions, {**self.answers, **cut.answers}
+        doubts, settled = dict(self.doubts), dict(self.settled)
+        for name, entry in cut.steps.items():
+            after = f"{cut.turn}/{name}"
+            if is_doubtful(entry):
+                # Somebody may have found out about it meanwhile. What did not happen is simply not there.
+                found = doubts.pop(after, None) or settled.pop(after, None)
+                if found is None:
+                    continue
+                entry = found  # noqa: PLW2901 - the newer one
+            self._own("steps")[name] = entry
+        self.doubts, self.settled = doubts, settled
         self._share_empty()
 
     def _apply_step(self, body: StepStarted | StepEnded, id_: str) -> None:
@@ -408,7 +478,18 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.doubts = {key: kept for key, kept in self.doubts.items() if key != old}
 
 
-_DICTS = ("steps", "questions", "session_steps", "session_questions", "answers", "doubts", "settled", "parked")
+_DICTS = (
+    "steps",
+    "questions",
+    "session_steps",
+    "session_questions",
+    "answers",
+    "doubts",
+    "settled",
+    "parked",
+    "keyed",
+    "cut",
+)
 
 
 def _put(steps: dict[str, StepEntry], name: str, body: StepEntry, id_: str) -> None:

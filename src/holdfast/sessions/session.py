@@ -503,12 +503,22 @@ class Session:
         return later.LaterSteps(self, self._runtime, after=after, attempts=attempts, backoff=backoff, ask=ask)
 
     def turn(
-        self, given: Any = None, *, unfinished: Unfinished | None = None
+        self,
+        given: Any = None,
+        *,
+        key: str | None = None,
+        again: bool = False,
+        unfinished: Unfinished | None = None,
     ) -> AbstractAsyncContextManager[Turn, bool | None]:
         """Run a turn. Turns run one after the other, in the order of these calls.
 
-            async with session.turn(user_message) as turn:
-                plan = await session.step(make_plan, user_message)
+            async with session.turn(message.text, key=message.id) as turn:
+                plan = await session.step(make_plan, message.text)
+
+        A turn with a `key` is done once per session, however often the program is run and in whatever order its turns come: if it has
+        ended well, its steps and questions return what they returned, and nothing is written (`Turn.replayed`); if not, it goes on.
+        Without a key a turn is new each time. But an unsafe step that an earlier run of the program did in a finished turn with the
+        same input raises SESS_STEP_DRIFT, since the program may only have been started again. `again=True` says that it is meant anew.
 
         `given` is the turn's input, anything JSON can hold; `Turn.input` has it. If the block ends well, the turn ends and the context
         is saved. If it raises, the turn is unfinished, and the context is again what it was. `unfinished` says what becomes of such a
@@ -524,9 +534,10 @@ class Session:
         is written (`Turn.replayed`). Then the turn that was cut off is continued. A step that such a turn did not have raises
         SESS_STEP_DRIFT and does not run.
 
-        Raises SESS_TURN_CONCURRENT inside another turn of the session, and if a turn that is to be continued had another input.
+        Raises SESS_TURN_CONCURRENT inside another turn of the session, and if a turn that is to be continued had another input; and
+        `InvalidError` if a finished turn of the key had another input.
         """
-        return self._turns.turn(given, unfinished)
+        return self._turns.turn(given, unfinished, key, again=again)
 
     async def abandon(self, reason: str = "abandoned") -> None:
         """Give up the turn in flight: `await session.abandon("the user changed their mind")`.
@@ -581,7 +592,7 @@ class Session:
 
         The next such call returns the stored result. Raises `InvalidError` for a key that is not of a stored step.
         """
-        known = stored_step(self._journal.memory, self.id, key)
+        known = await self._turns.finished_step(key) or stored_step(self._journal.memory, self.id, key)
         record = audit("Approval", key, step=known.step, accepted=True)
         await self._journal.write(StepAccepted(turn=known.turn, step=known.step), audit=(record,))
 

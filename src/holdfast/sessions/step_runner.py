@@ -21,10 +21,19 @@ from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
 from holdfast.once.doubt import call_text, check_not_repeated, drift_error, unknown_error
 from holdfast.once.evidence import NOT_CALLED, VERIFIED
-from holdfast.once.identity import Identity, identity_of, is_earlier_form, key_of, name_in, step_name, suffix
+from holdfast.once.identity import (
+    Identity,
+    identity_of,
+    is_earlier_form,
+    is_same_in,
+    key_of,
+    name_in,
+    step_name,
+    suffix,
+)
 from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step, needs_start
 from holdfast.once.place import in_part, in_step
-from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful
+from holdfast.once.records import StepEnded, StepEntry, StepStarted, is_bound, is_doubtful
 from holdfast.once.replay import Use, Uses
 from holdfast.policies.decide import Effect
 from holdfast.runtime.ambient import AMBIENT
@@ -102,10 +111,11 @@ class _Call(msgspec.Struct, frozen=True):
         given = given_hash(self.fn, self.args, self.kwargs, self.name, self.contract)
         return known_as(self.journal, Identity(self.name, given))
 
-    def is_of(self, entry: StepStarted | StepEnded) -> bool:
-        """Whether it is a call of this recorded step, whichever turn it was in."""
+    def is_of(self, entry: StepEntry, was_in: int = 0, is_in: int = 0) -> bool:
+        """Whether it is a call of this recorded step, whichever turns they are in."""
         identity = identity_of(entry)
-        return identity == (self.earlier() if is_earlier_form(identity) else self.identity)
+        known_as = self.earlier() if is_earlier_form(identity) and not self.identity.key else self.identity
+        return is_same_in(identity, was_in, known_as, is_in)
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -579,34 +589,69 @@ class StepRunner:
 
 
 class EqualTurnSteps(StepRunner):
-    """The steps of a turn that was cut, while earlier turns of that run had the same input.
+    """The steps of a turn, where earlier turns may have had the same input.
 
-    A program that runs from its start again may mean the first of those turns. An unsafe step that they did must not happen again
-    unless the program says which turn it means.
+    A program that runs from its start again may mean one of those turns. An unsafe step that they did must not happen again unless the
+    program says which turn it means.
     """
 
     def __init__(
-        self, journal: Journal, turn: int, scope: Scope, earlier: Iterable[SessionMemory], *, threads: bool
+        self,
+        journal: Journal,
+        turn: int,
+        scope: Scope,
+        same_run: Iterable[SessionMemory],
+        earlier_runs: Callable[[], Awaitable[list[SessionMemory]]],
+        *,
+        threads: bool,
     ) -> None:
         super().__init__(journal, turn, scope, threads=threads)
-        self._done = [(entry, memory.turn) for memory in earlier for entry in memory.steps.values() if is_bound(entry)]
+        self._same_run = tuple(same_run)
+        """Turns of the run that was cut in this one, which the program has not repeated yet."""
+        self._earlier_runs = earlier_runs
 
     async def _decide(self, call: _Call, use: Use) -> StepDecision:
         if self._memory.steps_of(self.turn).get(use.name) is None:
-            for entry, turn in self._done:
-                if call.is_of(entry):
-                    raise self._perhaps_repeated(call, turn)
+            if (done := self._done_in(self._same_run, call)) is not None:
+                raise self._perhaps_repeated(call, done, _MEANS_CUT)
+            if (done := self._done_in(await self._earlier_runs(), call)) is not None:
+                after = suffix(done.turn, done.step)
+                if after in self._memory.accepted and isinstance(done, StepEnded) and done.ok:
+                    return Return(done.result)
+                raise self._perhaps_repeated(call, done, _MEANS_NEW.format(key=key_of(self._journal.session, after)))
         return await super()._decide(call, use)
 
-    def _perhaps_repeated(self, call: _Call, turn: int) -> HoldfastError:
-        session = self._journal.session
+    def _done_in(self, turns: Iterable[SessionMemory], call: _Call) -> StepEntry | None:
+        """Return what one of these turns did that this call would do again."""
+        for turn in turns:
+            for entry in turn.steps.values():
+                if is_bound(entry) and call.is_of(entry, turn.turn, self.turn):
+                    return entry
+        return None
+
+    def _perhaps_repeated(self, call: _Call, done: StepEntry, what_to_do: str) -> HoldfastError:
+        session, turn = self._journal.session, done.turn
         message = (
-            f"{call.name}{shown(call.args, call.kwargs)} does not run: turn {turn} of session '{session}' has done it, and turn {self.turn}, "
-            f"which is not finished, had the same input. So the program may be repeating turn {turn}. Give turns inputs of their own. If "
-            f'it means turn {self.turn}: `session.turn(…, unfinished="continue")`'
+            f"{call.name}{shown(call.args, call.kwargs)} does not run: turn {turn} of session '{session}' has done it, and this turn "
+            f"{self.turn} has the same input. So the program may be repeating turn {turn}. {what_to_do}"
         )
-        context = {"session_id": session, "turn": self.turn, "done_in": turn}
+        context = {
+            "session_id": session,
+            "turn": self.turn,
+            "done_in": turn,
+            "key": key_of(session, suffix(turn, done.step)),
+        }
         return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
+
+
+_MEANS_CUT = (
+    "Give each turn a key, `session.turn(…, key=…)`, or an input of its own. If it means the turn that is not finished: "
+    '`session.turn(…, unfinished="continue")`'
+)
+_MEANS_NEW = (
+    "If it is meant anew: `session.turn(…, again=True)`. If what that turn did stands for this call: `await session.accept({key!r})`. "
+    "A turn with a key, `session.turn(…, key=…)`, is done once per session, however often the program is run"
+)
 
 
 class FinishedSteps(StepRunner):
@@ -667,11 +712,14 @@ class FinishedSteps(StepRunner):
 
     def _not_stored(self, what: str) -> HoldfastError:
         session, cut = self._journal.session, self._journal.memory.turn
-        message = (
-            f"{what} does not run: turn {self.turn} of session '{session}' has ended without it, and the program repeats that turn "
-            f"because turn {cut} is not finished. If the program was changed or means turn {cut}: "
-            f'`session.turn(…, unfinished="continue")`. If it means a new turn: `unfinished="abandon"` gives up turn {cut}'
-        )
+        message = f"{what} does not run: turn {self.turn} of session '{session}' has ended without it, and the program repeats that turn "
+        if self.finished.key:
+            message += "because it has the same key. If it means a new turn: another `key=`"
+        else:
+            message += (
+                f"because turn {cut} is not finished. If the program was changed or means turn {cut}: "
+                f'`session.turn(…, unfinished="continue")`. If it means a new turn: `unfinished="abandon"` gives up turn {cut}'
+            )
         context = {"session_id": session, "turn": self.turn}
         return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
 

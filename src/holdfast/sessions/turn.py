@@ -11,14 +11,15 @@ from collections import deque
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
 
 from holdfast import options
 from holdfast.events import SessionTurnEnd, SessionTurnStart
-from holdfast.faults import Fault, HoldfastError
-from holdfast.once.records import StepEnded
+from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.once.identity import turn_key
+from holdfast.once.records import StepEnded, is_bound
 from holdfast.once.replay import is_later
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shield import run_to_end
@@ -32,6 +33,7 @@ from holdfast.sessions.steps import anew, stored_step
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from holdfast.once.records import StepEntry
     from holdfast.once.replay import Attempts
     from holdfast.sessions.journal import Journal
 
@@ -74,6 +76,14 @@ class Turn:
         return self.scope.cancel("user")
 
 
+class _KeyedTurn(NamedTuple):
+    """What the program says about which turn it means."""
+
+    key: str
+    """As the log has it; empty if it has none."""
+    again: bool
+
+
 class TurnRunner:
     """Runs the turns of a session, and knows which turn a step belongs to. A `Session` has one."""
 
@@ -81,6 +91,7 @@ class TurnRunner:
         "_activate",
         "_cut",
         "_cut_run",
+        "_earlier",
         "_finished",
         "_journal",
         "_left_alone",
@@ -130,6 +141,8 @@ class TurnRunner:
         """The number of the first turn of that earlier run."""
         self._finished: deque[SessionMemory] | None = None
         """The turns of that run which ended well and were not repeated yet, each as it ended. They are read when they are needed."""
+        self._earlier: list[SessionMemory] | None = None
+        """The turns that did what must not happen twice, each as it ended. They are read when they are needed."""
 
     def load(self) -> None:
         """Take over what the session's log holds, after it was read."""
@@ -145,8 +158,14 @@ class TurnRunner:
         return memory.turn if memory.in_flight else None
 
     @asynccontextmanager
-    async def turn(self, given: Any, unfinished: Unfinished | None) -> AsyncIterator[Turn]:
+    async def turn(
+        self, given: Any, unfinished: Unfinished | None, key: str | None, *, again: bool
+    ) -> AsyncIterator[Turn]:
         """Run a turn: see `Session.turn`."""
+        if key is not None and not key:
+            raise InvalidError.at("turn.key", "a text that is not empty, or None", key)
+        options.flag("turn.again", again)
+        known_as = _KeyedTurn(turn_key(key) if key else "", again)
         if unfinished is not None:
             options.one_of("turn.unfinished", unfinished, get_args(Unfinished))
         if _TURN.get() is not None and _TURN.get() is self._turn:
@@ -154,9 +173,9 @@ class TurnRunner:
         attempts = attempts_around()
         # The lock is fair: turns run in the order of their calls.
         async with self._queue:
-            if unfinished is None and (self._is_left_by_recover(given, attempts) or self._is_parked(given)):
+            if unfinished is None and not key and (self._is_left_by_recover(given, attempts) or self._is_parked(given)):
                 unfinished = "continue"
-            turn = await self.in_order(partial(self._begin, given, unfinished))
+            turn = await self.in_order(partial(self._begin, given, unfinished, known_as))
             self._left_alone = self._left_in = None
             token = _TURN.set(turn)
             self._turn = turn
@@ -247,33 +266,31 @@ class TurnRunner:
         outside = self._outside = self._outside or StepRunner(self._journal, 0, self._scope, threads=self._threads)
         return outside
 
-    async def _begin(self, given: Any, unfinished: Unfinished | None) -> Turn:
-        """Start a turn, or continue the turn that is not finished."""
+    async def _begin(self, given: Any, unfinished: Unfinished | None, known: _KeyedTurn) -> Turn:
+        """Start a turn, continue the turn that is not finished, or return one with a key that was finished before."""
         if self._journal.is_behind:
             # Somebody wrote just before the last turn ended. Until that is read, the turn seems to go on.
             await self._journal.catch_up()
         memory = self._journal.memory
         stored = codec.plain(given, "turn.given")
         known_by = _hash_of(stored)
-        if unfinished is None and (replayed := await self._replay(known_by)) is not None:
+        if (replayed := await self._repeat(given, known_by, unfinished, known.key)) is not None:
             return replayed
+        if known.key:
+            unfinished = await self._meet_keyed(known.key, unfinished)
         if unfinished == "abandon":
             await self.end("abandoned", "another turn took its place")
         elif unfinished is None:
             await self.end_left_alone()
         if not memory.in_flight:
-            await self._start_turn(stored, known_by)
+            await self._start_turn(stored, known_by, known)
         elif given is not None and known_by != memory.given:
-            raise self._busy(
-                f"turn {memory.turn} is not finished and had another input. Continue it with `session.turn()`, begin it anew with "
-                '`session.turn(unfinished="retry")`, or give it up with `session.turn(…, unfinished="abandon")` or '
-                f"`holdfast sessions abandon {self._journal.session}`"
-            )
+            raise self._busy_with_another_input()
         elif unfinished == "retry":
             await self._begin_anew()
         scope = Scope("turn", parent=self._scope)
         # With `unfinished` the program says that it means this turn.
-        steps = await self._steps_of_cut(known_by if unfinished is None else "", scope)
+        steps = await self._steps_of_turn(known_by if unfinished is None else "", scope)
         if self._cut == memory.turn:
             # This run continues the earlier one. If that turn was given up, another run begins with this turn.
             self._run = self._cut_run
@@ -281,6 +298,34 @@ class TurnRunner:
         self._cut = self._finished = None
         # The caller may have been cancelled while the turn began. Until it has the turn, the turn counts as left alone.
         self._left_alone = memory.turn
+        return Turn(steps, memory.input)
+
+    async def _repeat(self, given: Any, known_by: str, unfinished: Unfinished | None, key: str) -> Turn | None:
+        """Return a turn that was finished before, if the program means it."""
+        keyed = self._journal.memory.keyed
+        if key in keyed:
+            return await self._repeat_keyed(keyed[key], given, known_by)
+        return await self._replay(known_by) if unfinished is None and not key else None
+
+    async def _meet_keyed(self, key: str, unfinished: Unfinished | None) -> Unfinished | None:
+        """Make way for a turn with this key that is not finished, whichever turn is in flight; return what becomes of it."""
+        memory = self._journal.memory
+        if memory.in_flight and memory.key == key:
+            return unfinished or "continue"
+        if memory.in_flight and memory.key and unfinished is None:
+            # Its steps are kept: it goes on when the program comes to it.
+            await self.end("failed", "another turn took its place")
+        return unfinished
+
+    async def _repeat_keyed(self, number: int, given: Any, known_by: str) -> Turn:
+        """Return a turn with a key that has ended well: its steps return what they returned."""
+        found = await _finished_turns(self._journal, number, number + 1)
+        # A turn whose part of the log was dropped has no steps any more, and runs none.
+        memory = found[0] if found else SessionMemory(turn=number, in_flight=True, given=known_by, version=VERSION)
+        if given is not None and memory.given != known_by:
+            raise InvalidError.saying("turn.key", f"the input that turn {number} of this key had", "another input")
+        self.resumed = False
+        steps = FinishedSteps(self._journal, memory, Scope("turn", parent=self._scope), threads=self._threads)
         return Turn(steps, memory.input)
 
     async def _replay(self, known_by: str) -> Turn | None:
@@ -299,16 +344,41 @@ class TurnRunner:
         if self._cut is None or self._cut != self.in_flight:
             return False
         if self._finished is None:
-            self._finished = deque(await _finished_turns(self._journal, self._cut_run, self._cut))
+            found = await _finished_turns(self._journal, self._cut_run, self._cut)
+            self._finished = deque(turn for turn in found if not turn.key)
         return bool(self._finished) and self._finished[0].given == known_by
 
-    async def _steps_of_cut(self, given: str, scope: Scope) -> StepRunner:
+    async def _steps_of_turn(self, given: str, scope: Scope) -> StepRunner:
         """Return the steps of the turn in flight, for a program that may mean an earlier turn with the same input."""
-        number = self._journal.memory.turn
-        if not given or not await self._is_next_finished(given):
-            return StepRunner(self._journal, number, scope, threads=self._threads)
-        turns = [memory for memory in self._finished or () if memory.given == given]
-        return EqualTurnSteps(self._journal, number, scope, turns, threads=self._threads)
+        memory = self._journal.memory
+        # Turns of the run that was cut: the program may be about to repeat them.
+        is_next = bool(given) and await self._is_next_finished(given)
+        same_run = [turn for turn in self._finished or () if turn.given == given] if is_next else []
+        if not same_run and (memory.again or memory.turn == 1):
+            return StepRunner(self._journal, memory.turn, scope, threads=self._threads)
+        return EqualTurnSteps(self._journal, memory.turn, scope, same_run, self._equal_turns, threads=self._threads)
+
+    async def _equal_turns(self) -> list[SessionMemory]:
+        """Return the turns that earlier runs of the program finished with the input of the turn in flight."""
+        memory = self._journal.memory
+        if memory.again:
+            return []
+        if self._earlier is None:
+            self._earlier = [
+                turn
+                for turn in await _finished_turns(self._journal, 1, memory.last + 1)
+                if any(map(is_bound, turn.steps.values()))
+            ]
+        return [turn for turn in self._earlier if turn.given == memory.given and turn.run != memory.run]
+
+    async def finished_step(self, key: str) -> StepEntry | None:
+        """Return the step with this key of a turn that was finished before; None if there is none."""
+        after = key.removeprefix(f"{self._journal.session}/")
+        number, _, name = after.partition("/")
+        if not number.isdigit() or int(number) == self.in_flight:
+            return None
+        turns = await _finished_turns(self._journal, int(number), int(number) + 1)
+        return turns[0].steps.get(name) if turns else None
 
     async def _turn_done(self, turn: Turn) -> None:
         if turn.replayed:
@@ -323,10 +393,12 @@ class TurnRunner:
         await self._journal.write(forgotten, audit=(record,))
         self.restore_context()
 
-    async def _start_turn(self, given: Any, known_by: str) -> None:
-        number = self._journal.memory.turn + 1
+    async def _start_turn(self, given: Any, known_by: str, known: _KeyedTurn) -> None:
+        memory = self._journal.memory
+        cut = memory.cut.get(known.key)
+        number = max(memory.turn, memory.last) + 1 if cut is None else cut.turn
         self._run = self._run or number
-        started = TurnStarted(turn=number, input=given, given=known_by, run=self._run)
+        started = TurnStarted(turn=number, input=given, given=known_by, run=self._run, key=known.key, again=known.again)
         record = audit("Turn", self._journal.session, turn=started.turn, event="started")
         await self._activate()
         # What was set before the turn is saved with its start: it stays even if the turn fails.
@@ -380,6 +452,14 @@ class TurnRunner:
                 return await change()
 
         return await run_to_end(whole())
+
+    def _busy_with_another_input(self) -> HoldfastError:
+        number, session = self._journal.memory.turn, self._journal.session
+        return self._busy(
+            f"turn {number} is not finished and had another input. Continue it with `session.turn()`, begin it anew with "
+            '`session.turn(unfinished="retry")`, or give it up with `session.turn(…, unfinished="abandon")` or '
+            f"`holdfast sessions abandon {session}`. Turns with a key, `session.turn(…, key=…)`, come in any order"
+        )
 
     def _busy(self, why: str) -> HoldfastError:
         session = self._journal.session
