@@ -239,13 +239,17 @@ def test_FD3_a_batch_resumes_with_its_items_in_another_order_and_new_ones() -> N
     assert sorted(DONE) == ["a", "b", "c", "c", "x"]
 
 
-def test_FD3_two_tasks_with_equal_arguments_are_two_steps_each_begun_once() -> None:
+def test_FD3_tasks_with_equal_arguments_are_refused_and_with_keys_each_is_begun_once() -> None:
     async def main() -> None:
         store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(InvalidError, match="in another task at the same time"):
+                await asyncio.gather(*(session.step(deploy, "q") for _ in range(2)))
+        DONE.clear()
         for _ in range(2):
             async with Session.open("s", store=store) as session:
-                results = await asyncio.gather(*(session.step(deploy, "p") for _ in range(3)))
-                assert sorted(results) == [1, 2, 3]
+                steps = [session.keyed(f"deploy {number}").step(deploy, "p") for number in range(3)]
+                assert sorted(await asyncio.gather(*steps)) == [1, 2, 3]
 
     run(main())
     assert len(DONE) == 3

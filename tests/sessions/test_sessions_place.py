@@ -123,6 +123,24 @@ def test_XD6_a_step_that_failed_and_is_called_again_finds_what_was_done_inside()
     assert DONE == ["ada"]
 
 
+def test_XD8_an_unsafe_call_that_was_moved_into_a_step_is_drift() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            await session.step(pay, "ada")
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=store) as session:
+
+                async def outer() -> int:
+                    return await session.step(pay, "ada")
+
+                await session.step(outer)
+        assert code_of(raised.value) == "SESS_STEP_DRIFT"
+
+    run(main())
+    assert DONE == ["ada"]
+
+
 # --- nothing waits for itself ---
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -10,11 +11,11 @@ from holdfast.once.identity import Identity, identity_of, is_earlier_form, is_wi
 from holdfast.once.records import StepEnded, StepStarted, is_doubtful, may_have_happened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from holdfast.once.identity import Recorded
 
-__all__ = ["Attempts", "Signal", "Use", "Uses", "is_later"]
+__all__ = ["Attempts", "Calling", "Signal", "Use", "Uses", "is_later"]
 
 Attempts: TypeAlias = dict[str, int]
 """The operations (`recover`) around a call, by their run, each with the number of its present attempt."""
@@ -43,6 +44,10 @@ class Use(msgspec.Struct, eq=False):
     name: str
     of: Identity | None = None
     """The call that it is, if an earlier version recorded it; None: no call of this run has taken it yet."""
+    task: str | None = None
+    """What the task is known by that called it, as it is recorded or in this run; None: it is not known."""
+    owner: Callable[[], Any] | None = None
+    """Returns the task that called it last in this run, if it is there."""
     seen: Attempts | None = None
     """Where the program called it last; None: not yet in this run."""
     taken: bool = False
@@ -80,6 +85,10 @@ class Use(msgspec.Struct, eq=False):
         """Whether a call is this use: nobody has taken it, or an earlier attempt of an operation around the call has."""
         return not (self.busy or self.taken) or self._is_earlier(attempts)
 
+    def fits(self, task: str, loose: set[str]) -> bool:
+        """Whether a call of this task may be it: nothing says that an earlier run made it in another task."""
+        return self.seen is not None or self.task is None or self.task == task or self.task in loose
+
     def is_seen(self, attempts: Attempts) -> bool:
         """Whether the program has called it in this run, and in the present attempts of the operations around."""
         return self.seen is not None and not self._is_earlier(attempts)
@@ -87,6 +96,20 @@ class Use(msgspec.Struct, eq=False):
     def _is_earlier(self, attempts: Attempts) -> bool:
         # `recover` calls the whole function again. What the function did in its last attempt are the same uses, not further ones.
         return is_later(attempts, self.seen or {})
+
+
+class Calling(msgspec.Struct, frozen=True, gc=False):
+    """A call that looks for its use."""
+
+    identity: Identity
+    attempts: Attempts
+    earlier: Callable[[], Identity] | None = None
+    """Returns what an earlier version knew it by."""
+    places: tuple[str, ...] = ()
+    """The places around it."""
+    task: str = ""
+    owner: Callable[[], Any] | None = None
+    """As in a use."""
 
 
 class Uses:
@@ -99,36 +122,53 @@ class Uses:
         self._by_place: dict[str, list[Use]] = {}
         """Those that were called in this run inside of a place."""
         self._names: set[str] = set()
+        self.loose: set[str] = set()
+        """Tasks whose calls other tasks make in this run: workers that take what comes."""
         self._has_earlier = False
         """Whether a step is recorded as an earlier version wrote it."""
         for name, entry in _in_order(recorded):
             identity = identity_of(entry)
             self._has_earlier = self._has_earlier or is_earlier_form(identity)
-            self._add(identity, name)
+            use = self._add(identity, name)
+            if isinstance(entry, StepStarted | StepEnded) and not is_earlier_form(identity):
+                use.task = entry.task
 
-    def take(
-        self,
-        identity: Identity,
-        attempts: Attempts,
-        earlier: Callable[[], Identity] | None = None,
-        places: tuple[str, ...] = (),
-    ) -> Use:
+    def take(self, call: Calling, *, of_any_task: bool = False) -> Use | None:
         """Return the use that a call is: the first one that no other call has taken, recorded ones first.
 
-        `earlier` returns what an earlier version knew the call by; `places` are those around the call.
+        Return None if all of those were made by other tasks in an earlier run: one of these may still be on its way to it.
         """
-        for use in self._equal(identity, earlier):
-            if identity.key or use.is_free(attempts):
-                break
-        else:
-            number = 1
-            while (name := step_name(identity, number)) in self._names:
-                number += 1
-            use = self._add(identity, name)
-        use.seen, use.of = attempts, identity
-        for place in places:
+        free = [
+            use for use in self._equal(call.identity, call.earlier) if call.identity.key or use.is_free(call.attempts)
+        ]
+        is_any = of_any_task or bool(call.identity.key)
+        fitting = next((use for use in free if is_any or use.fits(call.task, self.loose)), None)
+        if fitting is None and free:
+            return None
+        use = fitting or self._add(call.identity, self._next_name(call.identity))
+        use.seen, use.of, use.task, use.owner = call.attempts, call.identity, call.task, call.owner
+        for place in call.places:
             self._by_place.setdefault(place, []).append(use)
         return use
+
+    def rivals(self, call: Calling) -> list[Use]:
+        """Return the equal calls of this run that nothing tells from this one, if it is none that is known."""
+        equal = self._equal(call.identity, call.earlier)
+        if not equal or call.identity.key or any(use.is_free(call.attempts) for use in equal):
+            return []
+        return [use for use in equal if use.task == call.task]
+
+    def tasks_of(self, call: Calling) -> set[str]:
+        """Return what the tasks are known by that made this call in an earlier run."""
+        return {
+            use.task for use in self._equal(call.identity, call.earlier) if use.task is not None and use.seen is None
+        }
+
+    def _next_name(self, identity: Identity) -> str:
+        number = 1
+        while (name := step_name(identity, number)) in self._names:
+            number += 1
+        return name
 
     def begin(self, place: str) -> None:
         """The program begins with a place, or begins anew: what it called there before are the same uses, not further ones."""
@@ -145,6 +185,9 @@ class Uses:
         uses = self._by_function.get((identity.fn, identity.place), [])
         if self._has_earlier:
             uses = [*self._by_function.get((earlier().fn, ""), []), *uses]
+        if identity.place:
+            # An equal call that stood outside, before the program was changed.
+            uses = [*uses, *self._by_identity.get(msgspec.structs.replace(identity, place=""), ())]
         return [use.name for use in uses if not use.is_seen(attempts)]
 
     def _equal(self, identity: Identity, earlier: Callable[[], Identity] | None) -> tuple[Use, ...]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.tool import ToolContract
 
-__all__ = ["check_name", "given_hash", "hash_of", "known_by", "module_of", "name_of"]
+__all__ = ["MAIN", "check_name", "given_hash", "hash_of", "imported_name", "known_by", "module_of", "name_of"]
 
 _NAMED = (
     "a function with a name, because the next run finds the stored result by it, as in step(fetch, url); "
@@ -36,7 +36,7 @@ _OWNED = (
     "an unsafe method of an object that the next run can recognise, such as a dataclass, or a key, "
     "as in session.keyed('pay-ada').step(account.pay, 5)"
 )
-_MAIN = ("__main__", "__mp_main__")
+MAIN = ("__main__", "__mp_main__")
 """What the module that was started is called while it runs, also in a process that `multiprocessing` spawned."""
 
 
@@ -64,7 +64,7 @@ def _innermost(fn: Any) -> Any:
 def module_of(fn: Any) -> str:
     """Return the name of a function's module as it is when it is imported, also if it is the program that was started."""
     module = getattr(fn, "__module__", None) or ""
-    if module not in _MAIN:
+    if module not in MAIN:
         return str(module)
     return imported_name(getattr(fn, "__globals__", None) or vars(sys.modules.get(module, ModuleType(module))))
 
@@ -75,11 +75,11 @@ def imported_name(namespace: Mapping[str, Any]) -> str:
     A program that was started with `-m` knows it. A file has its own name, after those of the packages that it lies in.
     """
     spec, file = namespace.get("__spec__"), namespace.get("__file__")
-    if spec is not None and spec.name not in _MAIN:
+    if spec is not None and spec.name not in MAIN:
         return str(spec.name)
     if not file:
         # Typed at a prompt, or given with `-c`.
-        return _MAIN[0]
+        return MAIN[0]
     return _name_of_file(str(file))
 
 

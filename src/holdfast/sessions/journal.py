@@ -334,6 +334,7 @@ class Journal:
         "seen",
         "session",
         "store",
+        "waiting",
     )
 
     def __init__(self, store: Store, session: str, runtime: Runtime | None) -> None:
@@ -361,6 +362,8 @@ class Journal:
         self._anchoring: asyncio.Task[None] | None = None
         self.late: set[asyncio.Future[Any]] = set()
         """Writes that go on although their callers were cancelled."""
+        self.waiting: set[asyncio.Task[Any] | None] = set()
+        """Tasks whose calls wait for what other tasks call."""
         self._writing = 0
         """How many commits are under way."""
         self._saving = IdleLock()

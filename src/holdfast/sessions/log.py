@@ -509,6 +509,7 @@ def _put(steps: dict[str, StepEntry], name: str, body: StepEntry, id_: str) -> N
             body,
             fn=before.fn,
             place=before.place,
+            task=before.task,
             shown=before.shown,
             effect=before.effect,
             key=before.key,

@@ -6,57 +6,82 @@ its result is stored, takes nothing from another one.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import asyncio
+import inspect
+import weakref
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from holdfast.once.identity import within
-from holdfast.once.place import in_part, in_step
+from holdfast.once.identity import function_name, within
+from holdfast.once.place import in_part, in_step, in_task
+from holdfast.sessions import codec
+from holdfast.sessions.callee import MAIN, imported_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from holdfast.once.identity import Identity
     from holdfast.once.replay import Use
     from holdfast.sessions.journal import Journal
 
-__all__ = ["Here", "here", "inside", "known_as", "part", "uses_around"]
+__all__ = [
+    "Here",
+    "here",
+    "inside",
+    "is_inside",
+    "known_as",
+    "part",
+    "places_of",
+    "root",
+    "task_here",
+    "task_name",
+    "tasks_around",
+    "uses_around",
+]
 
 
 class Here:
     """A block of the program that is a place of its own. `with here:` is the block."""
 
-    __slots__ = ("_token", "around", "journal", "part", "places", "use")
+    __slots__ = ("_token", "around", "journal", "part", "places", "task", "task_name", "use")
 
-    def __init__(self, journal: Journal, place: str, part: str, use: Use | None) -> None:
+    def __init__(
+        self, journal: Journal, places: tuple[str, ...], part: str, use: Use | None, task_name: str = ""
+    ) -> None:
         self.journal = journal
+        self.places = places
+        """The places around the running code, the innermost last; empty in no step or part."""
         self.part = part
         """The key of the innermost part; empty if there is none."""
         self.use = use
         """The use of the step whose function this is, if it is one."""
         self.around = _HERE.get()
-        known = here(journal)
-        self.places: tuple[str, ...] = (*(() if known is None else known.places), place)
-        """The places around the running code, the innermost last."""
+        self.task = task_here()
+        """Returns the task that began the block, if it is there."""
+        self.task_name = task_name
+        """What that task is known by, seen from the place."""
 
     @property
     def place(self) -> str:
-        """What the place is known by."""
-        return self.places[-1]
+        """What the place is known by; empty in no step or part."""
+        return self.places[-1] if self.places else ""
 
     def __enter__(self) -> None:
         self._token = _HERE.set(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        _HERE.reset(self._token)
+        with suppress(ValueError):
+            # The session is left in another task than it was entered in.
+            _HERE.reset(self._token)
 
 
 _HERE: ContextVar[Here | None] = ContextVar("holdfast_here", default=None)
 
 
 def here(journal: Journal) -> Here | None:
-    """Return where the running code is in the session of this journal; None if it is in no step or part of it."""
+    """Return where the running code is in the session of this journal; None in a task that was not begun in the session's block."""
     around = _HERE.get()
     while around is not None and around.journal is not journal:
         around = around.around
@@ -73,17 +98,101 @@ def uses_around() -> set[Use]:
     return found
 
 
+def root(journal: Journal) -> Here:
+    """Return the block of a session."""
+    return Here(journal, (), "", None)
+
+
 def inside(journal: Journal, use: Use) -> Here:
     """Return the block of a step's function."""
     around = here(journal)
-    return Here(journal, in_step(use.name), "" if around is None else around.part, use)
+    return Here(journal, (*places_of(around), in_step(use.name)), "" if around is None else around.part, use)
 
 
 @contextmanager
 def part(journal: Journal, key: str) -> Iterator[None]:
     """A part with its own key: see `Session.part`."""
-    with Here(journal, in_part(key), key, None):
+    with Here(journal, (*places_of(here(journal)), in_part(key)), key, None):
         yield
+
+
+def places_of(around: Here | None) -> tuple[str, ...]:
+    """Return the places around the running code."""
+    return () if around is None else around.places
+
+
+# --- tasks ---
+
+
+def task_here() -> Callable[[], asyncio.Task[Any] | None]:
+    """Return what returns the running task as long as it is there."""
+    task = asyncio.current_task()
+    return _no_task if task is None else weakref.ref(task)
+
+
+def _no_task() -> None:
+    return None
+
+
+def tasks_around(journal: Journal) -> set[asyncio.Task[Any] | None]:
+    """Return the running task and those that began it, as far as they are known."""
+    found, around = {asyncio.current_task()}, here(journal)
+    while around is not None:
+        found.add(around.task())
+        around = around.around
+    return found
+
+
+def task_name(journal: Journal) -> str:
+    """Return what the running task is known by in its place; empty for the task that began the place, and for one nothing is known of."""
+    around, task = here(journal), asyncio.current_task()
+    if around is None or task is None:
+        return ""
+    if around.task() is task:
+        return around.task_name
+    known = _described(task.get_coro())
+    name = around.task_name if known is None else in_task(around.task_name, *known)
+    # The task has a context of its own, so this is known until it ends, and in the tasks that it begins.
+    _HERE.set(Here(journal, around.places, around.part, around.use, name))
+    return name
+
+
+def _described(coroutine: Any) -> tuple[str, list[str]] | None:
+    """Return the function that a coroutine runs, and its arguments that can be compared after a restart; None if it is only a wrapper."""
+    frame = getattr(coroutine, "cr_frame", None)
+    if frame is None:
+        return None
+    code, values = coroutine.cr_code, frame.f_locals
+    module = str(frame.f_globals.get("__name__", ""))
+    many = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    names = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + many] if name in values]
+    if module.partition(".")[0] in _WRAPPERS:
+        inner = [values[name] for name in names if inspect.iscoroutine(values[name])]
+        return _described(inner[0]) if len(inner) == 1 else None
+    fn = function_name(imported_name(frame.f_globals) if module in MAIN else module, code.co_qualname)
+    return fn, [f"{name} {given}" for name in names if (given := _compared(values[name]))]
+
+
+def _compared(value: Any) -> str:
+    try:
+        return codec.arguments_hash((value,), {}, "task")
+    except Exception:  # noqa: BLE001 - a session, a queue or a client: the task is known by its other arguments
+        return ""
+
+
+_WRAPPERS = ("asyncio", "anyio", "holdfast")
+"""Packages whose coroutines only run those of others."""
+
+
+def is_inside(task: asyncio.Task[Any], journal: Journal) -> bool:
+    """Whether a task may call steps of this session. Before Python 3.12 nobody can tell."""
+    context = getattr(task, "get_context", None)
+    if context is None:
+        return True
+    around = context().get(_HERE)
+    while around is not None and around.journal is not journal:
+        around = around.around
+    return around is not None
 
 
 def known_as(journal: Journal, identity: Identity) -> Identity:

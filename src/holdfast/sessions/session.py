@@ -35,7 +35,7 @@ from holdfast.sessions.manifest import (
     manifest_fields,
 )
 from holdfast.sessions.parked_runs import ParkedRuns
-from holdfast.sessions.place import part
+from holdfast.sessions.place import Here, part, root
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.broker import QuestionBroker
 from holdfast.sessions.questions.question import Notice, question_of
@@ -96,6 +96,7 @@ class Session:
         "__weakref__",
         "_allowed_tools",
         "_broker",
+        "_here",
         "_interactors",
         "_journal",
         "_keeper",
@@ -161,6 +162,7 @@ class Session:
         """Those who were attached when the session was opened. The broker knows who is attached now."""
         self._broker: QuestionBroker | None = None
         self._keeper: LeaseKeeper
+        self._here: Here
         self._lost: Fault | None = None
         """Why the session stopped writing before its block was left."""
 
@@ -330,6 +332,8 @@ class Session:
             raise
         await self._scope.__aenter__()
         self._journal.recorder.enter()
+        self._here = root(self._journal)
+        self._here.__enter__()
         self._started_with = None
         return self
 
@@ -350,6 +354,7 @@ class Session:
             if error is None:
                 kind, error, trace = type(cut), cut, cut.__traceback__
         self._journal.recorder.leave()
+        self._here.__exit__(None, None, None)
         await self._leave_scope(kind, error, trace)
         if failure is not None:
             raise failure

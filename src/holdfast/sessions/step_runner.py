@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import weakref
+import itertools
 from collections import deque
-from collections.abc import Callable
 from contextlib import contextmanager
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,9 +21,6 @@ from holdfast.once.doubt import call_text, check_not_repeated, drift_error, unkn
 from holdfast.once.evidence import NOT_CALLED, VERIFIED
 from holdfast.once.identity import (
     Identity,
-    identity_of,
-    is_earlier_form,
-    is_same_in,
     key_of,
     name_in,
     step_name,
@@ -33,9 +28,8 @@ from holdfast.once.identity import (
 )
 from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step, needs_start
 from holdfast.once.place import in_part, in_step
-from holdfast.once.records import StepEnded, StepEntry, StepStarted, is_bound, is_doubtful
-from holdfast.once.replay import Use, Uses
-from holdfast.policies.decide import Effect
+from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful
+from holdfast.once.replay import Calling, Use, Uses
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async
 from holdfast.runtime.evidence import evidence_in
@@ -44,19 +38,30 @@ from holdfast.runtime.operation import Operation
 from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, verify_async
 from holdfast.runtime.recover import recover
 from holdfast.runtime.suppress import suppress, suppressed
-from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, ToolContract, contract_of
+from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened
 from holdfast.sessions import codec
-from holdfast.sessions.callee import check_name, given_hash, hash_of, known_by, name_of
+from holdfast.sessions.call import Call, call_of, check_declared, check_function
 from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.log import StepsForgotten
-from holdfast.sessions.place import here, inside, known_as, part, uses_around
+from holdfast.sessions.place import (
+    here,
+    inside,
+    is_inside,
+    known_as,
+    part,
+    places_of,
+    task_here,
+    task_name,
+    tasks_around,
+    uses_around,
+)
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.steps import answers_to, shown
 from holdfast.stores.address import cli_option
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 
     from holdfast.faults import Outcome
     from holdfast.once.outcome import StepDecision
@@ -67,12 +72,17 @@ if TYPE_CHECKING:
     from holdfast.sessions.log import SessionMemory
     from holdfast.stores import NewAudit, Receipt
 
-__all__ = ["SESSION_FAILURES", "EqualTurnSteps", "FinishedSteps", "StepRunner", "attempts_around", "doubt_about"]
+__all__ = ["SESSION_FAILURES", "StepRunner", "attempts_around", "doubt_about", "until_free"]
 
 T = TypeVar("T")
 
 _ROUNDS = 10
-"""How often the other tasks may run before a step counts as one that the program does not call any more."""
+"""How often the other tasks may run before it is looked at whether there are any."""
+_MOMENT_S = 0.01
+_PATIENCE_S = 5.0
+"""Seconds in which another task may still call an unsafe step that the log knows, before another call of its function is drift."""
+_TASK_PATIENCE_S = 1.0
+"""Seconds in which the task that made a call in an earlier run may still come to it, before another task takes its result."""
 
 SESSION_FAILURES = frozenset({"SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS_STEP_DRIFT"})
 """Failures of the session itself. They are not the outcome of one item, because every other step would fail too."""
@@ -91,37 +101,10 @@ def doubt_about(error: BaseException) -> str:
     return str(error.__dict__.get(_DOUBT, ""))
 
 
-class _Call(msgspec.Struct, frozen=True):
-    """A call of `step`."""
-
-    identity: Identity
-    fn: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    contract: ToolContract | None
-    returns: Any
-    """The declared type of its result."""
-    name: str
-    """The function's qualified name."""
-    effect: Effect | None
-    journal: Journal
-
-    def earlier(self) -> Identity:
-        """Return what earlier versions knew the call by."""
-        given = given_hash(self.fn, self.args, self.kwargs, self.name, self.contract)
-        return known_as(self.journal, Identity(self.name, given))
-
-    def is_of(self, entry: StepEntry, was_in: int = 0, is_in: int = 0) -> bool:
-        """Whether it is a call of this recorded step, whichever turns they are in."""
-        identity = identity_of(entry)
-        known_as = self.earlier() if is_earlier_form(identity) and not self.identity.key else self.identity
-        return is_same_in(identity, was_in, known_as, is_in)
-
-
 class _Step(msgspec.Struct, frozen=True):
     """A step that is run."""
 
-    call: _Call
+    call: Call
     use: Use
     key: str
     """Its idempotency key. It is the same in every attempt, also after a crash."""
@@ -131,11 +114,32 @@ class _Step(msgspec.Struct, frozen=True):
     args: str
     fn: str
     place: str
+    task: str
     """What it is known by there."""
 
     def ended(self, **facts: Any) -> StepEnded:
         """Return the entry of its end."""
-        return StepEnded(turn=self.turn, step=self.name, args=self.args, fn=self.fn, place=self.place, **facts)
+        return StepEnded(
+            turn=self.turn,
+            step=self.name,
+            args=self.args,
+            fn=self.fn,
+            place=self.place,
+            task=self.task,
+            **facts,
+        )
+
+
+class _Batch(NamedTuple):
+    """The items of a `map`."""
+
+    owner: Callable[[], Any]
+    """Returns the task that called `map`: its items are calls of that task, in their order."""
+    failed: list[Use]
+
+
+_APART = 'a key that tells it from the others, as in session.keyed("NAME").step({name}, …), or all of them as items of one session.map'
+_EQUAL = "an equal call of {name} in another task at the same time: after a restart their results could change places"
 
 
 class StepRunner:
@@ -150,34 +154,94 @@ class StepRunner:
         self._uses = Uses(self._memory.steps_of(turn))
         self._questions = Uses(self._memory.questions_of(turn))
         self._numbered = Uses({})
-        self._calls = 0
-        """How many calls were made in this run of the program."""
 
-    async def step(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str = "") -> Any:
+    async def step(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: str = "",
+        batch: _Batch | None = None,
+    ) -> Any:
         """Run a step, or return its stored result.
 
         Raise SESS_STEP_DRIFT if an unsafe function was called with other arguments before, and `OutcomeUnknownError` if the step
         may have happened.
         """
         self._check_open()
-        call = _call_of(fn, args, kwargs, key, self._journal)
-        self._calls += 1
-        use = self._uses.take(call.identity, attempts_around(), call.earlier, _places(self._journal))
+        call = call_of(fn, args, kwargs, key, self._journal)
+        calling = self._calling(call.identity, call.earlier, None if batch is None else batch.owner)
+        self._check_apart(call, calling)
+        use = self._uses.take(calling) or await self._after_others(calling)
         if use.busy or use.left:
-            await _until_free(use)
-        with use:
-            try:
+            await until_free(use)
+        try:
+            with use:
                 return await self._once(call, use)
-            except asyncio.CancelledError:
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
                 use.left += tuple(self._journal.late)
-                raise
+            if batch is not None:
+                # Until the batch ends, an equal item after this one is another call.
+                use.taken = True
+                batch.failed.append(use)
+            raise
+
+    def _calling(
+        self, identity: Identity, earlier: Callable[[], Identity] | None = None, owner: Callable[[], Any] | None = None
+    ) -> Calling:
+        # Before `here`: a task that is new to the session is noted there.
+        task = task_name(self._journal)
+        places = places_of(here(self._journal))
+        return Calling(identity, attempts_around(), earlier, places, task, owner or task_here())
+
+    def _check_apart(self, call: Call, calling: Calling) -> None:
+        """Raise `InvalidError` if an equal call of another task runs at the same time, and nothing says which of them is which."""
+        rivals = self._uses.rivals(calling)
+        if not rivals:
+            return
+        around = tasks_around(self._journal)
+        if calling.owner is not None:
+            around.add(calling.owner())
+        for use in rivals:
+            task = None if use.owner is None else use.owner()
+            mine = {asyncio.current_task(), calling.owner() if calling.owner else None} if use.busy else around
+            if task is not None and not task.done() and task not in mine:
+                raise InvalidError.saying("session.step", _APART.format(name=call.name), _EQUAL.format(name=call.name))
+
+    async def _after_others(self, calling: Calling) -> Use:
+        """Return the use of a call that another task made in an earlier run, once that task has had the time to come to it."""
+        async for _ in self._while_others_act(_TASK_PATIENCE_S, tasks_around(self._journal)):
+            if (use := self._uses.take(calling)) is not None:
+                return use
+        self._uses.loose |= self._uses.tasks_of(calling)
+        use = self._uses.take(calling, of_any_task=True)
+        assert use is not None
+        return use
+
+    async def _while_others_act(self, patience: float, but: set[asyncio.Task[Any] | None]) -> AsyncIterator[None]:
+        """Yield after other tasks of the session have run, as long as some of them can, for so many seconds at most."""
+        loop, current, waiting = asyncio.get_running_loop(), asyncio.current_task(), self._journal.waiting
+        until = loop.time() + patience
+        waiting.add(current)
+        try:
+            for rounds in itertools.count():
+                others = asyncio.all_tasks() - waiting - but
+                if rounds > _ROUNDS and not any(is_inside(task, self._journal) for task in others):
+                    return
+                if loop.time() >= until:
+                    return
+                await asyncio.sleep(0 if rounds <= _ROUNDS else _MOMENT_S)
+                yield
+        finally:
+            waiting.discard(current)
 
     async def question(self, kind: str, args: str, ask: Callable[[str], Awaitable[T]]) -> T:
         """Return `await ask(name)`, with the name of the question of this kind and hash."""
         self._check_open()
         identity = known_as(self._journal, Identity(f"?{kind}", args))
-        use = self._questions.take(identity, attempts_around(), places=_places(self._journal))
-        await _until_free(use)
+        use = self._taken(self._questions, identity)
+        await until_free(use)
         with use:
             return await ask(use.name)
 
@@ -185,13 +249,18 @@ class StepRunner:
         """Return `await work(key)`: see `Session.numbered`. `args` is the hash of what the work is about."""
         self._check_open()
         identity = known_as(self._journal, Identity(name, args))
-        use = self._numbered.take(identity, attempts_around(), places=_places(self._journal))
+        use = self._taken(self._numbered, identity)
         # With its turn: what is unknown about work of an earlier turn is not about this one.
         key = suffix(self.turn, use.name)
-        await _until_free(use)
+        await until_free(use)
         self._begin(in_part(key))
         with use, part(self._journal, key):
             return await work(key)
+
+    def _taken(self, uses: Uses, identity: Identity) -> Use:
+        use = uses.take(self._calling(identity), of_any_task=True)
+        assert use is not None
+        return use
 
     def _begin(self, place: str) -> None:
         """A step or a part begins, or begins anew: what is called inside are the same calls as before."""
@@ -202,21 +271,24 @@ class StepRunner:
         """Run a step for each item, `concurrency` at a time; yield the outcomes in the order of the items."""
         options.count("map.concurrency", concurrency)
         running: deque[asyncio.Task[Outcome[Any]]] = deque()
+        batch = _Batch(task_here(), [])
         try:
             for item in items:
                 # Wait for the oldest task: this keeps the order of the items, and bounds how many results are held.
                 if len(running) >= concurrency:
                     yield await running.popleft()
-                running.append(asyncio.ensure_future(self._outcome(fn, item)))
+                running.append(asyncio.ensure_future(self._outcome(fn, item, batch)))
             while running:
                 yield await running.popleft()
         finally:
             # The caller may leave the loop early, or an item may have raised.
             await _stop(running)
+            for use in batch.failed:
+                use.taken = False
 
-    async def _outcome(self, fn: Callable[..., Any], item: Any) -> Outcome[Any]:
+    async def _outcome(self, fn: Callable[..., Any], item: Any, batch: _Batch) -> Outcome[Any]:
         try:
-            return Ok(await self.step(fn, (item,), {}))
+            return Ok(await self.step(fn, (item,), {}, batch=batch))
         except HoldfastError as error:
             if error.fault.code in SESSION_FAILURES:
                 raise
@@ -235,8 +307,10 @@ class StepRunner:
 
     def name_of_next(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the name that a call of `step` with this function and arguments would have now."""
-        call = _call_of(fn, args, kwargs, "", self._journal)
-        return self._uses.take(call.identity, attempts_around(), call.earlier, _places(self._journal)).name
+        call = call_of(fn, args, kwargs, "", self._journal)
+        use = self._uses.take(self._calling(call.identity, call.earlier), of_any_task=True)
+        assert use is not None
+        return use.name
 
     def may_have_happened(self, name: str) -> bool:
         """Whether a step may have happened and must not be repeated automatically."""
@@ -264,14 +338,14 @@ class StepRunner:
         """Return the steps that run now, as in `SessionMemory.unknown`."""
         return {suffix(self.turn, name) for name in self._uses.busy()}
 
-    def _once(self, call: _Call, use: Use) -> Awaitable[Any]:
+    def _once(self, call: Call, use: Use) -> Awaitable[Any]:
         """Run a step, or return its stored result."""
         if call.effect == "unsafe" or use.name in self._memory.steps_of(self.turn):
             return self._decided(call, use)
         # Nearly every step is so: `decide_step` lets it run.
         return self._run(self._step_of(call, use), repeats=False)
 
-    async def _decided(self, call: _Call, use: Use) -> Any:
+    async def _decided(self, call: Call, use: Use) -> Any:
         name = use.name
         decision = await self._decide(call, use) if call.effect == "unsafe" else self._decide_safe(call, name)
         match decision:
@@ -294,36 +368,35 @@ class StepRunner:
                     self._journal.recorder.add(self._record("ToolInvocation", step, repeated=True, failed_before=True))
                 return await self._run(step, repeats=isinstance(decision, Repeat) and decision.unknown)
 
-    def _decide_safe(self, call: _Call, name: str) -> StepDecision:
+    def _decide_safe(self, call: Call, name: str) -> StepDecision:
         known = self._memory.steps_of(self.turn).get(name)
         if known is not None:
-            _check_function(call, known)
+            check_function(call, known)
         return decide_step(known, call.effect)
 
-    async def _decide(self, call: _Call, use: Use) -> StepDecision:
+    async def _decide(self, call: Call, use: Use) -> StepDecision:
         """Decide about a step that is unsafe."""
         name = use.name
         known = self._memory.steps_of(self.turn).get(name)
         if known is not None:
-            _check_function(call, known)
+            check_function(call, known)
         else:
             self._check_not_repeated(call, name)
             await self._settle_elsewhere(call, use)
         decision = self._decide_unsafe(call, name)
-        quiet = 0
-        # Other tasks may still be on their way to the steps that the log knows. Let them come first.
-        while isinstance(decision, Drifted) and quiet < _ROUNDS:
-            calls = self._calls
-            await asyncio.sleep(0)
-            quiet = quiet + 1 if calls == self._calls else 0
-            decision = self._decide_unsafe(call, name)
+        if isinstance(decision, Drifted):
+            # Other tasks may still be on their way to the steps that the log knows. Let them come first.
+            async for _ in self._while_others_act(_PATIENCE_S, set()):
+                decision = self._decide_unsafe(call, name)
+                if not isinstance(decision, Drifted):
+                    break
         if isinstance(decision, Unknown):
             # Somebody may have resolved it in another process.
             await self._journal.catch_up()
             decision = self._decide_unsafe(call, name)
         return decision
 
-    def _check_not_repeated(self, call: _Call, name: str) -> None:
+    def _check_not_repeated(self, call: Call, name: str) -> None:
         if call.identity.key:
             return
         steps = self._memory.steps_of(self.turn)
@@ -332,7 +405,7 @@ class StepRunner:
             self._journal.session, self.turn, ((other, steps[other]) for other in equal if other in steps)
         )
 
-    def _decide_unsafe(self, call: _Call, name: str) -> StepDecision:
+    def _decide_unsafe(self, call: Call, name: str) -> StepDecision:
         steps = self._memory.steps_of(self.turn)
         attempts = attempts_around()
         others = [] if call.identity.key else self._uses.not_replayed(call.identity, attempts, call.earlier)
@@ -359,7 +432,7 @@ class StepRunner:
         self._uses.forget(set(gone))
         return [name for name in later if name not in gone]
 
-    async def _settle_elsewhere(self, call: _Call, use: Use) -> None:
+    async def _settle_elsewhere(self, call: Call, use: Use) -> None:
         """Raise if the same step of an earlier turn may have happened. If somebody resolved that one, take its result."""
         memory = self._memory
         if any(call.is_of(entry) for entry in memory.doubts.values()):
@@ -377,7 +450,7 @@ class StepRunner:
     def _run(self, step: _Step, *, repeats: bool) -> Awaitable[Any]:
         # Before the step runs: after its effect it would be too late.
         if step.call.returns is not Any:
-            _check_declared(step.call)
+            check_declared(step.call)
         if needs_start(step.call.effect):
             return self._start_and_call(step, repeats=repeats)
         return self._call(step) if self._journal.is_owned else self._confirm_and_call(step)
@@ -463,6 +536,7 @@ class StepRunner:
             repeats=repeats,
             fn=step.fn,
             place=step.place,
+            task=step.task,
             shown=shown(call.args, call.kwargs),
             key=step.key if call.contract is not None and call.contract.verify is not None else "",
         )
@@ -563,15 +637,17 @@ class StepRunner:
         """Return the step's name in the memory of its turn or session."""
         return name_in(step.key, self._journal.session, self.turn)
 
-    def _step_of(self, call: _Call, use: Use) -> _Step:
+    def _step_of(self, call: Call, use: Use) -> _Step:
         name = use.name
         known = self._memory.steps_of(self.turn).get(name)
         identity = call.identity
         if known is None:
             fn = call.name if identity.key else identity.fn
-            return _Step(call, use, self.key(name), self.turn, name, identity.args, fn, identity.place)
+            return _Step(call, use, self.key(name), self.turn, name, identity.args, fn, identity.place, use.task or "")
         # A step that an earlier version began keeps the turn and all that it was known by.
-        return _Step(call, use, self.key(name), known.turn, known.step, known.args, known.fn, known.place)
+        return _Step(
+            call, use, self.key(name), known.turn, known.step, known.args, known.fn, known.place, use.task or ""
+        )
 
     def _check_open(self) -> None:
         """Raise if the turn is over. A task that runs longer than its turn must not write into the next turn."""
@@ -588,143 +664,7 @@ class StepRunner:
         return unknown_error(self._journal.session, suffix(self.turn, name), known, store_option=option)
 
 
-class EqualTurnSteps(StepRunner):
-    """The steps of a turn, where earlier turns may have had the same input.
-
-    A program that runs from its start again may mean one of those turns. An unsafe step that they did must not happen again unless the
-    program says which turn it means.
-    """
-
-    def __init__(
-        self,
-        journal: Journal,
-        turn: int,
-        scope: Scope,
-        same_run: Iterable[SessionMemory],
-        earlier_runs: Callable[[], Awaitable[list[SessionMemory]]],
-        *,
-        threads: bool,
-    ) -> None:
-        super().__init__(journal, turn, scope, threads=threads)
-        self._same_run = tuple(same_run)
-        """Turns of the run that was cut in this one, which the program has not repeated yet."""
-        self._earlier_runs = earlier_runs
-
-    async def _decide(self, call: _Call, use: Use) -> StepDecision:
-        if self._memory.steps_of(self.turn).get(use.name) is None:
-            if (done := self._done_in(self._same_run, call)) is not None:
-                raise self._perhaps_repeated(call, done, _MEANS_CUT)
-            if (done := self._done_in(await self._earlier_runs(), call)) is not None:
-                after = suffix(done.turn, done.step)
-                if after in self._memory.accepted and isinstance(done, StepEnded) and done.ok:
-                    return Return(done.result)
-                raise self._perhaps_repeated(call, done, _MEANS_NEW.format(key=key_of(self._journal.session, after)))
-        return await super()._decide(call, use)
-
-    def _done_in(self, turns: Iterable[SessionMemory], call: _Call) -> StepEntry | None:
-        """Return what one of these turns did that this call would do again."""
-        for turn in turns:
-            for entry in turn.steps.values():
-                if is_bound(entry) and call.is_of(entry, turn.turn, self.turn):
-                    return entry
-        return None
-
-    def _perhaps_repeated(self, call: _Call, done: StepEntry, what_to_do: str) -> HoldfastError:
-        session, turn = self._journal.session, done.turn
-        message = (
-            f"{call.name}{shown(call.args, call.kwargs)} does not run: turn {turn} of session '{session}' has done it, and this turn "
-            f"{self.turn} has the same input. So the program may be repeating turn {turn}. {what_to_do}"
-        )
-        context = {
-            "session_id": session,
-            "turn": self.turn,
-            "done_in": turn,
-            "key": key_of(session, suffix(turn, done.step)),
-        }
-        return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
-
-
-_MEANS_CUT = (
-    "Give each turn a key, `session.turn(…, key=…)`, or an input of its own. If it means the turn that is not finished: "
-    '`session.turn(…, unfinished="continue")`'
-)
-_MEANS_NEW = (
-    "If it is meant anew: `session.turn(…, again=True)`. If what that turn did stands for this call: `await session.accept({key!r})`. "
-    "A turn with a key, `session.turn(…, key=…)`, is done once per session, however often the program is run"
-)
-
-
-class FinishedSteps(StepRunner):
-    """The steps of a turn that has ended well, for a program that runs from its start again: they return what they returned.
-
-    Nothing is written, and no step runs that may have had an effect.
-    """
-
-    def __init__(self, journal: Journal, memory: SessionMemory, scope: Scope, *, threads: bool) -> None:
-        self.finished = memory
-        """What was known when the turn ended."""
-        super().__init__(journal, memory.turn, scope, threads=threads)
-
-    @property
-    def _memory(self) -> SessionMemory:
-        return self.finished
-
-    async def question(self, kind: str, args: str, ask: Callable[[str], Awaitable[T]]) -> T:
-        """Return the answer that the question got."""
-        del ask
-        identity = known_as(self._journal, Identity(f"?{kind}", args))
-        use = self._questions.take(identity, attempts_around(), places=_places(self._journal))
-        raised = self._memory.questions.get(use.name)
-        answered = None if raised is None else self._memory.answers.get(raised.id)
-        if answered is None:
-            raise self._not_stored(f"the question {use.name}")
-        # The answers of a turn are what `ask` returns: see `QuestionBroker`.
-        found: Any = (answered, answered.value)
-        await _until_free(use)
-        with use:
-            return found  # type: ignore[no-any-return] # `ask` returns such a pair
-
-    async def _once(self, call: _Call, use: Use) -> Any:
-        name = use.name
-        known = self._memory.steps.get(name)
-        if known is not None:
-            _check_function(call, known)
-        match decide_step(known, call.effect):
-            case Return(result):
-                return codec.decode(bytes(result), call.returns, call.name)
-            case Unknown():
-                raise self._unknown(name)
-            case Repeat() if call.effect != "unsafe":
-                # It failed then. It has no result, so the program has to see it fail once more, or go another way.
-                step = self._step_of(call, use)
-                self._begin(in_step(name))
-                with self._inside(step):
-                    return await self._unstored(call)
-            case _:
-                raise self._not_stored(f"{call.name}{shown(call.args, call.kwargs)}")
-
-    async def _unstored(self, call: _Call) -> Any:
-        """Call the function of a step, and store nothing."""
-        in_thread = self._threads and not is_async(call.fn)
-        called = asyncio.to_thread if in_thread else _called
-        result = await called(call.fn, *call.args, **call.kwargs)
-        return await result if inspect.isawaitable(result) else result
-
-    def _not_stored(self, what: str) -> HoldfastError:
-        session, cut = self._journal.session, self._journal.memory.turn
-        message = f"{what} does not run: turn {self.turn} of session '{session}' has ended without it, and the program repeats that turn "
-        if self.finished.key:
-            message += "because it has the same key. If it means a new turn: another `key=`"
-        else:
-            message += (
-                f"because turn {cut} is not finished. If the program was changed or means turn {cut}: "
-                f'`session.turn(…, unfinished="continue")`. If it means a new turn: `unfinished="abandon"` gives up turn {cut}'
-            )
-        context = {"session_id": session, "turn": self.turn}
-        return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
-
-
-async def _until_free(use: Use) -> None:
+async def until_free(use: Use) -> None:
     """Wait while another call is in this use, or a cancelled one has left something under way there.
 
     Raise `InvalidError` if that cannot end, because the running code is inside of that call, or of one that it waits for.
@@ -750,16 +690,6 @@ async def _until_free(use: Use) -> None:
                 outer.waits_for = tuple(other for other in outer.waits_for if other is not use)
 
 
-def _places(journal: Journal) -> tuple[str, ...]:
-    """Return the places around the running code."""
-    around = here(journal)
-    return () if around is None else around.places
-
-
-async def _called(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return fn(*args, **kwargs)
-
-
 def attempts_around() -> Attempts:
     """Return the recoveries around the running code, each with the number of its present attempt."""
     around = AMBIENT.get()
@@ -777,43 +707,7 @@ _NO_ATTEMPTS: Attempts = {}
 """What is known of a step that no recovery is around. It is never changed: a session may have many thousands of them."""
 
 
-def _call_of(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str, journal: Journal
-) -> _Call:
-    if type(fn) is FunctionType and not fn.__dict__:
-        # Nothing was declared for it and nothing wraps it, so its attributes need not be searched.
-        contract, name, returns = None, fn.__qualname__, codec.declared_result(fn)
-    else:
-        options.function("session.step", fn, "step(f, …)")
-        contract, name, returns = contract_of(fn), name_of(fn), codec.result_type(fn)
-    if key:
-        identity = Identity("", "", key)
-    else:
-        check_name(name)
-        given = hash_of(fn, args, kwargs, name, contract)
-        around = here(journal)
-        identity = Identity(known_by(fn, name, contract), given, place="" if around is None else around.place)
-    effect = None if contract is None else contract.effect
-    return _Call(identity, fn, args, kwargs, contract, returns, name, effect, journal)
-
-
-def _check_declared(call: _Call) -> None:
-    """Raise `InvalidError` if the declared result type can never be stored. Each function is checked once."""
-    try:
-        if call.fn in _CHECKED:
-            return
-        codec.check_declared(call.returns, call.name)
-        _CHECKED.add(call.fn)
-    except TypeError:
-        # A callable object without a hash, or without weak references.
-        codec.check_declared(call.returns, call.name)
-
-
-_CHECKED: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
-"""Functions whose declared result type was checked."""
-
-
-def _recovers(call: _Call) -> bool:
+def _recovers(call: Call) -> bool:
     """Whether the function is decorated with `recover` and its recovery knows the tool's contract."""
     plan = getattr(call.fn, PLAN_ATTRIBUTE, None)
     return plan is not None and plan.contract is call.contract
@@ -839,12 +733,6 @@ def _unstored(step: _Step) -> str:
     if step.call.effect == "unsafe":
         return f"The step has run, and is not repeated: settle it with session.resolve({step.key!r}, happened=True, result=…)"
     return "The step has run, and its result is not stored: it runs again when it is called again"
-
-
-def _check_function(call: _Call, known: StepStarted | StepEnded) -> None:
-    """Raise `InvalidError` if a key was used for another function: the stored result is not of this one."""
-    if call.identity.key and known.fn and known.fn != call.name:
-        raise InvalidError.saying(f"step {call.identity.key!r}", f"the function of this key, {known.fn}", call.name)
 
 
 async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:

@@ -141,6 +141,7 @@ def settlement(memory: SessionMemory, session: str, key: str, finding: Finding) 
         args=entry.args,
         fn=entry.fn,
         place=entry.place,
+        task=entry.task,
         ok=finding.happened,
         result=msgspec.Raw(finding.result),
         resolution=Resolution(by=finding.by, at=finding.at),

@@ -26,8 +26,9 @@ from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec
 from holdfast.sessions.journal import VERSION, IdleLock, audit, entries_of
 from holdfast.sessions.log import ContextSaved, SessionMemory, TurnEnded, TurnOutcome, TurnStarted, read_entry
+from holdfast.sessions.repeated_turns import EqualTurnSteps, FinishedSteps
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.step_runner import EqualTurnSteps, FinishedSteps, StepRunner, attempts_around
+from holdfast.sessions.step_runner import StepRunner, attempts_around
 from holdfast.sessions.steps import anew, stored_step
 
 if TYPE_CHECKING:

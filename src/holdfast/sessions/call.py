@@ -1,0 +1,92 @@
+"""A call of a step: its function, its arguments, and what it is known by."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast import options
+from holdfast.faults import InvalidError
+from holdfast.once.identity import Identity, identity_of, is_earlier_form, is_same_in
+from holdfast.policies.decide import Effect
+from holdfast.runtime.tool import ToolContract, contract_of
+from holdfast.sessions import codec
+from holdfast.sessions.callee import check_name, given_hash, hash_of, known_by, name_of
+from holdfast.sessions.journal import Journal
+from holdfast.sessions.place import here, known_as
+
+if TYPE_CHECKING:
+    from holdfast.once.records import StepEnded, StepEntry, StepStarted
+
+__all__ = ["Call", "call_of", "check_declared", "check_function"]
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A call of `step`."""
+
+    identity: Identity
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    contract: ToolContract | None
+    returns: Any
+    """The declared type of its result."""
+    name: str
+    """The function's qualified name."""
+    effect: Effect | None
+    journal: Journal
+
+    def earlier(self) -> Identity:
+        """Return what earlier versions knew the call by."""
+        given = given_hash(self.fn, self.args, self.kwargs, self.name, self.contract)
+        return known_as(self.journal, Identity(self.name, given))
+
+    def is_of(self, entry: StepEntry, was_in: int = 0, is_in: int = 0) -> bool:
+        """Whether it is a call of this recorded step, whichever turns they are in."""
+        identity = identity_of(entry)
+        known_as = self.earlier() if is_earlier_form(identity) and not self.identity.key else self.identity
+        return is_same_in(identity, was_in, known_as, is_in)
+
+
+def call_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str, journal: Journal) -> Call:
+    if type(fn) is FunctionType and not fn.__dict__:
+        # Nothing was declared for it and nothing wraps it, so its attributes need not be searched.
+        contract, name, returns = None, fn.__qualname__, codec.declared_result(fn)
+    else:
+        options.function("session.step", fn, "step(f, …)")
+        contract, name, returns = contract_of(fn), name_of(fn), codec.result_type(fn)
+    if key:
+        identity = Identity("", "", key)
+    else:
+        check_name(name)
+        given = hash_of(fn, args, kwargs, name, contract)
+        around = here(journal)
+        identity = Identity(known_by(fn, name, contract), given, place="" if around is None else around.place)
+    effect = None if contract is None else contract.effect
+    return Call(identity, fn, args, kwargs, contract, returns, name, effect, journal)
+
+
+def check_declared(call: Call) -> None:
+    """Raise `InvalidError` if the declared result type can never be stored. Each function is checked once."""
+    try:
+        if call.fn in _CHECKED:
+            return
+        codec.check_declared(call.returns, call.name)
+        _CHECKED.add(call.fn)
+    except TypeError:
+        # A callable object without a hash, or without weak references.
+        codec.check_declared(call.returns, call.name)
+
+
+_CHECKED: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
+"""Functions whose declared result type was checked."""
+
+
+def check_function(call: Call, known: StepStarted | StepEnded) -> None:
+    """Raise `InvalidError` if a key was used for another function: the stored result is not of this one."""
+    if call.identity.key and known.fn and known.fn != call.name:
+        raise InvalidError.saying(f"step {call.identity.key!r}", f"the function of this key, {known.fn}", call.name)

@@ -1,0 +1,259 @@
+"""Equal calls of parallel tasks: which is which after a restart, and what is refused because nobody could tell."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from sessions_kit import Crash, code_of, killed
+
+from holdfast import Ok, tool
+from holdfast.faults import HoldfastError, InvalidError
+from holdfast.sessions import Session
+from holdfast.stores import MemoryStore
+from holdfast.testing import run
+
+DONE: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_done() -> None:
+    DONE.clear()
+
+
+async def new_id() -> int:
+    DONE.append("id")
+    return DONE.count("id")
+
+
+async def note(what: str) -> str:
+    DONE.append(what)
+    return what.upper()
+
+
+@tool(effect="unsafe")
+async def pay(who: str, number: int = 0) -> str:
+    DONE.append((who, number))
+    return f"{who} {number}"
+
+
+# --- told apart by the function and the arguments of the task ---
+
+
+WAITS: dict[str, float] = {}
+"""The seconds after which each task makes its first call, in this run."""
+
+
+async def order(session: Session, who: str) -> str:
+    """The session cannot be compared after a restart: `who` is what tells the tasks apart."""
+    await asyncio.sleep(WAITS[who])
+    number = await session.step(new_id)
+    await asyncio.sleep(WAITS["pay"])
+    return await session.step(pay, who, number)
+
+
+def begun(how: str, *orders: Any) -> Any:
+    async def grouped() -> list[Any]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in orders]
+        return [task.result() for task in tasks]
+
+    async def created() -> list[Any]:
+        return [await task for task in [asyncio.create_task(one) for one in orders]]
+
+    return {"gather": lambda: asyncio.gather(*orders), "group": grouped, "create": created}[how]()
+
+
+@pytest.mark.parametrize("how", ["gather", "group", "create"])
+@pytest.mark.parametrize("stored", ["first", "both"])
+def test_XD4_equal_calls_of_two_tasks_do_not_swap_their_results(how: str, stored: str) -> None:
+    async def first(session: Session) -> None:
+        WAITS.update(ada=0.1, bob=0 if stored == "both" else 100, pay=100)
+        orders = [asyncio.create_task(order(session, who)) for who in ("ada", "bob")]
+        await asyncio.sleep(1)
+        for one in orders:
+            one.cancel()
+        await asyncio.wait(orders)
+        raise Crash
+
+    async def main() -> list[Any]:
+        store = MemoryStore()
+        await killed(store, first)
+        async with Session.open("s", store=store) as session:
+            # Now the tasks come in the other order.
+            WAITS.update(ada=0.2, bob=0.1 if stored == "first" else 0.3, pay=0)
+            return await begun(how, order(session, "ada"), order(session, "bob"))
+
+    expected = {"first": ["ada 1", "bob 2"], "both": ["ada 2", "bob 1"]}[stored]
+    assert run(main()) == expected
+    assert DONE.count("id") == 2
+    assert len([one for one in DONE if isinstance(one, tuple)]) == 2
+
+
+def test_XD4_tasks_begun_by_tasks_are_told_apart_too() -> None:
+    async def fetch(session: Session, waits: list[float]) -> int:
+        await asyncio.sleep(waits.pop())
+        return await session.step(new_id)
+
+    async def handle(session: Session, who: str) -> tuple[str, int]:
+        await session.step(note, who)
+        (number,) = await asyncio.gather(fetch(session, [WAITS[who]]))
+        return who, number
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            WAITS.update(ada=1, bob=2)
+            first = await asyncio.gather(handle(session, "ada"), handle(session, "bob"))
+        async with Session.open("s", store=store) as session:
+            WAITS.update(ada=2, bob=1)
+            assert await asyncio.gather(handle(session, "ada"), handle(session, "bob")) == first
+
+    run(main())
+
+
+# --- the same call from another task than before ---
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_XD4_workers_that_take_what_comes_find_what_others_have_stored(named: bool) -> None:
+    async def worker(session: Session, name: Any, work: asyncio.Queue[str], waits: float) -> None:
+        while not work.empty():
+            what = work.get_nowait()
+            await session.step(pay, what)
+            await asyncio.sleep(waits)
+
+    async def program(session: Session, *waits: float) -> None:
+        work: asyncio.Queue[str] = asyncio.Queue()
+        for what in "abcdefgh":
+            work.put_nowait(what)
+        names = range(3) if named else [object()] * 3
+        await asyncio.gather(*(worker(session, name, work, wait) for name, wait in zip(names, waits, strict=True)))
+
+    async def main() -> None:
+        store = MemoryStore()
+        for waits in [(1, 2, 3), (3, 2, 1), (2, 1, 1)]:
+            async with Session.open("s", store=store) as session:
+                await program(session, *waits)
+
+    run(main())
+    assert len(DONE) == 8
+
+
+def test_XK2_a_loop_that_becomes_a_gather_or_a_map_keeps_what_it_has() -> None:
+    async def main() -> None:
+        store, names = MemoryStore(), ["a", "b", "a", "c"]
+        async with Session.open("s", store=store) as session:
+            first = [await session.step(note, name) for name in names]
+        async with Session.open("s", store=store) as session:
+            assert [one.value async for one in session.map(note, names) if isinstance(one, Ok)] == first
+        async with Session.open("s", store=store) as session:
+
+            async def work(name: str) -> str:
+                return await session.step(note, name)
+
+            assert await asyncio.gather(*map(work, ["a", "b", "c"])) == ["A", "B", "C"]
+
+    run(main())
+    assert DONE == ["a", "b", "a", "c"]
+
+
+# --- refused ---
+
+
+def test_XD4_equal_calls_at_the_same_time_that_nothing_tells_apart_are_refused() -> None:
+    async def branch(session: Session, waits: asyncio.Event) -> int:
+        found = await session.step(new_id)
+        await waits.wait()
+        return found
+
+    async def main() -> None:
+        async with Session.open("s", store=MemoryStore()) as session:
+            with pytest.raises(InvalidError) as raised:
+                await asyncio.gather(branch(session, asyncio.Event()), branch(session, asyncio.Event()))
+            assert 'session.keyed("NAME").step(new_id, …)' in str(raised.value)
+            with pytest.raises(InvalidError):
+                await asyncio.gather(session.step(pay, "ada"), session.step(pay, "ada"))
+            # With keys they are told apart.
+            both = [session.keyed(f"id {n}").step(new_id) for n in (1, 2)]
+            assert len(set(await asyncio.gather(*both))) == 2
+
+    run(main())
+    assert DONE.count(("ada", 0)) == 1
+
+
+def test_XD4_equal_calls_one_after_the_other_are_counted() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        found = []
+        for _ in range(2):
+            async with Session.open("s", store=store) as session:
+                one = await session.step(new_id)
+                two = await asyncio.wait_for(session.step(new_id), 5)
+                three = await asyncio.create_task(session.step(new_id))
+                four = await asyncio.gather(session.step(new_id), session.step(note, "x"))
+                found.append([one, two, three, four[0]])
+        assert found == [[1, 2, 3, 4]] * 2
+
+    run(main())
+
+
+def test_XD4_equal_items_of_a_map_are_numbered_by_their_place_among_each_other() -> None:
+    fails = {2}
+
+    async def draw(name: str) -> int:
+        DONE.append(name)
+        if len(DONE) in fails:
+            raise ValueError(name)
+        return len(DONE)
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            first = [one async for one in session.map(draw, ["x", "x", "x"], concurrency=1)]
+        async with Session.open("s", store=store) as session:
+            second = [one async for one in session.map(draw, ["x", "x", "x"], concurrency=3)]
+        assert [isinstance(one, Ok) for one in first] == [True, False, True]
+        assert [one.value for one in second if isinstance(one, Ok)] == [1, 4, 3]
+
+    run(main())
+
+
+# --- drift, once nobody can make the recorded call any more ---
+
+
+def test_XD17_a_slow_sibling_makes_the_recorded_call() -> None:
+    async def branch(session: Session, who: str, waits: float) -> str:
+        await asyncio.sleep(waits)
+        return await session.step(pay, who)
+
+    async def first(session: Session) -> None:
+        await branch(session, "ada", 0)
+        raise Crash
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, first)
+        async with Session.open("s", store=store) as session:
+            assert await asyncio.gather(branch(session, "ada", 0.5), branch(session, "bob", 0)) == ["ada 0", "bob 0"]
+
+    run(main())
+    assert DONE == [("ada", 0), ("bob", 0)]
+
+
+def test_XD17_drift_is_raised_when_the_others_have_ended() -> None:
+    async def first(session: Session) -> None:
+        await session.step(pay, "ada")
+        raise Crash
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, first)
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=store) as session:
+                await asyncio.gather(session.step(note, "x"), session.step(pay, "bob"), session.step(pay, "cy"))
+        assert code_of(raised.value) == "SESS_STEP_DRIFT"
+
+    run(main())
+    assert DONE == [("ada", 0), "x"]
