@@ -188,3 +188,36 @@ def test_XD9_two_calls_of_a_key_that_do_not_need_each_other_wait() -> None:
 
     run(main())
     assert DONE == ["x"]
+
+
+# --- a way on after a doubt about one of several equal calls ---
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_XD18_after_one_truthful_answer_equal_unsafe_calls_can_end(again: bool) -> None:
+    @tool(effect="unsafe")
+    async def cut_once(who: str) -> int:
+        DONE.append(who)
+        if len(DONE) == 1:
+            raise Crash
+        return len(DONE)
+
+    async def program(session: Session) -> list[int]:
+        return [await session.step(cut_once, "ada") for _ in range(3)]
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, program)
+        async with Session.open("s", store=store) as session:
+            (key,) = session.unknown
+            await session.resolve(key, happened=True, result=1)
+            with pytest.raises(HoldfastError, match="again=True") as raised:
+                await program(session)
+            assert code_of(raised.value) == "SESS_STEP_DRIFT"
+            await session.accept(key, again=again)
+        for _ in range(2):
+            async with Session.open("s", store=store) as session:
+                assert await program(session) == ([1, 2, 3] if again else [1, 1, 1])
+
+    run(main())
+    assert ["ada"] * (3 if again else 1) == DONE

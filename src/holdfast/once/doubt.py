@@ -12,7 +12,7 @@ from holdfast.once.identity import identity_of, key_of, short_name, suffix
 from holdfast.once.records import StepEnded, may_have_happened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from holdfast.once.records import StepStarted
 
@@ -134,15 +134,18 @@ def drift_error(session: str, turn: int, stored: StepStarted | StepEnded, now: s
     return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))
 
 
-def check_not_repeated(session: str, turn: int, equal: Iterable[tuple[str, StepStarted | StepEnded]]) -> None:
+def check_not_repeated(
+    session: str, turn: int, equal: Iterable[tuple[str, StepStarted | StepEnded]], anew: Collection[str]
+) -> None:
     """Raise SESS_STEP_DRIFT if a further call of an unsafe step only repeats one that somebody had to find something out about.
 
+    `anew` are the steps about which somebody said that a further call is meant.
     `equal` are the steps with the same function and arguments that come before it. A program that catches `OutcomeUnknownError`,
     resolves it and calls the step once more makes that call in every later run, too. There the first call returns the stored result
     already, and the second one would be another deployment.
     """
     for name, known in equal:
-        if known.doubted and may_have_happened(known):
+        if known.doubted and may_have_happened(known) and suffix(turn, name) not in anew:
             raise _repeated_error(key_of(session, suffix(turn, name)), session, known)
 
 
@@ -150,7 +153,8 @@ def _repeated_error(key: str, session: str, stored: StepStarted | StepEnded) -> 
     message = (
         f"{call_text(stored)} happened once, and somebody had to find that out. This run of the program has called it before, so this call would "
         f"make it happen twice. If it only reads the result after `resolve`: move it into the `except OutcomeUnknownError` block, since in "
-        f"this run the first call has returned the result. If it must happen again: `session.keyed(…).step(…)`"
+        f"this run the first call has returned the result; or `await session.accept({key!r})`, and this call returns it, too. If it must happen "
+        f"again: `await session.accept({key!r}, again=True)`, or `session.keyed(…).step(…)`"
     )
     context = {"session_id": session, "step": stored.step, "key": key}
     return HoldfastError(Fault.of("SESS_STEP_DRIFT", message, context=context))

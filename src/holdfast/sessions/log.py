@@ -137,6 +137,8 @@ class StepAccepted(EntryBody, frozen=True, tag="step_accepted"):
 
     turn: int
     step: str
+    again: bool = False
+    """Whether it says the opposite about an equal call: that one is meant anew."""
 
 
 class RunParked(EntryBody, frozen=True, tag="run_parked"):
@@ -278,6 +280,8 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What the context was before the turn in flight saved its own, in a list. If the turn fails, it is the context again."""
     accepted: list[str] = msgspec.field(default_factory=list)
     """Steps that stand for calls with other arguments, too, by what follows the session in their key."""
+    anew: list[str] = msgspec.field(default_factory=list)
+    """Steps after which an equal call is meant anew, as in `accepted`."""
     parked: dict[str, RunParked] = msgspec.field(default_factory=dict)
     """The runs that wait until a time, by agent or key."""
 
@@ -290,6 +294,8 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
                 setattr(self, name, _NONE)
         if not self.accepted:
             self.accepted = _NO_NAMES
+        if not self.anew:
+            self.anew = _NO_NAMES
 
     def _own(self, name: str) -> dict[str, Any]:
         """Return a field that is about to be changed."""
@@ -378,8 +384,12 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
         match body:
             case StepsForgotten(turn=turn) if self.is_open(turn):
                 self._forget(body)
-            case StepAccepted(turn=turn, step=step):
-                self.accepted = [*self.accepted, f"{turn}/{step}" if turn else step]
+            case StepAccepted(turn=turn, step=step, again=again):
+                after = f"{turn}/{step}" if turn else step
+                if again:
+                    self.anew = [*self.anew, after]
+                else:
+                    self.accepted = [*self.accepted, after]
             case RunParked(agent=agent):
                 self.parked = {**self.parked, agent: body}
             case RunUnparked(agent=agent):

@@ -589,17 +589,18 @@ class Session:
         """
         await self.doubts.resolve(key, happened=happened, result=result, by=by, at=self._clock.wall())
 
-    async def accept(self, key: str) -> None:
-        """Let a stored step stand for calls of its function with other arguments, too: a way out of SESS_STEP_DRIFT.
+    async def accept(self, key: str, *, again: bool = False) -> None:
+        """Let a stored step stand for other calls of its function, too: a way out of SESS_STEP_DRIFT.
 
             except HoldfastError as error:
                 await session.accept(error.fault.context["key"])
 
-        The next such call returns the stored result. Raises `InvalidError` for a key that is not of a stored step.
+        The next such call returns the stored result. With `again` it says the opposite about a further equal call, after somebody had to
+        find out what became of the first one: it is meant, and runs. Raises `InvalidError` for a key that is not of a stored step.
         """
         known = await self._turns.finished_step(key) or stored_step(self._journal.memory, self.id, key)
-        record = audit("Approval", key, step=known.step, accepted=True)
-        await self._journal.write(StepAccepted(turn=known.turn, step=known.step), audit=(record,))
+        record = audit("Approval", key, step=known.step, accepted=not again)
+        await self._journal.write(StepAccepted(turn=known.turn, step=known.step, again=again), audit=(record,))
 
     async def rerun(self, key: str) -> tuple[str, ...]:
         """Forget a stored step and those that were stored after it in its turn or session: they run again when they are called.

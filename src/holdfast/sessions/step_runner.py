@@ -28,7 +28,7 @@ from holdfast.once.identity import (
 )
 from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step, needs_start
 from holdfast.once.place import in_part, in_step
-from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful
+from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful, may_have_happened
 from holdfast.once.replay import Calling, Use, Uses
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async
@@ -381,7 +381,8 @@ class StepRunner:
         if known is not None:
             check_function(call, known)
         else:
-            self._check_not_repeated(call, name)
+            if (repeated := self._repeated(call, name)) is not None:
+                return repeated
             await self._settle_elsewhere(call, use)
         decision = self._decide_unsafe(call, name)
         if isinstance(decision, Drifted):
@@ -396,14 +397,19 @@ class StepRunner:
             decision = self._decide_unsafe(call, name)
         return decision
 
-    def _check_not_repeated(self, call: Call, name: str) -> None:
+    def _repeated(self, call: Call, name: str) -> StepDecision | None:
+        """Raise if the call only repeats one that somebody had to find something out about, unless somebody said what it is."""
         if call.identity.key:
-            return
+            return None
         steps = self._memory.steps_of(self.turn)
-        equal = self._uses.before(call.identity, name, call.earlier)
-        check_not_repeated(
-            self._journal.session, self.turn, ((other, steps[other]) for other in equal if other in steps)
-        )
+        equal = [
+            (other, steps[other]) for other in self._uses.before(call.identity, name, call.earlier) if other in steps
+        ]
+        for other, known in equal:
+            if known.doubted and may_have_happened(known) and suffix(self.turn, other) in self._memory.accepted:
+                return decide_step(known, call.effect)
+        check_not_repeated(self._journal.session, self.turn, equal, self._memory.anew)
+        return None
 
     def _decide_unsafe(self, call: Call, name: str) -> StepDecision:
         steps = self._memory.steps_of(self.turn)
