@@ -41,6 +41,7 @@ _fields: dict[str, st.SearchStrategy] = {
     "at": _seconds,
     "run": _texts,
     "operation": _texts,
+    "key": _texts,
     "v": st.integers(1, 9),
     "session": _texts,
     "turn": st.integers(0, 9),

@@ -44,6 +44,7 @@ from holdfast.events import (
     SessionTurnStart,
     StagePostFired,
     StagePreFired,
+    StepNotReplayed,
     StreamResumed,
     SubtaskFailed,
     SuppressedError,
@@ -201,6 +202,10 @@ WRITTEN = [
     (
         SessionTurnEnd(at=1.0, number=2, outcome="fail", stages=("lint",), fault=OVERLOADED),
         {"type": "session-turn-end", "number": 2, "outcome": "fail", "stages": ["lint"], "fault": FAULT},
+    ),
+    (
+        StepNotReplayed(at=1.0, operation='pay("ada")', key="s/pay@5f1c"),
+        {"type": "step-not-replayed", "operation": 'pay("ada")', "key": "s/pay@5f1c"},
     ),
     (
         StagePreFired(at=1.0, stage="plan", phase="Setup", attempt=1),

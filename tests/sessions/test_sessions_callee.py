@@ -12,10 +12,13 @@ import pytest
 from sessions_kit import Crash, code_of, killed
 
 from holdfast import tool
+from holdfast.events import StepNotReplayed
 from holdfast.faults import HoldfastError
+from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import Session
+from holdfast.sessions.history import history_of
 from holdfast.stores import MemoryStore
-from holdfast.testing import run
+from holdfast.testing import Capture, run
 
 DONE: list[Any] = []
 
@@ -41,6 +44,7 @@ def module(name: str, source: str) -> Any:
 
 FETCH = """
 from holdfast import tool
+from holdfast.events import StepNotReplayed
 def fetch(who):
     DONE.append((__name__, who))
     return f"{__name__} of {who}"
@@ -221,3 +225,31 @@ def test_XD4_a_program_is_one_whether_it_is_started_as_a_file_as_a_module_or_is_
         for command in commands
     ]
     assert printed == ["paid\n", "", ""]
+
+
+def test_XD8_an_unsafe_step_that_a_run_did_not_call_is_reported_and_stays_visible() -> None:
+    @tool(effect="unsafe")
+    def charge(amount: int) -> int:
+        DONE.append(amount)
+        return amount
+
+    @tool(effect="unsafe")
+    def charge_card(amount: int) -> int:
+        DONE.append(amount)
+        return amount
+
+    async def main() -> None:
+        store, capture = MemoryStore(), Capture()
+        with default_runtime().on(capture):
+            for renamed in (charge, charge, charge_card):
+                assert not capture.of(StepNotReplayed)
+                async with Session.open("s", store=store) as session:
+                    await session.step(renamed, 5)
+        (event,) = capture.of(StepNotReplayed)
+        assert event.operation.endswith("charge(5)")
+        assert event.session == "s"
+        first, second = (await history_of(store, "s")).steps()
+        assert (first.not_replayed, second.not_replayed) == (True, False)
+        assert first.key == event.key
+
+    run(main())

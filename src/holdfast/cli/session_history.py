@@ -217,7 +217,8 @@ def _step_row(step: StepHistory) -> tuple[str, ...]:
     by = f" by {step.resolved_by}" if step.resolved_by else ""
     settled = f"resolved{by}: " if step.resolved else ""
     settled += f"did not happen ({step.evidence}): " if step.evidence else ""
-    result = f"{settled}{step.result}" or "-"
+    not_replayed = "not called by a later run; " if step.not_replayed else ""
+    result = f"{not_replayed}{settled}{step.result}" or "-"
     return (_clock(at), step.state, _short(step.call), took, str(step.runs + step.retries), _short(result))
 
 

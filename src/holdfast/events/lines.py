@@ -49,6 +49,7 @@ from holdfast.events.records import (
     SessionTurnStart,
     StagePostFired,
     StagePreFired,
+    StepNotReplayed,
     StreamResumed,
     SubtaskFailed,
     SuppressedError,
@@ -216,6 +217,7 @@ class LogLines:
             OperatorAsked: (levels.failed, _asked),
             SessionTurnStart: (levels.attempt, _turn_started),
             SessionTurnEnd: (levels.attempt, _turn_ended),
+            StepNotReplayed: (levels.warned, _not_replayed),
             StagePreFired: (levels.attempt, _phase_entered),
             StagePostFired: (levels.attempt, _phase_left),
             TaskStarted: (levels.attempt, _task_started),
@@ -382,6 +384,12 @@ def _turn_started(event: SessionTurnStart) -> str:
 
 def _turn_ended(event: SessionTurnEnd) -> str:
     return f"turn {event.number}{_stages(event.stages)} ended: {event.outcome}{_because_of(event.fault)}"
+
+
+def _not_replayed(event: StepNotReplayed) -> str:
+    return (
+        f"{_name(event)} was done in an earlier run, and the program ended without calling it: was it renamed or moved?"
+    )
 
 
 def _stages(stages: tuple[str, ...]) -> str:

@@ -52,6 +52,7 @@ __all__ = [
     "SessionTurnStart",
     "StagePostFired",
     "StagePreFired",
+    "StepNotReplayed",
     "StreamResumed",
     "SubtaskFailed",
     "SuppressedError",
@@ -555,6 +556,16 @@ class SessionTurnEnd(_Record, frozen=True, kw_only=True, tag="session-turn-end")
     """Why it failed."""
 
 
+class StepNotReplayed(_Record, frozen=True, kw_only=True, tag="step-not-replayed"):
+    """A program ended well and did not call an unsafe step that an earlier run of it did: the code may have changed.
+
+    If its function was renamed, or the call moved, it may have happened again.
+    """
+
+    key: str
+    """The step's key, as `Session.accept` takes it."""
+
+
 class StagePreFired(_Record, frozen=True, kw_only=True, tag="stage-pre-fired"):
     """A stage enters a phase: Setup, Init, CheckGate, Act, Assert, Exit or Next."""
 
@@ -661,6 +672,7 @@ Event: TypeAlias = (
     | OperatorAsked
     | SessionTurnStart
     | SessionTurnEnd
+    | StepNotReplayed
     | StagePreFired
     | StagePostFired
     | TaskStarted

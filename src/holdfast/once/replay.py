@@ -190,6 +190,15 @@ class Uses:
             uses = [*uses, *self._by_identity.get(msgspec.structs.replace(identity, place=""), ())]
         return [use.name for use in uses if not use.is_seen(attempts)]
 
+    def not_called(self) -> list[str]:
+        """Return the names of recorded steps that this run of the program has not called, and that nothing around them leaves out."""
+        return [
+            use.name
+            for (_, place), uses in self._by_function.items()
+            for use in uses
+            if not place and use.seen is None and use.task is not None
+        ]
+
     def _equal(self, identity: Identity, earlier: Callable[[], Identity] | None) -> tuple[Use, ...]:
         """Return the uses that a call may be, those first that earlier versions recorded. They may have been calls of several functions."""
         uses = self._by_identity.get(identity, ())

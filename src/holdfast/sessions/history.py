@@ -55,6 +55,8 @@ class StepHistory(msgspec.Struct, kw_only=True):
     """The result, or the fault, cut and masked."""
     evidence: str = ""
     """What shows that an unsafe step that failed did not happen, such as `connection-refused` or `status-404`."""
+    not_replayed: bool = False
+    """Whether a later run of the program ended well without calling it, although it is unsafe: the code may have changed."""
     resolved: bool = False
     """Whether a person or a check settled what happened, after the outcome was unknown."""
     resolved_by: str = ""
@@ -204,6 +206,8 @@ class _Reader:
             return
         if record.kind == "Retry":
             step.retries += 1
+        elif record.kind == "Integrity":
+            step.not_replayed = True
         elif record.kind == "Approval":
             step.resolved = True
 

@@ -897,6 +897,7 @@ class Session:
             return
         async with self._turns.changing:
             if error is None:
+                self._turns.report_not_called()
                 await self._turns.end_left_alone()
                 if self.context:
                     await self._activate()

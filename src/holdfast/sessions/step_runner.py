@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from holdfast import options
+from holdfast.events import StepNotReplayed
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
 from holdfast.once.doubt import call_text, check_not_repeated, drift_error, unknown_error
 from holdfast.once.evidence import NOT_CALLED, VERIFIED
@@ -37,6 +38,7 @@ from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, verify_async
 from holdfast.runtime.recover import recover
+from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.suppress import suppress, suppressed
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened
 from holdfast.sessions import codec
@@ -256,6 +258,20 @@ class StepRunner:
         self._begin(in_part(key))
         with use, part(self._journal, key):
             return await work(key)
+
+    def report_not_called(self) -> None:
+        """Report each unsafe step that an earlier run did and this one has not called, at the end of a run that ended well."""
+        runtime, session = self._journal.runtime or default_runtime(), self._journal.session
+        steps = self._memory.steps_of(self.turn)
+        for name in self._uses.not_called():
+            if name in steps and is_bound(steps[name]):
+                key = self.key(name)
+                with self._journal.recorder.inside(self.turn, name, key):
+                    runtime.bus.emit(
+                        StepNotReplayed(
+                            at=runtime.clock.wall(), operation=call_text(steps[name]), key=key, session=session
+                        )
+                    )
 
     def _taken(self, uses: Uses, identity: Identity) -> Use:
         use = uses.take(self._calling(identity), of_any_task=True)

@@ -381,11 +381,17 @@ class TurnRunner:
         turns = await _finished_turns(self._journal, int(number), int(number) + 1)
         return turns[0].steps.get(name) if turns else None
 
+    def report_not_called(self) -> None:
+        """Report unsafe steps outside of turns that this run of the program has not called: see `StepRunner.report_not_called`."""
+        if self._outside is not None:
+            self._outside.report_not_called()
+
     async def _turn_done(self, turn: Turn) -> None:
         if turn.replayed:
             # The context is already what the turn, and those after it, made of it.
             self.restore_context()
         else:
+            turn.steps.report_not_called()
             await self.in_order(partial(self.end, "ok"))
 
     async def _begin_anew(self) -> None:
