@@ -481,6 +481,11 @@ class Journal:
         self.late.add(work)
         work.add_done_callback(self.late.discard)
 
+    async def finish_late(self) -> None:
+        """Wait for what cancelled calls have left under way. It is part of the session: this run and the next one see the same."""
+        if self.late:
+            await asyncio.wait(self.late)
+
     def _start(
         self, bodies: tuple[EntryBody, ...], type_: str | None, parts: dict[str, Any]
     ) -> tuple[_Write, asyncio.Future[Receipt]]:

@@ -15,7 +15,8 @@ from holdfast.runtime.callables import is_async
 from holdfast.sessions import codec
 from holdfast.sessions.call import check_function
 from holdfast.sessions.place import known_as
-from holdfast.sessions.step_runner import StepRunner, until_free
+from holdfast.sessions.siblings import until_free
+from holdfast.sessions.step_runner import StepRunner
 from holdfast.sessions.steps import shown
 
 if TYPE_CHECKING:

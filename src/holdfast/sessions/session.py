@@ -23,7 +23,7 @@ from holdfast.sessions.doubts import Doubts
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.keyed_step import KeyedStep
 from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take_within
-from holdfast.sessions.log import Message, StateChanged, StepAccepted
+from holdfast.sessions.log import Message, StateChanged
 from holdfast.sessions.manifest import (
     DriftPolicy,
     Manifest,
@@ -41,7 +41,6 @@ from holdfast.sessions.questions.broker import QuestionBroker
 from holdfast.sessions.questions.question import Notice, question_of
 from holdfast.sessions.questions.remedies import Remedies
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.steps import stored_step
 from holdfast.sessions.turn import TurnRunner
 from holdfast.stores import Claim, NewSession, SessionState, shared
 from holdfast.stores.address import open_store
@@ -598,9 +597,7 @@ class Session:
         The next such call returns the stored result. With `again` it says the opposite about a further equal call, after somebody had to
         find out what became of the first one: it is meant, and runs. Raises `InvalidError` for a key that is not of a stored step.
         """
-        known = await self._turns.finished_step(key) or stored_step(self._journal.memory, self.id, key)
-        record = audit("Approval", key, step=known.step, accepted=not again)
-        await self._journal.write(StepAccepted(turn=known.turn, step=known.step, again=again), audit=(record,))
+        await self._turns.accept(key, again=again)
 
     async def rerun(self, key: str) -> tuple[str, ...]:
         """Forget a stored step and those that were stored after it in its turn or session: they run again when they are called.
@@ -890,9 +887,7 @@ class Session:
 
     async def _leave(self, error: BaseException | None) -> None:
         """Pause the session, and end a turn that ran here. A turn that an earlier crash cut off stays in flight."""
-        if self._journal.late:
-            # What a cancelled step has written is part of the session: this run and the next one see the same.
-            await asyncio.wait(self._journal.late)
+        await self._journal.finish_late()
         if self._journal.failed is not None:
             return
         async with self._turns.changing:

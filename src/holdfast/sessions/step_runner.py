@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
 from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -30,12 +29,10 @@ from holdfast.once.identity import (
 from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step, needs_start
 from holdfast.once.place import in_part, in_step
 from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful, may_have_happened
-from holdfast.once.replay import Calling, Use, Uses
-from holdfast.runtime.ambient import AMBIENT
+from holdfast.once.replay import Use, Uses
 from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async
 from holdfast.runtime.evidence import evidence_in
 from holdfast.runtime.left_behind import LEFT_BEHIND
-from holdfast.runtime.operation import Operation
 from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, verify_async
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
@@ -47,18 +44,21 @@ from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.log import StepsForgotten
 from holdfast.sessions.place import (
-    here,
     inside,
-    is_inside,
     known_as,
     part,
-    places_of,
     task_here,
-    task_name,
-    tasks_around,
-    uses_around,
 )
 from holdfast.sessions.scopes import Scope
+from holdfast.sessions.siblings import (
+    PATIENCE_S,
+    attempts_around,
+    calling_of,
+    check_apart,
+    let_others_act,
+    until_free,
+    use_after_others,
+)
 from holdfast.sessions.steps import answers_to, shown
 from holdfast.stores.address import cli_option
 
@@ -67,24 +67,15 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Outcome
     from holdfast.once.outcome import StepDecision
-    from holdfast.once.replay import Attempts
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.suppress import Suppression
     from holdfast.runtime.tool import Verdict
     from holdfast.sessions.log import SessionMemory
     from holdfast.stores import NewAudit, Receipt
 
-__all__ = ["SESSION_FAILURES", "StepRunner", "attempts_around", "doubt_about", "until_free"]
+__all__ = ["SESSION_FAILURES", "StepRunner", "doubt_about"]
 
 T = TypeVar("T")
-
-_ROUNDS = 10
-"""How often the other tasks may run before it is looked at whether there are any."""
-_MOMENT_S = 0.01
-_PATIENCE_S = 5.0
-"""Seconds in which another task may still call an unsafe step that the log knows, before another call of its function is drift."""
-_TASK_PATIENCE_S = 1.0
-"""Seconds in which the task that made a call in an earlier run may still come to it, before another task takes its result."""
 
 SESSION_FAILURES = frozenset({"SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS_STEP_DRIFT"})
 """Failures of the session itself. They are not the outcome of one item, because every other step would fail too."""
@@ -140,10 +131,6 @@ class _Batch(NamedTuple):
     failed: list[Use]
 
 
-_APART = 'a key that tells it from the others, as in session.keyed("NAME").step({name}, …), or all of them as items of one session.map'
-_EQUAL = "an equal call of {name} in another task at the same time: after a restart their results could change places"
-
-
 class StepRunner:
     """The steps of one turn, or with turn 0 the steps of a session outside of turns."""
 
@@ -172,9 +159,9 @@ class StepRunner:
         """
         self._check_open()
         call = call_of(fn, args, kwargs, key, self._journal)
-        calling = self._calling(call.identity, call.earlier, None if batch is None else batch.owner)
-        self._check_apart(call, calling)
-        use = self._uses.take(calling) or await self._after_others(calling)
+        calling = calling_of(self._journal, call.identity, call.earlier, None if batch is None else batch.owner)
+        check_apart(self._uses, call.name, calling, self._journal)
+        use = self._uses.take(calling) or await use_after_others(self._uses, calling, self._journal)
         if use.busy or use.left:
             await until_free(use)
         try:
@@ -188,55 +175,6 @@ class StepRunner:
                 use.taken = True
                 batch.failed.append(use)
             raise
-
-    def _calling(
-        self, identity: Identity, earlier: Callable[[], Identity] | None = None, owner: Callable[[], Any] | None = None
-    ) -> Calling:
-        # Before `here`: a task that is new to the session is noted there.
-        task = task_name(self._journal)
-        places = places_of(here(self._journal))
-        return Calling(identity, attempts_around(), earlier, places, task, owner or task_here())
-
-    def _check_apart(self, call: Call, calling: Calling) -> None:
-        """Raise `InvalidError` if an equal call of another task runs at the same time, and nothing says which of them is which."""
-        rivals = self._uses.rivals(calling)
-        if not rivals:
-            return
-        around = tasks_around(self._journal)
-        if calling.owner is not None:
-            around.add(calling.owner())
-        for use in rivals:
-            task = None if use.owner is None else use.owner()
-            mine = {asyncio.current_task(), calling.owner() if calling.owner else None} if use.busy else around
-            if task is not None and not task.done() and task not in mine:
-                raise InvalidError.saying("session.step", _APART.format(name=call.name), _EQUAL.format(name=call.name))
-
-    async def _after_others(self, calling: Calling) -> Use:
-        """Return the use of a call that another task made in an earlier run, once that task has had the time to come to it."""
-        async for _ in self._while_others_act(_TASK_PATIENCE_S, tasks_around(self._journal)):
-            if (use := self._uses.take(calling)) is not None:
-                return use
-        self._uses.loose |= self._uses.tasks_of(calling)
-        use = self._uses.take(calling, of_any_task=True)
-        assert use is not None
-        return use
-
-    async def _while_others_act(self, patience: float, but: set[asyncio.Task[Any] | None]) -> AsyncIterator[None]:
-        """Yield after other tasks of the session have run, as long as some of them can, for so many seconds at most."""
-        loop, current, waiting = asyncio.get_running_loop(), asyncio.current_task(), self._journal.waiting
-        until = loop.time() + patience
-        waiting.add(current)
-        try:
-            for rounds in itertools.count():
-                others = asyncio.all_tasks() - waiting - but
-                if rounds > _ROUNDS and not any(is_inside(task, self._journal) for task in others):
-                    return
-                if loop.time() >= until:
-                    return
-                await asyncio.sleep(0 if rounds <= _ROUNDS else _MOMENT_S)
-                yield
-        finally:
-            waiting.discard(current)
 
     async def question(self, kind: str, args: str, ask: Callable[[str], Awaitable[T]]) -> T:
         """Return `await ask(name)`, with the name of the question of this kind and hash."""
@@ -274,7 +212,7 @@ class StepRunner:
                     )
 
     def _taken(self, uses: Uses, identity: Identity) -> Use:
-        use = uses.take(self._calling(identity), of_any_task=True)
+        use = uses.take(calling_of(self._journal, identity), of_any_task=True)
         assert use is not None
         return use
 
@@ -324,7 +262,7 @@ class StepRunner:
     def name_of_next(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the name that a call of `step` with this function and arguments would have now."""
         call = call_of(fn, args, kwargs, "", self._journal)
-        use = self._uses.take(self._calling(call.identity, call.earlier), of_any_task=True)
+        use = self._uses.take(calling_of(self._journal, call.identity, call.earlier), of_any_task=True)
         assert use is not None
         return use.name
 
@@ -402,11 +340,16 @@ class StepRunner:
             await self._settle_elsewhere(call, use)
         decision = self._decide_unsafe(call, name)
         if isinstance(decision, Drifted):
+
+            def other_decision() -> StepDecision | None:
+                found = self._decide_unsafe(call, name)
+                return None if isinstance(found, Drifted) else found
+
             # Other tasks may still be on their way to the steps that the log knows. Let them come first.
-            async for _ in self._while_others_act(_PATIENCE_S, set()):
-                decision = self._decide_unsafe(call, name)
-                if not isinstance(decision, Drifted):
-                    break
+            if (
+                later := await let_others_act(self._journal, other_decision, patience=PATIENCE_S, but=set())
+            ) is not None:
+                decision = later
         if isinstance(decision, Unknown):
             # Somebody may have resolved it in another process.
             await self._journal.catch_up()
@@ -684,49 +627,6 @@ class StepRunner:
         known = self._memory.steps_of(self.turn)[name]
         option = cli_option(self._journal.store)
         return unknown_error(self._journal.session, suffix(self.turn, name), known, store_option=option)
-
-
-async def until_free(use: Use) -> None:
-    """Wait while another call is in this use, or a cancelled one has left something under way there.
-
-    Raise `InvalidError` if that cannot end, because the running code is inside of that call, or of one that it waits for.
-    """
-    while use.busy or use.left:
-        if use.left:
-            left = use.left
-            await asyncio.wait(left)
-            use.left = use.left[len(left) :]
-            continue
-        around = uses_around()
-        if use.needs(around):
-            raise InvalidError.saying(
-                f"step {use.name!r}", "a key that is not in use around it", "a call that waits for its own end"
-            )
-        for outer in around:
-            outer.waits_for += (use,)
-        use.ended = use.ended or asyncio.Event()
-        try:
-            await use.ended.wait()
-        finally:
-            for outer in around:
-                outer.waits_for = tuple(other for other in outer.waits_for if other is not use)
-
-
-def attempts_around() -> Attempts:
-    """Return the recoveries around the running code, each with the number of its present attempt."""
-    around = AMBIENT.get()
-    if around is None:
-        return _NO_ATTEMPTS
-    found: Attempts = {}
-    while around is not None:
-        if isinstance(around, Operation) and not around.over:
-            found[around.run] = around.attempts
-        around = around.around
-    return found or _NO_ATTEMPTS
-
-
-_NO_ATTEMPTS: Attempts = {}
-"""What is known of a step that no recovery is around. It is never changed: a session may have many thousands of them."""
 
 
 def _recovers(call: Call) -> bool:

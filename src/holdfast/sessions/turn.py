@@ -25,10 +25,19 @@ from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec
 from holdfast.sessions.journal import VERSION, IdleLock, audit, entries_of
-from holdfast.sessions.log import ContextSaved, SessionMemory, TurnEnded, TurnOutcome, TurnStarted, read_entry
+from holdfast.sessions.log import (
+    ContextSaved,
+    SessionMemory,
+    StepAccepted,
+    TurnEnded,
+    TurnOutcome,
+    TurnStarted,
+    read_entry,
+)
 from holdfast.sessions.repeated_turns import EqualTurnSteps, FinishedSteps
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.step_runner import StepRunner, attempts_around
+from holdfast.sessions.siblings import attempts_around
+from holdfast.sessions.step_runner import StepRunner
 from holdfast.sessions.steps import anew, stored_step
 
 if TYPE_CHECKING:
@@ -372,7 +381,14 @@ class TurnRunner:
             ]
         return [turn for turn in self._earlier if turn.given == memory.given and turn.run != memory.run]
 
-    async def finished_step(self, key: str) -> StepEntry | None:
+    async def accept(self, key: str, *, again: bool) -> None:
+        """Let a stored step stand for other calls, or say that those are meant: see `Session.accept`."""
+        journal = self._journal
+        known = await self._finished_step(key) or stored_step(journal.memory, journal.session, key)
+        record = audit("Approval", key, step=known.step, accepted=not again)
+        await journal.write(StepAccepted(turn=known.turn, step=known.step, again=again), audit=(record,))
+
+    async def _finished_step(self, key: str) -> StepEntry | None:
         """Return the step with this key of a turn that was finished before; None if there is none."""
         after = key.removeprefix(f"{self._journal.session}/")
         number, _, name = after.partition("/")
