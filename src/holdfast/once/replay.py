@@ -170,6 +170,11 @@ class Uses:
             number += 1
         return name
 
+    @property
+    def has_places(self) -> bool:
+        """Whether anything was called in this run inside of a place."""
+        return bool(self._by_place)
+
     def begin(self, place: str) -> None:
         """The program begins with a place, or begins anew: what it called there before are the same uses, not further ones."""
         for use in self._by_place.pop(place, ()):

@@ -14,7 +14,7 @@ import weakref
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.faults import InvalidError
@@ -56,6 +56,8 @@ def known_by(fn: Callable[..., Any], name: str, contract: ToolContract | None) -
 
 def _innermost(fn: Any) -> Any:
     # Most functions are plain: only a wrapper has one of these attributes.
+    if type(fn) is FunctionType and not fn.__dict__:
+        return fn
     if hasattr(fn, "func") or hasattr(fn, "__wrapped__"):
         return inspect.unwrap(getattr(fn, "func", fn))
     return fn
@@ -123,8 +125,10 @@ def _whole(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
 
 def _with_owner(fn: Any, given: str, name: str, contract: ToolContract | None) -> str:
     """Return the hash of a call: of an unsafe method with its object."""
+    if contract is None or contract.effect != "unsafe":
+        return given
     owner = getattr(fn, "__self__", None)
-    if contract is None or contract.effect != "unsafe" or owner is None or isinstance(owner, (type, ModuleType)):
+    if owner is None or isinstance(owner, (type, ModuleType)):
         return given
     # Two accounts that pay the same sum are two payments, and after a restart only their values tell them apart.
     try:
@@ -172,7 +176,7 @@ def _bound(parameters: _Parameters, args: tuple[Any, ...], kwargs: dict[str, Any
 def _parameters(fn: Any) -> _Parameters | None:
     """Return the parameters of a function; None if it does not say which it has."""
     # A method is made anew at each access; its function is not.
-    function = getattr(fn, "__func__", fn)
+    function = fn if type(fn) is FunctionType else getattr(fn, "__func__", fn)
     cache = _OF_FUNCTIONS if function is fn else _OF_METHODS
     with suppress(TypeError, KeyError):
         return cache[function]

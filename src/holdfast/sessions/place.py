@@ -45,14 +45,14 @@ __all__ = [
 class Here:
     """A block of the program that is a place of its own. `with here:` is the block."""
 
-    __slots__ = ("_token", "around", "journal", "part", "places", "task", "task_name", "use")
+    __slots__ = ("_places", "_token", "around", "journal", "part", "task", "task_name", "use")
 
     def __init__(
-        self, journal: Journal, places: tuple[str, ...], part: str, use: Use | None, task_name: str = ""
+        self, journal: Journal, places: tuple[str, ...] | None, part: str, use: Use | None, task_name: str = ""
     ) -> None:
         self.journal = journal
-        self.places = places
-        """The places around the running code, the innermost last; empty in no step or part."""
+        self._places = places
+        """None: they are found when they are needed, because most steps call no other one."""
         self.part = part
         """The key of the innermost part; empty if there is none."""
         self.use = use
@@ -62,6 +62,17 @@ class Here:
         """Returns the task that began the block, if it is there."""
         self.task_name = task_name
         """What that task is known by, seen from the place."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The places around the running code, the innermost last; empty in no step or part."""
+        if self._places is None:
+            assert self.use is not None
+            around = self.around
+            while around is not None and around.journal is not self.journal:
+                around = around.around
+            self._places = (*places_of(around), in_step(self.use.name))
+        return self._places
 
     @property
     def place(self) -> str:
@@ -106,7 +117,7 @@ def root(journal: Journal) -> Here:
 def inside(journal: Journal, use: Use) -> Here:
     """Return the block of a step's function."""
     around = here(journal)
-    return Here(journal, (*places_of(around), in_step(use.name)), "" if around is None else around.part, use)
+    return Here(journal, None, "" if around is None else around.part, use)
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from holdfast.once.records import StepEnded, is_bound
 from holdfast.runtime.callables import is_async
 from holdfast.sessions import codec
 from holdfast.sessions.call import check_function
-from holdfast.sessions.place import known_as
+from holdfast.sessions.idempotency import keyed
+from holdfast.sessions.place import inside, known_as
 from holdfast.sessions.siblings import until_free
 from holdfast.sessions.step_runner import StepRunner
 from holdfast.sessions.steps import shown
@@ -145,7 +146,8 @@ class FinishedSteps(StepRunner):
                 # It failed then. It has no result, so the program has to see it fail once more, or go another way.
                 step = self._step_of(call, use)
                 self._begin(in_step(name))
-                with self._inside(step):
+                work = self._journal.recorder.inside(self.turn, step.name, step.key)
+                with keyed(step.key), work, inside(self._journal, use):
                     return await self._unstored(call)
             case _:
                 raise self._not_stored(f"{call.name}{shown(call.args, call.kwargs)}")

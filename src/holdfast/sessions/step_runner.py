@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -63,7 +62,7 @@ from holdfast.sessions.steps import answers_to, shown
 from holdfast.stores.address import cli_option
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from holdfast.faults import Outcome
     from holdfast.once.outcome import StepDecision
@@ -346,9 +345,9 @@ class StepRunner:
                 return None if isinstance(found, Drifted) else found
 
             # Other tasks may still be on their way to the steps that the log knows. Let them come first.
-            if (
-                later := await let_others_act(self._journal, other_decision, patience=PATIENCE_S, but=set())
-            ) is not None:
+            later: StepDecision | None
+            later = await let_others_act(self._journal, other_decision, patience=PATIENCE_S, but=set())
+            if later is not None:
                 decision = later
         if isinstance(decision, Unknown):
             # Somebody may have resolved it in another process.
@@ -431,11 +430,13 @@ class StepRunner:
 
     async def _call(self, step: _Step) -> Any:
         call = step.call
-        self._begin(in_step(step.use.name))
+        if self._uses.has_places or self._questions.has_places or self._numbered.has_places:
+            self._begin(in_step(step.use.name))
         # The step has its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
         with Scope("tool", parent=self.scope, name=step.name):
             try:
-                with self._inside(step):
+                work = self._journal.recorder.inside(self.turn, step.name, step.key)
+                with keyed(step.key), work, inside(self._journal, step.use):
                     result = await self._in_thread(step) if self._threads else call.fn(*call.args, **call.kwargs)
                     if type(result) not in _PLAIN and inspect.isawaitable(result):
                         result = await result
@@ -457,13 +458,6 @@ class StepRunner:
                 error.add_note(_unstored(step))
                 raise
             return result
-
-    @contextmanager
-    def _inside(self, step: _Step) -> Iterator[None]:
-        """The block of a step's function."""
-        recorder = self._journal.recorder
-        with keyed(step.key), recorder.inside(self.turn, step.name, step.key), inside(self._journal, step.use):
-            yield
 
     async def _in_thread(self, step: _Step) -> Any:
         """Call the function, in a thread if it is a plain one. The result may still have to be awaited."""
