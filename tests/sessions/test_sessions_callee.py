@@ -253,3 +253,24 @@ def test_XD8_an_unsafe_step_that_a_run_did_not_call_is_reported_and_stays_visibl
         assert first.key == event.key
 
     run(main())
+
+
+def test_XD4_a_function_that_was_given_another_name_is_known_by_it() -> None:
+    def named() -> Any:
+        async def call(*_seen: int) -> int:
+            DONE.append("called")
+            return 5
+
+        call.__qualname__ = "task:default"
+        return call
+
+    async def main() -> None:
+        store = MemoryStore()
+        for _ in range(2):
+            async with Session.open("s", store=store) as session:
+                assert await session.step(named(), 1) == 5
+        (step,) = (await history_of(store, "s")).steps()
+        assert step.call == "task:default"
+
+    run(main())
+    assert DONE == ["called"]

@@ -856,7 +856,7 @@ def test_XK4_calls_of_tasks_without_inputs_are_found_in_older_logs():
     """Their steps were known by the prompt alone."""
 
     async def older(session):
-        async def call(_prompt: str) -> TaskResult:
+        async def call(*_seen: str) -> TaskResult:
             return TaskResult(content="stored")
 
         call.__qualname__ = "task:default"

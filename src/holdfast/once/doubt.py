@@ -45,7 +45,7 @@ OUTCOMES = {IT_HAPPENED: True, IT_DID_NOT_HAPPEN: False, I_DO_NOT_KNOW: None}
 def call_text(entry: StepStarted | StepEnded) -> str:
     """Return a step as a person knows it: `deploy("version 2")`."""
     identity = identity_of(entry)
-    name = short_name(entry.fn or identity.fn) or entry.step
+    name = short_name(identity) or entry.fn or entry.step
     text = name + window(entry.shown, 0)
     if identity.key:
         return f"{text} with key {identity.key!r}"
@@ -115,7 +115,7 @@ def _how(failure: _Failure | None) -> str:
 def drift_error(session: str, turn: int, stored: StepStarted | StepEnded, now: str) -> HoldfastError:
     """Return the error of an unsafe step whose function the log has with other arguments. `now` is the call's arguments as text."""
     before, after = _difference(stored.shown, now)
-    name = short_name(identity_of(stored).fn)
+    name = short_name(identity_of(stored))
     # A step of version 1 has its turn in its name, although it belongs to the session.
     key = key_of(session, suffix(turn or stored.turn, stored.step))
     message = (

@@ -80,6 +80,8 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
     key: str = ""
     place: str = ""
     """Where it is called: see `once.place`. Empty: in its session or turn."""
+    is_full: bool = False
+    """Whether `fn` has the module, and the arguments are bound. Otherwise it is as earlier versions wrote it."""
 
 
 def function_name(module: str, name: str) -> str:
@@ -87,14 +89,14 @@ def function_name(module: str, name: str) -> str:
     return f"{module}{_MODULE}{name}"
 
 
-def short_name(fn: str) -> str:
+def short_name(identity: Identity) -> str:
     """Return a function's name without its module, for people."""
-    return fn.partition(_MODULE)[2] or fn
+    return identity.fn.partition(_MODULE)[2] if identity.is_full else identity.fn
 
 
 def is_earlier_form(identity: Identity) -> bool:
     """Whether an earlier version wrote it: without the module, and with the arguments as they were given."""
-    return not identity.key and _MODULE not in identity.fn
+    return not identity.key and not identity.is_full
 
 
 def step_name(identity: Identity, use: int) -> str:
@@ -108,7 +110,7 @@ def step_name(identity: Identity, use: int) -> str:
         name = f"{identity.fn}@{identity.args[:_HASH]}"
     else:
         known = msgspec.json.encode([identity.fn, identity.args, identity.place])
-        name = f"{short_name(identity.fn)}@{sha256(known).hexdigest()[:_HASH]}"
+        name = f"{short_name(identity)}@{sha256(known).hexdigest()[:_HASH]}"
     return name if use == 1 else f"{name}#{use}"
 
 
@@ -153,8 +155,8 @@ def identity_of(entry: Recorded) -> Identity:
     name = entry.step
     if name.startswith(_KEY):
         return Identity("", "", name.removeprefix(_KEY))
-    if isinstance(entry, StepStarted | StepEnded) and _MODULE in entry.fn:
-        return Identity(entry.fn, entry.args, place=entry.place)
+    if isinstance(entry, StepStarted | StepEnded) and entry.fn:
+        return Identity(entry.fn, entry.args, place=entry.place, is_full=True)
     fn, at, rest = name.rpartition("@")
     if rest.startswith(_PART):
         return Identity(fn, rest.partition("#")[0])

@@ -65,7 +65,9 @@ def call_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
         check_name(name)
         given = hash_of(fn, args, kwargs, name, contract)
         around = here(journal)
-        identity = Identity(known_by(fn, name, contract), given, place="" if around is None else around.place)
+        identity = Identity(
+            known_by(fn, name, contract), given, place="" if around is None else around.place, is_full=True
+        )
     effect = None if contract is None else contract.effect
     return Call(identity, fn, args, kwargs, contract, returns, name, effect, journal)
 

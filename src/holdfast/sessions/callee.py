@@ -51,7 +51,16 @@ def known_by(fn: Callable[..., Any], name: str, contract: ToolContract | None) -
     if contract is not None and contract.name:
         return function_name("", contract.name)
     fn = _innermost(fn)
+    if _was_renamed(fn):
+        return function_name("", name)
     return function_name(module_of(fn if hasattr(fn, "__qualname__") else type(fn)), name)
+
+
+def _was_renamed(fn: Any) -> bool:
+    """Whether somebody gave the function another name than its code has. A name that was copied with its module is not meant."""
+    if type(fn) is not FunctionType or fn.__code__.co_qualname == fn.__qualname__:
+        return False
+    return bool(fn.__module__ == fn.__globals__.get("__name__"))
 
 
 def _innermost(fn: Any) -> Any:

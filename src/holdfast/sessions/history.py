@@ -257,7 +257,7 @@ class _Reader:
 
 def _call(entry: StepStarted | StepEnded) -> str:
     identity = identity_of(entry)
-    name = short_name(entry.fn or identity.fn) or entry.step
+    name = short_name(identity) or entry.fn or entry.step
     if name == KEPT:
         name = f"agent: {identity.key.rpartition('/')[2]}"
     # The number of the use tells two calls with the same arguments apart.

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Here",
+    "enter_root",
     "here",
     "inside",
     "is_inside",
     "known_as",
     "part",
     "places_of",
-    "root",
     "task_here",
     "task_name",
     "tasks_around",
@@ -109,9 +109,11 @@ def uses_around() -> set[Use]:
     return found
 
 
-def root(journal: Journal) -> Here:
-    """Return the block of a session."""
-    return Here(journal, (), "", None)
+def enter_root(journal: Journal) -> Here:
+    """Enter the block of a session, and return it."""
+    root = Here(journal, (), "", None)
+    root.__enter__()
+    return root
 
 
 def inside(journal: Journal, use: Use) -> Here:

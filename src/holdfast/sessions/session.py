@@ -35,7 +35,7 @@ from holdfast.sessions.manifest import (
     manifest_fields,
 )
 from holdfast.sessions.parked_runs import ParkedRuns
-from holdfast.sessions.place import Here, part, root
+from holdfast.sessions.place import enter_root, part
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.broker import QuestionBroker
 from holdfast.sessions.questions.question import Notice, question_of
@@ -161,7 +161,6 @@ class Session:
         """Those who were attached when the session was opened. The broker knows who is attached now."""
         self._broker: QuestionBroker | None = None
         self._keeper: LeaseKeeper
-        self._here: Here
         self._lost: Fault | None = None
         """Why the session stopped writing before its block was left."""
 
@@ -331,8 +330,7 @@ class Session:
             raise
         await self._scope.__aenter__()
         self._journal.recorder.enter()
-        self._here = root(self._journal)
-        self._here.__enter__()
+        self._here = enter_root(self._journal)
         self._started_with = None
         return self
 
@@ -507,12 +505,7 @@ class Session:
         return later.LaterSteps(self, self._runtime, after=after, attempts=attempts, backoff=backoff, ask=ask)
 
     def turn(
-        self,
-        given: Any = None,
-        *,
-        key: str | None = None,
-        again: bool = False,
-        unfinished: Unfinished | None = None,
+        self, given: Any = None, *, key: str | None = None, again: bool = False, unfinished: Unfinished | None = None
     ) -> AbstractAsyncContextManager[Turn, bool | None]:
         """Run a turn. Turns run one after the other, in the order of these calls.
 
@@ -892,8 +885,7 @@ class Session:
             return
         async with self._turns.changing:
             if error is None:
-                self._turns.report_not_called()
-                await self._turns.end_left_alone()
+                await self._turns.end_well()
                 if self.context:
                     await self._activate()
             if self._state is not SessionState.ACTIVE:

@@ -397,10 +397,11 @@ class TurnRunner:
         turns = await _finished_turns(self._journal, int(number), int(number) + 1)
         return turns[0].steps.get(name) if turns else None
 
-    def report_not_called(self) -> None:
-        """Report unsafe steps outside of turns that this run of the program has not called: see `StepRunner.report_not_called`."""
+    async def end_well(self) -> None:
+        """End a turn that failed here, and report the unsafe steps outside of turns that this run of the program has not called."""
         if self._outside is not None:
             self._outside.report_not_called()
+        await self.end_left_alone()
 
     async def _turn_done(self, turn: Turn) -> None:
         if turn.replayed:
