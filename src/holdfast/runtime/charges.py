@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.policies.budget import costs_nothing
-from holdfast.policies.models.usage import Usage, is_unfinished, model_of, usage_of
+from holdfast.policies.models.usage import Usage, answer_id_of, is_unfinished, model_of, usage_of
 from holdfast.runtime.event_loop import present_owner
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.reservations import CallClaim, Reservations
 
 __all__ = [
+    "ChargeOfBody",
     "Charges",
     "Sent",
     "charge_answer",
@@ -79,6 +80,7 @@ class Charges:
     __slots__ = (
         "_again",
         "_answers_inside",
+        "_body",
         "_budget",
         "_claim",
         "_is_free",
@@ -108,6 +110,8 @@ class Charges:
         """Answers of recoveries inside the present attempt; None if the attempt makes its calls itself."""
         self._again = False
         """Whether the present attempt counts as a cost of recovery."""
+        self._body: ChargeOfBody | None = None
+        """What charges the present attempt when its caller has read the answer; None: its end charges it."""
 
     @classmethod
     def of(cls, budget: Budget, plan: Any, adapter: Any = None) -> Charges:
@@ -132,6 +136,11 @@ class Charges:
     def ledger(self) -> Ledger:
         """The accounts of its budgets."""
         return self._budget.ledger
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the call asks no model."""
+        return self._is_free
 
     def exhausted(self) -> dict[str, Any] | None:
         """Return which limit is spent, as an error's context; None if something is left of every limit."""
@@ -183,7 +192,7 @@ class Charges:
 
         `sends`: the call is made at once. Otherwise it waits for a place first, and `hold` says when it is made.
         """
-        self._answers_inside = None
+        self._answers_inside = self._body = None
         self.is_sent, self._again = sends, again
         self._budget.attempt_begun(again=again)
 
@@ -221,17 +230,28 @@ class Charges:
 
     # --- after the call ---
 
+    def charge_by_body(self) -> ChargeOfBody:
+        """Return what charges the present attempt, if it succeeds: its caller reads the answer, which has the usage."""
+        self._body = ChargeOfBody(self._budget)
+        return self._body
+
     def end(self, answer: object, outer: Charges | None, *, again: bool) -> None:
         """Charge what an attempt used, as its answer reports it, and pass the answer on to the outer operation."""
         if self._is_free:
             self._budget.answer_retrieved(answer)
             self._over()
             return
+        if self._body is not None and self._answers_inside is None:
+            claim, self._claim = self._claim, None
+            sent = self.sent or Sent(None, self.model)
+            self._body.begin(sent, claim, [each for each in (outer, self._on_behalf_of) if each], again=again)
+            self._over()
+            return
         # If a recovery inside returned this answer, the answer was charged there. This attempt only passes it on.
         inside = self._answers_inside
         reports_usage = usage_of(answer) is not None
         if (inside is None and not self._of_tool) or (
-            reports_usage and all(answer is not other for other in inside or ())
+            reports_usage and not any(_is_same(answer, other) for other in inside or ())
         ):
             if self.sent is not None and is_unfinished(answer):
                 # It goes on in the background, as long as it is allowed to. What it really used is charged when it is read.
@@ -285,6 +305,64 @@ class Charges:
     def _over(self) -> None:
         self.is_sent = False
         self.release()
+
+
+class ChargeOfBody:
+    """Charges one answer that its caller reads. It holds the reservation of the call until the reading is over.
+
+    Its methods may be called in any order, by any thread, and by the garbage collector. It charges once.
+    """
+
+    __slots__ = ("_again", "_around", "_budget", "_claim", "_over", "_sent")
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._sent: Sent | None = None
+        """None: the call has not succeeded yet, or is charged."""
+        self._claim: CallClaim | None = None
+        self._around: list[Charges] = []
+        self._again = False
+        self._over: tuple[object, int | None, bool] | None = None
+        """What `over` was called with before the call had succeeded."""
+
+    def begin(self, sent: Sent, claim: CallClaim | None, around: list[Charges], *, again: bool) -> None:
+        """The call has succeeded. `around`: those that must not charge the answer again."""
+        self._claim, self._around, self._again, self._sent = claim, around, again, sent
+        if claim is not None:
+            claim.parts += 1
+        if self._over is not None:
+            self.over(*self._over[:2], complete=self._over[2])
+
+    def read(self) -> None:
+        """The caller has read a part."""
+        claim = self._claim
+        if claim is not None:
+            claim.parts += 1
+            if claim.owner != (reader := present_owner()):
+                self._budget.reservations.belongs_to(claim, reader)
+
+    def over(self, report: object, said: int | None, *, complete: bool) -> None:
+        """Charge what was reported; otherwise the tokens that were seen, and what may have been generated beside; None: nobody knows."""
+        self._over = (report, said, complete)
+        sent, self._sent = self._sent, None
+        if sent is None:
+            return
+        if usage_of(report) is None:
+            sent.is_bounded = True
+            sent.output = (said or 0) if sent.quote is None else min(said or 0, sent.quote.output)
+            if said is None:
+                sent.left_after(math.inf)
+            elif not complete and self._claim is not None:
+                sent.left_after(self._budget.now() - self._claim.since)
+        claim, self._claim = self._claim, None
+        self._budget.attempt_ended(report, again=self._again, claim=claim, sent=sent)
+        for around in self._around:
+            around.remember(report)
+
+
+def _is_same(answer: object, other: object) -> bool:
+    """Return whether two objects are one answer, such as the JSON of a response and what an SDK made of it."""
+    return answer is other or bool((name := answer_id_of(answer)) and name == answer_id_of(other))
 
 
 # --- what operations are charged. Each `op` is an `Operation`; its charges are None where there is no budget around it. ---

@@ -150,7 +150,7 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
             token = SENDING.set(keys.sends(op))
             try:
                 limited = with_limit(op.limit(), keys.options, member.client)
-                return member.send(cast_to, limited, stream=stream, stream_cls=stream_cls)
+                return keys.received(member.send(cast_to, limited, stream=stream, stream_cls=stream_cls), op)
             finally:
                 SENDING.reset(token)
                 keys.ends()
@@ -176,25 +176,28 @@ def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
             plain = PlainCall(keys, _dialect(pool.sdk, cast_to), cast_to, options)
             return await plain.send_async(stream=stream, stream_cls=stream_cls)
 
-        async def send() -> Any:
+        async def send(op: Operation) -> Any:
             member = keys.member
             token = SENDING.set(keys.sends())
             try:
-                return await member.send(cast_to, keys.options, stream=stream, stream_cls=stream_cls)
+                answer = await member.send(cast_to, keys.options, stream=stream, stream_cls=stream_cls)
+                return keys.received(answer, op)
             finally:
                 SENDING.reset(token)
                 keys.ends()
 
         exchange = partial(_exchange, keys, cast_to)
 
-        async def attempt() -> Any:
-            return await exchange().checked_async(await send())
-
         if stream:
             dialect = keys.request_usage(_dialect(pool.sdk, cast_to))
             return await open_stream_async(keys.stream_of(dialect), send, exchange)
+        op = Operation(keys.plan(), keys)
+
+        async def attempt() -> Any:
+            return await exchange().checked_async(await send(op))
+
         try:
-            return await drive_async(Operation(keys.plan(), keys), attempt, (), {})
+            return await drive_async(op, attempt, (), {})
         except HoldfastError as error:
             exchange().make_sdk_error(error)
             raise

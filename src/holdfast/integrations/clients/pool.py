@@ -18,6 +18,7 @@ import msgspec
 from holdfast._platform import after_fork
 from holdfast.classify.hints import announced_limit, announced_limits, limit_headers
 from holdfast.faults import Schedule, Scope
+from holdfast.integrations.clients.bodies import charge_when_read, reported_by
 from holdfast.integrations.clients.exchange import (
     Exchange,
     asks_model,
@@ -286,6 +287,15 @@ class KeyChoice(Adapter):
         """Return what the request may use at most."""
         return quote_of_request(self.options)
 
+    def received(self, response: Any, op: Operation) -> Any:
+        """Return the response that the SDK returns. A body that has not come yet is charged when its caller has read it."""
+        charge_when_read(response, op.charges)
+        return response
+
+    def reported(self, value: object) -> object:
+        """Return the part of an answer that reports its usage, also where the caller reads the response itself."""
+        return reported_by(value)
+
     def choose(self, op: Operation) -> Plan | None:
         """Choose the key of the next attempt."""
         pool = self.pool
@@ -366,7 +376,7 @@ class KeyChoice(Adapter):
 
     def succeeded(self, op: Operation, value: object) -> None:
         """Forget the failures of the key that was used, and learn how many tokens the call took where these are limited."""
-        if op.plan.limited_state.counts_tokens and (usage := usage_of(value)) is not None:
+        if op.plan.limited_state.counts_tokens and (usage := usage_of(reported_by(value))) is not None:
             op.plan.used(usage.total)
         if self.pool.several and not self.observes:
             until = op.plan.monotonic() + DENIED_REST_S
