@@ -19,8 +19,9 @@ from openai import AsyncOpenAI, OpenAI
 
 import holdfast.anthropic
 import holdfast.openai
-from holdfast import Budget, BudgetError, recover
+from holdfast import Budget, BudgetError, Runtime, recover
 from holdfast.policies.models.prices import Price, Prices
+from holdfast.testing import VirtualClock, run
 
 PRICES = Prices({
     "claude-test": Price(input=0, output=1_000_000),
@@ -228,3 +229,49 @@ def test_AK8_a_body_is_handed_on_as_it_comes_and_only_under_a_budget_watched(cap
         plain = list(response.iter_bytes())
     with Budget(usd=50, prices=PRICES), of.with_streaming_response.create(**request) as response:
         assert [len(part) for part in response.iter_bytes()] == [len(part) for part in plain]
+
+
+@pytest.mark.parametrize(("functions", "workers", "usd"), [(2, 1, 14), (4, 2, 26), (20, 3, 107), (20, 3, 500)])
+def test_AK12_a_function_that_hands_its_request_to_workers_neither_waits_for_them_nor_pays_twice(
+    functions, workers, usd
+):
+    clock = VirtualClock()
+    runtime = Runtime(clock=clock)
+    sent = 0
+
+    async def serve(request: httpx2.Request) -> httpx2.Response:
+        nonlocal sent
+        sent += 1
+        name, usage = f"answer-{sent}", {"input_tokens": 1, "output_tokens": USED}
+        await asyncio.sleep(2)
+        body = {"id": name, "type": "message", "role": "assistant", "model": "claude-test", "usage": usage}
+        return httpx2.Response(200, json={**body, "content": [], "stop_reason": "end_turn", "stop_sequence": None})
+
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(serve))
+    claude = holdfast.anthropic.recovering(AsyncAnthropic(api_key="k", http_client=http), runtime=runtime)
+
+    async def main() -> tuple[list[Any], Budget]:
+        requests: asyncio.Queue[Any] = asyncio.Queue()
+
+        async def work() -> None:
+            while True:
+                future, request = await requests.get()
+                future.set_result(await claude.messages.create(**request))
+
+        @recover("via-queue", runtime=runtime)
+        async def ask(**request: Any) -> Any:
+            future = asyncio.get_running_loop().create_future()
+            await requests.put((future, request))
+            return await future
+
+        with Budget(usd=usd, prices=PRICES, runtime=runtime) as budget:
+            tasks = [asyncio.create_task(work()) for _ in range(workers)]
+            request = {"model": "claude-test", "max_tokens": LONGEST, "messages": HI}
+            answers = await asyncio.gather(*(ask(**request) for _ in range(functions)))
+        for task in tasks:
+            task.cancel()
+        return answers, budget
+
+    answers, budget = run(main(), clock=clock)
+    assert (len(answers), sent, budget.spend().usd) == (functions, functions, float(USED * functions))
+    assert clock.monotonic() <= 2 * functions

@@ -198,7 +198,7 @@ class Budget:
         Raises `InvalidError` before the budget is entered.
         """
         block = self._block()
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             return block._open().left(*block._now())
 
     def spend(self) -> Spend:
@@ -206,7 +206,7 @@ class Budget:
 
         Raises `InvalidError` before the budget is entered.
         """
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             return self._account.spend()
 
     def charge(self, *, usd: float | None = None, tokens: int | None = None, turns: int = 0) -> None:
@@ -216,7 +216,7 @@ class Budget:
         `InvalidError`.
         """
         block = self._block()
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             block._open().charge(usd=usd, tokens=tokens, turns=turns)
         block._warn()
 
@@ -245,20 +245,20 @@ class Budget:
         block._settle_turn(used=True)
 
     def _reserve_turn(self) -> None:
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             reached = self._open().reserve_turn()
         if reached is not None:
             raise BudgetError.because(**_facts(reached))
 
     def _settle_turn(self, *, used: bool) -> None:
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             self._open().settle_turn(used=used)
         self._warn()
 
     @property
     def is_out_of_turns(self) -> bool:
         """Whether all turns of this budget itself, and not of an outer one, are used or reserved."""
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             return self._account.turns_taken() is not None
 
     def __repr__(self) -> str:
@@ -280,7 +280,7 @@ class Budget:
         block, shared, around = copy.copy(self), self._shared, in_force(AMBIENT.get())
         # The default runtime may be replaced while blocks are open; the clock must not change in the middle.
         runtime = default_runtime() if self._given_runtime is None else self._given_runtime
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             if shared.runtime is None or not shared.blocks:
                 shared.runtime = runtime
             now = shared.runtime.clock.monotonic()
@@ -356,7 +356,7 @@ class Budget:
         `free`: the call asks no model, so only seconds and attempts count.
         """
         block = self._block()
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             reached = block._open().check(*block._now(), free=free)
         if reached is None:
             return None
@@ -373,7 +373,7 @@ class Budget:
             raise BudgetError.because(**spent)
         if free:
             return
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             ledger = self._open()
             unknown = model if model and ledger.limits_money and not self._prices.knows(model) else ledger.unpriced
         if unknown is None:
@@ -383,13 +383,13 @@ class Budget:
     def attempt_begun(self, *, again: bool) -> None:
         """For recoveries: charge an attempt that begins. `again` counts it as a cost of recovery."""
         # Charged before the call: calls that run at the same time cannot overdraw the budget together.
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             self._open().charge(attempts=1, recovery=again)
         self._warn()
 
     def attempt_taken_back(self, *, again: bool) -> None:
         """For recoveries: take back the charge of an attempt whose calls are made, and charged, by other recoveries."""
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             self._open().take_back_attempt(recovery=again)
 
     def attempt_ended(
@@ -527,7 +527,7 @@ class Budget:
         return self._clock(), tuple(clock() for clock in self._outer_clocks)
 
     def _warn(self) -> None:
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             due = self._due_warnings()
         # Emitted after the lock is released, because a reader of the event may read the budget.
         for emit in due:

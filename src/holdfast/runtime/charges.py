@@ -6,6 +6,7 @@ Invariant: a call is charged once, however many recoveries are around it. What w
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +16,8 @@ from holdfast.policies.models.usage import Usage, answer_id_of, is_unfinished, m
 from holdfast.runtime.event_loop import present_owner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.faults import Fault
     from holdfast.policies.budget import Ledger, Reservation
     from holdfast.policies.models.quote import Quote
@@ -78,6 +81,7 @@ class Charges:
     """
 
     __slots__ = (
+        "__weakref__",
         "_again",
         "_answers_inside",
         "_body",
@@ -159,6 +163,10 @@ class Charges:
     def copied(self) -> CallClaim | None:
         """The reservation of the present call, which a copy of it needs too; None: there is none."""
         return self._claim
+
+    def charge_lost(self) -> Callable[[CallClaim], None]:
+        """Return what charges a call that nobody has any more."""
+        return partial(charge_lost, self._budget, self.model)
 
     def hold(self, claim: CallClaim) -> None:
         """Keep a reservation until the attempt ends."""
@@ -271,10 +279,10 @@ class Charges:
             self._charge_unended(next(answers, None), again=again)
         self._over()
 
-    def end_stopped(self, *, again: bool) -> None:
+    def end_stopped(self, *, again: bool | None = None) -> None:
         """Charge an attempt that was cancelled, or whose stream was left."""
         if self._answers_inside is None and not self._of_tool and self.is_sent:
-            self._charge_unended(None, again=again)
+            self._charge_unended(None, again=self._again if again is None else again)
         self._over()
 
     def end_copy(self) -> None:
@@ -313,7 +321,7 @@ class ChargeOfBody:
     Its methods may be called in any order, by any thread, and by the garbage collector. It charges once.
     """
 
-    __slots__ = ("_again", "_around", "_budget", "_claim", "_over", "_sent")
+    __slots__ = ("__weakref__", "_again", "_around", "_budget", "_claim", "_over", "_sent")
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -330,8 +338,13 @@ class ChargeOfBody:
         self._claim, self._around, self._again, self._sent = claim, around, again, sent
         if claim is not None:
             claim.parts += 1
+            claim.hold_by(self)
         if self._over is not None:
             self.over(*self._over[:2], complete=self._over[2])
+
+    def end_stopped(self) -> None:
+        """Nobody reads it any more."""
+        self.over(None, None, complete=False)
 
     def read(self) -> None:
         """The caller has read a part."""
@@ -358,6 +371,16 @@ class ChargeOfBody:
         self._budget.attempt_ended(report, again=self._again, claim=claim, sent=sent)
         for around in self._around:
             around.remember(report)
+
+
+def charge_lost(budget: Budget, model: str, claim: CallClaim) -> None:
+    """Charge a call that holds a reservation and that nobody has any more: an exception has interrupted it anywhere."""
+    if claim.since == -math.inf:
+        budget.reservations.leave(claim)
+        return
+    sent = Sent(claim.quote, model)
+    sent.left_after(budget.now() - claim.since)
+    budget.attempt_ended(None, again=False, claim=claim, sent=sent)
 
 
 def _is_same(answer: object, other: object) -> bool:
