@@ -32,6 +32,7 @@ from holdfast.integrations.clients.exchange import (
     may_have_created,
     model_of,
     quote_of_request,
+    repeated_by_sdk,
     should_retry,
 )
 from holdfast.policies.backoff import PLAIN_ATTEMPTS
@@ -348,6 +349,10 @@ class KeyChoice(Adapter):
     def insists(self, error: Exception) -> bool:
         """Return whether the response requests a retry."""
         return should_retry(error) is True
+
+    def repeats_plainly(self, error: Exception) -> bool:
+        """Return whether the SDK repeats this request by itself, whatever the words of the answer are."""
+        return repeated_by_sdk(error)
 
     def _use_another(self, op: Operation, error: Exception) -> Retry | None:
         pool = self.pool
