@@ -67,7 +67,7 @@ class Service:
         return self(request)
 
 
-def resources(service: Service, *, is_async: bool) -> dict[str, tuple[Any, dict[str, Any]]]:
+def resources(service: Any, *, is_async: bool) -> dict[str, tuple[Any, dict[str, Any]]]:
     """The calls of recovering clients, each with its arguments."""
     on: Any = service.asynchronously if is_async else service
     http: Any = (httpx2.AsyncClient if is_async else httpx2.Client)(transport=httpx2.MockTransport(on))
@@ -275,3 +275,50 @@ def test_AK12_a_function_that_hands_its_request_to_workers_neither_waits_for_the
     answers, budget = run(main(), clock=clock)
     assert (len(answers), sent, budget.spend().usd) == (functions, functions, float(USED * functions))
     assert clock.monotonic() <= 2 * functions
+
+
+TIERED = Prices({
+    "claude-test": Price(input=0, output=1_000_000, tiers={"fast": 6}),
+    "gpt-test": Price(input=0, output=1_000_000, tiers={"priority": 2, "flex": 0.5}),
+})  # fmt: skip
+
+
+def in_tier(name: str, asked: dict[str, Any], reported: dict[str, Any], usage: dict[str, Any]) -> tuple[int, Any]:
+    """Make two calls in a tier under a budget for sixty dollars; return the requests, and what was counted."""
+    made = 0
+
+    def serve(request: httpx2.Request) -> httpx2.Response:
+        nonlocal made
+        made += 1
+        plain = json.loads(Service()(request).read())
+        return httpx2.Response(200, json={**plain, **reported, "usage": {**plain["usage"], **usage}})
+
+    of, request = resources(serve, is_async=False)[name]
+    with Budget(usd=60, prices=TIERED) as budget:
+        for _ in range(2):
+            of.create(**{**request, **asked})
+        return made, budget.spend()
+
+
+def test_AK16_a_dearer_tier_is_counted_at_its_price(caplog):
+    made, spent = in_tier("messages", {"extra_body": {"speed": "fast"}, "max_tokens": 5}, {}, {"speed": "fast"})
+    assert (made, spent.usd, spent.unknown) == (2, 6 * 2 * USED, 0)
+    made, spent = in_tier("chat", {"service_tier": "priority"}, {"service_tier": "priority"}, {})
+    assert (made, spent.usd, spent.unknown) == (2, 2 * 2 * USED, 0)
+    made, spent = in_tier("chat", {"service_tier": "flex"}, {"service_tier": "flex"}, {})
+    assert (made, spent.usd, spent.unknown) == (2, USED, 0)
+    made, spent = in_tier("chat", {"service_tier": "auto"}, {"service_tier": "default"}, {})
+    assert (made, spent.usd, spent.unknown) == (2, 2 * USED, 0)
+    assert not caplog.messages
+
+
+def test_AK16_a_tier_without_a_price_counts_as_unknown_and_is_warned_of_once(caplog):
+    made, spent = in_tier("messages", {}, {}, {"service_tier": "priority"})
+    assert (made, spent.usd, spent.unknown) == (2, 2 * USED, 2)
+    assert ["tier 'priority'" in message for message in caplog.messages] == [True]
+
+
+def test_AK16_the_tier_that_a_request_asks_for_is_reserved():
+    of, request = resources(Service(), is_async=False)["messages"]
+    with Budget(usd=59, prices=TIERED), pytest.raises(BudgetError, match=r"\$60"):
+        of.create(**request, extra_body={"speed": "fast"})

@@ -54,7 +54,7 @@ _ASYNC_GENERATOR = 0x200
 class _Shared:
     """What all blocks of a budget share."""
 
-    __slots__ = ("account", "blocks", "runtime", "warned_of_unknown")
+    __slots__ = ("account", "blocks", "runtime", "warned_of_tier", "warned_of_unknown")
 
     def __init__(self) -> None:
         self.account: Account | None = None
@@ -62,7 +62,7 @@ class _Shared:
         self.blocks: list[Budget] = []
         """The blocks that are open, in the order in which they were entered."""
         self.runtime: Runtime | None = None
-        self.warned_of_unknown = False
+        self.warned_of_tier = self.warned_of_unknown = False
 
 
 class Budget:
@@ -408,6 +408,9 @@ class Budget:
         # An answer that knows its cost knows it better than a table of list prices.
         costs = (prices.cost(name, usage) for name in models) if reported is None else (reported,)
         cost = next((usd for usd in costs if usd is not None), None)
+        # Of a tier without a price only the least is known.
+        tier = "" if usage is None or reported is not None else usage.tier
+        is_dearer = bool(tier) and cost is not None and not any(prices.knows_tier(name, tier) for name in models)
 
         def apply() -> Iterable[Callable[[], None]]:
             most = Reservation() if claim is None else claim.reservation
@@ -425,7 +428,9 @@ class Budget:
                 whole = sent is not None and sent.is_bounded
                 ledger.charge_guess(usd=cost, tokens=usage.total, most=most, whole=whole, recovery=again)
             else:
-                ledger.charge(usd=cost, tokens=usage.total, settled=1, unknown=int(cost is None), recovery=again)
+                ledger.charge(
+                    usd=cost, tokens=usage.total, settled=1, unknown=int(cost is None or is_dearer), recovery=again
+                )
             if name := answer_id_of(answer):
                 now = ledger.accounts[0].used
                 owed = Reservation(usd=now["usd"] - before["usd"], tokens=now["tokens"] - before["tokens"])
@@ -436,6 +441,8 @@ class Budget:
 
         if usage is not None and not is_guess:
             self.note_answer(usage, cost)
+        if is_dearer and ledger.limits_usage:
+            self._warn_of_tier(next(iter(models), ""), tier)
         if (usage is None or is_guess) and ledger.limits_usage:
             self._warn_of_unknown(next(iter(models), ""))
         self.reservations.settle(apply)
@@ -492,6 +499,21 @@ class Budget:
             "%r: a call%s reported no usage, so its cost is estimated. spend().unknown counts such calls",
             self,
             f" of {model}" if model else "",
+        )
+
+    def _warn_of_tier(self, model: str, tier: str) -> None:
+        """Warn once per budget that a call was served in a tier whose price nobody knows."""
+        if self._shared.warned_of_tier:
+            return
+        self._shared.warned_of_tier = True
+        logging.getLogger("holdfast").warning(
+            "%r: %s was served in the tier %r, whose price is unknown, so it counts at the standard price. Give the budget "
+            "prices=LIST_PRICES.with_prices({%r: Price(…, tiers={%r: …})})",
+            self,
+            model,
+            tier,
+            model,
+            tier,
         )
 
     def _block(self) -> Budget:

@@ -93,7 +93,11 @@ def quote_of_request(options: Any) -> Quote | None:
     url = options.url.partition("?")[0].rstrip("/")
     if url.endswith("/batches"):
         return quote_of_batch(options.json_data)
-    return quote_of(options.json_data, max_output=0 if url.endswith("/embeddings") else None)
+    body, extra = options.json_data, getattr(options, "extra_json", None)
+    if isinstance(body, Mapping) and isinstance(extra, Mapping):
+        # Fields that the SDK does not know yet.
+        body = {**body, **extra}
+    return quote_of(body, max_output=0 if url.endswith("/embeddings") else None)
 
 
 def is_free(options: Any) -> bool:
