@@ -172,7 +172,7 @@ def test_credit_that_is_used_up_is_read_from_the_body_whatever_its_encoding():
     assert len(side.sent) == 1
 
 
-class Pieces(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream, httpx2.SyncByteStream, httpx2.AsyncByteStream):
     """A body in pieces that may break off."""
 
     def __init__(self, *pieces: bytes | Exception) -> None:
@@ -227,6 +227,47 @@ def test_nothing_is_read_beyond_the_first_bytes_and_leaving_closes_the_body():
         assert next(answer.iter_bytes()) == b"first"
         assert pieces.given == 2
     assert pieces.closed
+
+
+EVENTS = {"headers": {"content-type": "text/event-stream; charset=utf-8"}}
+
+
+@each_library
+@each_world
+def test_AK3_an_event_stream_is_handed_over_with_its_headers(is_async, library):
+    """Its first event may wait for the caller's next request, as in MCP."""
+    pieces = Pieces(b"data: 1\n\n")
+    side, (runtime, _) = Side(library, (200, {"stream": pieces, **EVENTS})), world()
+
+    def sync() -> None:
+        transport = RecoveringTransport(library.MockTransport(side), runtime=runtime)
+        with library.Client(transport=transport) as client, client.stream("GET", URL) as answer:
+            assert pieces.given == 0
+            assert answer.read() == b"data: 1\n\n"
+
+    async def asynchronous() -> None:
+        transport = AsyncRecoveringTransport(library.MockTransport(side.asynchronously), runtime=runtime)
+        async with library.AsyncClient(transport=transport) as client, client.stream("GET", URL) as answer:
+            assert pieces.given == 0
+            assert await answer.aread() == b"data: 1\n\n"
+
+    asyncio.run(asynchronous()) if is_async else sync()
+
+
+def test_AK3_a_response_to_a_request_that_is_sent_once_is_not_waited_for():
+    pieces = Pieces(b"first")
+    side, (runtime, _) = Side(httpx2, (200, {"stream": pieces})), world()
+    transport = RecoveringTransport(httpx2.MockTransport(side), runtime=runtime)
+    with httpx2.Client(transport=transport) as client, client.stream("POST", URL):
+        assert pieces.given == 0
+
+
+@each_world
+def test_AK3_who_wants_it_waits_for_the_first_event(is_async):
+    broken, whole = Pieces(LOST), Pieces(b"data: 1\n\n")
+    side = Side(httpx2, (200, {"stream": broken, **EVENTS}), (200, {"stream": whole, **EVENTS}))
+    assert ask(side, world()[0], is_async=is_async, first_event=True).text == "data: 1\n\n"
+    assert len(side.sent) == 2
 
 
 def test_an_error_page_without_end_is_not_read_to_its_end():

@@ -47,14 +47,14 @@ async def _gated(world: World) -> None:
     assert limiter is not None
     assert limiter._places is not None
     limiter._places.acquire()
-    asyncio.get_running_loop().call_later(3, limiter.release, 0)
+    asyncio.get_running_loop().call_later(3, limiter.release_added)
     asyncio.get_running_loop().call_later(4_000, lambda: None)
     try:
         await recovery.call(Flaky(reset(), takes=1).acall)
     finally:
         if asyncio.get_running_loop().time() < 3:
-            limiter.release(0)
-            limiter.release = lambda _: None  # type: ignore[method-assign] # the other one has left already
+            limiter.release_added()
+            limiter.release_added = lambda: None  # type: ignore[method-assign] # the other one has left already
 
 
 async def _hedged(world: World) -> None:

@@ -204,7 +204,7 @@ def test_a_child_does_not_wait_for_what_calls_of_its_parent_have_reserved() -> N
             has_lock = threading.Event()
 
             def hold_the_lock():
-                with budget.reservations.lock:
+                with budget.reservations.after, budget.reservations.lock:
                     has_lock.set()
                     threading.Event().wait(0.3)
 

@@ -148,7 +148,7 @@ def test_waiting_for_a_place_ends_with_the_deadline(form: str) -> None:
     with pytest.raises(HoldfastError) as failed:
         recovery.call(Flaky()) if form == "sync" else world.run(recovery.call(Flaky().acall))
     assert failed.value.fault.code == "SYS_BULKHEAD_FULL"
-    limiter.release(0)
+    limiter.release_added()
     assert_places_free(world.state("provider:a"))
 
 

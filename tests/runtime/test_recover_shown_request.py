@@ -13,6 +13,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from holdfast import OutcomeUnknownError, Runtime, fault_of, recover
+from holdfast.httpx import RecoveringTransport
 from holdfast.testing import Midpoint, VirtualClock, run
 
 ORDERS = "https://shop.test/orders?token=secret"
@@ -179,3 +180,131 @@ def test_an_unsafe_post_that_may_have_happened_is_not_repeated(status):
 @pytest.mark.parametrize("error", [of_httpx(httpx, "", status=429), of_httpx(httpx, "", status=503, retry_after="2")])
 def test_an_unsafe_post_that_was_rejected_is_repeated(error):
     assert calls(error, effect="unsafe") == (3, None)
+
+
+# --- a body that did more than the request that failed ---
+
+
+class Shop:
+    """Charges by a POST, which is answered, then answers the GET of the receipt with a failure a few times."""
+
+    def __init__(self, failure, transport=None):
+        self.failure = failure
+        self.charged = self.read = 0
+        wire = httpx.MockTransport(self.serve)
+        self.web = httpx.Client(transport=wire if transport is None else transport(wire))
+
+    def serve(self, request):
+        if request.method == "POST":
+            self.charged += 1
+            return httpx.Response(201)
+        self.read += 1
+        if self.read > 3:
+            return httpx.Response(200)
+        if isinstance(self.failure, Exception):
+            raise self.failure
+        return httpx.Response(self.failure, headers={"retry-after": "1"})
+
+    def buy(self):
+        self.web.post("https://shop.test/charge").raise_for_status()
+        return self.web.get("https://shop.test/receipt").raise_for_status().status_code
+
+
+FAILURES = [503, 500, 429, httpx.ReadError("reset"), httpx.ConnectError("refused")]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=str)
+@pytest.mark.parametrize(
+    ("target", "options"), [("shop", {"effect": "unsafe"}), ("tool:shop", {"effect": "unsafe"}), ("tool:shop", {})]
+)
+def test_AK14_the_failure_of_a_read_shows_nothing_about_the_charge_before_it(target, options, failure):
+    shop = Shop(failure)
+    with pytest.raises((OutcomeUnknownError, httpx.HTTPError)) as failed:
+        recover(target, runtime=Runtime(clock=VirtualClock()), **options).call(shop.buy)
+    assert shop.charged == 1
+    assert fault_of(failed.value).maybe_executed
+
+
+def test_AK14_what_the_users_own_declaration_allows_is_repeated():
+    shop = Shop(503)
+    runtime = Runtime(clock=VirtualClock())
+    assert recover("shop", effect="idempotent", runtime=runtime).call(shop.buy) == 200
+    assert shop.charged == 4
+
+
+def test_AK14_a_request_of_the_body_that_was_answered_is_seen():
+    """The request that fails could be the effect, but our own transport has seen one before it."""
+    runtime = Runtime(clock=VirtualClock())
+    shop = Shop(503, lambda wire: RecoveringTransport(wire, runtime=runtime))
+
+    def buy():
+        shop.web.post("https://shop.test/charge").raise_for_status()
+        raise httpx.ConnectError("refused", request=httpx.Request("POST", "https://mail.test/send"))
+
+    with pytest.raises(OutcomeUnknownError):
+        recover("shop", effect="unsafe", runtime=runtime).call(buy)
+    assert shop.charged == 1
+
+
+def test_AK14_a_charge_that_was_turned_away_is_repeated():
+    made = []
+
+    def charge():
+        made.append(1)
+        if len(made) < 3:
+            raise of_httpx(httpx, "", status=429, retry_after="1")
+        return "ok"
+
+    assert recover("shop", effect="unsafe", runtime=Runtime(clock=VirtualClock())).call(charge) == "ok"
+
+
+class OperationalError(Exception):
+    """As SQLAlchemy's, which carries the statement and the error of the driver."""
+
+    def __init__(self, statement, orig):
+        super().__init__(str(orig))
+        self.statement, self.orig = statement, orig
+
+
+OperationalError.__module__ = "sqlalchemy.exc"
+
+
+class Lost(ConnectionResetError):
+    sqlstate = "08006"
+
+
+class Deadlock(ConnectionResetError):
+    sqlstate = "40P01"
+
+
+RESET = ConnectionResetError(104, "Connection reset by peer")
+
+
+@pytest.mark.parametrize(
+    ("statement", "cause", "made"),
+    [
+        ("INSERT INTO orders VALUES (1)", RESET, 1),
+        ("-- order\n  update stock set n = n - 1", RESET, 1),
+        ("WITH gone AS (DELETE FROM a RETURNING *) SELECT * FROM gone", RESET, 1),
+        ("INSERT INTO orders VALUES (1)", Lost(104, "lost"), 1),
+        ("SELECT * FROM orders", RESET, 3),
+        ("INSERT INTO orders VALUES (1)", Deadlock(104, "deadlock"), 3),
+    ],
+)
+def test_AK13_a_write_whose_connection_was_lost_is_not_repeated(statement, cause, made):
+    error = OperationalError(statement, cause)
+    error.__cause__ = cause
+    assert calls(error)[0] == made
+    assert calls(error, effect="idempotent")[0] == 3
+
+
+def test_AK13_a_tool_that_declares_nothing_is_not_called_again_after_a_reset():
+    made = []
+
+    def insert():
+        made.append(1)
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    with pytest.raises(ConnectionResetError):
+        recover("tool:shop", runtime=Runtime(clock=VirtualClock())).call(insert)
+    assert len(made) == 1

@@ -243,7 +243,7 @@ def test_the_garbage_collector_frees_a_place_while_this_thread_holds_the_lock() 
     world, _, live = started(["a", "b", "end"])
     limiter = world.state("provider:a").limiter
     assert limiter is not None
-    with limiter._lock:
+    with limiter._after, limiter._lock:
         del live
     assert_places_free(world.state("provider:a"))
 

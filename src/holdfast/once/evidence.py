@@ -2,6 +2,7 @@
 
 A failure proves something about the one call that it ended, never about what the body did before. Nobody can see whether a body that
 failed on its second request has paid with its first one, so a body should have one effect, and the docs say so: a step for each effect.
+What can be seen counts, though: the failure of a request that only reads (GET, HEAD, OPTIONS) is none of the effect, and shows nothing about it.
 Within that, the list is closed. A failure counts only if
 
 - the request was never sent: the connection was refused, the name was not resolved, the connection or its TLS handshake did not come

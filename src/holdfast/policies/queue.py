@@ -90,19 +90,22 @@ class WaitQueue(Generic[W]):
 
     def join(self, turn: Turn, wait: W) -> None:
         """The call waits."""
+        # First, so that `leave` can undo this at any moment.
+        self._waits[turn] = wait
         line = self._line(turn)
         line.due = self._next(line)
         insort(line.waiting, turn.number)
-        self._waits[turn] = wait
 
     def leave(self, turn: Turn) -> bool:
         """The call does not wait any more. False: it was taken already."""
-        if self._waits.pop(turn, None) is None:
+        if turn not in self._waits:
             return False
         line = self._line(turn)
-        del line.waiting[bisect_left(line.waiting, turn.number)]
+        if turn.number in line.waiting:
+            line.waiting.remove(turn.number)
         if not line.waiting:
             line.due = None
+        del self._waits[turn]
         return True
 
     def take(self, most: int) -> list[tuple[Turn, W]]:
@@ -116,10 +119,12 @@ class WaitQueue(Generic[W]):
             for place, number in enumerate(line.waiting[:most])
         )
         taken = [turn for _, _, turn in in_order[:most]]
+        found = [(turn, self._waits.get(turn)) for turn in taken]
         for turn in taken:
             # It is due until it has started: it comes back at once, and may be told to wait a little longer.
             self._line(turn).waiting.remove(turn.number)
-        return [(turn, self._waits.pop(turn)) for turn in taken]
+            self._waits.pop(turn, None)
+        return [(turn, wait) for turn, wait in found if wait is not None]
 
     def _line(self, turn: Turn) -> _Line:
         key = turn.priority, turn.caller

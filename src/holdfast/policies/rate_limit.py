@@ -212,12 +212,17 @@ class StartQueue:
     def leave(self, turn: Rank) -> None:
         """The call starts."""
         self._reached = max(self._reached, turn[0])
-        del self._starts[turn]
+        self._starts.pop(turn, None)
         self._check_empty()
 
-    def give_back(self, turn: Rank) -> float:
-        """The call does not start: each one behind it gets the start of the one before. Return the start that nobody has now."""
-        free = self._starts.pop(turn)
+    def give_back(self, turn: Rank) -> float | None:
+        """The call does not start: each one behind it gets the start of the one before. Return the start that nobody has now.
+
+        None: it has not waited.
+        """
+        free = self._starts.pop(turn, None)
+        if free is None:
+            return None
         for own, other in sorted((own, other) for other, own in self._starts.items()):
             if other > turn and own > free:
                 self._starts[other], free = free, own

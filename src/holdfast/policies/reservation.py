@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from holdfast.policies.queue import PRIORITIES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.policies.budget import Account, Ledger, Reservation, Short
     from holdfast.policies.queue import Priority
 
@@ -59,9 +61,11 @@ class Claim:
 class ReservationQueue:
     """The claims of one tree of budgets. It is not thread-safe: its owner holds a lock around each call."""
 
-    __slots__ = ("_claims", "_served", "_turns")
+    __slots__ = ("_changed", "_claims", "_served", "_turns")
 
     def __init__(self) -> None:
+        self._changed: tuple[Account, ...] = ()
+        """The accounts of a change that was begun and not completed: an exception has interrupted it, as that of a signal's handler does."""
         self._served: dict[Claim, None] = {}
         """The claims that hold a reservation, the oldest first."""
         self._turns: list[Rank] = []
@@ -72,11 +76,30 @@ class ReservationQueue:
 
     def join(self, claim: Claim) -> list[Claim]:
         """Let a call claim what it may cost; return the claims that are decided now, perhaps this one."""
+        self._mend()
         if not self._turns and self._decide(claim) is None:
             return [claim]
-        insort(self._turns, claim.turn)
         self._claims[claim.turn] = claim
+        insort(self._turns, claim.turn)
         return self.serve()
+
+    def take_over(self, claim: Claim, other: Claim) -> list[Claim]:
+        """Let a call have the reservation of another one, whose request it makes; return the claims that are decided now.
+
+        Nobody who waits comes between them: the other call may wait for this one.
+        """
+        self._remove(other)
+        claim.turn = other.turn
+        if claim.ledger.short_of(claim.reservation, claim.owner) is None and self._decide(claim) is None:
+            return [claim]
+        self._claims[claim.turn] = claim
+        insort(self._turns, claim.turn)
+        return self.serve()
+
+    @property
+    def served(self) -> Iterable[Claim]:
+        """The claims that hold a reservation, the oldest first."""
+        return self._served
 
     def leave(self, claim: Claim) -> list[Claim]:
         """A call does not want to wait any more, or is settled; return the claims of others that are decided now."""
@@ -85,6 +108,7 @@ class ReservationQueue:
 
     def serve(self) -> list[Claim]:
         """Decide about the claims that wait, in their order; return those that do not wait any more."""
+        self._mend()
         decided: list[Claim] = []
         # A limit for which a call waits is closed to all that come after it: small calls must not go past a large one for ever.
         closed: set[Account] = set()
@@ -109,12 +133,30 @@ class ReservationQueue:
             self._remove(claim)
 
     def _remove(self, claim: Claim) -> None:
-        if self._claims.pop(claim.turn, None) is not None:
+        self._mend()
+        if claim.turn in self._claims:
+            del self._claims[claim.turn]
             del self._turns[bisect_left(self._turns, claim.turn)]
-        if claim.served:
-            claim.served = False
+        if claim in self._served:
+            self._changed = claim.ledger.accounts
             del self._served[claim]
+            claim.served = False
             claim.ledger.release(claim.reservation, claim.owner)
+            self._changed = ()
+
+    def _mend(self) -> None:
+        """Complete a change that was interrupted. Which claims are served and which wait is right at every moment; the rest follows from it."""
+        if not self._changed and len(self._turns) == len(self._claims):
+            return
+        for account in {account for claim in self._served for account in claim.ledger.accounts}.union(self._changed):
+            account.held = dict.fromkeys(account.held, 0)
+            account.owners = {}
+        for claim in self._served:
+            claim.served = True
+            claim.ledger.reserve(claim.reservation, claim.owner)
+        self._claims = {turn: claim for turn, claim in self._claims.items() if not claim.is_decided}
+        self._turns = sorted(self._claims)
+        self._changed = ()
 
     def holders(self, claim: Claim) -> list[Claim]:
         """Return the claims of others that hold a reservation in the same budgets, the oldest first."""
@@ -133,7 +175,9 @@ class ReservationQueue:
         if short is not None and claim.reservation.firm:
             claim.short = short
         else:
-            claim.ledger.reserve(claim.reservation, claim.owner)
-            claim.served = True
+            self._changed = claim.ledger.accounts
             self._served[claim] = None
+            claim.served = True
+            claim.ledger.reserve(claim.reservation, claim.owner)
+            self._changed = ()
         return None

@@ -63,6 +63,10 @@ class Adapter:
         """Return whether the callee itself requests a retry of a failure that is not retried by default."""
         return False
 
+    def repeats_plainly(self, error: Exception) -> bool:  # noqa: ARG002 - the default ignores it
+        """Return whether the client without Holdfast makes another request after this failure, while it has retries left."""
+        return False
+
     def fault_of(self, error: Exception) -> Fault | None:  # noqa: ARG002 - the default ignores it
         """Return the fault of an exception that only the integration knows; None leaves it to the classifier."""
         return None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from holdfast.runtime.ambient import Ambient
-    from holdfast.runtime.limiter import Limiter
+    from holdfast.runtime.limiter import Limiter, Seat
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
 
@@ -39,7 +39,7 @@ class BlockAttempt:
         self._in_task = in_task
         self._limit: Limit | None = None
         self._token: Token[Ambient | None] | None = None
-        self._place: tuple[Limiter, int] | None = None
+        self._place: tuple[Limiter, Seat] | None = None
         self.number = op.attempts + 1
         """Counted from 1."""
         self.entered = False
@@ -132,8 +132,8 @@ class BlockAttempt:
             leave(self._token)
         if self._place is not None:
             # The limiter's place goes back before the wait for the next attempt, so that other calls can use it.
-            limiter, ticket = self._place
-            limiter.release(ticket)
+            limiter, seat = self._place
+            limiter.release(seat)
         op = self._op
         if error is None:
             op.succeeded()

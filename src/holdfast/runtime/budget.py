@@ -54,7 +54,7 @@ _ASYNC_GENERATOR = 0x200
 class _Shared:
     """What all blocks of a budget share."""
 
-    __slots__ = ("account", "blocks", "runtime", "warned_of_unknown")
+    __slots__ = ("account", "blocks", "runtime", "warned_of_tier", "warned_of_unknown")
 
     def __init__(self) -> None:
         self.account: Account | None = None
@@ -62,7 +62,7 @@ class _Shared:
         self.blocks: list[Budget] = []
         """The blocks that are open, in the order in which they were entered."""
         self.runtime: Runtime | None = None
-        self.warned_of_unknown = False
+        self.warned_of_tier = self.warned_of_unknown = False
 
 
 class Budget:
@@ -198,7 +198,7 @@ class Budget:
         Raises `InvalidError` before the budget is entered.
         """
         block = self._block()
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             return block._open().left(*block._now())
 
     def spend(self) -> Spend:
@@ -206,7 +206,7 @@ class Budget:
 
         Raises `InvalidError` before the budget is entered.
         """
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             return self._account.spend()
 
     def charge(self, *, usd: float | None = None, tokens: int | None = None, turns: int = 0) -> None:
@@ -216,7 +216,7 @@ class Budget:
         `InvalidError`.
         """
         block = self._block()
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             block._open().charge(usd=usd, tokens=tokens, turns=turns)
         block._warn()
 
@@ -245,20 +245,20 @@ class Budget:
         block._settle_turn(used=True)
 
     def _reserve_turn(self) -> None:
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             reached = self._open().reserve_turn()
         if reached is not None:
             raise BudgetError.because(**_facts(reached))
 
     def _settle_turn(self, *, used: bool) -> None:
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             self._open().settle_turn(used=used)
         self._warn()
 
     @property
     def is_out_of_turns(self) -> bool:
         """Whether all turns of this budget itself, and not of an outer one, are used or reserved."""
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             return self._account.turns_taken() is not None
 
     def __repr__(self) -> str:
@@ -280,7 +280,7 @@ class Budget:
         block, shared, around = copy.copy(self), self._shared, in_force(AMBIENT.get())
         # The default runtime may be replaced while blocks are open; the clock must not change in the middle.
         runtime = default_runtime() if self._given_runtime is None else self._given_runtime
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             if shared.runtime is None or not shared.blocks:
                 shared.runtime = runtime
             now = shared.runtime.clock.monotonic()
@@ -356,7 +356,7 @@ class Budget:
         `free`: the call asks no model, so only seconds and attempts count.
         """
         block = self._block()
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             reached = block._open().check(*block._now(), free=free)
         if reached is None:
             return None
@@ -373,7 +373,7 @@ class Budget:
             raise BudgetError.because(**spent)
         if free:
             return
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             ledger = self._open()
             unknown = model if model and ledger.limits_money and not self._prices.knows(model) else ledger.unpriced
         if unknown is None:
@@ -383,13 +383,13 @@ class Budget:
     def attempt_begun(self, *, again: bool) -> None:
         """For recoveries: charge an attempt that begins. `again` counts it as a cost of recovery."""
         # Charged before the call: calls that run at the same time cannot overdraw the budget together.
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             self._open().charge(attempts=1, recovery=again)
         self._warn()
 
     def attempt_taken_back(self, *, again: bool) -> None:
         """For recoveries: take back the charge of an attempt whose calls are made, and charged, by other recoveries."""
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             self._open().take_back_attempt(recovery=again)
 
     def attempt_ended(
@@ -408,6 +408,9 @@ class Budget:
         # An answer that knows its cost knows it better than a table of list prices.
         costs = (prices.cost(name, usage) for name in models) if reported is None else (reported,)
         cost = next((usd for usd in costs if usd is not None), None)
+        # Of a tier without a price only the least is known.
+        tier = "" if usage is None or reported is not None else usage.tier
+        is_dearer = bool(tier) and cost is not None and not any(prices.knows_tier(name, tier) for name in models)
 
         def apply() -> Iterable[Callable[[], None]]:
             most = Reservation() if claim is None else claim.reservation
@@ -425,7 +428,9 @@ class Budget:
                 whole = sent is not None and sent.is_bounded
                 ledger.charge_guess(usd=cost, tokens=usage.total, most=most, whole=whole, recovery=again)
             else:
-                ledger.charge(usd=cost, tokens=usage.total, settled=1, unknown=int(cost is None), recovery=again)
+                ledger.charge(
+                    usd=cost, tokens=usage.total, settled=1, unknown=int(cost is None or is_dearer), recovery=again
+                )
             if name := answer_id_of(answer):
                 now = ledger.accounts[0].used
                 owed = Reservation(usd=now["usd"] - before["usd"], tokens=now["tokens"] - before["tokens"])
@@ -436,6 +441,8 @@ class Budget:
 
         if usage is not None and not is_guess:
             self.note_answer(usage, cost)
+        if is_dearer and ledger.limits_usage:
+            self._warn_of_tier(next(iter(models), ""), tier)
         if (usage is None or is_guess) and ledger.limits_usage:
             self._warn_of_unknown(next(iter(models), ""))
         self.reservations.settle(apply)
@@ -494,6 +501,21 @@ class Budget:
             f" of {model}" if model else "",
         )
 
+    def _warn_of_tier(self, model: str, tier: str) -> None:
+        """Warn once per budget that a call was served in a tier whose price nobody knows."""
+        if self._shared.warned_of_tier:
+            return
+        self._shared.warned_of_tier = True
+        logging.getLogger("holdfast").warning(
+            "%r: %s was served in the tier %r, whose price is unknown, so it counts at the standard price. Give the budget "
+            "prices=LIST_PRICES.with_prices({%r: Price(…, tiers={%r: …})})",
+            self,
+            model,
+            tier,
+            model,
+            tier,
+        )
+
     def _block(self) -> Budget:
         """Return the block of this budget that the caller is in, or else the one that was entered last."""
         if self._ledger is not None:
@@ -527,7 +549,7 @@ class Budget:
         return self._clock(), tuple(clock() for clock in self._outer_clocks)
 
     def _warn(self) -> None:
-        with self.reservations.lock:
+        with self.reservations.after, self.reservations.lock:
             due = self._due_warnings()
         # Emitted after the lock is released, because a reader of the event may read the budget.
         for emit in due:

@@ -6,15 +6,18 @@ Invariant: a call is charged once, however many recoveries are around it. What w
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.policies.budget import costs_nothing
-from holdfast.policies.models.usage import Usage, is_unfinished, model_of, usage_of
+from holdfast.policies.models.usage import Usage, answer_id_of, is_unfinished, model_of, usage_of
 from holdfast.runtime.event_loop import present_owner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.faults import Fault
     from holdfast.policies.budget import Ledger, Reservation
     from holdfast.policies.models.quote import Quote
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.reservations import CallClaim, Reservations
 
 __all__ = [
+    "ChargeOfBody",
     "Charges",
     "Sent",
     "charge_answer",
@@ -77,8 +81,10 @@ class Charges:
     """
 
     __slots__ = (
+        "__weakref__",
         "_again",
         "_answers_inside",
+        "_body",
         "_budget",
         "_claim",
         "_is_free",
@@ -108,6 +114,8 @@ class Charges:
         """Answers of recoveries inside the present attempt; None if the attempt makes its calls itself."""
         self._again = False
         """Whether the present attempt counts as a cost of recovery."""
+        self._body: ChargeOfBody | None = None
+        """What charges the present attempt when its caller has read the answer; None: its end charges it."""
 
     @classmethod
     def of(cls, budget: Budget, plan: Any, adapter: Any = None) -> Charges:
@@ -133,6 +141,11 @@ class Charges:
         """The accounts of its budgets."""
         return self._budget.ledger
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the call asks no model."""
+        return self._is_free
+
     def exhausted(self) -> dict[str, Any] | None:
         """Return which limit is spent, as an error's context; None if something is left of every limit."""
         return self._budget.exhausted(free=self._is_free)
@@ -150,6 +163,10 @@ class Charges:
     def copied(self) -> CallClaim | None:
         """The reservation of the present call, which a copy of it needs too; None: there is none."""
         return self._claim
+
+    def charge_lost(self) -> Callable[[CallClaim], None]:
+        """Return what charges a call that nobody has any more."""
+        return partial(charge_lost, self._budget, self.model)
 
     def hold(self, claim: CallClaim) -> None:
         """Keep a reservation until the attempt ends."""
@@ -183,7 +200,7 @@ class Charges:
 
         `sends`: the call is made at once. Otherwise it waits for a place first, and `hold` says when it is made.
         """
-        self._answers_inside = None
+        self._answers_inside = self._body = None
         self.is_sent, self._again = sends, again
         self._budget.attempt_begun(again=again)
 
@@ -221,17 +238,28 @@ class Charges:
 
     # --- after the call ---
 
+    def charge_by_body(self) -> ChargeOfBody:
+        """Return what charges the present attempt, if it succeeds: its caller reads the answer, which has the usage."""
+        self._body = ChargeOfBody(self._budget)
+        return self._body
+
     def end(self, answer: object, outer: Charges | None, *, again: bool) -> None:
         """Charge what an attempt used, as its answer reports it, and pass the answer on to the outer operation."""
         if self._is_free:
             self._budget.answer_retrieved(answer)
             self._over()
             return
+        if self._body is not None and self._answers_inside is None:
+            claim, self._claim = self._claim, None
+            sent = self.sent or Sent(None, self.model)
+            self._body.begin(sent, claim, [each for each in (outer, self._on_behalf_of) if each], again=again)
+            self._over()
+            return
         # If a recovery inside returned this answer, the answer was charged there. This attempt only passes it on.
         inside = self._answers_inside
         reports_usage = usage_of(answer) is not None
         if (inside is None and not self._of_tool) or (
-            reports_usage and all(answer is not other for other in inside or ())
+            reports_usage and not any(_is_same(answer, other) for other in inside or ())
         ):
             if self.sent is not None and is_unfinished(answer):
                 # It goes on in the background, as long as it is allowed to. What it really used is charged when it is read.
@@ -251,10 +279,10 @@ class Charges:
             self._charge_unended(next(answers, None), again=again)
         self._over()
 
-    def end_stopped(self, *, again: bool) -> None:
+    def end_stopped(self, *, again: bool | None = None) -> None:
         """Charge an attempt that was cancelled, or whose stream was left."""
         if self._answers_inside is None and not self._of_tool and self.is_sent:
-            self._charge_unended(None, again=again)
+            self._charge_unended(None, again=self._again if again is None else again)
         self._over()
 
     def end_copy(self) -> None:
@@ -285,6 +313,79 @@ class Charges:
     def _over(self) -> None:
         self.is_sent = False
         self.release()
+
+
+class ChargeOfBody:
+    """Charges one answer that its caller reads. It holds the reservation of the call until the reading is over.
+
+    Its methods may be called in any order, by any thread, and by the garbage collector. It charges once.
+    """
+
+    __slots__ = ("__weakref__", "_again", "_around", "_budget", "_claim", "_over", "_sent")
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._sent: Sent | None = None
+        """None: the call has not succeeded yet, or is charged."""
+        self._claim: CallClaim | None = None
+        self._around: list[Charges] = []
+        self._again = False
+        self._over: tuple[object, int | None, bool] | None = None
+        """What `over` was called with before the call had succeeded."""
+
+    def begin(self, sent: Sent, claim: CallClaim | None, around: list[Charges], *, again: bool) -> None:
+        """The call has succeeded. `around`: those that must not charge the answer again."""
+        self._claim, self._around, self._again, self._sent = claim, around, again, sent
+        if claim is not None:
+            claim.parts += 1
+            claim.hold_by(self)
+        if self._over is not None:
+            self.over(*self._over[:2], complete=self._over[2])
+
+    def end_stopped(self) -> None:
+        """Nobody reads it any more."""
+        self.over(None, None, complete=False)
+
+    def read(self) -> None:
+        """The caller has read a part."""
+        claim = self._claim
+        if claim is not None:
+            claim.parts += 1
+            if claim.owner != (reader := present_owner()):
+                self._budget.reservations.belongs_to(claim, reader)
+
+    def over(self, report: object, said: int | None, *, complete: bool) -> None:
+        """Charge what was reported; otherwise the tokens that were seen, and what may have been generated beside; None: nobody knows."""
+        self._over = (report, said, complete)
+        sent, self._sent = self._sent, None
+        if sent is None:
+            return
+        if usage_of(report) is None:
+            sent.is_bounded = True
+            sent.output = (said or 0) if sent.quote is None else min(said or 0, sent.quote.output)
+            if said is None:
+                sent.left_after(math.inf)
+            elif not complete and self._claim is not None:
+                sent.left_after(self._budget.now() - self._claim.since)
+        claim, self._claim = self._claim, None
+        self._budget.attempt_ended(report, again=self._again, claim=claim, sent=sent)
+        for around in self._around:
+            around.remember(report)
+
+
+def charge_lost(budget: Budget, model: str, claim: CallClaim) -> None:
+    """Charge a call that holds a reservation and that nobody has any more: an exception has interrupted it anywhere."""
+    if claim.since == -math.inf:
+        budget.reservations.leave(claim)
+        return
+    sent = Sent(claim.quote, model)
+    sent.left_after(budget.now() - claim.since)
+    budget.attempt_ended(None, again=False, claim=claim, sent=sent)
+
+
+def _is_same(answer: object, other: object) -> bool:
+    """Return whether two objects are one answer, such as the JSON of a response and what an SDK made of it."""
+    return answer is other or bool((name := answer_id_of(answer)) and name == answer_id_of(other))
 
 
 # --- what operations are charged. Each `op` is an `Operation`; its charges are None where there is no budget around it. ---

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.callables import Request
     from holdfast.runtime.commands import Wait
-    from holdfast.runtime.limiter import Limiter
+    from holdfast.runtime.limiter import Limiter, Seat
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.plan import Plan
     from holdfast.runtime.responses import FailedResponseError
@@ -74,9 +74,9 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
     begun: bool = False,  # noqa: FBT001, FBT002 - a keyword-only argument makes every call slower on Python 3.11
 ) -> Any:
     """Make the call until it succeeds or the operation gives up. `begun`: the first attempt is admitted already."""
-    plan = op.plan
-    token = AMBIENT.set(op)
+    plan, token = op.plan, None
     try:
+        token = AMBIENT.set(op)
         while True:
             limit = None
             try:
@@ -127,13 +127,13 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
         leave(token)
 
 
-def drive(  # noqa: C901 - as its twin above
+def drive(  # noqa: C901, PLR0912 - as its twin above
     op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
     """Make the call until it succeeds or the operation gives up; the thread sleeps in between."""
-    plan = op.plan
-    token = AMBIENT.set(op)
+    plan, token = op.plan, None
     try:
+        token = AMBIENT.set(op)
         while True:
             try:
                 if op.budget is not None and plan.limiter is None:
@@ -168,7 +168,8 @@ def drive(  # noqa: C901 - as its twin above
         if not op.over:
             op.end()
         # Unlike a coroutine, a plain call ends in the context it began in: `leave` is not needed.
-        AMBIENT.reset(token)
+        if token is not None:
+            AMBIENT.reset(token)
 
 
 async def _drive_awaitable(
@@ -264,40 +265,40 @@ async def _limited_attempt_async(
     if limiter is None:
         return await limited(op, fn, args, kwargs)
     # The time limit starts after this wait, because the callee is not slow while the call waits for a place.
-    ticket = await acquire_async(op, limiter, args, kwargs)
+    seat = await acquire_async(op, limiter, args, kwargs)
     try:
         return await limited(op, fn, args, kwargs)
     finally:
-        limiter.release(ticket)
+        limiter.release(seat)
 
 
-async def acquire_async(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """Wait for a place and a start, and reserve what the call may cost; return the ticket for `limiter.release`."""
+async def acquire_async(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Seat:
+    """Wait for a place and a start, and reserve what the call may cost; return the seat for `limiter.release`."""
     check = None if op.abort is None else op.raise_if_aborted
-    ticket = await limiter.acquire_async(op.plan.runtime, waits_until(op), check, op.plan.policy.priority, op.plan)
+    seat = await limiter.acquire_async(op.plan.runtime, waits_until(op), check, op.plan.policy.priority, op.plan)
     try:
         if op.charges is not None:
             # After the wait for a place: a call that has money set aside never waits for another call.
             await reserve_async(op, args, kwargs)
         op.call_starts()
     except BaseException:
-        limiter.release(ticket)
+        limiter.release(seat)
         raise
-    return ticket
+    return seat
 
 
-def acquire(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+def acquire(op: Operation, limiter: Limiter, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Seat:
     """The same as `acquire_async`, in a thread, which blocks during the waits."""
     check = None if op.abort is None else op.raise_if_aborted
-    ticket = limiter.acquire(op.plan.runtime, waits_until(op), check, op.plan.policy.priority, op.plan)
+    seat = limiter.acquire(op.plan.runtime, waits_until(op), check, op.plan.policy.priority, op.plan)
     try:
         if op.charges is not None:
             reserve(op, args, kwargs)
         op.call_starts()
     except BaseException:
-        limiter.release(ticket)
+        limiter.release(seat)
         raise
-    return ticket
+    return seat
 
 
 def _attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -345,11 +346,11 @@ def _limited_attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...
     limiter = op.plan.limiter
     if limiter is None:
         return _call(op, fn, args, kwargs)
-    ticket = acquire(op, limiter, args, kwargs)
+    seat = acquire(op, limiter, args, kwargs)
     try:
         return _call(op, fn, args, kwargs)
     finally:
-        limiter.release(ticket)
+        limiter.release(seat)
 
 
 def _call(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -542,10 +543,11 @@ async def _yield_to_others(op: Operation) -> None:
 # --- scopes ---
 
 
-def leave(token: Token[Ambient | None]) -> None:
-    """Leave an operation's scope."""
-    try:  # noqa: SIM105 - every call passes here, and a context manager would cost more than the reset
-        AMBIENT.reset(token)
+def leave(token: Token[Ambient | None] | None) -> None:
+    """Leave an operation's scope. None: an exception came before it was entered, or its token was known; the operation is over then."""
+    try:
+        if token is not None:
+            AMBIENT.reset(token)
     except ValueError:
         # The garbage collector closes a coroutine in another context, where there is nothing to reset.
         pass

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["ThreadOwner", "present_owner", "running_loop", "runs_loop"]
+__all__ = ["ThreadOwner", "is_abandoned", "present_owner", "running_loop", "runs_loop"]
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -71,3 +71,10 @@ def present_owner() -> object:
         if task is not None:
             return task
     return ThreadOwner(threading.current_thread())
+
+
+def is_abandoned(owner: object) -> bool:
+    """Return whether an owner is a task whose event loop was closed before the task had ended: nothing ends its calls any more."""
+    if isinstance(owner, ThreadOwner) or "asyncio" not in sys.modules:
+        return False
+    return isinstance(owner, asyncio.Task) and not owner.done() and owner.get_loop().is_closed()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import HoldfastError
-from holdfast.once.evidence import Ending, evidence_of
-from holdfast.runtime.request_search import is_unsent, read
+from holdfast.once.evidence import KNOWN, NOT_CALLED, VERIFIED, Ending, evidence_of
+from holdfast.runtime.request_search import is_unsent, only_read, read
 from holdfast.runtime.tool_fault import ToolError
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ __all__ = ["evidence_in", "in_doubt"]
 
 _STATUS = ("status_code", "status", "statusCode", "http_status", "code")
 _MOST_CAUSES = 16
+_NOT_OF_REQUESTS = frozenset({"", NOT_CALLED, KNOWN, VERIFIED})
+"""Evidence that no failed request gave."""
 
 
 def evidence_in(error: BaseException, fault: Fault, *, entered: bool = True) -> str:
@@ -37,7 +39,10 @@ def evidence_in(error: BaseException, fault: Fault, *, entered: bool = True) -> 
         is_unsent=any(is_unsent(each) for each in _causes(error)),
         status=_status_in(error, fault),
     )
-    return evidence_of(fault, ending)
+    found = evidence_of(fault, ending)
+    # Evidence about a request that could not be the effect says nothing about a request before it.
+    is_of_read = found not in _NOT_OF_REQUESTS and any(only_read(each) for each in _causes(error))
+    return "" if is_of_read else found
 
 
 def in_doubt(error: BaseException, fault: Fault, contract: ToolContract | None) -> bool:

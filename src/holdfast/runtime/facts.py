@@ -95,8 +95,9 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
     )
     if plan.overrides is not None:
         facts.override = plan.overrides.of(error, plan.runtime, op.run)
-    if facts.override is None and op.adapter is not None and op.adapter.insists(error):
-        facts.override = True
+    if facts.override is None and op.adapter is not None:
+        is_plain = facts.attempts < facts.bare_attempts and op.adapter.repeats_plainly(error)
+        facts.override = True if is_plain or op.adapter.insists(error) else None
     if plan.rationed:
         facts.withdraw_retry = partial(plan.state.withdraw_retry, now)
     if request is not None and (request[0] or request[1]):
@@ -141,7 +142,7 @@ def fault_of_attempt(op: Any, error: Exception) -> Fault:
     if has_account(error) and not op.gave_up_inside(error):
         # Another operation raised this very object before; its verdict and history are not ours.
         forget_account(error)
-    fault = with_outcome(may_have_happened(error, op.plan), error)
+    fault = with_outcome(may_have_happened(error, op.plan, acted=op.acted_inside), error)
     # The words of a bare exception do not say whether a tool was called. The target does.
     return fault if isinstance(error, HoldfastError) or is_of_tool(op) else fault.outside_tools()
 

@@ -91,9 +91,8 @@ def _release(op: Operation, added: int) -> None:
     """
     limiter = op.plan.limiter
     for _ in range(added):
-        # An added call took its place without waiting, so it has no ticket. Ticket 0 releases such a place.
         if limiter is not None:
-            limiter.release(0)
+            limiter.release_added()
         if op.charges is not None:
             op.charges.end_copy()
 

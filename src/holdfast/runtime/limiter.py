@@ -19,11 +19,12 @@ from msgspec import structs
 
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
-from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place
+from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place, Waiting
 from holdfast.policies.queue import WaitQueue
 from holdfast.policies.rate_limit import RateLimit, RateLimitMachine, StartQueue
-from holdfast.runtime.event_loop import ThreadOwner, present_owner, running_loop, runs_loop
+from holdfast.runtime.event_loop import ThreadOwner, is_abandoned, present_owner, running_loop, runs_loop
 from holdfast.runtime.limiter_shadow import LimiterShadow
+from holdfast.runtime.locks import After, if_free, new_lock
 
 if TYPE_CHECKING:
     import asyncio
@@ -40,7 +41,7 @@ __all__ = [
     "Check",
     "Limiter",
     "LimiterOptions",
-    "NotifyingLock",
+    "Seat",
     "StreamPlace",
     "limiter_for",
     "limits_of",
@@ -54,8 +55,8 @@ Check: TypeAlias = "Callable[[], None]"
 """Raises if the caller no longer wants to wait."""
 
 
-_NO_PLACE = -1
-"""The ticket of a call that had no limit of places when it began, and has none to give back."""
+_LOOK_S = 10.0
+"""Seconds after which a call that waits for a place looks whether those who hold the places can still end."""
 _STOPS_LOOP = (
     ", and waiting for one here would stop the event loop of this thread: make the function async and await it, "
     "or call it with `await asyncio.to_thread(…)`"
@@ -85,22 +86,19 @@ class Settings(Protocol):
         ...
 
 
-class NotifyingLock:
-    """A lock that calls a function each time it is free again."""
+class Seat:
+    """One call's place, taken or waited for.
 
-    __slots__ = ("_freed", "acquire", "release")
+    The limiter knows it weakly: a place whose seat nobody has any more is free, however its call was interrupted. It has no finaliser,
+    which would swallow the exception of a signal's handler.
+    """
 
-    def __init__(self, freed: Callable[[], None]) -> None:
-        self._freed = freed
-        lock = threading.Lock()
-        self.acquire, self.release = lock.acquire, lock.release
+    __slots__ = ("__weakref__", "owner", "ticket")
 
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-        self._freed()
+    def __init__(self, ticket: int) -> None:
+        self.ticket = ticket
+        """0: the call had no limit of places when it began, or needs none, and has none to give back."""
+        self.owner = _handle(present_owner())
 
 
 class Limiter:
@@ -110,7 +108,15 @@ class Limiter:
 
     def __init__(self, name: str, bulkhead: Bulkhead | None, rate: RateLimit | None) -> None:
         self.name = name
-        self._lock = NotifyingLock(self._pass_on)
+        self._lock = new_lock()
+        self._after = After(self._pass_on)
+        """`with self._after, self._lock:` hands on what was returned meanwhile."""
+        self._is_torn = False
+        """A change of the places was begun and not completed: an exception has interrupted it."""
+        self._to_wake: dict[int, None] = {}
+        """Tickets that have got a place and are not woken yet."""
+        self._seats: dict[int, ref[Seat]] = {}
+        """The seats of the calls that hold a place, or wait for one."""
         self._bulkhead = bulkhead
         self._places = None if bulkhead is None else BulkheadMachine(bulkhead)
         self._rate = rate
@@ -136,16 +142,17 @@ class Limiter:
         check: Check | None = None,
         priority: Priority = "normal",
         settings: Settings | None = None,
-    ) -> int:
-        """Wait for a place and for the start of the call; return the ticket for `release`.
+    ) -> Seat:
+        """Wait for a place and for the start of the call; return the seat for `release`.
 
         `check` is called often during the wait, and ends it by raising. Raises `HoldfastError` where the queue is full, or where
         the wait would pass the deadline. If `settings` name no such limit any more, the wait ends.
         """
         turn = WaitQueue.turn(priority)
         # The place comes first. A start that is reserved while the caller still waits for a place would pass unused.
-        ticket = await self._place_async(runtime.clock, deadline, check, turn, settings)
+        seat = self._seat()
         try:
+            await self._place_async(seat, runtime.clock, deadline, check, turn, settings)
             if self._pace is not None:
                 nap = _TaskNap()
                 # Closed here, and not by the garbage collector: a start that is not used goes back at once.
@@ -155,9 +162,9 @@ class Limiter:
                             if await nap.sleep(part):
                                 break
         except BaseException:
-            self.release(ticket)
+            self.release(seat)
             raise
-        return ticket
+        return seat
 
     def acquire(
         self,
@@ -166,11 +173,12 @@ class Limiter:
         check: Check | None = None,
         priority: Priority = "normal",
         settings: Settings | None = None,
-    ) -> int:
+    ) -> Seat:
         """Do the same in a thread, which blocks during the wait."""
         turn = WaitQueue.turn(priority)
-        ticket = self._place(runtime.clock, deadline, check, turn, settings)
+        seat = self._seat()
         try:
+            self._place(seat, runtime.clock, deadline, check, turn, settings)
             if self._pace is not None:
                 nap = _ThreadNap(runtime)
                 with closing(self._waits_for_start(runtime, deadline, priority, nap.wake, settings)) as waits:
@@ -179,19 +187,19 @@ class Limiter:
                             if nap.sleep(part):
                                 break
         except BaseException:
-            self.release(ticket)
+            self.release(seat)
             raise
-        return ticket
+        return seat
 
     def change(self, bulkhead: Bulkhead | None, rate: RateLimit | None, now: float) -> None:
         """Follow other limits. Calls that run keep their places, and count for the new number. Calls that wait follow it too."""
         with self._lock:
-            woken: list[int] = []
+            self._begin_change()
             is_new_rate = rate != self._rate
             self._bulkhead, self._rate = bulkhead, rate
             # A limit that is gone stays as wide as can be: calls may wait behind it.
             if self._places is not None:
-                woken = self._places.resize(bulkhead or Bulkhead(concurrency=sys.maxsize))
+                self._to_wake.update(dict.fromkeys(self._places.resize(bulkhead or Bulkhead(concurrency=sys.maxsize))))
             elif bulkhead is not None:
                 self._places = BulkheadMachine(bulkhead)
             if rate is None or self._pace is None:
@@ -201,8 +209,7 @@ class Limiter:
             pace = self._pace
             if is_new_rate:
                 self._starts.reassign(lambda: now if pace is None else now + pace.reserve(now))
-        for ticket in woken:
-            self._wake(ticket)
+            self._is_torn = False
         if is_new_rate:
             for wake in list(self._naps.values()):
                 wake()
@@ -216,9 +223,7 @@ class Limiter:
         for number in (number for number, one in waiting.items() if is_free[one]):
             if isinstance(number, int):
                 with self._lock:
-                    if self._places is not None and number in self._wakers:
-                        self._places.wake_beyond(number)
-                self._wake(number)
+                    self._wake_beyond(number)
             else:
                 with self._lock:
                     self._starts.free(number)
@@ -235,8 +240,8 @@ class Limiter:
         return known[1]
 
     def try_acquire(self, now: float) -> bool:
-        """Take a place and a start if both are free now; never wait. `release(0)` gives the place back."""
-        with self._lock:
+        """Take a place and a start if both are free now; never wait. `release_added` gives the place back."""
+        with self._after, self._lock:
             # Until the place is taken, the pace is only read: a reserved start would have to be given back.
             if self._pace is not None and self._pace.peek(now) > 0:
                 return False
@@ -246,34 +251,85 @@ class Limiter:
                 self._pace.reserve(now)
             return True
 
-    def release(self, ticket: int) -> None:
-        """Give the place to the next waiter."""
-        if self._places is not None and ticket != _NO_PLACE:
-            self._returned.append(ticket)
+    def release_added(self) -> None:
+        """Give the place of `try_acquire` to the next waiter."""
+        if self._places is not None:
+            self._returned.append(0)
             self._pass_on()
 
+    def release(self, seat: Seat) -> None:
+        """Give the place to the next waiter. A second time changes nothing."""
+        if seat.ticket:
+            self._give_back(seat.ticket)
+            seat.ticket = 0
+
+    def _give_back(self, ticket: int) -> None:
+        self._returned.append(ticket)
+        self._seats.pop(ticket, None)
+        self._forget(ticket)
+        self._pass_on()
+
     def _pass_on(self) -> None:
-        """Give returned places to waiters, unless somebody holds the lock: the lock calls this again when it is free."""
+        """Give returned places to waiters, unless somebody holds the lock: they are given on when it is free."""
         # This method never waits for the lock. The garbage collector may close a stream while this same thread holds the lock.
         # Closing returns the stream's place, and waiting for the lock would then never end.
-        while self._returned and self._lock.acquire(blocking=False):
-            try:
-                assert self._places is not None
-                # Another thread may have been faster.
-                following = self._places.release(self._returned.popleft()) if self._returned else None
-            finally:
-                self._lock.release()
+        while bool(self._returned) and if_free(self._lock, self._take_back):
             # Outside the lock: a waiter whose event loop is closed returns its place.
-            self._wake(following)
+            self._wake_due()
+        self._wake_due()
         self.relieve()
+
+    def _take_back(self) -> bool:
+        """Take all returned places back, for those who wait. The caller holds the lock."""
+        assert self._places is not None
+        self._begin_change()
+        while self._returned:
+            # Removed afterwards: giving a place back twice changes nothing.
+            ticket = self._returned[0] or self._returned.popleft()
+            following = self._places.release(ticket)
+            if following is not None:
+                self._to_wake[following] = None
+            if ticket:
+                self._returned.popleft()
+        self._is_torn = False
+        return True
+
+    def _begin_change(self) -> None:
+        """A change of the places begins. If the last one was interrupted, complete that first. The caller holds the lock."""
+        if self._is_torn and self._places is not None:
+            self._to_wake.update(dict.fromkeys(self._places.mend()))
+            self._to_wake.update(dict.fromkeys(t for t in list(self._wakers) if self._places.holds(t)))
+        self._is_torn = True
+
+    def _wake_beyond(self, ticket: int) -> None:
+        """Let a waiting call go although no place is free. The caller holds the lock."""
+        self._begin_change()
+        if self._places is not None and ticket in self._wakers and not self._places.holds(ticket):
+            self._places.wake_beyond(ticket)
+            self._to_wake[ticket] = None
+        self._is_torn = False
 
     # --- places ---
 
-    async def _place_async(
-        self, clock: Clock, deadline: float | None, check: Check | None, turn_in_line: Turn, settings: Settings | None
-    ) -> int:
-        if self._places is None:
-            return _NO_PLACE
+    def _seat(self) -> Seat:
+        """Return a seat for a call. Its ticket is known before the place is taken, so the place can be given back at any moment."""
+        places = self._places
+        seat = Seat(0 if places is None else places.ticket())
+        if seat.ticket:
+            self._seats[seat.ticket] = ref(seat)
+        return seat
+
+    async def _place_async(  # noqa: PLR0917 - as `acquire_async` takes them
+        self,
+        seat: Seat,
+        clock: Clock,
+        deadline: float | None,
+        check: Check | None,
+        turn_in_line: Turn,
+        settings: Settings | None,
+    ) -> None:
+        if not seat.ticket:
+            return
         loop = running_loop()
         turn: asyncio.Future[bool] = loop.create_future()
 
@@ -281,109 +337,120 @@ class Limiter:
         def wake() -> None:
             loop.call_soon_threadsafe(_finish, turn, True)  # noqa: FBT003 - a callback of the loop
 
-        ticket = self._enter(wake, turn_in_line, settings)
-        if ticket <= 0:
-            return ticket
+        if not self._enter(seat, wake, turn_in_line, settings):
+            return
         timer = None if deadline is None else loop.call_later(_left(clock, deadline), _finish, turn, False)  # noqa: FBT003 - a callback of the loop
         try:
-            while check is not None and not turn.done():
-                check()
-                await asyncio.wait((turn,), timeout=CHECK_S)
+            while not turn.done():
+                if check is not None:
+                    check()
+                await asyncio.wait((turn,), timeout=_LOOK_S if check is None else CHECK_S)
+                self._look_for_abandoned()
             came = await turn
-        except BaseException:
-            self._cancel(ticket)
-            raise
         finally:
             if timer is not None:
                 timer.cancel()
         if not came:
-            self._cancel(ticket)
             raise self._full()
-        return ticket
 
-    def _place(
-        self, clock: Clock, deadline: float | None, check: Check | None, turn_in_line: Turn, settings: Settings | None
-    ) -> int:
-        if self._places is None:
-            return _NO_PLACE
+    def _place(  # noqa: PLR0917 - as `acquire` takes them
+        self,
+        seat: Seat,
+        clock: Clock,
+        deadline: float | None,
+        check: Check | None,
+        turn_in_line: Turn,
+        settings: Settings | None,
+    ) -> None:
+        if not seat.ticket:
+            return
         # A bare lock: unlike an Event, it can be released while this very thread is about to wait for it.
         turn = threading.Lock()
         turn.acquire()
-        ticket = self._enter(turn.release, turn_in_line, settings)
-        if ticket <= 0:
-            return ticket
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # it is woken already
+                turn.release()
+
+        if not self._enter(seat, wake, turn_in_line, settings):
+            return
         if runs_loop() and not turn.acquire(blocking=False):
             # The calls before this one may need the loop to go on, and it stands still while this thread waits.
-            self._cancel(ticket)
             raise self._full(_STOPS_LOOP)
-        try:
-            left = math.inf if deadline is None else _left(clock, deadline)
-            came = any(turn.acquire(timeout=-1 if part == math.inf else part) for part in _parts(left, check))
-        except BaseException:
-            self._cancel(ticket)
-            raise
-        if not came:
-            self._cancel(ticket)
-            raise self._full()
-        return ticket
+        left = math.inf if deadline is None else _left(clock, deadline)
+        for part in _parts(left, check, _LOOK_S):
+            if turn.acquire(timeout=part):
+                return
+            self._look_for_abandoned()
+        raise self._full()
 
-    def _enter(self, wake: Callable[[], None], turn: Turn, settings: Settings | None) -> int:
-        """Take a place at once (0), or a place in the queue (its ticket). The reader of a stream with a place may go without one."""
+    def _enter(self, seat: Seat, wake: Callable[[], None], turn: Turn, settings: Settings | None) -> bool:
+        """Take a place at once, or one in the queue; return whether the call has to wait. The reader of a stream with a place may go without one."""
         assert self._places is not None
-        with self._lock:
+        ticket = seat.ticket
+        with self._after, self._lock:
+            self._begin_change()
             # A copy, because the garbage collector may end a stream at any time.
-            if self.readers and _handle(present_owner()) in list(self.readers.values()):
-                return 0 if self._places.try_acquire() else _NO_PLACE
-            entry = self._places.acquire(turn)
-            if entry is Place.FULL:
-                raise self._full()
-            if isinstance(entry, Place):
-                return 0
-            self._wakers[entry.ticket] = wake
-            if settings is not None:
-                self._settings[entry.ticket] = settings
-            if self.readers and (reads := _READS.get()):
-                self._inside[entry.ticket] = reads
+            if self.readers and seat.owner in list(self.readers.values()):
+                if not self._places.try_acquire(ticket):
+                    seat.ticket = 0
+                self._is_torn = False
+                return False
+            entry = self._places.acquire(turn, ticket)
+            if isinstance(entry, Waiting):
+                self._wakers[ticket] = wake
+                if settings is not None:
+                    self._settings[ticket] = settings
+                if self.readers and (reads := _READS.get()):
+                    self._inside[ticket] = reads
+            self._is_torn = False
+        if entry is Place.FULL:
+            raise self._full()
+        if entry is Place.ACQUIRED:
+            return False
         self.relieve()
-        return entry.ticket
+        self._look_for_abandoned()
+        return True
+
+    def _look_for_abandoned(self) -> None:
+        """Give on the places of calls that nothing can end: nobody has their seats any more, or their event loops were closed."""
+        for ticket, known in list(self._seats.items()):
+            seat = known()
+            if seat is None or is_abandoned(seat.owner() if isinstance(seat.owner, ref) else seat.owner):
+                self._give_back(ticket)
 
     def relieve(self) -> None:
         """If streams hold all places, let the first waiting call go that one of their readers may wait for."""
         # One at a time, beyond the number of places: so the reader goes on, and ends its stream sooner or later.
         self._relief_due = True
         # Like `_pass_on`, this never waits for the lock: who holds it looks here afterwards.
-        while self._relief_due and self._inside and self._lock.acquire(blocking=False):
-            self._relief_due = False
-            woken = None
-            try:
-                if self._places is not None and self._places.running <= len(self.readers):
-                    waiting = (ticket for ticket, reads in self._inside.items() if any(one.is_held for one in reads))
-                    woken = next(waiting, None)
-                    if woken is not None:
-                        self._places.wake_beyond(woken)
-            finally:
-                self._lock.release()
-            self._wake(woken)
+        while self._relief_due and self._inside and if_free(self._lock, self._let_one_go):
+            self._wake_due()
 
-    def _cancel(self, ticket: int) -> None:
-        assert self._places is not None
-        with self._lock:
-            self._wakers.pop(ticket, None)
-            self._settings.pop(ticket, None)
-            self._inside.pop(ticket, None)
-            following = self._places.cancel(ticket)
-        self._wake(following)
-        self._pass_on()
+    def _let_one_go(self) -> bool:
+        self._relief_due = False
+        if self._places is not None and self._places.running <= len(self.readers):
+            waiting = (ticket for ticket, reads in self._inside.items() if any(one.is_held for one in reads))
+            if (woken := next(waiting, None)) is not None:
+                self._wake_beyond(woken)
+        return True
 
-    def _wake(self, ticket: int | None) -> None:
-        """Wake a waiter. If its event loop is closed, its place is returned: call `_pass_on` after this."""
-        if ticket is not None and (wake := self._wakers.pop(ticket, None)) is not None:
-            self._settings.pop(ticket, None)
-            self._inside.pop(ticket, None)
-            try:
-                wake()
-            except RuntimeError:
-                self._returned.append(ticket)
+    def _wake_due(self) -> None:
+        """Wake those who have got a place. If the event loop of one is closed, its place is returned: call `_pass_on` after this."""
+        for ticket in list(self._to_wake):
+            # Woken before it is forgotten: being woken twice changes nothing.
+            if (wake := self._wakers.get(ticket)) is not None:
+                try:
+                    wake()
+                except RuntimeError:
+                    self._returned.append(ticket)
+            self._forget(ticket)
+            self._to_wake.pop(ticket, None)
+
+    def _forget(self, ticket: int) -> None:
+        self._wakers.pop(ticket, None)
+        self._settings.pop(ticket, None)
+        self._inside.pop(ticket, None)
 
     def _full(self, why: str = "") -> HoldfastError:
         limit = 0 if self._bulkhead is None else self._bulkhead.concurrency
@@ -402,49 +469,53 @@ class Limiter:
     ) -> Generator[float]:
         """Yield the seconds to sleep until the call may start. Calls of a higher priority may delay it meanwhile."""
         now = runtime.clock.monotonic()
-        with self._lock:
-            turn = self._starts.turn(priority)
-        wait = self._reserve_start(now, deadline, turn)
-        if not wait:
-            return
+        turn: Rank | None = None
         started = False
         try:
+            with self._after, self._lock:
+                turn = self._starts.turn(priority)
+            wait = self._reserve_start(now, deadline, turn)
+            if not wait:
+                return
             self._naps[turn] = wake
             if settings is not None:
                 self._settings[turn] = settings
             while wait > _ROUNDING and runtime.waits:
                 yield wait
                 now = runtime.clock.monotonic()
-                with self._lock:
+                with self._after, self._lock:
                     wait = self._starts.start_of(turn) - now
                 if wait > _ROUNDING and deadline is not None and now + wait >= deadline:
                     raise self._too_late(wait)
             started = True
         finally:
-            self._naps.pop(turn, None)
-            self._settings.pop(turn, None)
-            with self._lock:
-                if started or self._pace is None:
-                    self._starts.leave(turn)
-                else:
-                    # The start is given back, so that the next caller can use it.
-                    self._pace.cancel(self._starts.give_back(turn))
-                following = self._starts.next_to_wake
-            if following is not None and (wake_next := self._naps.get(following)) is not None:
-                wake_next()
+            if turn is not None:
+                self._naps.pop(turn, None)
+                self._settings.pop(turn, None)
+                self._leave_start(turn, started=started)
+
+    def _leave_start(self, turn: Rank, *, started: bool) -> None:
+        with self._after, self._lock:
+            if started or self._pace is None:
+                self._starts.leave(turn)
+            elif (start := self._starts.give_back(turn)) is not None:
+                # The start is given back, so that the next caller can use it.
+                self._pace.cancel(start)
+            following = self._starts.next_to_wake
+        if following is not None and (wake_next := self._naps.get(following)) is not None:
+            wake_next()
 
     def _reserve_start(self, now: float, deadline: float | None, turn: Rank) -> float:
         """Reserve a start and return the wait for it; 0: it starts now, and has no start to give back."""
         if self._pace is None:
             return 0.0
-        with self._lock:
+        with self._after, self._lock:
             wait = self._pace.reserve(now)
             if not wait:
                 return 0.0
             wait = self._starts.join(turn, now + wait) - now
-            if deadline is None or now + wait < deadline:
-                return wait
-            self._pace.cancel(self._starts.give_back(turn))
+        if deadline is None or now + wait < deadline:
+            return wait
         raise self._too_late(wait)
 
     def _too_late(self, wait: float) -> HoldfastError:
@@ -519,19 +590,19 @@ def _frees(settings: Settings, limiter: Limiter) -> bool:
 class StreamPlace:
     """The place of a stream, which holds it until it is over. The reader may make other calls between two items."""
 
-    __slots__ = ("_limiter", "_ticket")
+    __slots__ = ("_limiter", "_seat")
 
-    def __init__(self, limiter: Limiter, ticket: int) -> None:
+    def __init__(self, limiter: Limiter, seat: Seat) -> None:
         self._limiter = limiter
-        self._ticket = ticket
-        if ticket != _NO_PLACE:
+        self._seat = seat
+        if seat.ticket:
             self.read()
             # Perhaps streams now hold all places.
             limiter.relieve()
 
     def read(self) -> None:
         """The present task or thread reads the stream."""
-        if self._ticket == _NO_PLACE:
+        if not self._seat.ticket:
             return
         readers = self._limiter.readers
         readers[self] = _handle(present_owner())
@@ -547,7 +618,7 @@ class StreamPlace:
     def release(self) -> None:
         """Give the place back. The garbage collector may call this at any time, so it waits for nothing."""
         self._limiter.readers.pop(self, None)
-        self._limiter.release(self._ticket)
+        self._limiter.release(self._seat)
 
 
 _READS: ContextVar[tuple[StreamPlace, ...]] = ContextVar("holdfast_reads", default=())
@@ -594,15 +665,14 @@ def limiter_for(
     return Limiter(name, *limits_of(concurrency, waiting, per_second, burst))
 
 
-def _parts(seconds: float, check: Check | None) -> Iterator[float]:
-    """Cut a wait into parts that are short enough for `check` to end it in time."""
-    if check is None:
-        yield seconds
-        return
+def _parts(seconds: float, check: Check | None, most: float = math.inf) -> Iterator[float]:
+    """Cut a wait into parts of at most so many seconds, and short enough for `check` to end it in time."""
+    part = most if check is None else min(most, CHECK_S)
     while seconds > 0:
-        check()
-        yield min(seconds, CHECK_S)
-        seconds -= CHECK_S
+        if check is not None:
+            check()
+        yield min(seconds, part)
+        seconds -= part
 
 
 def _left(clock: Clock, deadline: float) -> float:

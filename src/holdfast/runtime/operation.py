@@ -103,6 +103,8 @@ class Operation:
     """The failure before the present wait, where there are fallbacks: a person may command them during the wait."""
     charges: charges.Charges | None = None
     """What its attempts cost the budget around; None where there is no budget."""
+    acted_inside = False
+    """A recovery inside it was answered, and may have changed something."""
     left_running = False
     """The failed call was left behind in its thread and still runs."""
     target_wait: TargetWait | None = None
@@ -310,6 +312,8 @@ class Operation:
         self.over = True
         if permit is not None and plan.succeed(permit, now):
             plan.runtime.report_transitions(plan.state, self.run)
+        if self.around is not None and plan.effect != "read" and not plan.asks_model and (outer := self.outer):
+            outer.acted_inside = True
         if self.eventful and not plan.bare:
             self._ended_well(value, now)
 

@@ -15,7 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-__all__ = ["ShownRequest", "aws_request_of", "carried_by", "exceptions_of", "is_of", "is_unsent", "read", "requests_of"]
+__all__ = [
+    "MODEL_SDKS",
+    "ShownRequest",
+    "aws_request_of",
+    "carried_by",
+    "exceptions_of",
+    "frames_of",
+    "is_of",
+    "is_unsent",
+    "module_of",
+    "only_read",
+    "read",
+    "requests_of",
+]
 
 _MOST_EXCEPTIONS = 16
 _MOST_FRAMES = 200
@@ -48,6 +61,20 @@ _LIBRARIES = frozenset({
     "httpx", "httpx2", "requests", "niquests", "aiohttp", "urllib", "http", "urllib3", "botocore", "aiobotocore"
 })  # fmt: skip
 _AWS = frozenset({"botocore", "aiobotocore"})
+_READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+MODEL_SDKS = (
+    "openai",
+    "anthropic",
+    "litellm",
+    "groq",
+    "mistralai",
+    "cohere",
+    "together",
+    "google.genai",
+    "ollama",
+    "xai_sdk",
+)
+"""SDKs of models, which make requests too."""
 _READS = ("Get", "List", "Describe", "Head", "BatchGet", "Query", "Scan", "Search", "Select", "Lookup")
 """How the names of AWS's operations begin that change nothing. Most of them are POSTs like the others."""
 
@@ -78,7 +105,7 @@ def exceptions_of(error: BaseException) -> Iterator[BaseException]:
     while waiting and len(seen) <= _MOST_EXCEPTIONS:
         current = waiting.pop(0)
         yield current
-        frames.update(id(frame) for frame in _frames_of(current))
+        frames.update(id(frame) for frame in frames_of(current))
         found = [current.__cause__, *_members_of(current)]
         # `from None` hides the context from readers of the traceback. It does not undo the request.
         if _is_inside(current.__context__, frames):
@@ -99,7 +126,8 @@ def _is_inside(context: BaseException | None, frames: set[int]) -> bool:
     return traceback is not None and id(traceback.tb_frame) in frames
 
 
-def _frames_of(error: BaseException) -> Iterator[FrameType]:
+def frames_of(error: BaseException) -> Iterator[FrameType]:
+    """Yield the frames that an exception came through, the outermost first."""
     traceback = error.__traceback__
     for _ in range(_MOST_FRAMES):
         if traceback is None:
@@ -115,9 +143,7 @@ def is_unsent(error: BaseException) -> bool:
     # urllib keeps the error of the socket in `reason`.
     reason = read(error, "reason")
     causes = (error, reason) if isinstance(reason, BaseException) else (error,)
-    return any(
-        (_module_of(frame), frame.f_code.co_name) in _CONNECTS for cause in causes for frame in _frames_of(cause)
-    )
+    return any((module_of(frame), frame.f_code.co_name) in _CONNECTS for cause in causes for frame in frames_of(cause))
 
 
 # --- the requests that one exception shows ---
@@ -130,16 +156,25 @@ def requests_of(error: BaseException, sdks: tuple[str, ...]) -> Iterator[ShownRe
     """
     yield from carried_by(error, by_sdk=False)
     library, by_sdk, frame = "", False, None
-    for frame in _frames_of(error):
-        module = _module_of(frame)
+    for frame in frames_of(error):
+        module = module_of(frame)
         by_sdk = by_sdk or is_of(module, sdks)
         root = module.partition(".")[0]
         # The outermost library knows the whole request. What it is built on may show a part of it only.
         if root in _LIBRARIES and library in ("", root) and (shown := _in_frame(frame, root, error, by_sdk=by_sdk)):
             library = root
             yield from shown
-    if frame is not None and not is_of(_module_of(frame), ("holdfast", *_LIBRARIES)):
+    if frame is not None and not is_of(module_of(frame), ("holdfast", *_LIBRARIES)):
         yield from _in_variables(frame, by_sdk=by_sdk)
+
+
+def only_read(error: BaseException) -> bool:
+    """Whether an exception shows requests, and none of them could change anything: it says nothing about what was done before them."""
+    methods = {request.method for request in requests_of(error, MODEL_SDKS)}
+    operation = aws_request_of(error)
+    if operation is not None:
+        methods = {operation.method}
+    return bool(methods) and methods <= _READ_METHODS
 
 
 def aws_request_of(error: BaseException) -> ShownRequest | None:
@@ -147,8 +182,8 @@ def aws_request_of(error: BaseException) -> ShownRequest | None:
 
     Almost all of them are POSTs, also those that read. So its name counts, and not what the libraries below show.
     """
-    for frame in _frames_of(error):
-        if _module_of(frame).partition(".")[0] in _AWS and (shown := _of_aws(frame.f_locals, error)):
+    for frame in frames_of(error):
+        if module_of(frame).partition(".")[0] in _AWS and (shown := _of_aws(frame.f_locals, error)):
             return shown[0]
     return None
 
@@ -193,7 +228,7 @@ def _in_frame(frame: FrameType, root: str, error: BaseException, *, by_sdk: bool
     if root == "http":
         return _of_http_client(variables.get("self"), by_sdk=by_sdk)
     if root == "urllib3":
-        is_retry = _module_of(frame).startswith("urllib3.util")
+        is_retry = module_of(frame).startswith("urllib3.util")
         return [] if is_retry else _of_urllib3(variables, error, by_sdk=by_sdk)
     if root == "aiohttp" and frame.f_code.co_name == "_request":
         earlier = _redirected(variables.get("history"), by_sdk=by_sdk)
@@ -261,7 +296,8 @@ def _in_variables(frame: FrameType, *, by_sdk: bool) -> Iterator[ShownRequest]:
 # --- foreign objects ---
 
 
-def _module_of(frame: FrameType) -> str:
+def module_of(frame: FrameType) -> str:
+    """Return the name of the module whose code a frame runs."""
     name = frame.f_globals.get("__name__")
     return name if isinstance(name, str) else ""
 

@@ -50,7 +50,8 @@ async def reserve_async(op: Operation, args: tuple[Any, ...], kwargs: Mapping[st
     claim = _claim(op, args, kwargs)
     if claim is None:
         return
-    reservations = claim.charges.reservations
+    assert op.charges is not None
+    reservations = op.charges.reservations
     loop = running_loop()
     decided: asyncio.Future[None] = loop.create_future()
 
@@ -61,18 +62,18 @@ async def reserve_async(op: Operation, args: tuple[Any, ...], kwargs: Mapping[st
     def wake() -> None:
         loop.call_soon_threadsafe(finish)
 
-    if not reservations.join(claim, wake):
-        try:
+    try:
+        if not reservations.join(claim, wake):
             watch = _Watch(op, claim)
             for part in watch.parts():
                 await asyncio.wait((decided,), timeout=None if part == math.inf else part)
                 if decided.done():
                     break
-        except BaseException:
-            reservations.leave(claim)
-            raise
-        watch.end()
-    _hold(op, claim)
+            watch.end()
+        _hold(op, claim)
+    except BaseException:
+        reservations.leave(claim)
+        raise
 
 
 def reserve(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -87,25 +88,26 @@ def reserve(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     if op.adapter is None and runs_loop():
         # What it returns may be awaited in another task.
         claim.owner = claim
-    reservations = claim.charges.reservations
+    assert op.charges is not None
+    reservations = op.charges.reservations
     # A bare lock: unlike an Event, it can be released while this very thread is about to wait for it.
     turn = threading.Lock()
     turn.acquire()
-    if not reservations.join(claim, turn.release):
-        if runs_loop():
-            reservations.leave(claim)
-            if op.adapter is None:
-                return
-            claim.short = claim.ledger.short_of(claim.reservation, claim.owner)
-        else:
-            try:
+    try:
+        if not reservations.join(claim, turn.release):
+            if runs_loop():
+                reservations.leave(claim)
+                if op.adapter is None:
+                    return
+                claim.short = claim.ledger.short_of(claim.reservation, claim.owner)
+            else:
                 watch = _Watch(op, claim)
                 any(turn.acquire(timeout=-1 if part == math.inf else part) for part in watch.parts())
-            except BaseException:
-                reservations.leave(claim)
-                raise
-            watch.end()
-    _hold(op, claim)
+                watch.end()
+        _hold(op, claim)
+    except BaseException:
+        reservations.leave(claim)
+        raise
 
 
 class _Watch:
@@ -122,11 +124,6 @@ class _Watch:
         self._began = self._moved = op.plan.monotonic()
         self._seen: list[tuple[CallClaim, int]] = []
         self._warned = False
-        for other in self._holders():
-            if claim.is_behalf_of(other):
-                # The request of that function, in another task: it is charged here, and not to the function.
-                other.charges.pass_on_to(claim.charges)
-                break
 
     def parts(self) -> Iterator[float]:
         """Yield the seconds to wait, part by part; end when the wait has to. Raises if the caller aborts, or waits in vain."""
@@ -150,7 +147,9 @@ class _Watch:
 
     def _check(self, now: float) -> None:
         """Warn, or raise, if nothing that is in the way has moved for long."""
-        self._claim.charges.reservations.look_again()
+        reservations = self._claim.charges.reservations
+        reservations.look_again()
+        reservations.end_abandoned(self._claim)
         holders = self._holders()
         seen = [(other, other.parts) for other in holders]
         if seen != self._seen or any(other.ends_by_itself for other in holders):
@@ -228,7 +227,6 @@ def _hold(op: Operation, claim: CallClaim) -> None:
     assert charges is not None
     rejection = _rejection(op, claim)
     if rejection is not None:
-        charges.reservations.leave(claim)
         raise rejection
     charges.hold(claim)
 

@@ -1,4 +1,4 @@
-"""The HTTP request that a failure shows: a POST that may have happened is not sent twice unless somebody declared that it may be.
+"""The request that a failure shows: a POST, or an INSERT, that may have happened is not sent twice unless somebody declared that it may be.
 
 `request_search.py` finds the requests behind a failure. This module judges them.
 
@@ -15,7 +15,16 @@ import msgspec
 from holdfast.faults import Schedule
 from holdfast.policies.models.endpoints import is_model_endpoint
 from holdfast.runtime.evidence import evidence_in
-from holdfast.runtime.request_search import aws_request_of, carried_by, exceptions_of, is_of, is_unsent, requests_of
+from holdfast.runtime.request_search import (
+    MODEL_SDKS,
+    aws_request_of,
+    carried_by,
+    exceptions_of,
+    is_of,
+    is_unsent,
+    requests_of,
+)
+from holdfast.runtime.shown_statement import write_in_doubt
 
 if TYPE_CHECKING:
     from holdfast.faults import Fault
@@ -25,18 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["may_have_happened", "unrepeatable_request"]
 
 _UNREPEATABLE = frozenset({"POST", "PATCH"})
-_MODEL_SDKS = (
-    "openai",
-    "anthropic",
-    "litellm",
-    "groq",
-    "mistralai",
-    "cohere",
-    "together",
-    "google.genai",
-    "ollama",
-    "xai_sdk",
-)
 _OWN_ADDRESSES = ("openai", "anthropic")
 """SDKs whose errors carry the request that was really made."""
 _RESOURCE = re.compile(r"://[^?#]*/v\d\w*/\w")
@@ -48,19 +45,19 @@ _NOT_REACHED = frozenset({501, 505, 521, 522, 523, 525, 526, 529})
 """Statuses above 500 of a request that was not carried out: the service cannot, is overloaded, or its gateway could not reach it."""
 
 
-def may_have_happened(error: Exception, plan: Plan) -> Fault:
+def may_have_happened(error: Exception, plan: Plan, *, acted: bool = False) -> Fault:
     """Return the fault of a failed call, marked if it may have happened and may not be repeated.
 
-    An unsafe call may have, unless there is evidence that it did not. One that declares nothing may have if the error shows such a
-    request.
+    An unsafe call, or that of a tool that declares nothing, may have, unless there is evidence that it did not. Another one that declares
+    nothing may have if the error shows such a request. `acted`: a recovery inside the call was answered, and may have changed something.
     """
     fault = plan.runtime.fault_of(error, provider=plan.provider)
     if not plan.watches_requests or fault.maybe_executed or not fault.retryable:
         return fault
-    if plan.effect == "unsafe":
-        assert plan.contract is not None
+    if plan.effect == "unsafe" or (plan.is_tool and plan.effect is None):
         # The tool's author may say that a failure of its own is one before the effect.
-        is_known = plan.contract.codes.get(fault.code, False) or bool(evidence_in(error, fault))
+        is_said = plan.contract is not None and plan.contract.codes.get(fault.code, False)
+        is_known = is_said or (not acted and bool(evidence_in(error, fault)))
     else:
         is_known = unrepeatable_request(error, plan) is None
     return fault if is_known else msgspec.structs.replace(fault, maybe_executed=True)
@@ -71,11 +68,13 @@ def unrepeatable_request(error: BaseException, plan: Plan) -> str | None:
     for cause in exceptions_of(error):
         if is_unsent(cause):
             continue
-        if any(is_of(kind.__module__, _MODEL_SDKS) for kind in type(cause).__mro__):
+        if (verb := write_in_doubt(cause)) is not None:
+            return f"{verb} of a database"
+        if any(is_of(kind.__module__, MODEL_SDKS) for kind in type(cause).__mro__):
             return _created_by_sdk(cause, plan)
         if (operation := aws_request_of(cause)) is not None:
             return _judged(operation, cause, plan)
-        for request in requests_of(cause, _MODEL_SDKS):
+        for request in requests_of(cause, MODEL_SDKS):
             if (described := _judged(request, cause, plan)) is not None:
                 return described
     return None

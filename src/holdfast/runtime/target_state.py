@@ -10,7 +10,6 @@ limiters.
 from __future__ import annotations
 
 import math
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +28,7 @@ from holdfast.policies.pace import Pace
 from holdfast.policies.queue import WaitQueue
 from holdfast.policies.quota import QuotaMachine
 from holdfast.runtime.limiter import limiter_for, limits_of, strictest
+from holdfast.runtime.locks import if_free, new_lock
 
 if TYPE_CHECKING:
     import logging
@@ -117,7 +117,7 @@ class TargetState:
         self.circuit: Circuit | None = None
         """The settings of its circuit; None until a policy brings some."""
         self.limiter: Limiter | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._breaker = breaker = Breaker(_METRICS_ONLY, name)
         self.admit_if_closed = breaker.admit_if_closed
         """Returns a permit for one call where the circuit is closed, else None: then call `admit`. The breaker's own method,
@@ -282,13 +282,9 @@ class TargetState:
 
     def succeed(self, permit: Permit, now: float) -> bool:
         """Settle a permit after a good answer; return whether the circuit changed."""
-        # `with` takes twice as long on Python 3.11, and every call comes here.
         breaker = self._breaker
-        self._lock.acquire()
-        try:
+        with self._lock:
             breaker.settle(permit, _SUCCESS, now)
-        finally:
-            self._lock.release()
         if self._is_busy or permit.probe:
             self._accepted(permit, now)
         # `pending` is nearly always an empty tuple. `bool(…)` would cost one more call.
@@ -393,13 +389,9 @@ class TargetState:
         """The call does not wait any more, because it was woken, its time is over, or it was cancelled."""
         # As in `_give_back`: the garbage collector may come here while this thread holds the lock, so nobody waits for it.
         self._left.append(turn)
-        if self._lock.acquire(blocking=False):
-            try:
-                # A call that was woken has left already. Only one that left by itself makes room for the next.
-                due = self._take_due(now) if self._remove_left() else []
-            finally:
-                self._lock.release()
-            self._wake(due)
+        # A call that was woken has left already. Only one that left by itself makes room for the next.
+        due = if_free(self._lock, lambda: self._take_due(now) if self._remove_left() else [])
+        self._wake(due or [])
 
     def _remove_left(self) -> bool:
         """Remove the calls that stopped waiting; return whether one of them was still in the queue."""
@@ -482,11 +474,7 @@ class TargetState:
         # the lock, in the same thread. To wait for the lock would then last for ever, and an RLock would let us into a change
         # that is half done. So nobody waits: such a verdict never changes the state, and only `admit` and `metrics` need it.
         self._unsettled.append((permit, verdict, now))
-        if self._lock.acquire(blocking=False):
-            try:
-                self._settle_given_back()
-            finally:
-                self._lock.release()
+        if_free(self._lock, self._settle_given_back)
 
     def _settle_given_back(self) -> None:
         """Settle the permits that could not be settled when they were given back. The caller holds the lock."""
@@ -723,7 +711,7 @@ class TargetState:
 
     def after_fork(self) -> None:
         """Replace the lock and the limiter after a fork: threads of the parent may hold them and do not exist here."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         # The calls that wait are the parent's.
         self._queue = WaitQueue()
         self._called, self._left = {}, []

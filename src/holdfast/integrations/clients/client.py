@@ -11,7 +11,8 @@ Invariant: nothing changes on the clients that were given. A copy of a copy (`wi
 
 from __future__ import annotations
 
-from functools import partial
+from copy import copy as copy_object
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 from holdfast.faults import HoldfastError, InvalidError
@@ -44,6 +45,8 @@ C = TypeVar("C")
 _POOL = "__holdfast_pool__"
 _LINES = Dialect(timeout_is_silence=True)
 """The dialect of a response that is read line by line."""
+_KEYS = ("api_key", "auth_token")
+_SDKS = ("anthropic.", "openai.")
 _CREDENTIALS = ("api_key", "auth_token", "credentials", "config", "profile", "admin_api_key", "workload_identity")
 """Options of `copy` that replace the key."""
 
@@ -104,11 +107,42 @@ def _check(clients: Sequence[Any], sdk: Sdk) -> None:
 
 
 def _member(index: int, given: Any, *, several: bool) -> Member:
-    # The class's `copy`: the instance may have a `copy` of its own, as our copies do.
-    client = type(given).copy(given, max_retries=0)
+    client = _same_without_retries(given)
     # A key that is not plain text has no fingerprint. In a pool it still needs a name, for its own circuit.
     credential = credential_of(client) or (f"client-{index + 1}" if several else "")
-    return Member(index, client, credential, given.max_retries)
+    member = Member(index, client, credential, given.max_retries)
+    member.send = _follow_keys(given, client)
+    return member
+
+
+def _same_without_retries(given: Any) -> Any:
+    """Return a client with everything that the given one has, also what its subclass has added, but no retries of its own.
+
+    The SDK's `copy` makes a new client of the options that the SDK knows. It loses all else, and a subclass may need more.
+    """
+    client = copy_object(given)
+    client.max_retries = 0
+    for name, value in list(vars(client).items()):
+        # Resources hold the client that made them. They are made when they are first used, or in older SDKs with the client.
+        if isinstance(getattr(type(client), name, None), cached_property):
+            del vars(client)[name]
+        elif getattr(value, "_client", None) is given and type(value).__module__.startswith(_SDKS):
+            setattr(client, name, type(value)(client))
+    return client
+
+
+def _follow_keys(given: Any, client: Any) -> Callable[..., Any]:
+    """Return the client's `request`, which uses a key that was rotated on the given client."""
+    send, seen = client.request, {name: getattr(given, name, None) for name in _KEYS}
+
+    def request(*args: Any, **kwargs: Any) -> Any:
+        for name, before in seen.items():
+            if (now := getattr(given, name, None)) is not before:
+                seen[name] = now
+                setattr(client, name, now)
+        return send(*args, **kwargs)
+
+    return request
 
 
 def _take_over(pool: Pool, index: int = 0) -> Any:
@@ -150,7 +184,7 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
             token = SENDING.set(keys.sends(op))
             try:
                 limited = with_limit(op.limit(), keys.options, member.client)
-                return member.send(cast_to, limited, stream=stream, stream_cls=stream_cls)
+                return keys.received(member.send(cast_to, limited, stream=stream, stream_cls=stream_cls), op)
             finally:
                 SENDING.reset(token)
                 keys.ends()
@@ -176,25 +210,28 @@ def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
             plain = PlainCall(keys, _dialect(pool.sdk, cast_to), cast_to, options)
             return await plain.send_async(stream=stream, stream_cls=stream_cls)
 
-        async def send() -> Any:
+        async def send(op: Operation) -> Any:
             member = keys.member
             token = SENDING.set(keys.sends())
             try:
-                return await member.send(cast_to, keys.options, stream=stream, stream_cls=stream_cls)
+                answer = await member.send(cast_to, keys.options, stream=stream, stream_cls=stream_cls)
+                return keys.received(answer, op)
             finally:
                 SENDING.reset(token)
                 keys.ends()
 
         exchange = partial(_exchange, keys, cast_to)
 
-        async def attempt() -> Any:
-            return await exchange().checked_async(await send())
-
         if stream:
             dialect = keys.request_usage(_dialect(pool.sdk, cast_to))
             return await open_stream_async(keys.stream_of(dialect), send, exchange)
+        op = Operation(keys.plan(), keys)
+
+        async def attempt() -> Any:
+            return await exchange().checked_async(await send(op))
+
         try:
-            return await drive_async(Operation(keys.plan(), keys), attempt, (), {})
+            return await drive_async(op, attempt, (), {})
         except HoldfastError as error:
             exchange().make_sdk_error(error)
             raise
@@ -265,7 +302,7 @@ def checked_client(client: C, sdk: Sdk, runtime: Runtime | None = None, retries:
     runtime, answers pass unchecked, and the client retries by itself: as often as `retries` says, by default as `client` does.
     """
     own: int = client.max_retries if retries is None else retries  # type: ignore[attr-defined] # as below
-    checked: Any = client.with_options(max_retries=0)  # type: ignore[attr-defined] # every client of either SDK has it
+    checked: Any = _same_without_retries(client)
     own_copy = checked.copy
 
     def copy(**changes: Any) -> Any:

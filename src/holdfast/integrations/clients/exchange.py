@@ -51,6 +51,7 @@ __all__ = [
     "model_of",
     "named_retries",
     "quote_of_request",
+    "repeated_by_sdk",
     "should_retry",
     "with_limit",
     "without_retries",
@@ -60,6 +61,8 @@ _EFFECTS: Mapping[str, Effect] = {"get": "read", "put": "idempotent", "delete": 
 _CONFLICT = 409
 _UNAVAILABLE = 503
 _TOO_MANY = 429
+_REPEATED = frozenset({408, 409, 429})
+_SERVER_ERROR = 500
 _REJECTS = frozenset({429, 529})
 """Statuses of requests that were not carried out."""
 _FREE = ("/count_tokens", "/moderations", "/input_tokens")
@@ -90,7 +93,11 @@ def quote_of_request(options: Any) -> Quote | None:
     url = options.url.partition("?")[0].rstrip("/")
     if url.endswith("/batches"):
         return quote_of_batch(options.json_data)
-    return quote_of(options.json_data, max_output=0 if url.endswith("/embeddings") else None)
+    body, extra = options.json_data, getattr(options, "extra_json", None)
+    if isinstance(body, Mapping) and isinstance(extra, Mapping):
+        # Fields that the SDK does not know yet.
+        body = {**body, **extra}
+    return quote_of(body, max_output=0 if url.endswith("/embeddings") else None)
 
 
 def is_free(options: Any) -> bool:
@@ -246,6 +253,14 @@ def should_retry(error: Exception) -> bool | None:
         return bool(wish == "true")
     # A conflict is a lock that another request holds for a moment.
     return True if getattr(error, "status_code", None) == _CONFLICT else None
+
+
+def repeated_by_sdk(error: Exception) -> bool:
+    """Return whether both SDKs repeat a request with this answer. They read its status, and not its words."""
+    status = getattr(error, "status_code", None)
+    if not isinstance(status, int) or should_retry(error) is False:
+        return False
+    return status in _REPEATED or status >= _SERVER_ERROR
 
 
 def may_have_created(error: Exception, fault: Fault) -> bool:

@@ -107,7 +107,11 @@ def _used(event: Any) -> Used | None:
     # A chunk reports usage only if the request wants it. The last event of a response always reports it.
     report = getattr(event, "response", event)
     usage = getattr(report, "usage", None)
-    return None if usage is None else Used(getattr(report, "model", None), usage.to_dict())
+    if usage is None:
+        return None
+    return Used(
+        getattr(report, "model", None), {**usage.to_dict(), "service_tier": getattr(report, "service_tier", None)}
+    )
 
 
 def _said(event: Any) -> int:

@@ -18,6 +18,7 @@ import msgspec
 from holdfast._platform import after_fork
 from holdfast.classify.hints import announced_limit, announced_limits, limit_headers
 from holdfast.faults import Schedule, Scope
+from holdfast.integrations.clients.bodies import charge_when_read, reported_by
 from holdfast.integrations.clients.exchange import (
     Exchange,
     asks_model,
@@ -31,6 +32,7 @@ from holdfast.integrations.clients.exchange import (
     may_have_created,
     model_of,
     quote_of_request,
+    repeated_by_sdk,
     should_retry,
 )
 from holdfast.policies.backoff import PLAIN_ATTEMPTS
@@ -286,6 +288,15 @@ class KeyChoice(Adapter):
         """Return what the request may use at most."""
         return quote_of_request(self.options)
 
+    def received(self, response: Any, op: Operation) -> Any:
+        """Return the response that the SDK returns. A body that has not come yet is charged when its caller has read it."""
+        charge_when_read(response, op.charges)
+        return response
+
+    def reported(self, value: object) -> object:
+        """Return the part of an answer that reports its usage, also where the caller reads the response itself."""
+        return reported_by(value)
+
     def choose(self, op: Operation) -> Plan | None:
         """Choose the key of the next attempt."""
         pool = self.pool
@@ -339,6 +350,10 @@ class KeyChoice(Adapter):
         """Return whether the response requests a retry."""
         return should_retry(error) is True
 
+    def repeats_plainly(self, error: Exception) -> bool:
+        """Return whether the SDK repeats this request by itself, whatever the words of the answer are."""
+        return repeated_by_sdk(error)
+
     def _use_another(self, op: Operation, error: Exception) -> Retry | None:
         pool = self.pool
         self._avoid = self.member.index
@@ -366,7 +381,7 @@ class KeyChoice(Adapter):
 
     def succeeded(self, op: Operation, value: object) -> None:
         """Forget the failures of the key that was used, and learn how many tokens the call took where these are limited."""
-        if op.plan.limited_state.counts_tokens and (usage := usage_of(value)) is not None:
+        if op.plan.limited_state.counts_tokens and (usage := usage_of(reported_by(value))) is not None:
             op.plan.used(usage.total)
         if self.pool.several and not self.observes:
             until = op.plan.monotonic() + DENIED_REST_S

@@ -324,18 +324,18 @@ def open_stream(
 
 async def open_stream_async(
     stream_of: Callable[[Callable[..., Any]], StreamOf[Any, Any]],
-    send: Callable[[], Awaitable[Any]],
+    send: Callable[[Operation], Awaitable[Any]],
     exchange: Callable[[], Exchange],
 ) -> Any:
     """The same as `open_stream`, in a task."""
     this: ref[_AsyncSdkStream]
 
     async def opened() -> Any:
-        stream = await send()
-        if not _is_stream(stream):
-            return only(stream)
         live = this()
         assert live is not None
+        stream = await send(live.op)
+        if not _is_stream(stream):
+            return only(stream)
         before, live.events = live.events, _Events(stream, exchange())
         if before is not None and (given := live.given()) is not None:
             _move(given, before, live.events)

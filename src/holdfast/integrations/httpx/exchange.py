@@ -62,6 +62,7 @@ __all__ = [
     "AsyncTransport",
     "FailedResponse",
     "Transport",
+    "comes_as_events",
     "effect_of",
     "failure_in",
     "is_failure",
@@ -81,6 +82,16 @@ _RETRY_LATER = frozenset({408, 425, 429})
 """Statuses below 500 after which the same request may succeed later."""
 
 _TOO_MANY = 429
+_EVENTS = frozenset({
+    "text/event-stream",
+    "application/x-ndjson",
+    "application/ndjson",
+    "application/jsonl",
+    "application/json-seq",
+    "application/vnd.amazon.eventstream",
+    "multipart/x-mixed-replace",
+})  # fmt: skip
+"""The types of bodies that are streams of events."""
 _KEYS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 """The headers that carry a key."""
 _MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]{1,200})"')
@@ -179,6 +190,12 @@ class FailedResponse(Exception):  # noqa: N818 - it carries a response through t
 def is_failure(response: Any) -> bool:
     """Return whether the status of a response reports a temporary failure."""
     return response.status_code >= 500 or response.status_code in _RETRY_LATER
+
+
+def comes_as_events(response: Any) -> bool:
+    """Return whether a body comes in parts, each when it happens: the first one may wait for what the caller does next."""
+    kind, _, _ = response.headers.get("content-type", "").partition(";")
+    return kind.strip().lower() in _EVENTS
 
 
 def learn_limits(response: Any, op: Operation) -> None:

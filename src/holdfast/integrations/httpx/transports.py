@@ -17,6 +17,7 @@ from holdfast.integrations.httpx.exchange import (
     AsyncTransport,
     FailedResponse,
     Transport,
+    comes_as_events,
     effect_of,
     failure_in,
     is_failure,
@@ -52,9 +53,12 @@ class _Recovery:
         policy: Policy | None,
         name: str | None,
         methods: frozenset[str],
+        first_event: bool,
         runtime: Runtime | None,
     ) -> None:
         options.names("transport.methods", methods)
+        options.flag("transport.first_event", first_event)
+        self._first_event = first_event
         warn_of_transport(transport)
         self.policy = policy
         self.name = name
@@ -71,6 +75,13 @@ class _Recovery:
         effect = effect_of(request, self.methods)
         plan = self._plans.get(self.name or _address(request.url), effect, limited_as(request))
         return None if plan.bare else Operation(plan, REPEATS if may_repeat(request, self.methods) else SENT_ONCE)
+
+    def hands_over(self, response: Any, op: Operation) -> bool:
+        """Whether the caller gets a response with its headers, as from the transport inside, and not with its first bytes."""
+        if is_failure(response):
+            return False
+        # A request that is sent once gains nothing from that wait.
+        return op.adapter is SENT_ONCE or (comes_as_events(response) and not self._first_event)
 
     def _plan(self, name: str, effect: Effect | None, limited: str) -> Plan:
         return Plan(
@@ -111,6 +122,8 @@ class RecoveringTransport(Transport):
 
     `methods` are the methods that may be sent twice. A request with an `Idempotency-Key` header may be sent twice too.
     `name` is the name of the target in circuits and events; by default each host and port is a target of its own.
+    An event stream is handed over with its headers, as the transport inside does it. `first_event=True` waits for its first bytes, and asks
+    again if the connection is lost before them.
 
     A request that failed for good raises the exception of the transport inside, or returns the failed response unchanged.
     `CircuitOpenError` and `DeadlineError` are raised where no request was made. They are errors of the library too:
@@ -126,13 +139,16 @@ class RecoveringTransport(Transport):
         policy: Policy | None = None,
         name: str | None = None,
         methods: frozenset[str] = IDEMPOTENT,
+        first_event: bool = False,
         runtime: Runtime | None = None,
     ) -> None:
         if not callable(getattr(transport, "handle_request", None)):
             raise InvalidError.at("transport", "a transport such as httpx.HTTPTransport()", transport)
         warn_of_sync_hedge(policy, "RecoveringTransport")
         self._inside = transport
-        self._recovery = _Recovery(transport, policy=policy, name=name, methods=methods, runtime=runtime)
+        self._recovery = _Recovery(
+            transport, policy=policy, name=name, methods=methods, first_event=first_event, runtime=runtime
+        )
 
     def handle_request(self, request: Any) -> Any:
         """Send a request, with retries, and return the response. The HTTP client calls this."""
@@ -170,6 +186,8 @@ class RecoveringTransport(Transport):
         request.extensions = with_limit(request, op.limit())
         response = self._inside.handle_request(request)
         learn_limits(response, op)
+        if self._recovery.hands_over(response, op):
+            return response
         body = read(response, whole=is_failure(response))
         if is_failure(response) and body is not None:
             raise failure_in(response, body, op.plan)
@@ -196,12 +214,15 @@ class AsyncRecoveringTransport(AsyncTransport):
         policy: Policy | None = None,
         name: str | None = None,
         methods: frozenset[str] = IDEMPOTENT,
+        first_event: bool = False,
         runtime: Runtime | None = None,
     ) -> None:
         if not callable(getattr(transport, "handle_async_request", None)):
             raise InvalidError.at("transport", "a transport such as httpx.AsyncHTTPTransport()", transport)
         self._inside = transport
-        self._recovery = _Recovery(transport, policy=policy, name=name, methods=methods, runtime=runtime)
+        self._recovery = _Recovery(
+            transport, policy=policy, name=name, methods=methods, first_event=first_event, runtime=runtime
+        )
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request, with retries, and return the response. The HTTP client calls this."""
@@ -231,6 +252,8 @@ class AsyncRecoveringTransport(AsyncTransport):
     async def _attempt(self, op: Operation, request: Any) -> Any:
         response = await self._inside.handle_async_request(request)
         learn_limits(response, op)
+        if self._recovery.hands_over(response, op):
+            return response
         # The request needs no limit of its own: the driver cancels a task that takes too long.
         body = await read_async(response, whole=is_failure(response))
         if is_failure(response) and body is not None:

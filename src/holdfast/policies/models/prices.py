@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast import options
 from holdfast.faults import InvalidError
 
@@ -47,6 +49,8 @@ class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
     """The price of a request whose prompt is long, its answer included. None: all prompts cost the same."""
     long_from: int | None = None
     """How many tokens a long prompt has at least, those of the cache included."""
+    tiers: dict[str, float] = msgspec.field(default_factory=dict)
+    """By how much the price is multiplied in other tiers than the standard one, by the provider's names: `{"priority": 2, "flex": 0.5}`."""
 
     def __post_init__(self) -> None:
         options.at_least("price.input", self.input, 0)
@@ -56,11 +60,16 @@ class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
         options.at_least("price.written_hour", self.written_hour, 0, optional=True)
         options.at_least("price.web_search", self.web_search, 0)
         options.count("price.long_from", self.long_from, optional=True)
+        for tier, factor in self.tiers.items():
+            options.at_least(f"price.tiers[{tier}]", factor, 0)
         long: Any = self.long
         if long is not None and (not isinstance(long, Price) or long.long is not None):
             raise InvalidError.at("price.long", "a Price without a `long` of its own, or None", long)
         if (self.long is None) != (self.long_from is None):
             raise InvalidError.saying("price.long", "`long` and `long_from` together", "only one of them")
+
+    def __hash__(self) -> int:
+        return hash((self.input, self.output))
 
     def at(self, prompt: int) -> Price:
         """Return the price of a request with so many tokens of prompt."""
@@ -69,7 +78,8 @@ class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
     def cost(self, usage: Usage) -> float:
         """Return the dollars for `usage` of one request."""
         price = self.at(usage.input + usage.cached + usage.written + usage.written_hour)
-        return price._cost(usage)  # noqa: SLF001 - a price of the same kind
+        # A tier without a known price counts as the standard one, and as unknown: see `Prices.knows_tier`.
+        return price._cost(usage) * self.tiers.get(usage.tier, 1.0)  # noqa: SLF001 - a price of the same kind
 
     def _cost(self, usage: Usage) -> float:
         cached = self.input if self.cached is None else self.cached
@@ -120,6 +130,11 @@ class Prices:
         """Return whether the cost of `model` is known."""
         return self.price(model) is not None
 
+    def knows_tier(self, model: str, tier: str) -> bool:
+        """Return whether the cost of `model` in this tier is known. The standard tier has no name."""
+        price = self.price(model)
+        return not tier or (price is not None and tier in price.tiers)
+
     def with_prices(self, table: Mapping[str, Price]) -> Prices:
         """Return a copy in which the prices of `table` are added or replaced."""
         return Prices({**self.table, **_checked(table)})
@@ -159,9 +174,13 @@ def _literal_length(pattern: str) -> tuple[int, bool]:
     return len(pattern.replace("*", "")), "*" not in pattern
 
 
-def _claude(input_: float, output: float) -> Price:
+_PRIORITY = {"priority": 2.0}
+_FLEX = {"priority": 2.0, "flex": 0.5}
+
+
+def _claude(input_: float, output: float, **tiers: float) -> Price:
     """Anthropic's cache: reading costs a tenth of input, storing for five minutes a quarter more than input, for an hour twice as much."""
-    return Price(input=input_, output=output, cached=input_ / 10, written=input_ * 1.25)
+    return Price(input=input_, output=output, cached=input_ / 10, written=input_ * 1.25, tiers=tiers)
 
 
 LIST_PRICES = Prices({
@@ -174,7 +193,7 @@ LIST_PRICES = Prices({
     ),
     "claude-opus-4-1": _claude(15, 75),
     "claude-opus-4-5": _claude(5, 25),
-    "claude-opus-4-6": _claude(5, 25),
+    "claude-opus-4-6": _claude(5, 25, fast=6),
     "claude-opus-4-7": _claude(5, 25),
     "claude-opus-4-8": _claude(5, 25),
     "claude-opus-5": _claude(5, 25),
@@ -184,23 +203,26 @@ LIST_PRICES = Prices({
     "claude-sonnet-4-6": _claude(3, 15),
     "claude-sonnet-5": _claude(2, 10),
     "claude-sonnet-5-5": _claude(2, 10),
-    "gpt-4.1": Price(input=2, output=8, cached=0.5),
-    "gpt-4.1-mini": Price(input=0.4, output=1.6, cached=0.1),
-    "gpt-4.1-nano": Price(input=0.1, output=0.4, cached=0.025),
-    "gpt-4o": Price(input=2.5, output=10, cached=1.25),
+    "gpt-4.1": Price(input=2, output=8, cached=0.5, tiers=_PRIORITY),
+    "gpt-4.1-mini": Price(input=0.4, output=1.6, cached=0.1, tiers=_PRIORITY),
+    "gpt-4.1-nano": Price(input=0.1, output=0.4, cached=0.025, tiers=_PRIORITY),
+    "gpt-4o": Price(input=2.5, output=10, cached=1.25, tiers=_PRIORITY),
     "gpt-4o-2024-05-13": Price(input=5, output=15),
-    "gpt-4o-mini": Price(input=0.15, output=0.6, cached=0.075),
-    "gpt-5": Price(input=1.25, output=10, cached=0.125),
-    "gpt-5-mini": Price(input=0.25, output=2, cached=0.025),
-    "gpt-5-nano": Price(input=0.05, output=0.4, cached=0.005),
+    "gpt-4o-mini": Price(input=0.15, output=0.6, cached=0.075, tiers=_PRIORITY),
+    "gpt-5": Price(input=1.25, output=10, cached=0.125, tiers=_FLEX),
+    "gpt-5-mini": Price(input=0.25, output=2, cached=0.025, tiers=_FLEX),
+    "gpt-5-nano": Price(input=0.05, output=0.4, cached=0.005, tiers=_FLEX),
     "grok-4.7": Price(input=2, output=6, cached=0.5, long=Price(input=4, output=12, cached=1), long_from=200_000),
-    "o3": Price(input=2, output=8, cached=0.5),
-    "o4-mini": Price(input=1.1, output=4.4, cached=0.275),
+    "o3": Price(input=2, output=8, cached=0.5, tiers=_FLEX),
+    "o4-mini": Price(input=1.1, output=4.4, cached=0.275, tiers=_FLEX),
 })  # fmt: skip
 """Public list prices of the standard tier, as of 15 November 2026, from the pricing pages of Anthropic and OpenAI. Those of
 claude-haiku-5-5 (platform.claude.com/docs, page of the model) and grok-4.7 (docs.x.ai, page of the model; long and cached
 prompts as the package genai-prices 0.2.1 has them) are of 16 November 2026. Prices change and contracts differ: give a
 `Budget` your own prices with `LIST_PRICES.with_prices`.
+
+Other tiers are factors on these: OpenAI's priority counts twice, which is the price of gpt-5 and no less than that of the others, and flex half; the
+fast mode of claude-opus-4-6 six times.
 
 The table leaves out models without a public price.
 """

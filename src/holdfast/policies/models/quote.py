@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.policies.models.usage import Usage
+from holdfast.policies.models.usage import Usage, tier_of
 
 __all__ = ["DEFAULT_OUTPUT", "Quote", "quote_of", "quote_of_batch", "text_tokens", "tokens_of"]
 
@@ -82,6 +82,9 @@ class Quote(msgspec.Struct, frozen=True, kw_only=True):
     searches: int = 0
     """Web searches that the provider may make for it."""
 
+    tier: str = ""
+    """The tier that it asks for; empty: the standard one."""
+
     parts: tuple[Quote, ...] = ()
     """The requests of a batch; empty if this is one request."""
 
@@ -97,7 +100,7 @@ class Quote(msgspec.Struct, frozen=True, kw_only=True):
 
     def usages(self) -> tuple[Usage, ...]:
         """Return what it may use. The dearest of these counts."""
-        more = {"output": self.output, "searches": self.searches}
+        more: dict[str, Any] = {"output": self.output, "searches": self.searches, "tier": self.tier}
         found = [Usage(input=self.input, **more)]
         if self.writes_cache:
             found.append(Usage(written=self.input, **more))
@@ -117,7 +120,7 @@ class Quote(msgspec.Struct, frozen=True, kw_only=True):
     def seen(self, output: int, searches: int = 0) -> Usage:
         """Return what it used if its answer was left after so many tokens and searches."""
         kind = "written_hour" if self.writes_hour else "written" if self.writes_cache else "input"
-        return Usage(output=output, searches=searches, **{kind: self.input})
+        return Usage(output=output, searches=searches, tier=self.tier, **{kind: self.input})
 
     def until(self, seconds: float, seen: int) -> int:
         """Return the tokens of its answer that may have been generated after so many seconds, if so many were seen."""
@@ -148,6 +151,7 @@ def quote_of(request: Any, *, model: str = "", max_output: int | None = None) ->
         writes_cache=parts.writes_cache,
         writes_hour=parts.writes_hour,
         searches=parts.searches,
+        tier=tier_of(body),
         names_output=bool(given),
     )
 

@@ -12,7 +12,11 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Usage", "answer_id_of", "cost_of", "is_unfinished", "model_of", "usage_of"]
+__all__ = ["Usage", "answer_id_of", "cost_of", "is_unfinished", "model_of", "tier_of", "usage_of"]
+
+
+_STANDARD = frozenset({"", "standard", "standard_only", "default", "auto", "scale", "batch"})
+"""The names of tiers that cost the usual price, or are paid for in another way."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -30,6 +34,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
     """Input that was stored there for an hour, which costs more."""
     searches: int = 0
     """Web searches that the provider made. They are no tokens, and are paid for one by one."""
+    tier: str = ""
+    """What the provider calls the speed or priority that it served the call with; empty: the standard one."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -39,6 +45,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
             written=self.written + other.written,
             written_hour=self.written_hour + other.written_hour,
             searches=self.searches + other.searches,
+            tier=self.tier or other.tier,
         )
 
     @property
@@ -59,8 +66,15 @@ def usage_of(result: Any) -> Usage | None:
         for read in readers:
             usage = read(reported)
             if usage is not None:
-                return usage
+                tier = tier_of(reported, result)
+                return msgspec.structs.replace(usage, tier=tier) if tier else usage
     return None
+
+
+def tier_of(*reports: Any) -> str:
+    """Return the tier that a request asks for, or an answer or its usage reports; empty: the standard one, or none is named."""
+    named = (_get(report, name) for report in reports for name in ("speed", "service_tier"))
+    return next((name for name in named if isinstance(name, str) and name not in _STANDARD), "")
 
 
 def model_of(result: Any) -> str | None:
