@@ -357,7 +357,7 @@ def _call(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     limit = op.limit() if op.plan.threads else None
     if limit is None:
         return fn(*args, **kwargs)
-    done, value = call_in_thread(op.plan.runtime.abandoned_threads, limit, fn, args, kwargs, call_key())
+    done, value = call_in_thread(op.plan.runtime.abandoned_threads, limit, fn, args, kwargs, key=call_key())
     if not done:
         op.leave_running()
         raise errors.timed_out(op)

@@ -348,6 +348,7 @@ def call_in_thread(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
+    *,
     key: str,
 ) -> tuple[bool, Any]:
     """Call `fn` in a thread and wait at most `seconds`; return whether it ended, and its result. `key` is that of the call.

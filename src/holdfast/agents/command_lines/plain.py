@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "PlainLines"]
 
 KINDS = frozenset({"session", "text", "tool-call", "tool-result", "result", "error"})
+_COUNTS = ("input", "output", "cached", "written", "written_hour", "searches")
 
 
 class PlainLines(LineReader):
@@ -98,5 +99,4 @@ class PlainLines(LineReader):
         if isinstance(model := found.get("model"), str):
             report.model = model
         if isinstance(usage := found.get("usage"), dict):
-            counts = {name: int(number(usage.get(name)) or 0) for name in Usage.__struct_fields__}
-            report.usage = Usage(**counts)
+            report.usage = Usage(**{name: int(number(usage.get(name)) or 0) for name in _COUNTS})
