@@ -99,4 +99,5 @@ class PlainLines(LineReader):
         if isinstance(model := found.get("model"), str):
             report.model = model
         if isinstance(usage := found.get("usage"), dict):
-            report.usage = Usage(**{name: int(number(usage.get(name)) or 0) for name in _COUNTS})
+            counts = {name: int(number(usage.get(name)) or 0) for name in _COUNTS}
+            report.usage = msgspec.convert(counts, Usage)
