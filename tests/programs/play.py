@@ -28,6 +28,8 @@ MOST_STARTS = 14
 """Starts without a kill, after those that are drawn, until a program must have ended."""
 _TRANSIENT = frozenset({"SESS_LEASE_LOST", "SESS_STORE_UNAVAILABLE"})
 _NAMES_A_WAY = ("key", "resolve", "accept", "holdfast sessions")
+_MISTAKES = ("waits for its own end", "got an equal call of")
+"""What is said of a program that cannot be right. It says so at its first run, or when it first comes to the call."""
 _numbers = count(1)
 
 
@@ -126,7 +128,8 @@ class _Play:
             story.end = "failed"
             return
         done = set(_times(written(EFFECTS, str(self._folder))))
-        if self._program.may_refuse(done) and any(word in end.message for word in _NAMES_A_WAY):
+        is_mistaken = any(words in end.message for words in _MISTAKES)
+        if is_mistaken or self._program.may_refuse(done) and any(word in end.message for word in _NAMES_A_WAY):
             story.end = "refused"
             return
         if self._cause_is_the_programs(end):

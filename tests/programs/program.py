@@ -87,19 +87,6 @@ EVENTS = ("clock", "restore", "reopen", "nobody")
 twice. nobody: no person is attached; questions and doubts are settled at the store, between two starts."""
 
 KNOWN: dict[str, str] = {
-    "again": "XD18",
-    "twins": "XD4",
-    "modules": "XD4",
-    "nested": "XD6",
-    "cancelled": "XD2",
-    "timeout": "XD2",
-    "keyed_nested": "XD9",
-    "turns": "XD3",
-    "turns_same": "XD3",
-    "keyed_turns": "XD3: turn(key=) is not there yet",
-    "keyed_turns_same": "XD3: turn(key=) is not there yet",
-    "edit:keyword": "XD8",
-    "edit:spelled": "XD8",
     "event:restore": "XD13: unnoticed if the first start after it is killed, or if the backup is of a store just created",
     "event:reopen": "XD19",
 }

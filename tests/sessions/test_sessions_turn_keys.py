@@ -165,6 +165,41 @@ def test_XD3_in_one_run_of_a_program_equal_turns_are_meant() -> None:
     assert DONE == ["ada", "ada"]
 
 
+def test_XD3_two_keys_are_two_turns_although_their_inputs_are_equal() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+
+        async def messages(session: Session) -> None:
+            for number in range(2):
+                if number:
+                    raise Crash
+                async with session.turn("pay ada", key=f"message {number}"):
+                    await session.step(pay, "ada")
+
+        await killed(store, messages)
+        async with Session.open("s", store=store) as session:
+            for number in range(2):
+                async with session.turn("pay ada", key=f"message {number}"):
+                    await session.step(pay, "ada")
+
+    run(main())
+    assert DONE == ["ada", "ada"]
+
+
+def test_XD3_a_key_that_the_program_begins_to_give_pays_no_earlier_turn_again() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session, session.turn("pay ada"):
+            await session.step(pay, "ada")
+        async with Session.open("s", store=store) as session, session.turn("pay ada", key="message 0"):
+            with pytest.raises(HoldfastError) as caught:
+                await session.step(pay, "ada")
+        assert code_of(caught.value) == "SESS_STEP_DRIFT"
+
+    run(main())
+    assert DONE == ["ada"]
+
+
 def test_XD3_turns_with_keys_come_in_any_order_and_a_failed_one_goes_on() -> None:
     async def main() -> None:
         store = MemoryStore()

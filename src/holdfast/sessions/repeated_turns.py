@@ -59,9 +59,10 @@ class EqualTurnSteps(StepRunner):
         self._earlier_runs = earlier_runs
 
     async def _decide(self, call: Call, use: Use) -> StepDecision:
+        # Also if this turn has it: what it returned may not be what the earlier turn returned.
+        if (done := self._done_in(self._same_run, call)) is not None:
+            raise self._perhaps_repeated(call, done, _MEANS_CUT)
         if self._memory.steps_of(self.turn).get(use.name) is None:
-            if (done := self._done_in(self._same_run, call)) is not None:
-                raise self._perhaps_repeated(call, done, _MEANS_CUT)
             if (done := self._done_in(await self._earlier_runs(), call)) is not None:
                 after = suffix(done.turn, done.step)
                 if after in self._memory.accepted and isinstance(done, StepEnded) and done.ok:

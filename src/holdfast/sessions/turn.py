@@ -106,6 +106,7 @@ class TurnRunner:
         "_journal",
         "_left_alone",
         "_left_in",
+        "_made",
         "_outside",
         "_queue",
         "_run",
@@ -153,6 +154,8 @@ class TurnRunner:
         """The turns of that run which ended well and were not repeated yet, each as it ended. They are read when they are needed."""
         self._earlier: list[SessionMemory] | None = None
         """The turns that did what must not happen twice, each as it ended. They are read when they are needed."""
+        self._made: set[int] = set()
+        """The numbers of the turns that this run of the program has begun, continued or repeated."""
 
     def load(self) -> None:
         """Take over what the session's log holds, after it was read."""
@@ -304,10 +307,14 @@ class TurnRunner:
         if self._cut == memory.turn:
             # This run continues the earlier one. If that turn was given up, another run begins with this turn.
             self._run = self._cut_run
+            if unfinished is not None and not known.key:
+                # The program goes on where that run was, and has made its earlier turns.
+                self._made.update(range(self._cut_run, memory.turn))
         self.resumed = False
         self._cut = self._finished = None
         # The caller may have been cancelled while the turn began. Until it has the turn, the turn counts as left alone.
         self._left_alone = memory.turn
+        self._made.add(memory.turn)
         return Turn(steps, memory.input)
 
     async def _repeat(self, given: Any, known_by: str, unfinished: Unfinished | None, key: str) -> Turn | None:
@@ -335,8 +342,7 @@ class TurnRunner:
         if given is not None and memory.given != known_by:
             raise InvalidError.saying("turn.key", f"the input that turn {number} of this key had", "another input")
         self.resumed = False
-        steps = FinishedSteps(self._journal, memory, Scope("turn", parent=self._scope), threads=self._threads)
-        return Turn(steps, memory.input)
+        return self._repeated(memory)
 
     async def _replay(self, known_by: str) -> Turn | None:
         """Return the next turn of the run that was cut, if the program begins from its start and has come to that turn."""
@@ -345,7 +351,11 @@ class TurnRunner:
             return None
         assert self._finished
         self.resumed, self._run = False, self._cut_run
-        memory = self._finished.popleft()
+        return self._repeated(self._finished.popleft())
+
+    def _repeated(self, memory: SessionMemory) -> Turn:
+        """Return a turn that has ended well, for a program that makes it once more."""
+        self._made.add(memory.turn)
         steps = FinishedSteps(self._journal, memory, Scope("turn", parent=self._scope), threads=self._threads)
         return Turn(steps, memory.input)
 
@@ -369,7 +379,7 @@ class TurnRunner:
         return EqualTurnSteps(self._journal, memory.turn, scope, same_run, self._equal_turns, threads=self._threads)
 
     async def _equal_turns(self) -> list[SessionMemory]:
-        """Return the turns that earlier runs of the program finished with the input of the turn in flight."""
+        """Return the turns with the input of the turn in flight that were finished, and that this run of the program has not made."""
         memory = self._journal.memory
         if memory.again:
             return []
@@ -379,7 +389,12 @@ class TurnRunner:
                 for turn in await _finished_turns(self._journal, 1, memory.last + 1)
                 if any(map(is_bound, turn.steps.values()))
             ]
-        return [turn for turn in self._earlier if turn.given == memory.given and turn.run != memory.run]
+        return [
+            turn
+            for turn in self._earlier
+            # Two keys are two turns, whatever their inputs are.
+            if turn.given == memory.given and turn.turn not in self._made and not (turn.key and memory.key)
+        ]
 
     async def accept(self, key: str, *, again: bool) -> None:
         """Let a stored step stand for other calls, or say that those are meant: see `Session.accept`."""
