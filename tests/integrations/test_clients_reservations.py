@@ -145,12 +145,8 @@ async def slowly(pieces: tuple[Any, ...], *, waits: tuple[float, ...]) -> AsyncI
     yield b"data: [DONE]\n\n"
 
 
-@pytest.mark.parametrize(
-    ("waits", "most"),
-    [((0.01,) * 4, 2.0), ((0.26, 0.1, 0.1, 0.1), 40.0), ((0.1, 0.26, 0.1, 0.1), 40.0), ((0.1, 0.1, 0.1, 0.26), 40.0)],
-)
-def test_a_stream_without_usage_is_charged_what_may_have_been_thought_unseen(waits: tuple[float, ...], most: float):
-    """Two tokens are shown. A model that is silent may think, and the provider bills what it thinks."""
+def pausing(waits: tuple[float, ...]) -> tuple[Any, AsyncOpenAI]:
+    """A server of another kind than OpenAI's, which waits so long before each part of a stream, and a client of it."""
     runtime, _ = world()
 
     def answer(_: httpx2.Request) -> httpx2.Response:
@@ -158,7 +154,16 @@ def test_a_stream_without_usage_is_charged_what_may_have_been_thought_unseen(wai
 
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
     client = AsyncOpenAI(api_key="k", http_client=http, base_url="http://localhost:4000")
-    gpt = holdfast.openai.recovering(client, runtime=runtime)
+    return runtime, holdfast.openai.recovering(client, runtime=runtime)
+
+
+@pytest.mark.parametrize(
+    ("waits", "most"),
+    [((0.01,) * 4, 2.0), ((0.26, 0.1, 0.1, 0.1), 40.0), ((0.1, 0.26, 0.1, 0.1), 40.0), ((0.1, 0.1, 0.1, 0.26), 40.0)],
+)
+def test_a_stream_without_usage_is_charged_what_may_have_been_thought_unseen(waits: tuple[float, ...], most: float):
+    """Two tokens are shown. A model that is silent may think, and the provider bills what it thinks."""
+    runtime, gpt = pausing(waits)
 
     async def read() -> Any:
         return [part async for part in await gpt.chat.completions.create(**ASK, stream=True)]
@@ -166,6 +171,19 @@ def test_a_stream_without_usage_is_charged_what_may_have_been_thought_unseen(wai
     with Budget(usd=100, prices=PRICES, runtime=runtime) as budget:
         in_time(runtime, read())
     assert (budget.spend().usd, budget.spend().unknown) == (most, 1)
+
+
+def test_a_raw_stream_without_usage_is_charged_what_may_have_been_thought_unseen():
+    runtime, gpt = pausing((0.1, 3.0, 0.1, 0.1))
+
+    async def read() -> Any:
+        ask = gpt.chat.completions.with_streaming_response.create(**{**ASK, "max_tokens": 900}, stream=True)
+        async with ask as response:
+            return [line async for line in response.iter_lines()]
+
+    with Budget(usd=1000, prices=PRICES, runtime=runtime) as budget:
+        in_time(runtime, read())
+    assert 150 * 3 <= budget.spend().usd < 900
 
 
 def test_an_answer_without_usage_is_charged_what_may_have_been_generated():

@@ -374,9 +374,11 @@ class ChargeOfBody:
 
     def read(self) -> None:
         """The caller has read a part."""
-        claim = self._claim
+        claim, sent = self._claim, self._sent
         if claim is not None:
             claim.parts += 1
+            if sent is not None:
+                sent.heard(0, self._budget.now() - claim.since)
             if claim.owner != (reader := present_owner()):
                 self._budget.reservations.belongs_to(claim, reader)
 
@@ -391,8 +393,8 @@ class ChargeOfBody:
             sent.output = (said or 0) if sent.quote is None else min(said or 0, sent.quote.output)
             if said is None:
                 sent.left_after(math.inf)
-            elif not complete and self._claim is not None:
-                sent.left_after(self._budget.now() - self._claim.since)
+            elif self._claim is not None:
+                (sent.ended_after if complete else sent.left_after)(self._budget.now() - self._claim.since)
         claim, self._claim = self._claim, None
         self._budget.attempt_ended(report, again=self._again, claim=claim, sent=sent)
         for around in self._around:
