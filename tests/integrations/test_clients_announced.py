@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import httpx2
 import pytest
+from anthropic import AsyncAnthropic
 from clients_forms import STREAMED, WHOLE, client_for, collect, collect_async, recovering
 from clients_kit import REQUEST, Wire, anthropic_on, message
 
@@ -102,6 +104,44 @@ def test_it_is_tried_whether_an_announcement_is_true():
         claude.messages.create(**REQUEST)
     assert len(wire.requests) == 10
     assert runtime.clock.monotonic() < 3 * 15
+
+
+@pytest.mark.parametrize("keys", [1, 2], ids=["one key", "a pool"])
+@pytest.mark.parametrize("counts_down", [False, True])
+def test_no_call_is_refused_for_an_announcement_that_is_not_so(keys, counts_down):
+    """A healthy service, such as one behind a gateway, that announces for minutes that nothing remains and accepts all the same."""
+    runtime, asked = runtime_of(), 0
+
+    async def answer(_):
+        nonlocal asked
+        asked += 1
+        remaining = max(0, 5 - asked) if counts_down else 0 if asked % 10 == 0 else 49
+        reset = 3600 if counts_down else runtime.clock.monotonic() + 600
+        await asyncio.sleep(0.2)
+        moment = datetime.fromtimestamp(runtime.clock.wall() - runtime.clock.monotonic() + reset, tz=UTC).strftime(
+            "%Y-%m-%dT%H:%M:%SZ"
+        )
+        answered = message(
+            anthropic_ratelimit_requests_limit="50",
+            anthropic_ratelimit_requests_remaining=str(remaining),
+            anthropic_ratelimit_requests_reset=moment,
+        )
+        return answered()
+
+    async def main():
+        http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+        given = [AsyncAnthropic(api_key=f"key-{number}", http_client=http) for number in range(keys)]
+        claude = holdfast.anthropic.recovering(*given, runtime=runtime)
+
+        async def ask(number):
+            await asyncio.sleep(number)
+            await claude.messages.create(**REQUEST)
+
+        await asyncio.gather(*map(ask, range(100)))
+
+    run(main(), clock=runtime.clock)
+    assert asked == 100
+    assert runtime.clock.monotonic() < 101
 
 
 def test_the_documents_circuits_do_not_pace():

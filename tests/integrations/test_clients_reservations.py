@@ -1,10 +1,10 @@
-"""Money budgets around recovering clients hold: prices are reserved, streams report their usage or are charged what was seen."""
+"""Money budgets around recovering clients hold: prices are reserved, streams report their usage or are charged what may have been generated."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
@@ -24,12 +24,15 @@ from clients_kit import (
     text,
     world,
 )
-from openai import OpenAI
+from openai import AsyncOpenAI, OpenAI
 
 import holdfast.anthropic
 import holdfast.openai
-from holdfast import Budget, BudgetError
+from holdfast import Budget, BudgetError, recover
 from holdfast.policies.models.prices import Price, Prices
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 PRICES = Prices({
     "claude-test": Price(input=0, output=1_000_000),
@@ -133,6 +136,66 @@ def test_XR2_another_server_is_not_asked_and_its_text_is_counted():
         list(gpt.chat.completions.create(**ASK, stream=True))
     assert asked(wire) == [None]
     assert (budget.spend().usd, budget.spend().unknown) == (2.0, 1)
+
+
+async def slowly(pieces: tuple[Any, ...], *, waits: tuple[float, ...]) -> AsyncIterator[bytes]:
+    for piece, each in zip(pieces, waits, strict=True):
+        await asyncio.sleep(each)
+        yield f"data: {json.dumps(piece)}\n\n".encode()
+    yield b"data: [DONE]\n\n"
+
+
+def pausing(waits: tuple[float, ...]) -> tuple[Any, AsyncOpenAI]:
+    """A server of another kind than OpenAI's, which waits so long before each part of a stream, and a client of it."""
+    runtime, _ = world()
+
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=slowly(SAID, waits=waits))
+
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    client = AsyncOpenAI(api_key="k", http_client=http, base_url="http://localhost:4000")
+    return runtime, holdfast.openai.recovering(client, runtime=runtime)
+
+
+@pytest.mark.parametrize(
+    ("waits", "most"),
+    [((0.01,) * 4, 2.0), ((0.26, 0.1, 0.1, 0.1), 40.0), ((0.1, 0.26, 0.1, 0.1), 40.0), ((0.1, 0.1, 0.1, 0.26), 40.0)],
+)
+def test_a_stream_without_usage_is_charged_what_may_have_been_thought_unseen(waits: tuple[float, ...], most: float):
+    """Two tokens are shown. A model that is silent may think, and the provider bills what it thinks."""
+    runtime, gpt = pausing(waits)
+
+    async def read() -> Any:
+        return [part async for part in await gpt.chat.completions.create(**ASK, stream=True)]
+
+    with Budget(usd=100, prices=PRICES, runtime=runtime) as budget:
+        in_time(runtime, read())
+    assert (budget.spend().usd, budget.spend().unknown) == (most, 1)
+
+
+def test_a_raw_stream_without_usage_is_charged_what_may_have_been_thought_unseen():
+    runtime, gpt = pausing((0.1, 3.0, 0.1, 0.1))
+
+    async def read() -> Any:
+        ask = gpt.chat.completions.with_streaming_response.create(**{**ASK, "max_tokens": 900}, stream=True)
+        async with ask as response:
+            return [line async for line in response.iter_lines()]
+
+    with Budget(usd=1000, prices=PRICES, runtime=runtime) as budget:
+        in_time(runtime, read())
+    assert 150 * 3 <= budget.spend().usd < 900
+
+
+def test_an_answer_without_usage_is_charged_what_may_have_been_generated():
+    runtime, _ = world()
+
+    async def ask(**_: Any) -> str:
+        await asyncio.sleep(0.2)
+        return "four"
+
+    with Budget(usd=100, prices=PRICES, runtime=runtime) as budget:
+        in_time(runtime, recover("a", runtime=runtime).call(ask, **ASK))
+    assert (budget.spend().usd, budget.spend().unknown) == (30.0, 1)
 
 
 def test_XR2_many_streams_without_usage_reach_the_limit():

@@ -230,6 +230,20 @@ def test_XR16_what_was_learned_never_refuses_a_call_that_was_not_made() -> None:
     assert at(first.delay) == GiveUp(Reason.DEADLINE), "once"
 
 
+def test_a_call_that_is_woken_before_its_last_turn_goes_on_waiting_for_it() -> None:
+    late = Fault.of("SYS_RATE_LIMITED", retry_after=500.0)
+    decider = Decider(Policy(wait_for_circuit=True))
+
+    def at(now: float) -> Any:
+        known = {"attempts": 0, "waits_for_circuit": True, "rejected": True, "deadline": 120.0, "limited_for": 1.0}
+        return decider.decide(Facts(fault=late, now=now, rng=Midpoint(), **known))
+
+    last = at(0.0).delay
+    for now in range(100):
+        assert at(float(now)) == Retry(last - now, None, "turn")
+    assert at(last) == GiveUp(Reason.DEADLINE), "the limit was seen just now"
+
+
 @pytest.mark.parametrize("known", [{"limited_for": 5.0}, {"attempts": 1}])
 def test_it_is_given_up_if_the_limit_was_seen_just_now_or_by_this_call(known: dict[str, Any]) -> None:
     late = Fault.of("SYS_RATE_LIMITED", retry_after=500.0)

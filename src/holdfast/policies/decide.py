@@ -279,9 +279,9 @@ class Decider:
 
     __slots__ = (
         "_failures",
-        "_had_last_turn",
         "_hurried",
         "_last_delay",
+        "_last_turn",
         "_most",
         "_owed",
         "_slept",
@@ -305,7 +305,9 @@ class Decider:
         """Seconds of all waits, as long as they were meant to be."""
         self._timeouts = 0
         """Calls that a time limit ended that is not ours."""
-        self._had_last_turn = self._went_at_once = False
+        self._last_turn: float | None = None
+        """When it is made although it is not its turn; None: its turn comes before its time is over."""
+        self._went_at_once = False
         self._slept = 0.0
         """Seconds of the waits that nothing ends early."""
         self._most: int | None = 0
@@ -480,9 +482,13 @@ class Decider:
             return self._wait(delay, facts, "turn")
         # What was learned may spread calls, and never refuses one. At the end of its time it is made in any case, unless the
         # other side has rejected another one just before, or this one.
-        if not self._had_last_turn:
-            self._had_last_turn = True
-            return self._wait(left * (LAST_TURN - LAST_SPREAD * facts.rng.random()), facts, "turn")
+        if self._last_turn is None:
+            wait = left * (LAST_TURN - LAST_SPREAD * facts.rng.random())
+            self._last_turn = facts.now + wait
+            return self._wait(wait, facts, "turn")
+        if facts.now < self._last_turn:
+            # It was woken, and others were faster. Its wait is counted already.
+            return Retry(self._last_turn - facts.now, self._most or None, "turn")
         if facts.attempts >= facts.bare_attempts or facts.limited_for < FRESH_S:
             return GiveUp(Reason.DEADLINE)
         return self._go_at_once()

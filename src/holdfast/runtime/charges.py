@@ -37,11 +37,14 @@ __all__ = [
     "take_back_outer_attempt",
 ]
 
+SILENCE_S = 0.25
+"""While an answer comes in parts that follow each other faster, all that is generated is seen."""
+
 
 class Sent:
     """What is known about the request of the present attempt, and about its answer so far."""
 
-    __slots__ = ("is_bounded", "model", "output", "quote", "searches", "used")
+    __slots__ = ("heard_after", "is_bounded", "model", "output", "quote", "searches", "unseen", "used")
 
     def __init__(self, quote: Quote | None, model: str) -> None:
         self.quote = quote
@@ -50,10 +53,30 @@ class Sent:
         """The answer has no more than `output` tokens."""
         self.output = 0
         """Tokens of the answer that were seen, or that may have been generated."""
+        self.heard_after = 0.0
+        """Seconds from the request to the latest part of the answer."""
+        self.unseen = 0
+        """Tokens that may have been generated in silences."""
         self.searches = 0
         """Web searches that may have been made."""
         self.used: Usage | None = None
         """What the answer has reported so far."""
+
+    def heard(self, tokens: int, seconds: float) -> None:
+        """A part of the answer, or its end, came so long after it was sent. A model that is silent may think, which is billed and not shown."""
+        silence, self.heard_after = seconds - self.heard_after, seconds
+        self.output += tokens
+        if self.quote is not None and silence >= SILENCE_S:
+            self.unseen += self.quote.until(silence, tokens) - tokens
+
+    def ended_after(self, seconds: float) -> None:
+        """The answer was complete so long after it was sent, and reports no usage."""
+        self.heard(0, seconds)
+        if self.quote is None:
+            return
+        # An answer that did not come in parts is one silence, however short.
+        whole = 0.0 if self.is_bounded else seconds
+        self.output = max(self.quote.until(whole, self.output), min(self.quote.output, self.output + self.unseen))
 
     def left_after(self, seconds: float) -> None:
         """The attempt ended so long after it was sent, without its usage. The provider may have generated more than was seen."""
@@ -223,7 +246,8 @@ class Charges:
         """Count tokens of an answer that arrives in parts."""
         if self.sent is not None:
             self.sent.is_bounded = True
-            self.sent.output += tokens
+            since = None if self._claim is None else self._claim.since
+            self.sent.heard(tokens, self.sent.heard_after if since is None else self._budget.now() - since)
         if (claim := self._claim) is not None:
             claim.parts += 1
             # Its reader cannot wait for it. A stream may be opened by one task and read by another.
@@ -264,6 +288,8 @@ class Charges:
             if self.sent is not None and is_unfinished(answer):
                 # It goes on in the background, as long as it is allowed to. What it really used is charged when it is read.
                 self.sent.left_after(math.inf)
+            elif self.sent is not None and self._claim is not None and not reports_usage:
+                self.sent.ended_after(self._budget.now() - self._claim.since)
             self._charge(answer, again=again)
         self._over()
         for around in (outer, self._on_behalf_of):
@@ -348,9 +374,11 @@ class ChargeOfBody:
 
     def read(self) -> None:
         """The caller has read a part."""
-        claim = self._claim
+        claim, sent = self._claim, self._sent
         if claim is not None:
             claim.parts += 1
+            if sent is not None:
+                sent.heard(0, self._budget.now() - claim.since)
             if claim.owner != (reader := present_owner()):
                 self._budget.reservations.belongs_to(claim, reader)
 
@@ -365,8 +393,8 @@ class ChargeOfBody:
             sent.output = (said or 0) if sent.quote is None else min(said or 0, sent.quote.output)
             if said is None:
                 sent.left_after(math.inf)
-            elif not complete and self._claim is not None:
-                sent.left_after(self._budget.now() - self._claim.since)
+            elif self._claim is not None:
+                (sent.ended_after if complete else sent.left_after)(self._budget.now() - self._claim.since)
         claim, self._claim = self._claim, None
         self._budget.attempt_ended(report, again=self._again, claim=claim, sent=sent)
         for around in self._around:
