@@ -181,7 +181,7 @@ def chain(part: Part, style: Style) -> Iterator[str]:
     yield f'say("paid {who}", {style.variable})'
 
 
-@_element("pay", times=2)
+@_element("pay", times=2, may_refuse="later")
 def again(part: Part, style: Style) -> Iterator[str]:
     """The same payment twice, as in two equal orders."""
     (who,) = part.who

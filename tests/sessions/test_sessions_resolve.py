@@ -55,6 +55,7 @@ def deploy_with(act: Callable[[], int], **contract: Any) -> Callable[[str], Any]
         return act()
 
     other.__qualname__ = "deploy"
+    other.__code__ = other.__code__.replace(co_qualname="deploy")
     return tool(effect="unsafe", **contract)(other)
 
 
