@@ -46,6 +46,7 @@ from holdfast.mcp import RecoveringSession
 from holdfast.policies import Ledger
 from holdfast.providers import RecoveringModel
 from holdfast.sessions import Scope
+from holdfast.sessions.later import LaterSteps
 from holdfast.sinks import AuditTrail
 from holdfast.stores import MemoryStore
 from holdfast.tasks import ContextIndex
@@ -222,7 +223,17 @@ def _options_of(value: Any) -> list[str]:
 
 # Objects that users get and do not make, and records of what happened or came.
 OURS = (BaseException, Enum, holdfast.Ref, holdfast.Session, VirtualRef, Scope, RemoteSession, ToolCalls, Tool, Machine)
-OURS += (RecoveringSession, StageContext, StageWork, ContextIndex, RecoveringModel, AuditTrail, Extensions, Ledger)
+OURS += (
+    RecoveringSession,
+    LaterSteps,
+    StageContext,
+    StageWork,
+    ContextIndex,
+    RecoveringModel,
+    AuditTrail,
+    Extensions,
+    Ledger,
+)
 OURS += (VirtualClock, VirtualLoop, PrivateServer)
 CONSTRUCTORS = {
     name: value

@@ -41,7 +41,7 @@ async def plan(goal: str) -> dict[str, str]:
 async def work(store, *, cut: bool = True) -> None:
     async with Session.open("release", store=store) as session:
         await session.step(plan, "version 2")
-        async with session.turn("first"):
+        async with session.turn("first", key="first"):
             await session.step(pay, 3)
         async with session.turn("ship it"):
             await session.step(pay, 4)

@@ -25,7 +25,7 @@ async def work(n):
 async def _sessions(store, count=20):
     async def one(n):
         async with Session.open(f"s{n}", store=store, lease=3.0) as session:
-            async with session.turn("go"):
+            async with session.turn("go", key="go"):
                 results = await asyncio.gather(*(session.step(work, k) for k in range(5)))
             session.context["n"] = n
             return [*results, await session.step(work, n)]
