@@ -129,7 +129,7 @@ class _Play:
             return
         done = set(_times(written(EFFECTS, str(self._folder))))
         is_mistaken = any(words in end.message for words in _MISTAKES)
-        if is_mistaken or self._program.may_refuse(done) and any(word in end.message for word in _NAMES_A_WAY):
+        if is_mistaken or (self._program.may_refuse(done) and any(word in end.message for word in _NAMES_A_WAY)):
             story.end = "refused"
             return
         if self._cause_is_the_programs(end):

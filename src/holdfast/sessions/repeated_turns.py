@@ -62,12 +62,13 @@ class EqualTurnSteps(StepRunner):
         # Also if this turn has it: what it returned may not be what the earlier turn returned.
         if (done := self._done_in(self._same_run, call)) is not None:
             raise self._perhaps_repeated(call, done, _MEANS_CUT)
-        if self._memory.steps_of(self.turn).get(use.name) is None:
-            if (done := self._done_in(await self._earlier_runs(), call)) is not None:
-                after = suffix(done.turn, done.step)
-                if after in self._memory.accepted and isinstance(done, StepEnded) and done.ok:
-                    return Return(done.result)
-                raise self._perhaps_repeated(call, done, _MEANS_NEW.format(key=key_of(self._journal.session, after)))
+        if use.name in self._memory.steps_of(self.turn):
+            return await super()._decide(call, use)
+        if (done := self._done_in(await self._earlier_runs(), call)) is not None:
+            after = suffix(done.turn, done.step)
+            if after in self._memory.accepted and isinstance(done, StepEnded) and done.ok:
+                return Return(done.result)
+            raise self._perhaps_repeated(call, done, _MEANS_NEW.format(key=key_of(self._journal.session, after)))
         return await super()._decide(call, use)
 
     def _done_in(self, turns: Iterable[SessionMemory], call: Call) -> StepEntry | None:

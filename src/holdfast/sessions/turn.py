@@ -305,17 +305,20 @@ class TurnRunner:
         # With `unfinished` the program says that it means this turn.
         steps = await self._steps_of_turn(known_by if unfinished is None else "", scope)
         if self._cut == memory.turn:
-            # This run continues the earlier one. If that turn was given up, another run begins with this turn.
-            self._run = self._cut_run
-            if unfinished is not None and not known.key:
-                # The program goes on where that run was, and has made its earlier turns.
-                self._made.update(range(self._cut_run, memory.turn))
+            self._continue_run(memory.turn, means_it=unfinished is not None and not known.key)
         self.resumed = False
         self._cut = self._finished = None
         # The caller may have been cancelled while the turn began. Until it has the turn, the turn counts as left alone.
         self._left_alone = memory.turn
         self._made.add(memory.turn)
         return Turn(steps, memory.input)
+
+    def _continue_run(self, turn: int, *, means_it: bool) -> None:
+        """Make this run the one that was cut. If that turn was given up, another run begins with the next turn."""
+        self._run = self._cut_run
+        if means_it:
+            # The program goes on where that run was, and has made its earlier turns.
+            self._made.update(range(self._cut_run, turn))
 
     async def _repeat(self, given: Any, known_by: str, unfinished: Unfinished | None, key: str) -> Turn | None:
         """Return a turn that was finished before, if the program means it."""
