@@ -586,4 +586,7 @@ def test_the_store_may_be_given_by_its_address_and_there_is_a_default(tmp_path, 
 
     asyncio.run(main())
     assert {path.name for path in tmp_path.glob("*.db")} == {"default.db", "path.db", "url.db"}
-    assert [thread.name for thread in threading.enumerate() if thread not in before and "holdfast" in thread.name] == []
+    ours = [thread for thread in threading.enumerate() if thread not in before and "holdfast" in thread.name]
+    for thread in ours:
+        thread.join(10)
+    assert [thread.name for thread in ours if thread.is_alive()] == []
