@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from holdfast.actors.supervisor import ChildInfo, Counts, Supervisor
     from holdfast.actors.task import Handle, IgnoreStart, ready
     from holdfast.actors.virtual import SaveError, VirtualActor, VirtualActors, VirtualRef
+    from holdfast.supervision.directive import BY_KIND
     from holdfast.supervision.exits import Error, Exit, Killed, Normal, Shutdown
 
 __all__ = [
+    "BY_KIND",
     "Actor",
     "AskTimeoutError",
     "BashActor",
@@ -90,6 +92,7 @@ _HOMES = (
     | dict.fromkeys(("Host", "Place", "Running"), "holdfast.actors.host")
     | dict.fromkeys(("SaveError", "VirtualActor", "VirtualActors", "VirtualRef"), "holdfast.actors.virtual")
     | {
+        "BY_KIND": "holdfast.supervision.directive",
         "Message": "holdfast.actors.messages",
         "MessageSupervisor": "holdfast.actors.messages",
         "BashActor": "holdfast.actors.bash",
