@@ -658,3 +658,17 @@ def test_an_instance_that_was_given_up_takes_no_message_of_the_next_one():
         return counts, ref.restarts
 
     assert supervised(main) == ([1, 2, 3, 4], 1)
+
+
+def test_a_told_message_that_is_cut_by_the_stop_is_reported():
+    stage = Stage()
+
+    async def play():
+        async with Supervisor("team", runtime=stage.runtime) as team:
+            ref = await team.start(Notes)
+            ref.tell(Notes.wait, 60)
+            ref.tell(Notes.add)
+            await asyncio.sleep(1)
+
+    stage.run(play())
+    assert [event.message for event in stage.of(MessageDropped)] == ["Notes.wait", "Notes.add"]
