@@ -70,7 +70,9 @@ class Tool:
         text = await read(path="README.md")
     """
 
-    def __init__(self, fn: Callable[..., Any], contract: ToolContract, *, ends_itself: float = 0.0) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], contract: ToolContract, *, ends_itself: float = 0.0, place: str = ""
+    ) -> None:
         self.name = contract.name or name_of(fn).rpartition(".")[2]
         options.name("tool.name", self.name)
         self.contract = contract
@@ -78,6 +80,8 @@ class Tool:
         self.fn = fn
         self.ends_itself = ends_itself
         """It keeps its time limit itself, and tells what it had done by then. It needs so many seconds more for that."""
+        self.place = place
+        """What the tool works on, such as its directory. What fails there says nothing about another one, so each has its circuit."""
         self.arguments = arguments_of(self.name, fn, contract.input)
         self.result = result_of(self.name, fn, contract.output)
         self.__qualname__ = self.__name__ = self.name
@@ -186,6 +190,8 @@ class Toolbox:
             limit = self._timeout(tool, profile, actor)
             target = Target(tool=f"{prefix}{tool.name}", service=tool.contract.service)
             chosen = policy or _policy_for(target, profile, runtime or default_runtime())
+            if tool.place:
+                target = msgspec.structs.replace(target, tool=f"{target.tool}@{tool.place}")
             self._calls[tool.name] = _recovering(tool, limit, target, chosen, runtime)
 
     @staticmethod
@@ -386,7 +392,7 @@ def _recovering(tool: Tool, limit: float, target: Target, policy: Policy, runtim
 
     call.__name__ = call.__qualname__ = tool.name
     declare(call, contract)
-    if contract.service and policy.circuit is DEFAULT_CIRCUIT:
+    if (contract.service or tool.place) and policy.circuit is DEFAULT_CIRCUIT:
         policy = policy.replace(circuit=BRIDGE)
     return recover(target, policy, runtime=runtime)(call)
 
