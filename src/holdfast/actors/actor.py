@@ -25,13 +25,12 @@ import msgspec
 from holdfast import options
 from holdfast.actors.cell import Cell, handlers_of, stopped_midway
 from holdfast.actors.crash import crash_of, log_traceback
-from holdfast.actors.errors import StartError
+from holdfast.actors.errors import IgnoreStart, StartError
 from holdfast.actors.health import Health, HealthMonitor
 from holdfast.actors.mailbox import Letter
 from holdfast.actors.process import ProcessHost
 from holdfast.actors.ref import Ref
 from holdfast.actors.supervisor import Supervisor
-from holdfast.actors.task import IgnoreStart
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.supervision import Error, Killed, Shutdown, directive_for
