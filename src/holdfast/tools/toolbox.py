@@ -82,6 +82,7 @@ class Tool:
         """It keeps its time limit itself, and tells what it had done by then. It needs so many seconds more for that."""
         self.place = place
         """What the tool works on, such as its directory. What fails there says nothing about another one, so each has its circuit."""
+        self._owner = f"tool {self.name} {name_of(fn)} {place}"
         self.arguments = arguments_of(self.name, fn, contract.input)
         self.result = result_of(self.name, fn, contract.output)
         self.__qualname__ = self.__name__ = self.name
@@ -98,7 +99,8 @@ class Tool:
         try:
             if is_async(self.fn):
                 return await self.fn(**arguments)
-            value = await call_in_thread(default_runtime().abandoned_threads, lambda: self.fn(**arguments))
+            threads = default_runtime().abandoned_threads
+            value = await call_in_thread(threads, lambda: self.fn(**arguments), owner=self._owner)
             return await value if inspect.isawaitable(value) else value
         except (Exception, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
