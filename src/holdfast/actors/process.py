@@ -31,6 +31,7 @@ from holdfast.actors.health import HealthMonitor
 from holdfast.actors.ref import Ref
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.supervision import Error, Killed, Shutdown
+from holdfast.tools.guard import note_end, note_start, owner_if_possible
 from holdfast.tools.process_mark import MARK, new_mark
 from holdfast.tools.process_tree import ProcessTree
 
@@ -141,7 +142,10 @@ class _Run:
         self._first: asyncio.Future[Any] = loop.create_future()
         ours, theirs = socket.socketpair()
         self._socket = ours
-        self._mark = new_mark()
+        # What the actor starts ends with this process, too, if it is killed.
+        owner = owner_if_possible()
+        self._is_guarded = owner is not None
+        self._mark = new_mark(owner)
         try:
             self._popen = _spawn(theirs, self._mark.text)
         except BaseException:
@@ -149,6 +153,8 @@ class _Run:
             raise
         finally:
             theirs.close()
+        if self._is_guarded:
+            note_start()
         self.pid = self._popen.pid
         self._tree = ProcessTree(self.pid, self._mark)
         self._gone: asyncio.Future[None] = loop.create_future()
@@ -322,6 +328,8 @@ class _Run:
             self._monitor.stop()
         self._tree.send(signal.SIGKILL)
         code = self._popen.wait()
+        if self._is_guarded and not self._tree.others():
+            note_end()
         if self._descriptor >= 0:
             with suppress(ValueError, RuntimeError):
                 self._cell.loop.remove_reader(self._descriptor)
