@@ -256,7 +256,6 @@ def test_a_worker_dies_with_its_parent_even_while_it_is_busy(tmp_path):
             from holdfast import Runtime
             from holdfast.actors import Actor, Child, Place
             from holdfast.actors.host import host_for
-from holdfast.events import MessageDropped, SuppressedError
 
             class Mine(Actor, host="process"):
                 async def busy(self) -> None:
