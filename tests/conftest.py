@@ -9,6 +9,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Tests start hundreds of processes, and each would compile the library again where the machine forbids cached bytecode, as many
@@ -52,3 +53,11 @@ def pytest_runtest_teardown() -> None:
     structlog = sys.modules.get("structlog")
     if structlog is not None and structlog.is_configured():
         structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _guard() -> None:
+    """Start the guard of this process, whose pipe stays open until the process ends: tests look for what others have left open."""
+    from holdfast.tools.guard import owner_if_possible  # noqa: PLC0415 - collecting the tests need not load it
+
+    owner_if_possible()

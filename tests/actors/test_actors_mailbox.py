@@ -52,6 +52,20 @@ def test_N4_4_a_full_mailbox_rejects_and_keeps_what_it_has():
     assert taken(mailbox) == ["a", "b", "c"]
 
 
+def test_a_mailbox_that_is_full_of_less_urgent_letters_takes_more_urgent_ones():
+    changes = []
+    mailbox = Mailbox("a", capacity=10)
+    mailbox.on_pressure = lambda box: changes.append(box.pressure)
+    for priority, name in ((0, "low"), (5, "normal"), (10, "urgent")):
+        for n in range(10):
+            mailbox.put(letter(f"{name}{n}"), priority)
+        for least in range(priority + 1):
+            with pytest.raises(HoldfastError, match="ACTOR_MAILBOX_FULL"):
+                mailbox.put(letter("one more"), least)
+    assert changes == ["high"]
+    assert taken(mailbox) == [f"{name}{n}" for name in ("urgent", "normal", "low") for n in range(10)]
+
+
 def test_N4_4_pressure_is_signalled_at_100_letters_and_at_80_percent_and_ends_lower():
     changes = []
     mailbox = Mailbox("a", capacity=1000)

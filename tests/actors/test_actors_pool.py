@@ -50,6 +50,24 @@ def test_A50_keys_of_other_types():
     run(main())
 
 
+def test_keys_stay_where_they_are_when_partitions_have_ended():
+    async def main():
+        async with Pool("counters", Counter, size=4, child={"restart": "temporary"}) as pool:
+            keys = [f"key-{number}" for number in range(40)]
+            before = {key: pool.partition(key) for key in keys}
+            crashed = pool.partition("lobby")
+            await crashed.outcome(Counter.add, -1)
+            await settled()
+            assert {key: pool.partition(key) for key in keys} == before
+            assert len(pool.refs) == 4
+            outcome = await pool.partition("lobby").outcome(Counter.add, 1)
+            assert outcome.fault.code == "ACTOR_STOPPED"
+            others = [key for key in keys if before[key] is not crashed]
+            assert all([(await pool.partition(key).outcome(Counter.add, 1)).ok for key in others])
+
+    run(main())
+
+
 def test_a_pool_is_a_child_like_any_other():
     async def main():
         async with Supervisor("root", children=[Child(Pool("pool", Counter, size=2), id="pool")]) as root:

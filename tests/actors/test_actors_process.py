@@ -18,6 +18,7 @@ from actors_in_processes import FailsToStart, Note, OddError, Pickled, Rememberi
 from holdfast import Budget, Ok, Runtime
 from holdfast.actors import Actor, Child, Error, Killed, Place, RemoteError, Shutdown, StartError
 from holdfast.actors.host import host_for
+from holdfast.events import MessageDropped, SuppressedError
 from holdfast.faults import HoldfastError, InvalidError
 
 
@@ -64,6 +65,28 @@ def test_values_travel_by_the_annotations_and_the_state_is_kept():
             assert await ref.ask(Worker.add, 0) == 5
 
     asyncio.run(main())
+
+
+def test_a_told_message_that_fails_is_reported():
+    events = []
+    runtime = Runtime()
+    runtime.on(events.append)
+
+    async def main():
+        host = host_for(Child(Worker), Place("one", "team/one", runtime))
+        running = await host.start(1, None)
+        host.ref.tell(Worker.review, [lambda: None])  # cannot be sent
+        host.ref.tell(Worker.fail, "timeout")
+        host.ref.tell(Worker.die, "exit")
+        host.ref.tell(Worker.add, 1)
+        await running.exited
+        host.close(await running.stop(Shutdown(), 5))
+        await asyncio.sleep(0.05)
+
+    asyncio.run(main())
+    reported = [event.code for event in events if isinstance(event, SuppressedError)]
+    assert reported == ["CONFIG_OPTION_INVALID", "SYS_TIMEOUT", "ACTOR_CRASHED"]
+    assert [event.message for event in events if isinstance(event, MessageDropped)] == ["Worker.add"]
 
 
 def test_pickle_is_used_only_where_the_class_says_so():

@@ -8,10 +8,11 @@ import pytest
 from actors_kit import Stage
 
 from holdfast import Backoff, Fault, HoldfastError
-from holdfast.actors import Actor, Error, GaveUpError, Group, Health, Shutdown, StartError, Supervisor
+from holdfast.actors import BY_KIND, Actor, Error, GaveUpError, Group, Health, Shutdown, StartError, Supervisor
 from holdfast.actors.messages import AKKA_SAMPLE, ActorKilledError
 from holdfast.events import ChildLeaked, MessageDropped, SuppressedError
 from holdfast.faults import CircuitOpenError, InvalidError
+from holdfast.tools import Toolbox, read_file
 
 
 class Notes(Actor):
@@ -113,6 +114,103 @@ def test_A55_an_escalated_failure_is_the_supervisors_own():
         causes.append(one)
         one = one.__cause__
     assert error in causes
+
+
+class Reader(Notes):
+    """Calls what its messages name, as a model provokes it."""
+
+    async def read(self, toolbox, path: str) -> str:
+        return await toolbox.call("read_file", {"path": path})
+
+    async def ask_other(self, other) -> None:
+        await other.ask(Notes.fail, KeyError("plan"))
+
+
+def _answered(status: int) -> Exception:
+    return type("HTTPStatusError", (Exception,), {"status_code": status})(f"the service answered {status}")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(2, "no such file"),
+        PermissionError(13, "permission denied"),
+        OSError(28, "no space left"),
+        OSError("odd"),
+        *(_answered(status) for status in (400, 401, 403, 404, 422, 429, 500)),
+        HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW")),
+        HoldfastError(Fault.of("TOOL_FORBIDDEN")),
+        HoldfastError(Fault.of("SYS_FALLBACKS_EXHAUSTED")),
+    ],
+    ids=repr,
+)
+def test_a_failure_of_one_message_leaves_the_actor_and_its_siblings_as_they_are(error):
+    async def main(team, _):
+        ref = await team.start(Notes)
+        sibling = await team.start(Notes)
+        await ref.ask(Notes.add, 5)
+        for _ in range(20):
+            with pytest.raises(type(error)) as raised:
+                await ref.ask(Notes.fail, error)
+            assert raised.value is error
+            ref.tell(Notes.fail, error)
+        return await ref.ask(Notes.add, 1), await sibling.ask(Notes.add, 1), ref.restarts, sibling.restarts
+
+    assert supervised(main) == (6, 1, 0, 0)
+
+
+def test_a_tool_call_that_a_model_got_wrong_ends_nothing(tmp_path):
+    toolbox = Toolbox([read_file(tmp_path)])
+
+    async def main():
+        async with Supervisor("team") as team:
+            reader = await team.start(Reader)
+            await reader.ask(Reader.add, 5)
+            outcomes = [
+                await reader.outcome(Reader.read, toolbox, path) for path in ("../x", "no-such-file", "", "a\0b")
+            ]
+            return [outcome.fault.code for outcome in outcomes], await reader.ask(Reader.add, 1), reader.restarts
+
+    codes, count, restarts = asyncio.run(main())
+    assert codes == ["TOOL_FORBIDDEN", "TOOL_FILE_NOT_FOUND", "TOOL_INPUT_INVALID", "TOOL_INPUT_INVALID"]
+    assert (count, restarts) == (6, 0)
+
+
+def test_an_actor_that_asks_one_that_crashes_does_not_crash_with_it():
+    async def main(team, _):
+        asker, other = await team.start(Reader), await team.start(Notes)
+        await asker.ask(Reader.add, 5)
+        outcome = await asker.outcome(Reader.ask_other, other)
+        return outcome.fault.code, await asker.ask(Reader.add, 1), asker.restarts, other.restarts
+
+    assert supervised(main) == ("ACTOR_CRASHED", 6, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "error", [InvalidError.at("policy.attempts", "a number", "x"), StartError.because(actor="a", reason="b")]
+)
+def test_A55_a_wrong_configuration_escalates(error):
+    async def main(team, _):
+        ref = await team.start(Notes)
+        await ref.outcome(Notes.fail, error)
+        await asyncio.sleep(60)
+
+    with pytest.raises(GaveUpError):
+        supervised(main)
+
+
+def test_the_preset_by_kind_escalates_what_no_retry_can_cure():
+    async def main(team, _):
+        ref = await team.start(Notes, on=BY_KIND)
+        await ref.outcome(Notes.fail, TimeoutError("x"))
+        assert ref.restarts == 0
+        await ref.outcome(Notes.fail, KeyError("x"))
+        assert ref.restarts == 1
+        await ref.outcome(Notes.fail, PermissionError(13, "no"))
+        await asyncio.sleep(60)
+
+    with pytest.raises(GaveUpError):
+        supervised(main)
 
 
 @pytest.mark.parametrize(
@@ -560,3 +658,17 @@ def test_an_instance_that_was_given_up_takes_no_message_of_the_next_one():
         return counts, ref.restarts
 
     assert supervised(main) == ([1, 2, 3, 4], 1)
+
+
+def test_a_told_message_that_is_cut_by_the_stop_is_reported():
+    stage = Stage()
+
+    async def play():
+        async with Supervisor("team", runtime=stage.runtime) as team:
+            ref = await team.start(Notes)
+            ref.tell(Notes.wait, 60)
+            ref.tell(Notes.add)
+            await asyncio.sleep(1)
+
+    stage.run(play())
+    assert [event.message for event in stage.of(MessageDropped)] == ["Notes.wait", "Notes.add"]

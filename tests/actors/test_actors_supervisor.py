@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import time
 
 import pytest
 from supervision_kit import CrashError, Stage, settled, stubborn
 
-from holdfast import Backoff, InvalidError, Runtime
+from holdfast import Backoff, HoldfastError, InvalidError, Runtime
 from holdfast.actors import (
     Child,
     ChildNotFoundError,
@@ -1139,3 +1140,46 @@ def test_a_call_from_another_loop_is_rejected_and_a_thread_can_hand_it_over():
             assert await states(supervisor) == {"a": "stopped"}
 
     asyncio.run(main())
+
+
+def test_A48_one_child_more_than_allowed_is_rejected_and_the_others_stay():
+    async def forever(_number=0):
+        await asyncio.Event().wait()
+
+    async def main():
+        async with Supervisor("s", strategy="simple_one_for_one", max_children=2, children=[Child(forever)]) as pool:
+            await pool.spawn(1)
+            await pool.spawn(2)
+            with pytest.raises(HoldfastError) as raised:
+                await pool.spawn(3)
+            assert raised.value.fault.code == "SYS_BULKHEAD_FULL"
+            assert not raised.value.fault.maybe_executed
+            assert (await pool.count_children()).active == 2
+            (first, _) = await pool.which_children()
+            await pool.terminate_child(first.id)
+            await pool.spawn(4)
+            assert (await pool.count_children()).active == 2
+        async with Supervisor("s", max_children=1) as team:
+            await team.start(forever)
+            with pytest.raises(HoldfastError, match="SYS_BULKHEAD_FULL"):
+                await team.start(forever)
+            assert (await team.count_children()).active == 1
+        for wrong in (0, -1, "x"):
+            with pytest.raises(InvalidError):
+                Supervisor("s", max_children=wrong)
+        with pytest.raises(InvalidError, match="at most 1"):
+            Supervisor("s", max_children=1, children=[forever, forever])
+
+    run(main())
+
+
+@pytest.mark.parametrize("jitter", [0.2, 1.0, 0.0])
+def test_A60_jitter_only_lengthens_the_delay_of_a_restart(jitter):
+    rng = random.Random(7)
+    backoff = Backoff(initial=1, cap=100, jitter=jitter)
+    for retry in range(1, 9):
+        delays = [backoff.at_least(retry, rng) for _ in range(200)]
+        assert min(delays) >= backoff.wait(retry)
+        assert max(delays) <= min(100, backoff.wait(retry) * (1 + jitter))
+        if jitter and backoff.wait(retry) < 100:
+            assert len(set(delays)) > 100

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast import InvalidError, Runtime
-from holdfast.actors import Child, Error, IgnoreStart, Killed, Normal, Place, Shutdown, StartError, ready
+from holdfast.actors import Child, Error, IgnoreStart, Killed, Normal, Place, Shutdown, StartError, Supervisor, ready
 from holdfast.actors.host import host_for
 from holdfast.testing import run
 
@@ -160,6 +160,31 @@ def test_a_child_that_is_not_needed_does_not_run():
         assert await hosted(unneeded, ready=True).start(1, None) is None
 
     run(main())
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
+def test_a_child_that_finds_out_by_itself_that_it_is_not_needed_ends_alone(restart, waits, caplog):
+    starts = []
+
+    async def mirror():
+        starts.append("mirror")
+        if waits:
+            await asyncio.sleep(1)
+        raise IgnoreStart
+
+    async def main():
+        with caplog.at_level("DEBUG", "holdfast"):
+            async with Supervisor("team", max_restarts=0) as team:
+                await team.start(mirror, restart=restart)
+                await team.start(forever)
+                await asyncio.sleep(10)
+                return [(child.id, child.state) for child in await team.which_children()]
+
+    listed = [] if restart == "temporary" else [("mirror", "stopped")]
+    assert run(main()) == [*listed, ("forever", "running")]
+    assert starts == ["mirror"]
+    assert "Traceback" not in caplog.text
 
 
 def test_a_start_that_is_cancelled_leaves_nothing_of_the_child():

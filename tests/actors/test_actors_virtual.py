@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from actors_rooms import Room
 from holdfast import Ok
 from holdfast.actors import Actor, Ref
 from holdfast.actors.virtual import SaveError, VirtualActor, VirtualActors
-from holdfast.events import SuppressedError
+from holdfast.events import MessageDropped, SuppressedError
 from holdfast.faults import InvalidError
 from holdfast.sessions.codec import arguments_hash
 from holdfast.sessions.retention import Retention, prune
@@ -329,6 +330,100 @@ def test_a_tell_activates_and_its_failure_is_reported():
         return await lobby.ask(Room.members), len(stage.of(SuppressedError))
 
     assert on_stage(main) == (["ann"], 1)
+
+
+@pytest.mark.parametrize("leaves_by", [None, ValueError])
+def test_what_was_told_is_delivered_although_the_block_ends_at_once(leaves_by):
+    stage, store = Stage(), MemoryStore()
+
+    async def play():
+        with suppress(ValueError):
+            async with VirtualActors(store, runtime=stage.runtime) as rooms:
+                for n in range(20):
+                    rooms.get(Room, f"room-{n % 4}").tell(Room.pay, n)
+                if leaves_by is not None:
+                    raise leaves_by
+        async with VirtualActors(store, runtime=stage.runtime) as rooms:
+            return [await rooms.get(Room, f"room-{n}").ask(Room.pay, 0) for n in range(4)]
+
+    assert stage.run(play()) == [sum(range(n, 20, 4)) for n in range(4)]
+    assert not stage.of(MessageDropped)
+    assert not stage.of(SuppressedError)
+
+
+class Relay(VirtualActor):
+    """Tells others what it is told, when its block is about to end."""
+
+    state: int = 0
+    system = None
+
+    async def pass_on(self, n: int) -> None:
+        if n:
+            type(self).system.get(Relay, f"relay-{n}").tell(Relay.pass_on, n - 1)
+        self.state += 1
+
+    async def count(self) -> int:
+        return self.state
+
+
+def test_what_is_told_by_a_message_that_was_told_is_delivered_too():
+    stage, store = Stage(), MemoryStore()
+
+    async def play():
+        async with VirtualActors(store, runtime=stage.runtime) as Relay.system:
+            Relay.system.get(Relay, "first").tell(Relay.pass_on, 3)
+        async with VirtualActors(store, runtime=stage.runtime) as again:
+            return [await again.get(Relay, f"relay-{n}").ask(Relay.count) for n in (1, 2, 3)]
+
+    assert stage.run(play()) == [1, 1, 1]
+
+
+def test_what_was_told_and_cannot_be_delivered_in_time_is_reported():
+    stage, store = Stage(), MemoryStore()
+
+    async def play():
+        async with VirtualActors(store, runtime=stage.runtime) as rooms:
+            lobby = rooms.get(Room, "lobby")
+            lobby.tell(Room.join, "ann")
+            lobby.tell(Room.wait, 3600)
+            lobby.tell(Room.join, "bob")
+            began = asyncio.get_running_loop().time()
+        took = asyncio.get_running_loop().time() - began
+        async with VirtualActors(store, runtime=stage.runtime) as rooms:
+            return await rooms.get(Room, "lobby").ask(Room.members), took
+
+    members, took = stage.run(play())
+    assert members == ["ann"]
+    assert 5 <= took < 15
+    dropped = stage.of(MessageDropped)
+    assert sorted(event.message for event in dropped) == ["Room.join", "Room.wait"]
+    assert {event.actor for event in dropped} == {"Room/lobby"}
+
+
+def test_what_was_told_is_reported_when_the_program_is_cancelled():
+    stage = Stage()
+
+    async def play():
+        async with VirtualActors(MemoryStore(), runtime=stage.runtime) as rooms:
+            for n in range(5):
+                rooms.get(Room, f"room-{n}").tell(Room.join, "ann")
+            raise asyncio.CancelledError
+
+    async def cancelled():
+        with suppress(asyncio.CancelledError):
+            await play()
+
+    stage.run(cancelled())
+    assert len(stage.of(MessageDropped)) == 5
+
+
+def test_telling_outside_of_the_block_is_rejected():
+    async def main(rooms, *_):
+        return rooms.get(Room, "a")
+
+    left = on_stage(main)
+    with pytest.raises(InvalidError, match="async with VirtualActors"):
+        left.tell(Room.members)
 
 
 def test_misuse_is_rejected():

@@ -13,6 +13,7 @@ from agents_kit import Scripted, World
 from holdfast import Agent, Budget, BudgetError, Err, HoldfastError, InvalidError, tool
 from holdfast.agents import Done, Hooks, Retrying, Text, ToolCalled, ToolReturned
 from holdfast.providers import Reply
+from holdfast.stores import MemoryStore
 from holdfast.testing.provider import Turn
 from holdfast.testing.provider.replies import ToolCall
 
@@ -319,3 +320,49 @@ def test_one_function_is_not_a_list_of_tools():
     with pytest.raises(InvalidError) as caught:
         Agent("cleaner", Scripted("ok"), delete)
     assert "agent.tools: expected a list of tools" in str(caught.value)
+
+
+def _ends_the_program() -> None:
+    raise SystemExit(3)
+
+
+def _fails_oddly() -> None:
+    raise ValueError("lone \ud800")
+
+
+def _endless() -> list[Any]:
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+@pytest.mark.parametrize("model", ["claude-haiku-4-5", "gpt-5-mini"])
+@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: "lone \ud800", lambda: {"k\udfff": ["\ud800"]}, _endless, _ends_the_program, _fails_oddly],
+    ids=["text", "names", "cycle", "exit", "error"],
+)
+def test_a_run_goes_on_whatever_an_unsafe_tool_returned_or_raised(make, is_kept, model):
+    done = []
+
+    @tool(effect="unsafe", name="pay")
+    async def pay() -> Any:
+        done.append("paid")
+        return make()
+
+    world = World(Turn(tool="pay"), "Done.", "Still here.")
+    agent = world.agent(pay, model=world.model(model))
+
+    async def main() -> list[str]:
+        if not is_kept:
+            return [(await agent.run("Pay.")).text]
+        store = MemoryStore(clock=world.runtime.clock)
+        texts = []
+        for prompt in ("Pay.", "And now?"):
+            async with world.session(store) as session:
+                texts.append((await agent.run(prompt, session=session)).text)
+        return texts
+
+    assert world.run(main()) == (["Done.", "Still here."] if is_kept else ["Done."])
+    assert done == ["paid"]

@@ -57,6 +57,22 @@ def _living(token: str) -> list[str]:
     return found
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows marks in /proc")
+def test_nothing_of_the_command_is_left_when_the_runner_is_killed(tmp_path):
+    up = tmp_path / "up"
+    command = f"setsid sleep 60 & (env -i TMPDIR=$TMPDIR setsid sleep 60 &) ; sleep 60 & touch {up}; wait"
+    with running([SCRIPT, "run", "--", "bash", "-c", command], env=environment()) as runner:
+        until = time.monotonic() + 60
+        while not up.exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)  # a real process starts
+        runner.kill()
+    until = time.monotonic() + 20
+    while _living(os.environ["TMPDIR"]) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert _living(os.environ["TMPDIR"]) == []
+
+
 def counted(file: Path, *then: str) -> str:
     """A shell script that runs one of `then` each time it is started, the last one for ever."""
     branches = "".join(f"{number}) {each};; " for number, each in enumerate(then[:-1], 1))

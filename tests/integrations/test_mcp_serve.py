@@ -55,9 +55,9 @@ PATIENCE_S = 60
 
 
 @asynccontextmanager
-async def client():
-    env = {name: os.environ[name] for name in ("PYTHONPATH", "HOLDFAST_LEAK_CHECK") if name in os.environ}
-    parameters = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=env)
+async def client(script=SERVER, **variables):
+    env = {name: os.environ[name] for name in ("PYTHONPATH", "HOLDFAST_LEAK_CHECK") if name in os.environ} | variables
+    parameters = StdioServerParameters(command=sys.executable, args=["-c", script], env=env)
     with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230, PTH123 - opened at once
         async with stdio_client(parameters, nowhere) as streams, ClientSession(*streams) as session:
             await session.initialize()
@@ -169,3 +169,87 @@ def test_a_server_of_ours_that_is_killed_in_the_middle_leaves_nothing_and_is_sta
 def test_only_a_toolbox_is_served():
     with pytest.raises(InvalidError, match=r"serve\.toolbox"):
         asyncio.run(serve([print]))
+
+
+ODD_RESULTS = r"""
+import asyncio, os, sys
+from typing import Any
+from holdfast import tool
+from holdfast.mcp import serve
+from holdfast.tools import Toolbox
+
+KEY = os.environ["SHOP_API_KEY"]
+loop = []
+loop.append(loop)
+deep = []
+for _ in range(100_000):
+    deep = [deep]
+
+class Silent:
+    def __str__(self): raise SystemExit(4)
+
+def exits(): raise SystemExit(3)
+def recurses(): return recurses()
+def fails(): raise ValueError("odd \ud800 text")
+
+MADE = {
+    "surrogate": lambda: {"name": "lone \ud800", "k\udfff": "v"},
+    "secret": lambda: {"key": KEY, "list": [f"the key is {KEY}"], KEY: "as a name"},
+    "large": lambda: {"text": "x" * 100_000_000},
+    "many": lambda: {"rows": [{"id": n, "text": "y" * 20} for n in range(200_000)]},
+    "wide": lambda: {str(n): n for n in range(100_000)},
+    "cycle": lambda: {"loop": loop},
+    "deep": lambda: {"deep": deep},
+    "silent": lambda: {"it": Silent()},
+    "numbers": lambda: {"huge": 10**40, "nan": float("nan"), "bytes": b"\xff"},
+    "no_object": lambda: ["not", "an", "object"],
+    "exits": exits,
+    "recurses": recurses,
+    "fails": fails,
+}
+
+def tool_of(name, make):
+    def call(token: str = KEY) -> dict[str, Any]:
+        return make()
+    call.__doc__ = f"Calls it with {KEY}."
+    return tool(effect="unsafe", name=name)(call)
+
+@tool(effect="read", input={"type": "object", "properties": {"a": {"$ref": "#/$defs/gone"}}, "required": ["a"]})
+async def refers(a) -> str:
+    return f"called with {a}"
+
+asyncio.run(serve(Toolbox([*(tool_of(*each) for each in MADE.items()), refers])))
+"""
+KEY = 'pa"ss\\word-ü-0123456789'
+
+
+def test_any_result_of_a_tool_is_answered_without_a_secret_and_capped_and_the_server_goes_on(token):  # noqa: F811
+    async def work():
+        async with client(ODD_RESULTS, SHOP_API_KEY=KEY) as session:
+            listed = (await session.list_tools()).tools
+            answers = {}
+            for one in listed:
+                arguments = {"a": "x"} if one.name == "refers" else {}
+                answers[one.name] = await asyncio.wait_for(session.call_tool(one.name, arguments), PATIENCE_S)
+            lone = await session.call_tool("refers", {})
+            return listed, answers, lone
+
+    listed, answers, lone = asyncio.run(work())
+    for each in (*listed, *answers.values()):
+        sent = each.model_dump_json()
+        assert len(sent) < 300_000
+        for form in (KEY, json.dumps(KEY)[1:-1], json.dumps(KEY, ensure_ascii=False)[1:-1]):
+            assert form not in sent
+            assert json.dumps(form)[1:-1] not in sent
+    good = {name for name, answer in answers.items() if not answer.is_error}
+    assert good == {"surrogate", "secret", "large", "many", "numbers", "refers"}
+    assert answers["surrogate"].structured_content == {"name": "lone ?", "k?": "v"}
+    assert answers["secret"].structured_content["key"] == "[redacted]"
+    assert answers["large"].structured_content["text"].startswith("xxx")
+    assert answers["many"].structured_content["rows"][0] == {"id": 0, "text": "y" * 20}
+    assert "TOOL_OUTPUT_TOO_LARGE" in answers["wide"].content[0].text
+    assert answers["wide"].content[1].text.startswith('{"0":0,')
+    for name in ("cycle", "deep", "no_object"):
+        assert "TOOL_OUTPUT_MALFORMED" in answers[name].content[0].text
+    assert answers["refers"].content[0].text == "called with x"
+    assert lone.is_error

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from holdfast import Fault, InvalidError, fault_of
-from holdfast.supervision.directive import check_on, directive_for
+from holdfast import Fault, HoldfastError, InvalidError, fault_of
+from holdfast.faults import CODES
+from holdfast.supervision.directive import BY_KIND, check_on, directive_for
 
 
 @pytest.mark.parametrize(
@@ -16,13 +17,64 @@ from holdfast.supervision.directive import check_on, directive_for
         (KeyError("plan"), "restart"),
         (ConnectionResetError(), "resume"),
         (TimeoutError(), "resume"),
-        (PermissionError(), "escalate"),
+        (PermissionError(), "resume"),
+        (FileNotFoundError(2, "no such file"), "resume"),
+        (OSError("boom"), "resume"),
+        (OSError(28, "No space left on device"), "resume"),
         (SystemExit(1), "restart"),
         (asyncio.CancelledError(), "restart"),
     ],
 )
 def test_the_kind_of_a_failure_decides_where_no_map_does(error, directive):
     assert directive_for(fault_of(error), error) == directive
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 418, 422, 429, 451, 500, 503, 529])
+def test_what_an_http_service_answers_fails_the_message_alone(status):
+    error = type("HTTPStatusError", (Exception,), {"status_code": status})("no")
+    assert directive_for(fault_of(error), error) == "resume"
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_only_a_wrong_configuration_a_failed_start_and_a_spent_budget_escalate(code):
+    escalates = code.startswith("CONFIG_") or code in ("ACTOR_START_FAILED", "ACTOR_MAX_RESTARTS")
+    error = HoldfastError(Fault.of(code))
+    assert (directive_for(error.fault, error) == "escalate") is escalates
+    assert (directive_for(error.fault) == "escalate") is escalates
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["TOOL_FORBIDDEN", "TOOL_INPUT_INVALID", "TOOL_OUTCOME_UNKNOWN", "TOOL_CANCELLED", "AUTH_FAILED", "PROVIDER_BILLING",
+     "PROVIDER_CONTEXT_OVERFLOW", "CIRCUIT_OPEN", "ACTOR_CRASHED", "ACTOR_STOPPED", "SESS_CLOSED", "SYS_BUDGET_EXHAUSTED",
+     "SYS_DEADLINE_EXCEEDED", "SYS_FALLBACKS_EXHAUSTED", "TASK_STAGE_FAILED"],
+)  # fmt: skip
+def test_a_failure_of_one_request_fails_the_message_alone(code):
+    error = HoldfastError(Fault.of(code))
+    assert directive_for(error.fault, error) == "resume"
+
+
+@pytest.mark.parametrize(
+    ("error", "directive"),
+    [
+        (KeyError("plan"), "restart"),
+        (RuntimeError("permission denied"), "restart"),
+        (ConnectionResetError(), "resume"),
+        (PermissionError(13, "no"), "escalate"),
+        (HoldfastError(Fault.of("AUTH_FAILED")), "escalate"),
+        (HoldfastError(Fault.of("PROTO_INVALID_MESSAGE")), "resume"),
+        (HoldfastError(Fault.of("SYS_INTERNAL_ERROR")), "restart"),
+        (HoldfastError(Fault.of("SYS_BUDGET_EXHAUSTED")), "resume"),
+        (asyncio.CancelledError(), "restart"),
+    ],
+)
+def test_the_preset_by_kind_decides_by_the_kind_alone(error, directive):
+    assert directive_for(fault_of(error), error, BY_KIND) == directive
+
+
+def test_the_words_of_an_ordinary_exception_choose_no_kind_of_an_own_map():
+    error = RuntimeError("permission denied")
+    assert directive_for(fault_of(error), error, {"permanent": "escalate"}) == "restart"
 
 
 def test_a_failure_that_nobody_recognises_restarts_although_it_counts_as_transient():

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import CircuitOpenError, Fault, HoldfastError, InvalidError, Runtime, Scope
+from holdfast import CircuitOpenError, Fault, HoldfastError, InvalidError, Policy, Runtime, Scope
 from holdfast.policies.circuit import BRIDGE
 from holdfast.tools import Toolbox, bash, edit_file, process_tool, read_file, search
 from holdfast.tools import files as files_module
@@ -197,12 +200,139 @@ def test_a_wrong_pattern_is_the_models_to_fix(box):
     assert (ended.fault.code, ended.fault.context["field"]) == ("TOOL_INPUT_INVALID", "pattern")
 
 
-def test_a_pattern_that_takes_for_ever_is_ended(project):
-    (project / "bad").write_text("a" * 60 + "!\n")
+def test_a_pattern_that_takes_for_ever_is_ended_and_the_models_to_fix(project):
+    (project / "bad").write_text("fine\n" + "a" * 60 + "!\n")
     began = time.monotonic()
-    ended = finish(Toolbox([search(project, timeout=0.5)]).outcome("search", {"pattern": "(a+)+$", "path": "bad"}))
-    assert ended.fault.code == "TOOL_TIMEOUT"
-    assert time.monotonic() - began < 5
+    box = Toolbox([search(project, timeout=4)])
+    ended = finish(box.outcome("search", {"pattern": "(a+)+$", "path": "bad"}))
+    assert (ended.fault.code, ended.fault.context["field"]) == ("TOOL_INPUT_INVALID", "pattern")
+    assert "bad" in ended.fault.message
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?P<a", "x" * 10 + "{1", "(" * 5_000, "a{99999999999999}", "[" * 100])
+def test_a_wrong_pattern_is_never_a_failure_of_the_tool(box, pattern):
+    ended = finish(box.outcome("search", {"pattern": pattern}))
+    assert ended.ok or ended.fault.code == "TOOL_INPUT_INVALID"
+
+
+def test_wrong_and_slow_patterns_and_paths_open_nobodys_circuit(project):
+    (project / "bad").write_text("a" * 60 + "!\n")
+    runtime = Runtime()
+    box = Toolbox([search(project, timeout=5), read_file(project), edit_file(project)], runtime=runtime)
+    other = Toolbox([search(project / "src"), read_file(project)], runtime=runtime)
+
+    async def main():
+        slow = [box.outcome("search", {"pattern": "(a+)+$", "path": "bad"}) for _ in range(5)]
+        wrong = [box.outcome("search", {"pattern": "("}) for _ in range(6)]
+        paths = ["../x", "no", "x" * 300, "a\0b", "", "loop", "README.md/x", "src"] * 2
+        lost = [box.outcome("read_file", {"path": path}) for path in paths]
+        failed = await asyncio.gather(*slow, *wrong, *lost)
+        good = [
+            await each.outcome(name, arguments)
+            for each in (box, other)
+            for name, arguments in (("search", {"pattern": "TODO"}), ("read_file", {"path": "README.md"}))
+        ]
+        return failed, good
+
+    failed, good = finish(main())
+    assert not any(outcome.ok for outcome in failed)
+    assert [outcome.ok for outcome in good] == [True] * 4
+
+
+def test_a_search_whose_time_is_over_returns_what_it_has_found(project):
+    (project / "aaa").write_text("TODO: first\n")
+    (project / "many").mkdir()
+    for n in range(40):
+        (project / "many" / f"{n:02}").write_text("x y z\n" * 400_000)
+    found = finish(Toolbox([search(project, timeout=3)]).call("search", {"pattern": "TODO|(x.*)*q"}))
+    assert found.startswith(("README.md:1: TODO: write\n", "aaa:1: TODO: first\n"))
+    assert "search a smaller part" in found
+
+
+def test_names_of_files_that_are_no_utf_8_keep_no_other_from_being_found(project):
+    name = os.fsencode(project) + b"/caf\xe9.txt"
+    with open(name, "w") as file:  # noqa: PTH123 - pathlib takes no bytes
+        file.write("TODO: taste\n")
+    box = Toolbox([search(project)])
+    found = finish(box.call("search", {"pattern": "TODO"}))
+    assert "caf\\udce9.txt:1: TODO: taste" in found
+    assert "README.md:1: TODO: write" in found
+
+
+def test_search_and_read_file_count_lines_alike(box, project):
+    text = "one\u2028still one\x0cand\x0bone\x85\x1c\rx\ntwo\r\nthree TODO\n"
+    (project / "odd").write_bytes(text.encode())
+    assert finish(box.call("search", {"pattern": "TODO", "path": "odd"})) == "odd:3: three TODO\n"
+    assert finish(box.call("read_file", {"path": "odd", "offset": 3})) == "three TODO\n"
+    (project / "long").write_bytes(b"x" * 3_000_000 + b"\nTODO\n")
+    assert finish(box.call("search", {"pattern": "TODO", "path": "long"})) == "long:2: TODO\n"
+    assert finish(box.call("read_file", {"path": "long", "offset": 2})) == "TODO\n"
+
+
+@pytest.mark.parametrize(
+    "sizes", [(700_000,), (10, 262_144, 5), (262_145,), (200_000, 200_000), (65_536, 300_000, 0, 7), (1, 1)]
+)
+@pytest.mark.parametrize("sign", ["x", "ü", "€", "🦋"])
+def test_a_file_can_be_read_to_its_end_however_long_its_lines_are(box, project, sizes, sign):
+    whole = "".join(f"{n}{sign * (size // len(sign.encode()))}\n" for n, size in enumerate(sizes))
+    (project / "long").write_text(whole)
+    read, arguments = "", {}
+    for _ in range(10):
+        shown = finish(box.call("read_file", {"path": "long", **arguments}))
+        part, cut, more = shown.partition("…[cut at 262144 bytes; go on with ")
+        assert len(part.encode()) <= 262_144
+        read += part
+        if not cut:
+            break
+        arguments = {key: int(value) for key, _, value in (one.partition("=") for one in more.rstrip("]").split(", "))}
+    assert read == whole
+
+
+def test_a_file_is_created_as_a_whole_or_not_at_all(box, project):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+    try:
+        ended = finish(box.outcome("edit_file", {"path": "new", "old": "", "new": "x" * 3_000_000}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not ended.ok
+    assert not (project / "new").exists()
+    assert not [path for path in project.iterdir() if path.name.endswith(".tmp")]
+
+
+def test_of_many_that_create_a_file_one_does_and_nobody_sees_a_part_of_it(box, project):
+    parts = set()
+
+    def look(stop):
+        while not stop.is_set():
+            with suppress(FileNotFoundError):
+                parts.add((project / "new").stat().st_size)
+
+    async def main():
+        given = [{"path": "new", "old": "", "new": f"{n}" * 2_000_000} for n in range(6)]
+        return await asyncio.gather(*(box.outcome("edit_file", each) for each in given))
+
+    stop = threading.Event()
+    thread = threading.Thread(target=look, args=(stop,))
+    thread.start()
+    try:
+        ended = finish(main())
+    finally:
+        stop.set()
+        thread.join()
+    assert [outcome.ok for outcome in ended].count(True) == 1
+    assert {outcome.fault.code for outcome in ended if not outcome.ok} == {"TOOL_INPUT_INVALID"}
+    assert parts <= {2_000_000}
+    assert len(set((project / "new").read_text())) == 1
+
+
+def test_a_created_file_has_the_usual_mode_and_follows_no_link(box, project):
+    finish(box.call("edit_file", {"path": "new", "old": "", "new": "x"}))
+    (project / "plain").write_text("x")
+    assert (project / "new").stat().st_mode == (project / "plain").stat().st_mode
+    assert (project / "new").stat().st_nlink == 1
+    assert code_of(box, "edit_file", path="README.md", old="", new="x") == "TOOL_INPUT_INVALID"
 
 
 # --- bash ---
@@ -258,9 +388,11 @@ def test_what_is_allowed_runs_without_a_shell(project):
 # --- the circuit of the file system ---
 
 
-def test_S0_27_a_file_system_that_fails_five_times_has_its_circuit_opened_for_all_file_tools(project, monkeypatch):
+def test_S0_27_a_file_system_that_fails_five_times_has_the_circuit_of_this_tool_and_root_opened(project, monkeypatch):
     runtime = Runtime()
     box = Toolbox([read_file(project), search(project)], runtime=runtime)
+    other = Toolbox([read_file(project / "src")], runtime=runtime)
+    lines = files_module._lines
 
     def broken(*_):
         raise HoldfastError(Fault.of("TOOL_RESOURCE_BUSY", "input/output error", scope=Scope.CONNECTION))
@@ -269,9 +401,20 @@ def test_S0_27_a_file_system_that_fails_five_times_has_its_circuit_opened_for_al
     for _ in range(5):
         assert code_of(box, "read_file", path="README.md") == "TOOL_RESOURCE_BUSY"
     with pytest.raises(CircuitOpenError) as raised:
-        finish(box.call("search", {"pattern": "x"}))
-    assert raised.value.circuit == "service:file-system"
-    assert runtime.registry.get("service:file-system").circuit == BRIDGE
+        finish(box.call("read_file", {"path": "README.md"}))
+    assert raised.value.circuit.startswith("tool:read_file@project-")
+    assert runtime.registry.get(raised.value.circuit).circuit == BRIDGE
+    monkeypatch.setattr(files_module, "_lines", lines)
+    assert finish(box.call("search", {"pattern": "write"})) == "README.md:1: TODO: write\n"
+    assert finish(other.call("read_file", {"path": "main.py"})).startswith("one")
+
+
+def test_a_policy_for_a_file_tool_holds_in_every_directory(project):
+    runtime = Runtime()
+    runtime.configure(Policy(), {"tool:read_file": Policy(circuit=None)})
+    box = Toolbox([read_file(project)], runtime=runtime)
+    finish(box.call("read_file", {"path": "README.md"}))
+    assert not [state.name for state in runtime.registry if state.circuit == BRIDGE]
 
 
 def test_S0_27_agents_of_one_service_share_its_circuit():

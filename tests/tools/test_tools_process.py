@@ -32,7 +32,6 @@ from holdfast.tools import (
     run,
 )
 from holdfast.tools import process as process_module
-from holdfast.tools.guard import guarded_owner
 from holdfast.views import response, wire
 
 
@@ -780,12 +779,6 @@ def test_the_error_of_a_program_names_the_program_and_how_it_ended(script, messa
 def test_an_unknown_option_of_run_names_the_right_one(name, hint):
     with pytest.raises(InvalidError, match=f"unknown option `{name}` of run; did you mean `{hint}\\b"):
         run(["true"], **{name: 3})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _guard():
-    """The guard of this process, whose pipe stays open until the process ends."""
-    guarded_owner()
 
 
 _AT_ONCE = "(env -i setsid sleep {length} >/dev/null 2>&1 &) ; exec sleep 30"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -68,17 +70,40 @@ asyncio.run(main())
     assert (tmp_path / "calls").read_text() == "x\n"
 
 
+ESCAPES = "setsid sleep 60 & (env -i HOME=$HOLDFAST_LEAK_CHECK setsid sleep 60 &) ; sleep 60 & echo up; wait"
+# Where the output is read to its end, it goes to that of the program itself.
+ALOUD = ESCAPES.replace("echo up", "echo up >/proc/$PPID/fd/1")
+STARTS = {
+    "run": f"async with run(['bash', '-c', {ESCAPES!r}]) as process:\n        async for line in process.lines(): print(line, flush=True)",
+    "bash": f"await Toolbox([bash()]).answer('bash', {{'command': {ALOUD!r}}})",
+    "process tool": f"await Toolbox([process_tool('go', ['bash', '-c', {ALOUD!r}], effect='read')]).answer('go')",
+    "actor": f"async with Supervisor() as team:\n        await (await team.start(Escaping)).ask(Escaping.go, {ESCAPES!r})",
+    "a bash actor": "async with MessageSupervisor() as team:\n        await team.supervise(lambda: BashActor('b'))\n"
+    f"        await team.send('b', Message(id='1', type='exec', payload={ALOUD!r}))",
+}
+IMPORTS = """
+import asyncio, os, subprocess
+from holdfast.actors import Actor, BashActor, Message, MessageSupervisor, Supervisor
+from holdfast.tools import Toolbox, bash, process_tool, run
+
+class Escaping(Actor, host="process", timeout=60):
+    async def go(self, script: str) -> None:
+        # It has no pipe to the program, and prints where the program does.
+        with open(f"/proc/{os.getppid()}/fd/1", "w") as out:
+            subprocess.Popen(["bash", "-c", script], stdout=out)
+        await asyncio.sleep(60)
+
+"""
+
+
+@pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV], ids=["killed", "crashed"])
-def test_a_guarded_program_ends_with_the_process_that_started_it_however_that_dies(token, how):
-    program = (
-        "import asyncio\nfrom holdfast.tools import run\n"
-        "async def main():\n"
-        "    script = 'setsid sleep 60 & (env -i HOME=$HOLDFAST_LEAK_CHECK setsid sleep 60 &) ; sleep 60 & echo up; wait'\n"
-        "    async with run(['bash', '-c', script], guarded=True) as process:\n"
-        "        async for line in process.lines(): print(line, flush=True)\n"
-        "asyncio.run(main())"
+def test_all_that_a_program_has_started_ends_with_the_process_however_that_dies(token, how, start, tmp_path):
+    (tmp_path / "program.py").write_text(
+        f"{IMPORTS}async def main():\n    {STARTS[start]}\nif __name__ == '__main__':\n    asyncio.run(main())\n"
     )
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    program = [sys.executable, str(tmp_path / "program.py")]
+    parent = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
     assert parent.stdout.readline() == "up\n"
     assert len(living(token)) >= 4
     parent.send_signal(how)
@@ -88,6 +113,63 @@ def test_a_guarded_program_ends_with_the_process_that_started_it_however_that_di
     while living(token) and time.monotonic() < until:
         time.sleep(0.05)
     assert living(token) == []
+
+
+def _guards() -> set[str]:
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if b"holdfast-guard" in path.read_bytes():
+                found.add(path.parent.name)
+    return found
+
+
+def test_a_process_that_ends_in_order_has_no_guard_left_and_no_child_that_it_did_not_start(token):
+    program = (
+        "import asyncio, os\nfrom holdfast.tools import run\n"
+        "print(asyncio.run(run(['echo', 'hi'])._whole()).stdout, end='')\n"
+        "try:\n    os.wait()\nexcept ChildProcessError:\n    print('no children', flush=True)\n"
+    )
+    before = _guards()
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "hi\nno children\n"
+    until = time.monotonic() + 10
+    while _guards() - before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert _guards() - before == set()
+
+
+def test_a_program_that_may_be_left_stays_when_the_process_ends(token):
+    program = (
+        "import asyncio\nfrom holdfast.tools import run\n"
+        "asyncio.run(run(['bash', '-c', 'sleep 60 >/dev/null 2>&1 &'], leftovers='leave')._whole())\n"
+        "asyncio.run(run(['true'])._whole())\n"
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    time.sleep(2)  # the guard's time
+    (left,) = living(token)
+    os.kill(int(left.split()[0]), signal.SIGKILL)
+
+
+def test_a_forked_child_does_not_keep_the_guard_from_its_work(token):
+    program = (
+        "import asyncio, os, signal, time\nfrom holdfast.tools import run\n"
+        "async def main():\n"
+        f"    async with run(['bash', '-c', {ESCAPES!r}]) as process:\n"
+        "        async for line in process.lines():\n"
+        "            if os.fork() == 0: time.sleep(3); os._exit(0)\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())"
+    )
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", program], check=False, timeout=60, env={**os.environ})
+    until = began + 20
+    while [each for each in living(token) if "sleep" in each] and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not [each for each in living(token) if "sleep\\x0060" in each]
+    while living(token) and time.monotonic() < until:
+        time.sleep(0.02)
 
 
 # --- budgets, recoveries, blocks ---

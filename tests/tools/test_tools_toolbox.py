@@ -575,6 +575,40 @@ def test_a_plain_function_does_not_block_the_loop_and_is_counted_when_it_is_left
     assert ticks > 5
 
 
+def test_a_tool_whose_calls_hang_keeps_no_other_tool_from_being_called():
+    release = threading.Event()
+
+    @tool(effect="read", timeout=0.05)
+    def hang() -> None:
+        release.wait(60)
+
+    @tool(effect="read")
+    def fine() -> str:
+        return "fine"
+
+    async def main():
+        policy = Policy(attempts=1, circuit=None)
+        hanging = Toolbox([hang], policy=policy)
+        try:
+            await asyncio.gather(*(hanging.outcome("hang") for _ in range(70)))
+            more = await hanging.outcome("hang")
+            return (
+                more,
+                await Toolbox([fine]).outcome("fine"),
+                await Toolbox([hang, fine], policy=policy).outcome("fine"),
+            )
+        finally:
+            release.set()
+            for _ in range(1_000):
+                if not default_runtime().abandoned_threads.count:
+                    break
+                await asyncio.sleep(0.01)
+
+    more, *others = finish(main())
+    assert more.fault.code == "SYS_BULKHEAD_FULL"
+    assert others == [Ok(value="fine")] * 2
+
+
 def test_a_plain_function_sees_the_context_of_its_caller():
     @tool(effect="keyed")
     def key() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import shutil
 import socket
@@ -10,6 +11,7 @@ import ssl
 import subprocess
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -153,6 +155,7 @@ def test_this_machine_is_reached_only_if_its_address_is_listed(site, hosts, host
         ("93.184.216.34", True), ("2606:2800:220:1::1", True), ("10.0.0.1", False), ("192.168.1.1", False), ("172.16.0.1", False),
         ("169.254.169.254", False), ("100.64.0.1", False), ("0.0.0.0", False), ("::1", False), ("fe80::1%eth0", False), ("fc00::1", False),
         ("::ffff:10.0.0.1", False), ("64:ff9b::7f00:1", False), ("2002:7f00:1::", False), ("224.0.0.1", False), ("255.255.255.255", False),
+        ("::127.0.0.1", False), ("::8.8.8.8", False), ("fec0::1", False),
     ],
 )  # fmt: skip
 def test_what_is_a_public_address(address, public):
@@ -333,6 +336,79 @@ def test_an_answer_that_is_shorter_than_announced_is_a_failure(site):
 
 
 # --- http_tool ---
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["..", ".", "", "../..", "a/../../b", "..\\x", "%2e%2e", "%2E.", "%252e%252e", "..;x", "a/..;b=c/d", "..%2f", "%2e%2e%5c", "..\0", " .. "],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["/cities/{city}", "/cities/{city}/weather", "/{city}"])
+def test_an_argument_stays_in_its_place_of_the_path(site, path, given):
+    box = Toolbox([http_tool("weather", site.url(path))])
+    ended = finish(box.outcome("weather", {"city": given}))
+    assert (ended.fault.code, ended.fault.context["field"]) == ("TOOL_INPUT_INVALID", "city")
+    assert not ended.fault.maybe_executed
+    assert site.asked == []
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [("a/b", "/cities/a%2Fb"), ("...", "/cities/..."), ("a..b", "/cities/a..b"), (".env", "/cities/.env"), ("100%", "/cities/100%25"),
+     ("?x=1#y", "/cities/%3Fx%3D1%23y")],
+)  # fmt: skip
+def test_an_argument_may_hold_what_does_not_lead_out_of_its_place(site, given, path):
+    site.answers = {path: (200, {}, b"sunny")}
+    assert (
+        finish(Toolbox([http_tool("weather", site.url("/cities/{city}"))]).call("weather", {"city": given})) == "sunny"
+    )
+
+
+def test_an_argument_in_the_query_may_be_anything(site):
+    site.answers = {"/find": (200, {}, b"found")}
+    box = Toolbox([http_tool("find", site.url("/find?q={q}&r=../x"))])
+    for given in ("..", "", "."):
+        assert finish(box.call("find", {"q": given})) == "found"
+
+
+def _compressed(text: bytes, name: str) -> bytes:
+    return gzip.compress(text) if name != "deflate" else zlib.compress(text)
+
+
+@pytest.mark.parametrize("name", ["gzip", "x-gzip", "deflate", "GZIP", "identity, gzip"])
+def test_a_page_that_is_compressed_although_nobody_asked_is_read(site, name):
+    site.answers = {"/": (200, {"Content-Type": "text/plain", "Content-Encoding": name}, _compressed(b"hello", name))}
+    assert finish(Toolbox([web_fetch(["127.0.0.1"])]).call("web_fetch", {"url": site.url("/")})) == "hello"
+
+
+def test_a_page_that_is_small_when_compressed_is_cut_like_any_other(site):
+    bomb = gzip.compress(b"x" * 50_000_000)
+    site.answers = {"/": (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, bomb)}
+    text = finish(Toolbox([web_fetch(["127.0.0.1"], cap=1_000)]).call("web_fetch", {"url": site.url("/")}))
+    assert len(text) < 1_100
+    whole = finish(Toolbox([web_fetch(["127.0.0.1"], cap=100_000)]).call("web_fetch", {"url": site.url("/")}))
+    assert "cut at 100000 bytes" in whole
+
+
+@pytest.mark.parametrize(("name", "body"), [("gzip", b"not gzip at all"), ("br", b"x"), ("zstd", b"x")])
+def test_a_compression_that_cannot_be_read_is_a_fault_and_no_garbage(site, name, body):
+    site.answers = {"/": (200, {"Content-Type": "text/plain", "Content-Encoding": name}, body)}
+    ended = finish(Toolbox([web_fetch(["127.0.0.1"])]).outcome("web_fetch", {"url": site.url("/")}))
+    assert ended.fault.code == "TOOL_OUTPUT_MALFORMED"
+
+
+@pytest.mark.parametrize(
+    "target", ["http://[", "http://[::1", "http://a:99999999/", "ftp://x/", "http://" + "a" * 70 + ".example/"]
+)
+def test_a_redirect_to_what_is_no_address_is_a_fault(site, target):
+    site.answers = {"/": (302, {"Location": target}, b"")}
+    ended = finish(Toolbox([web_fetch(["*", "127.0.0.1"])]).outcome("web_fetch", {"url": site.url("/")}))
+    assert ended.fault.code in ("TOOL_OUTPUT_MALFORMED", "TOOL_INPUT_INVALID")
+
+
+@pytest.mark.parametrize("host", ["a" * 70 + ".example", "a..example", "xn--\udc80"])
+def test_a_host_that_cannot_be_looked_up_is_the_models_to_fix(host):
+    ended = finish(Toolbox([web_fetch(["*"])]).outcome("web_fetch", {"url": f"https://{host}/"}))
+    assert ended.fault.code == "TOOL_INPUT_INVALID"
 
 
 def test_arguments_go_into_the_path_the_query_or_the_body(site):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.actors.cell import AskTimeoutError
     from holdfast.actors.child import Child
     from holdfast.actors.control_socket import control
-    from holdfast.actors.errors import ChildNotFoundError, ChildStoppedError, GaveUpError, StartError
+    from holdfast.actors.errors import ChildNotFoundError, ChildStoppedError, GaveUpError, IgnoreStart, StartError
     from holdfast.actors.group import Group
     from holdfast.actors.health import Health
     from holdfast.actors.host import Host, Place, Running
@@ -41,11 +41,13 @@ if TYPE_CHECKING:
     from holdfast.actors.process import RemoteError
     from holdfast.actors.ref import Ref
     from holdfast.actors.supervisor import ChildInfo, Counts, Supervisor
-    from holdfast.actors.task import Handle, IgnoreStart, ready
+    from holdfast.actors.task import Handle, ready
     from holdfast.actors.virtual import SaveError, VirtualActor, VirtualActors, VirtualRef
+    from holdfast.supervision.directive import BY_KIND
     from holdfast.supervision.exits import Error, Exit, Killed, Normal, Shutdown
 
 __all__ = [
+    "BY_KIND",
     "Actor",
     "AskTimeoutError",
     "BashActor",
@@ -84,12 +86,16 @@ __all__ = [
 
 _HOMES = (
     dict.fromkeys(("Error", "Exit", "Killed", "Normal", "Shutdown"), "holdfast.supervision.exits")
-    | dict.fromkeys(("Handle", "IgnoreStart", "ready"), "holdfast.actors.task")
-    | dict.fromkeys(("ChildNotFoundError", "ChildStoppedError", "GaveUpError", "StartError"), "holdfast.actors.errors")
+    | dict.fromkeys(("Handle", "ready"), "holdfast.actors.task")
+    | dict.fromkeys(
+        ("ChildNotFoundError", "ChildStoppedError", "GaveUpError", "IgnoreStart", "StartError"),
+        "holdfast.actors.errors",
+    )
     | dict.fromkeys(("ChildInfo", "Counts", "Supervisor"), "holdfast.actors.supervisor")
     | dict.fromkeys(("Host", "Place", "Running"), "holdfast.actors.host")
     | dict.fromkeys(("SaveError", "VirtualActor", "VirtualActors", "VirtualRef"), "holdfast.actors.virtual")
     | {
+        "BY_KIND": "holdfast.supervision.directive",
         "Message": "holdfast.actors.messages",
         "MessageSupervisor": "holdfast.actors.messages",
         "BashActor": "holdfast.actors.bash",

@@ -25,14 +25,12 @@ import msgspec
 from holdfast import options
 from holdfast.actors.cell import Cell, handlers_of, stopped_midway
 from holdfast.actors.crash import crash_of, log_traceback
-from holdfast.actors.errors import StartError
+from holdfast.actors.errors import IgnoreStart, StartError
 from holdfast.actors.health import Health, HealthMonitor
 from holdfast.actors.mailbox import Letter
 from holdfast.actors.process import ProcessHost
 from holdfast.actors.ref import Ref
 from holdfast.actors.supervisor import Supervisor
-from holdfast.actors.task import IgnoreStart
-from holdfast.events import SuppressedError
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.supervision import Error, Killed, Shutdown, directive_for
@@ -395,7 +393,7 @@ class ActorRun:
             except TypeError as error:
                 # Wrong arguments are the sender's mistake. Nothing of the method has run, so the actor is unharmed.
                 if not letter.fail(error):
-                    self._report(letter, self.cell.runtime.fault_of(error))
+                    self.cell.report(letter, self.cell.runtime.fault_of(error))
                 AMBIENT.set(None)
                 continue
             try:
@@ -418,20 +416,20 @@ class ActorRun:
         """A message failed: answer its sender, and return how the instance ends; None: it goes on."""
         cell = self.cell
         if self._requested is not None and isinstance(error, asyncio.CancelledError):
-            letter.fail(stopped_midway(cell.name, self._requested))
+            cell.drop(letter, "stopped", stopped_midway(cell.name, self._requested))
             return self._requested
         fault = cell.runtime.fault_of(error)
         then: Directive = directive_for(fault, error, self._child.on)
         if then == "resume":
             if not letter.fail(_passed_on(error, fault)):
-                self._report(letter, fault)
+                self.cell.report(letter, fault)
                 log_traceback(error, f"{letter.name} of {cell.name}", cell.runtime)
             cell.resumed(letter, fault)
             return None
         restarts = then == "restart" and self._child.restart != "temporary"
         crash = _crash(cell.name, letter, error, cell.count_restart() if restarts else cell.restarts)
         if not letter.fail(crash):
-            self._report(letter, crash_of(error, fault, cell.name))
+            self.cell.report(letter, crash_of(error, fault, cell.name))
         return Error(error, then)
 
     async def _say_goodbye(self, how: Exit) -> None:
@@ -481,12 +479,6 @@ class ActorRun:
             where = f"the hook {type(self.instance).__name__}.{name}"
             if isinstance(error, Exception):
                 runtime.bus.hook_raised(type(self.instance), where, error, at=runtime.clock.wall())
-
-    def _report(self, letter: Letter, fault: Fault) -> None:
-        """Nobody waits for the answer, so the failure is reported as an event."""
-        runtime = self.cell.runtime
-        reason = f"{letter.name} of actor {self.cell.name} failed, and nobody waits for its answer"
-        runtime.bus.emit(SuppressedError.of(fault, reason, at=runtime.clock.wall()))
 
 
 def _passed_on(error: BaseException, fault: Fault) -> BaseException:

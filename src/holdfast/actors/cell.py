@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from holdfast.actors.mailbox import Mailbox
-from holdfast.events import ActorResumed, MailboxPressure, MessageDropped
+from holdfast.events import ActorResumed, MailboxPressure, MessageDropped, SuppressedError
 from holdfast.faults import DeadlineError, Fault, HoldfastError, InvalidError, Scope
 from holdfast.runtime.ambient import in_force
 
@@ -181,6 +181,11 @@ class Cell:
         if not letter.fail(error) and not letter.withdrawn:
             at = self.runtime.clock.wall()
             self.runtime.bus.emit(MessageDropped(at=at, actor=self.name, message=letter.name, reason=why))
+
+    def report(self, letter: Letter, fault: Fault) -> None:
+        """Report the failure of a letter whose answer nobody waits for."""
+        reason = f"{letter.name} of actor {self.name} failed, and nobody waits for its answer"
+        self.runtime.bus.emit(SuppressedError.of(fault, reason, at=self.runtime.clock.wall()))
 
     def resumed(self, letter: Letter, fault: Fault) -> None:
         """Report that the actor goes on after a letter that failed: its state is what the failure left."""

@@ -9,6 +9,7 @@ import logging
 import traceback
 from typing import TYPE_CHECKING
 
+from holdfast.actors.errors import IgnoreStart
 from holdfast.faults import Fault
 from holdfast.runtime.secrets import process_redactor
 from holdfast.supervision.directive import is_plain
@@ -23,6 +24,8 @@ __all__ = ["crash_of", "fault_of_exit", "log_traceback"]
 def fault_of_exit(how: Exit, path: str, runtime: Runtime) -> Fault | None:
     """Return what a child of this path failed with; None if it did not fail."""
     match how:
+        case Error(error=IgnoreStart()):
+            return None
         case Error(error=error) | Killed(error=BaseException() as error):
             return crash_of(error, runtime.fault_of(error), path)
         case Killed():
@@ -44,7 +47,7 @@ def crash_of(error: BaseException, fault: Fault, path: str) -> Fault:
 def log_traceback(error: BaseException, path: str, runtime: Runtime) -> None:
     """Log the traceback at DEBUG, if the runtime has a log. An event cannot hold it: it is a value that is sent and stored."""
     log = logging.getLogger("holdfast")
-    if not log.isEnabledFor(logging.DEBUG) or not (runtime.log or runtime.log_readers):
+    if isinstance(error, IgnoreStart) or not (log.isEnabledFor(logging.DEBUG) and (runtime.log or runtime.log_readers)):
         return
     try:
         text = "".join(traceback.format_exception(error))

@@ -1,10 +1,10 @@
-"""The errors that supervisors raise."""
+"""The errors that supervisors raise, and what a child raises that is not needed."""
 
 from __future__ import annotations
 
 from holdfast.faults import HoldfastError
 
-__all__ = ["ChildNotFoundError", "ChildStoppedError", "GaveUpError", "StartError"]
+__all__ = ["ChildNotFoundError", "ChildStoppedError", "GaveUpError", "IgnoreStart", "StartError"]
 
 
 class StartError(HoldfastError):
@@ -34,6 +34,16 @@ class GaveUpError(HoldfastError):
     """
 
     code = "ACTOR_MAX_RESTARTS"
+
+
+class IgnoreStart(Exception):  # noqa: N818 - it reports no error
+    """Raise it if the child is not needed: it stays listed, does not run, and is not tried again.
+
+    For example:
+        async def mirror() -> None:
+            if not settings.mirrors:
+                raise IgnoreStart
+    """
 
 
 class ChildNotFoundError(HoldfastError, LookupError):

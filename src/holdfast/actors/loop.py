@@ -82,6 +82,8 @@ class Loop:
         self.seats: dict[str, Seat] = {}
         for id, child in children.items():  # noqa: A001 - the word that supervisors use
             self.seats[id] = self._seat(id, child)
+        self.first_refs = {name: seat.host.ref for name, seat in self.seats.items()}
+        """The refs of the children that it was opened with, by id. A child that has ended may have no seat any more."""
         self.ended: asyncio.Future[Exit] = self._loop.create_future()
         """How this supervisor ended: `Shutdown`, or `Error` with the error that its block raises."""
         self._opened: asyncio.Future[None] = self._loop.create_future()

@@ -1,6 +1,7 @@
 """The mailbox of an actor: the part of it that stays when the actor is restarted.
 
-A mailbox is bounded. When it is full, the sender gets an error: to grow without limit, or to drop older messages, is worse.
+A mailbox is bounded. When it is full, the sender gets an error: to grow without limit, or to drop older messages, is worse. It is full
+for a message when so many wait that are as urgent or more urgent: a flood of low ones keeps no urgent one out.
 From 80 % on it signals pressure, so that senders can slow down before that. Urgent messages (priority 10 and above) are
 taken first, then normal ones (5 and above), then the others; each in the order they came.
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from math import ceil, inf
+from sys import maxsize
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -149,7 +151,7 @@ class Mailbox:
         if self.size >= self._limit and self._withdrawn:
             self._remove_withdrawn()
         size = self.size + 1
-        if size > self._limit and is_bounded:
+        if size > self._limit and is_bounded and self._ahead_of(priority) >= self._limit:
             context = {"actor": self.name, "size": self.size, "restarting": self.is_restarting}
             raise HoldfastError(Fault.of("ACTOR_MAILBOX_FULL", context=context))
         if priority == NORMAL:
@@ -165,6 +167,14 @@ class Mailbox:
         self.size = size
         if size >= self._pressed_at:
             self._pressed()
+
+    def _ahead_of(self, priority: int) -> int:
+        """Return how many letters wait that are taken before one of this priority. Less urgent ones do not fill the mailbox for it."""
+        ahead = len(self._urgent or ())
+        if priority >= URGENT:
+            return ahead
+        ahead += len(self._incoming) + len(self._outgoing)
+        return ahead if priority >= NORMAL else self.size
 
     def take(self) -> Letter:
         """Return the next letter. Something must wait: `size` says so."""
@@ -248,7 +258,7 @@ class Mailbox:
     def _pressed(self) -> None:
         high = ceil(self.capacity * _HIGH)
         self.pressure = "high" if self.size >= high else "long"
-        self._pressed_at = high if self.pressure == "long" else self.capacity + 1
+        self._pressed_at = high if self.pressure == "long" else maxsize
         self._calm_at = int((high if self.pressure == "high" else min(_LONG, high)) / _HIGH * _CALM)
         if self.on_pressure is not None:
             self.on_pressure(self)

@@ -1,6 +1,6 @@
 """`Pool`: a fixed number of copies of one child; a key always leads to the same copy.
 
-Invariant: equal keys have the same partition, and a partition that crashes leaves the others alone.
+Invariant: equal keys have the same partition, also after others have ended, and a partition that crashes leaves the others alone.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ class Pool(Supervisor):
 
     @property
     def refs(self) -> list[Any]:
-        """The refs of all partitions, in order."""
-        return [seat.host.ref for seat in self._loop.seats.values()]
+        """The refs of all partitions, in order. A partition that has ended for good keeps its place: its keys move to no other one."""
+        seats = self._loop.seats
+        return [seats[name].host.ref if name in seats else ref for name, ref in self._loop.first_refs.items()]
 
 
 def _number(key: Hashable) -> int:

@@ -31,6 +31,7 @@ from holdfast.actors.health import HealthMonitor
 from holdfast.actors.ref import Ref
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.supervision import Error, Killed, Shutdown
+from holdfast.tools.guard import note_end, note_start, owner_if_possible
 from holdfast.tools.process_mark import MARK, new_mark
 from holdfast.tools.process_tree import ProcessTree
 
@@ -141,7 +142,10 @@ class _Run:
         self._first: asyncio.Future[Any] = loop.create_future()
         ours, theirs = socket.socketpair()
         self._socket = ours
-        self._mark = new_mark()
+        # What the actor starts ends with this process, too, if it is killed.
+        owner = owner_if_possible()
+        self._is_guarded = owner is not None
+        self._mark = new_mark(owner)
         try:
             self._popen = _spawn(theirs, self._mark.text)
         except BaseException:
@@ -149,6 +153,8 @@ class _Run:
             raise
         finally:
             theirs.close()
+        if self._is_guarded:
+            note_start()
         self.pid = self._popen.pid
         self._tree = ProcessTree(self.pid, self._mark)
         self._gone: asyncio.Future[None] = loop.create_future()
@@ -270,7 +276,7 @@ class _Run:
         try:
             args = self._host.values.pack_call(letter.handler, letter.args, letter.kwargs)
         except Exception as error:  # noqa: BLE001 - pickle raises whatever the value's own code raises
-            letter.fail(error)
+            self._fail(letter, error)
             return None
         seconds = None
         if letter.ambient is not None:
@@ -284,18 +290,18 @@ class _Run:
         if isinstance(frame, Failed):
             error = _rebuilt(frame, self.pid)
             if frame.then == "resume":
-                letter.fail(error)
+                self._fail(letter, error)
                 self._cell.resumed(letter, frame.fault)
                 return True
             self._how = Error(error, frame.then)
-            letter.fail(self._crash(letter, f"{frame.kind.partition(':')[2]}: {frame.fault.message}", error))
+            self._fail(letter, self._crash(letter, f"{frame.kind.partition(':')[2]}: {frame.fault.message}", error))
             return False
         if frame.state is not None:
             self._host.state = frame.state
         try:
             value = self._host.values.unpack(frame.value, letter.handler)
         except Exception as error:  # noqa: BLE001 - as for the arguments
-            letter.fail(error)
+            self._fail(letter, error)
         else:
             if letter.reply is not None and not letter.reply.done():
                 letter.reply.set_result(value)
@@ -322,6 +328,8 @@ class _Run:
             self._monitor.stop()
         self._tree.send(signal.SIGKILL)
         code = self._popen.wait()
+        if self._is_guarded and not self._tree.others():
+            note_end()
         if self._descriptor >= 0:
             with suppress(ValueError, RuntimeError):
                 self._cell.loop.remove_reader(self._descriptor)
@@ -332,14 +340,19 @@ class _Run:
         letter = mailbox.current
         if letter is not None and mailbox.begun is letter and not letter.withdrawn:
             if is_stop:
-                letter.fail(stopped_midway(self._cell.name, how))
+                self._cell.drop(letter, "stopped", stopped_midway(self._cell.name, how))
             else:
-                letter.fail(self._crash(letter, f"its process {_shown(code)}", None))
+                self._fail(letter, self._crash(letter, f"its process {_shown(code)}", None))
         mailbox.put_back()
         if not is_stop:
             self._cell.failed()
         if not self.exited.done():
             self.exited.set_result(how)
+
+    def _fail(self, letter: Letter, error: BaseException) -> None:
+        """Give the sender its error. If nobody waits for an answer, the failure is reported."""
+        if not letter.fail(error) and not letter.withdrawn:
+            self._cell.report(letter, self._cell.runtime.fault_of(error))
 
     def _crash(self, letter: Letter, reason: str, cause: BaseException | None) -> HoldfastError:
         is_kept = self._host.child.restart != "temporary" and (

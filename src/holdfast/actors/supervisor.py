@@ -17,7 +17,7 @@ from holdfast.actors.errors import ChildNotFoundError, ChildStoppedError
 from holdfast.actors.loop import Loop
 from holdfast.actors.supervised_map import supervised_map
 from holdfast.events import ChildExited, ChildLeaked, ChildRestarting, ChildStarted, ChildStopped, GaveUp
-from holdfast.faults import InvalidError
+from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.runtime.bus import EventStream
 from holdfast.runtime.runtime import default_runtime
 from holdfast.supervision.exits import Error, Exit
@@ -101,6 +101,7 @@ class Supervisor:
     scope: `supervisor` (the children share the budget) or `child` (each has its own).
     on_exhausted: `give_up` or `stop_child` (only that child is removed). By default it follows the scope.
     auto_shutdown: `any_significant` or `all_significant` ends the supervisor when such children have ended by themselves.
+    max_children: how many children may be listed; one more raises `HoldfastError` with SYS_BULKHEAD_FULL. By default there is no limit.
     children: what it starts first, in this order: `Child`, `Supervisor`, or a factory without arguments.
 
     Wrong options raise `InvalidError`. A child that does not start raises `StartError`.
@@ -119,6 +120,7 @@ class Supervisor:
         scope: BudgetScope = "supervisor",
         on_exhausted: OnExhausted | None = None,
         auto_shutdown: AutoShutdown = "never",
+        max_children: int | None = None,
         children: Iterable[Child | Supervisor | Callable[..., Any]] = (),
         runtime: Runtime | None = None,
     ) -> None:
@@ -131,8 +133,13 @@ class Supervisor:
             scope=scope,
             on_exhausted=on_exhausted,
             auto_shutdown=auto_shutdown,
+            max_children=max_children,
         )
         self._children = _named(children, self.rules)
+        if max_children is not None and not self.rules.is_dynamic and len(self._children) > max_children:
+            raise InvalidError.saying(
+                "supervisor.children", f"at most {max_children} children", f"{len(self._children)}"
+            )
         self._runtime = runtime
         self._run: Loop | None = None
         self._owner: asyncio.Task[Any] | None = None
@@ -358,6 +365,10 @@ class Supervisor:
         run = self._loop
 
         async def add() -> tuple[str, Any]:
+            most = self.rules.max_children
+            if most is not None and len(run.seats) >= most:
+                context = {"name": f"the children of {run.path}", "limit": most}
+                raise HoldfastError(Fault.of("SYS_BULKHEAD_FULL", context=context, maybe_executed=False))
             id = child.id or self._free_id(child.name, run.seats, always_numbered=always_numbered)  # noqa: A001
             if id in run.seats:
                 raise InvalidError.saying(f"child {id}", "an id that is free", "one that is listed already")

@@ -11,7 +11,7 @@ import inspect
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.actors.errors import StartError
+from holdfast.actors.errors import IgnoreStart, StartError
 from holdfast.events import ChildLeaked
 from holdfast.faults import InvalidError
 from holdfast.supervision.exits import Error, Exit, Killed, Normal, Shutdown
@@ -23,21 +23,11 @@ if TYPE_CHECKING:
     from holdfast.actors.host import Place
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["Handle", "IgnoreStart", "TaskHost", "TaskRun", "abandon", "ready"]
+__all__ = ["Handle", "TaskHost", "TaskRun", "abandon", "ready"]
 
 T = TypeVar("T")
 
 _READY: ContextVar[Callable[[], None] | None] = ContextVar("holdfast_ready", default=None)
-
-
-class IgnoreStart(Exception):  # noqa: N818 - it reports no error
-    """Raise it while starting if the child is not needed: it stays listed, does not run, and is not tried again.
-
-    For example:
-        async def mirror() -> None:
-            if not settings.mirrors:
-                raise IgnoreStart
-    """
 
 
 def ready() -> None:
@@ -117,7 +107,8 @@ class TaskRun:
             if isinstance(error, GeneratorExit) and self._task.get_loop().is_closed():
                 # Python throws an abandoned coroutine away; there is nobody to report to.
                 raise
-            how = self._failed(error)
+            # A child without `ready=True` has started already. It ends as if it had not.
+            how = Error(error, "stop") if isinstance(error, IgnoreStart) else self._failed(error)
         if not self.exited.done():
             self.exited.set_result(how)
 

@@ -36,7 +36,7 @@ from holdfast.actors.activation import KEY, Activation, SaveError, state_type
 from holdfast.actors.actor import Actor
 from holdfast.actors.cell import AskTimeoutError, handlers_of, no_attribute
 from holdfast.actors.ref import Ref
-from holdfast.events import SuppressedError
+from holdfast.events import MessageDropped, SuppressedError
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, Scope
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
@@ -63,6 +63,8 @@ T = TypeVar("T")
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _LONGEST_NAME = 50
+_TELLS_S = 5.0
+"""How long leaving the block waits for the messages that were told."""
 _TRIES = 10
 """How often a message is sent again to a new activation, if the one before ended before it began to work on it."""
 
@@ -221,9 +223,16 @@ class VirtualRef(Generic[A]):
     def tell(
         self, method: Callable[Concatenate[A, P], Awaitable[object]], /, *args: P.args, **kwargs: P.kwargs
     ) -> None:
-        """Have a method run, and do not wait. A failure is reported as an event."""
+        """Have a method run, and do not wait. A failure is reported as an event.
+
+        Leaving the block of `VirtualActors` waits up to 5 s for such messages. One that was not worked on by then is reported as an
+        event (`MessageDropped`). Raises `InvalidError` outside of the block.
+
+            lobby.tell(Room.join, "ann")
+        """
         _check_method(self._kind, method)
-        self._system._in_background(self.outcome(method, *args, **kwargs), self.name)  # noqa: SLF001 - one system
+        self._system._check_open()  # noqa: SLF001 - one system
+        self._system._in_background(self.outcome(method, *args, **kwargs), self.name, method.__qualname__)  # noqa: SLF001
 
     def __repr__(self) -> str:
         return f"<VirtualRef {self.name}>"
@@ -247,10 +256,12 @@ def _check_method(kind: type, method: Any) -> None:
 
 
 class VirtualActors:
-    """The virtual actors of one store in this process. Leaving the block ends all activations, and gives their keys back.
+    """The virtual actors of one store in this process.
 
         async with VirtualActors("postgresql://…/work") as rooms:
             await rooms.get(Room, "lobby").ask(Room.join, "ann")
+
+    Leaving the block waits up to 5 s for what was told, ends all activations, and gives their keys back.
 
     store: a store, or its address; an address is opened with the block.
     idle: seconds without work after which an actor leaves memory (300).
@@ -295,7 +306,21 @@ class VirtualActors:
             self._store = given
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
+        try:
+            if kind is None or issubclass(kind, Exception):
+                await self._wait_for_tells()
+        finally:
+            await self._close()
+
+    async def _wait_for_tells(self) -> None:
+        """Wait for the messages that were told, also for those that these messages tell."""
+        now = asyncio.get_running_loop().time
+        ends = now() + _TELLS_S
+        while self._tasks and (left := ends - now()) > 0:
+            await asyncio.wait(self._tasks, timeout=left)
+
+    async def _close(self) -> None:
         store, self._store = self._store, None
         if self._timer is not None:
             self._timer.cancel()
@@ -307,6 +332,12 @@ class VirtualActors:
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
         if self._opened is not None and store is not None:
             await self._opened.__aexit__(None, None, None)
+
+    def _check_open(self) -> None:
+        if self._store is None:
+            raise InvalidError.saying(
+                "VirtualActors", "`async with VirtualActors(…)` around it", "one that is not open"
+            )
 
     def get(self, kind: type[A], key: str) -> VirtualRef[A]:
         """Return the address of an actor. Nothing is asked and nothing is loaded, so it never fails for a key.
@@ -334,10 +365,7 @@ class VirtualActors:
     async def _active(self, kind: type[VirtualActor], key: str) -> Activation:
         name = _session_name(kind, key)
         while True:
-            if self._store is None:
-                raise InvalidError.saying(
-                    "VirtualActors", "`async with VirtualActors(…)` around it", "one that is not open"
-                )
+            self._check_open()
             if (ending := self._ending.get(name)) is not None:
                 await asyncio.wait({ending})
                 continue
@@ -447,10 +475,19 @@ class VirtualActors:
                 self._evict(name)
         self._set_timer()
 
-    def _in_background(self, work: Any, name: str) -> None:
+    def _in_background(self, work: Any, name: str, message: str) -> None:
         task = asyncio.ensure_future(self._reported(work, name))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+        # A task that is cancelled before it has begun runs no line of its own.
+        def over(_: object) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                work.close()
+                at = self.runtime.clock.wall()
+                self.runtime.bus.emit(MessageDropped(at=at, actor=name, message=message, reason="stopped"))
+
+        task.add_done_callback(over)
 
     async def _reported(self, work: Any, name: str) -> None:
         outcome = await work

@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 from holdfast import Budget
+from holdfast.actors.errors import IgnoreStart
 from holdfast.actors.frames import Begin, Call, Failed, Ignored, Returned, Started, Stop, Values, pack, read_frame
-from holdfast.actors.task import IgnoreStart
 from holdfast.faults import InvalidError
 from holdfast.runtime.fault_of import fault_of
 from holdfast.supervision import Shutdown, directive_for

@@ -246,8 +246,7 @@ class CommandAgent:
     ) -> Command:
         """Return the command as `run` starts it. `talks`: more than the prompt is written to it, while it runs."""
         # Without the guard, a program whose owner is killed would work on while the next owner resumes its conversation.
-        guarded = os.path.exists("/proc/self/environ")  # noqa: PTH110 - one look
-        given: RunOptions = {**self._options, "timeout": total, "output_cap": _OUTPUT_CAP, "guarded": guarded}
+        given: RunOptions = {**self._options, "timeout": total, "output_cap": _OUTPUT_CAP}
         if talks:
             given["stdin"] = "pipe"
         elif prompt is not None:

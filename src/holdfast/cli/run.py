@@ -3,7 +3,7 @@
     holdfast run --retries 3 --timeout 10m -- pip install holdfast
 
 Invariant: the command's input and output pass unchanged, and its own exit code is ours. It is repeated only if the caller asked
-for that, or if it was never started. When this process ends by anything but SIGKILL, nothing of the command is left running.
+for that, or if it was never started. However this process ends, nothing of the command is left running.
 """
 
 from __future__ import annotations

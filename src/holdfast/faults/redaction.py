@@ -29,6 +29,7 @@ __all__ = [
     "Redactor",
     "begins_a_key",
     "cap",
+    "encodable",
     "is_secret_name",
     "mask_secrets",
     "shown",
@@ -76,7 +77,7 @@ class Redactor(msgspec.Struct, frozen=True):
     def text(self, text: str) -> str:
         """Return `text` with secrets masked and its size capped."""
         # This comes first, because replacing and searching need a real string, not a subclass.
-        text = _encodable(text)
+        text = encodable(text)
         for secret in self.secrets:
             text = text.replace(secret, MASK)
         beyond = len(text) - CAP_BYTES - _MARGIN
@@ -195,7 +196,7 @@ def _marker(gone: int) -> bytes:
     return f"…[{gone} bytes truncated]".encode()
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """Return a plain string without lone surrogates, which no JSON encoder accepts. They come from file names."""
     text = str.__str__(text)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
@@ -497,7 +498,7 @@ def _may_hold_any(written: str) -> bool:
 def _written_forms(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
     """Return secrets as msgspec writes them within a text."""
     # A text that can be written has no lone surrogates, so it holds no secret that has some.
-    return tuple(msgspec.json.encode(each)[1:-1] for each in secrets if _encodable(each) == each)
+    return tuple(msgspec.json.encode(each)[1:-1] for each in secrets if encodable(each) == each)
 
 
 def _is_assigned(name: str, folded: str) -> bool:

@@ -91,6 +91,16 @@ class Backoff(options.Options, frozen=True, kw_only=True, omit_defaults=True, re
         wait = self.wait(retry)
         return self._jittered(wait, rng) if self.jitter_after_cap else min(self.cap, self._jittered(wait, rng))
 
+    def at_least(self, retry: int, rng: Rng, previous: float = 0.0) -> float:
+        """Return the delay before a restart: as `delay`, but a share of jitter only lengthens it.
+
+        What restarts must have the delay that was asked for; a caller that retries had better not come with the others.
+        """
+        if isinstance(self.jitter, str) or not self.jitter:
+            return self.delay(retry, rng, previous)
+        longer = self.wait(retry) * (1 + float(self.jitter) * rng.random())
+        return longer if self.jitter_after_cap else min(self.cap, longer)
+
     def wait(self, retry: int) -> float:
         """Return the delay before retry `retry` without jitter, capped."""
         return min(self.cap, self._curve(retry))

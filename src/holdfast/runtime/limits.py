@@ -325,21 +325,43 @@ def _close(call: Any) -> bool:
 # --- threads ---
 
 MOST_ABANDONED = 64
-"""The most threads of one runtime that may still run after their callers went on."""
+"""The most threads of one owner that may still run after their callers went on."""
+_MOST_IN_ALL = 1_024
+"""The most threads of all owners."""
 
 
 class AbandonedThreads:
-    """Counts the threads of a runtime that still run calls whose time was over."""
+    """Counts the threads of a runtime that still run calls whose time was over, by their owner: a tool, or "" for all others."""
 
     def __init__(self) -> None:
         self.count = 0
         self.lock = threading.Lock()
         self.named: dict[str, Future[None]] = {}
         """Those of calls with a name. Each future is done when its thread ends."""
+        self._by_owner: dict[str, int] = {}
+
+    def check(self, owner: str = "") -> None:
+        """Raise if too many calls of this owner were left behind. One tool that hangs keeps no other from being called."""
+        if self._by_owner.get(owner, 0) >= MOST_ABANDONED or self.count >= _MOST_IN_ALL:
+            # Not retryable: threads that hang do not end because the call is made again.
+            context = {"limit": MOST_ABANDONED, "name": "calls that never returned"}
+            raise HoldfastError(Fault.of("SYS_BULKHEAD_FULL", retryable=False, context=context))
+
+    def add(self, owner: str = "") -> None:
+        """Count a thread that is left behind. The caller holds the lock."""
+        self.count += 1
+        self._by_owner[owner] = self._by_owner.get(owner, 0) + 1
+
+    def remove(self, owner: str = "") -> None:
+        """Count no longer a thread that has ended. The caller holds the lock."""
+        self.count -= 1
+        self._by_owner[owner] -= 1
+        if not self._by_owner[owner]:
+            del self._by_owner[owner]
 
     def after_fork(self) -> None:
         """The threads of the parent process do not exist in this one, and one of them may hold the lock."""
-        self.count, self.lock, self.named = 0, threading.Lock(), {}
+        self.__init__()  # type: ignore[misc] # nothing of the parent's is left
 
 
 def call_in_thread(
@@ -355,10 +377,7 @@ def call_in_thread(
 
     Raises what `fn` raises, and `HoldfastError` where too many threads are abandoned already.
     """
-    # Not retryable: threads that hang do not end because the call is made again.
-    if abandoned.count >= MOST_ABANDONED:
-        context = {"limit": MOST_ABANDONED, "name": "calls that never returned"}
-        raise HoldfastError(Fault.of("SYS_BULKHEAD_FULL", retryable=False, context=context))
+    abandoned.check()
     call = _ThreadCall(abandoned, fn, args, kwargs, key)
     # A daemon thread does not hold up the interpreter's exit. It runs in the caller's context, so nested recoveries see the
     # caller's deadline and budget.
@@ -391,8 +410,8 @@ class _ThreadCall:
         # Under the lock: `wait` must not abandon the call at the moment it ends, or the count would never go down again.
         with self._abandoned.lock:
             self._over.set()
-            self._abandoned.count -= self._is_abandoned
             if self._is_abandoned:
+                self._abandoned.remove()
                 LEFT_BEHIND.remove(self._key)
 
     def wait(self, seconds: float) -> bool:
@@ -403,7 +422,7 @@ class _ThreadCall:
             if self._over.is_set():
                 return True
             self._is_abandoned = True
-            self._abandoned.count += 1
+            self._abandoned.add()
             LEFT_BEHIND.add(self._key)
             return False
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
 
-__all__ = ["DEFAULT", "Directive", "On", "check_on", "directive_for", "is_plain"]
+__all__ = ["BY_KIND", "DEFAULT", "Directive", "On", "check_on", "directive_for", "is_plain"]
 
 Directive: TypeAlias = Literal["resume", "restart", "stop", "escalate"]
 """`resume`: keep the state and take the next message. `restart`: a fresh instance. `stop`: end the actor for good.
@@ -28,19 +28,37 @@ On: TypeAlias = "Mapping[str | type[BaseException], Directive]"
 """Directives by code (`"AUTH_FAILED"`), kind (`"fatal"`) or exception class."""
 
 DEFAULT: On = {
-    # Nobody recognised the failure, so the actor's state may be damaged.
+    # Nobody recognised the failure, or it is a defect: the actor's state may be damaged.
     "SYS_UNKNOWN": "restart",
-    # A limit of the sender, or of one call, was reached. The actor itself is well.
+    "fatal": "restart",
+    # A cancellation that nobody requested is a defect of the actor.
+    "SYS_CANCELLED": "restart",
+    # The failure is that of one message: of what it asked for, or of a service that was called for it. The actor itself is well.
+    "recoverable": "resume",
+    "transient": "resume",
+    "permanent": "resume",
+    "cancelled": "resume",
+    "ACTOR_CRASHED": "resume",
+    "TASK_STAGE_FAILED": "resume",
+    # Each further message and each fresh instance would fail the same way.
+    **{code: "escalate" for code in CODES if code.startswith("CONFIG_")},
+    "ACTOR_START_FAILED": "escalate",
+    "ACTOR_MAX_RESTARTS": "escalate",
+}
+"""What happens where the actor's own map does not say."""
+
+BY_KIND: On = {
+    "SYS_UNKNOWN": "restart",
     "SYS_DEADLINE_EXCEEDED": "resume",
     "SYS_BUDGET_EXHAUSTED": "resume",
     "recoverable": "resume",
     "transient": "resume",
     "fatal": "restart",
     "permanent": "escalate",
-    # A cancellation that nobody requested is a defect of the actor.
     "cancelled": "restart",
 }
-"""What happens where the actor's own map does not say."""
+"""Directives by the kind of a failure alone: `await team.start(Coder, on=BY_KIND)`. What no retry can cure, such as a PermissionError or
+an AUTH_FAILED, ends the supervisor."""
 
 _VALIDATION = "validation"
 """The word that messages use for the kind `recoverable`."""
@@ -56,9 +74,13 @@ def directive_for(fault: Fault, error: BaseException | None = None, on: On | Non
     own = _find(on, fault, error) if on else None
     if own is not None:
         return own
-    if error is not None and fault.rule in _our_rules() and classify.is_ordinary(error):
-        # A programmer's own sentence may hold any word that a rule knows, and nothing else says that the state is unharmed.
-        return "resume" if _passes_by_itself(error) else "restart"
+    if isinstance(error, Exception):
+        if not classify.is_ordinary(error):
+            # What a library or the system reports is the failure of one call, also where nobody knows which.
+            return "resume" if fault.code == "SYS_UNKNOWN" else _find(DEFAULT, fault, error) or "restart"
+        if fault.rule in _our_rules():
+            # A programmer's own sentence may hold any word that a rule knows, and nothing else says that the state is unharmed.
+            return "resume" if _passes_by_itself(error) else "restart"
     return _find(DEFAULT, fault, error) or "restart"
 
 
@@ -79,20 +101,23 @@ def _our_rules() -> frozenset[str]:
     return frozenset(classify.CLASSIFIER.rules)
 
 
-_PASSING: dict[type[BaseException], bool] = {}
+_BY_CLASS: dict[type[BaseException], Fault] = {}
 """What the name of each class says. To read it takes longer than a restart."""
 _MOST_CLASSES = 1_000
 
 
 def _passes_by_itself(error: BaseException) -> bool:
     """Whether the name of its class says so: `PoolTimeout`, `RateLimited`."""
-    found = _PASSING.get(type(error))
+    fault = _by_class(error)
+    return fault.kind is Kind.TRANSIENT and fault.code != "SYS_UNKNOWN"
+
+
+def _by_class(error: BaseException) -> Fault:
+    found = _BY_CLASS.get(type(error))
     if found is None:
-        fault = classify.from_class(error)
-        found = fault.kind is Kind.TRANSIENT and fault.code != "SYS_UNKNOWN"
-        if len(_PASSING) >= _MOST_CLASSES:
-            _PASSING.clear()
-        _PASSING[type(error)] = found
+        if len(_BY_CLASS) >= _MOST_CLASSES:
+            _BY_CLASS.clear()
+        found = _BY_CLASS[type(error)] = classify.from_class(error)
     return found
 
 
@@ -102,6 +127,11 @@ def _find(on: On, fault: Fault, error: BaseException | None) -> Directive | None
     for kind in type(error).__mro__ if error is not None else ():
         if kind in on:
             return on[kind]
+    if error is not None and fault.rule in _our_rules() and classify.is_ordinary(error):
+        # The words of an ordinary exception choose no kind either.
+        fault = _by_class(error)
+        if fault.code in on:
+            return on[fault.code]
     if fault.kind is Kind.RECOVERABLE and _VALIDATION in on:
         return on[_VALIDATION]
     return on.get(fault.kind)

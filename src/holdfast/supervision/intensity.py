@@ -37,11 +37,14 @@ class Rules(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
     on_exhausted: OnExhausted | None = None
     """None: give up if the budget is the supervisor's, remove the child if it is the child's."""
     auto_shutdown: AutoShutdown = "never"
+    max_children: int | None = None
+    """How many children may be listed; None: no limit."""
 
     def __post_init__(self) -> None:
         options.one_of("supervisor.strategy", self.strategy, get_args(Strategy))
         options.count("supervisor.max_restarts", self.max_restarts, least=0, optional=True)
         options.seconds("supervisor.window", self.window)
+        options.count("supervisor.max_children", self.max_children, optional=True)
         options.one_of("supervisor.scope", self.scope, get_args(BudgetScope))
         if self.on_exhausted is not None:
             options.one_of("supervisor.on_exhausted", self.on_exhausted, get_args(OnExhausted))

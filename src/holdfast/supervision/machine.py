@@ -204,7 +204,7 @@ class Machine:
     def _next_delay(self, slot: Slot, rng: Rng) -> None:
         slot.failures += 1
         backoff = slot.spec.backoff
-        slot.delay = 0.0 if backoff is None else backoff.delay(slot.failures, rng, slot.delay)
+        slot.delay = 0.0 if backoff is None else backoff.at_least(slot.failures, rng, slot.delay)
 
     def _reset_after(self, spec: ChildSpec) -> float:
         """Return the seconds that a child must run until its delays begin again."""

@@ -39,7 +39,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     output_cap: int | None = 67_108_864
     check: bool = True
     leftovers: Leftovers = "kill"
-    guarded: bool = False
+    guarded: bool | None = None
     waits_for_mark: bool = False
     """Where the program is not born with its mark, it waits for it, so that nothing that it starts can escape. It costs the start of a shell."""
 
@@ -77,7 +77,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         options.count("run.output_cap", self.output_cap, optional=True)
         options.one_of("run.stdin", self.stdin, ("closed", "pipe", "inherit"))
         options.one_of("run.leftovers", self.leftovers, ("kill", "leave"))
-        options.flag("run.guarded", self.guarded)
+        if self.guarded is not None:
+            options.flag("run.guarded", self.guarded)
         if self.input is not None and self.stdin != "closed":
             raise InvalidError.saying("run.input", 'stdin="closed" beside it', f'stdin="{self.stdin}"')
 
@@ -99,7 +100,7 @@ class RunOptions(TypedDict, total=False):
     output_cap: int | None
     check: bool
     leftovers: Leftovers
-    guarded: bool
+    guarded: bool | None
 
 
 def _argv(command: Any) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import os
 import stat
 from collections import deque
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from holdfast._platform import need_posix
@@ -69,6 +70,10 @@ class Root:
         self.path = os.path.realpath(path)
         if not os.path.isdir(self.path):  # noqa: PTH112 - the text is needed
             raise InvalidError.saying("root", "a directory that exists", os.fspath(path))
+        digest = sha256(os.fsencode(self.path)).hexdigest()[:6]
+        base = os.path.basename(self.path).encode("ascii", "replace").decode()  # noqa: PTH119 - the text is needed
+        self.name = f"{base}-{digest}"
+        """A short name for the directory: its own, and what tells it apart from others of that name."""
 
     @contextmanager
     def place(self, path: str) -> Iterator[Place]:

@@ -5,9 +5,11 @@ Invariant: an edit happens as a whole or not at all, and a search that takes too
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -18,7 +20,7 @@ from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, ToolContr
 from holdfast.tools.confined import Root, file_faults
 from holdfast.tools.program_tool import run_for_tool
 from holdfast.tools.threads import begin_effect
-from holdfast.tools.toolbox import Tool
+from holdfast.tools.toolbox import TIME_LIMIT, Tool
 
 try:
     import fcntl
@@ -26,15 +28,17 @@ except ModuleNotFoundError:  # Windows has no flock; the file tools need Linux o
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.runtime.tool import Verdict
 
 __all__ = ["edit_file", "read_file", "search"]
 
-_SERVICE = "file-system"
 _READ_BYTES = 262_144
 _EDIT_BYTES = 16_777_216
 _BINARY_BYTES = 8_192
-_LINE_BYTES = 1_048_576
+_PIECE_BYTES = 65_536
+_SEARCH_S = 60.0
 _SEARCH_GRACE_S = 1.0
 _WORKER = os.path.join(os.path.dirname(__file__), "search_worker.py")  # noqa: PTH118, PTH120 - without pathlib's parts
 
@@ -48,7 +52,8 @@ def read_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = Non
         toolbox = Toolbox([read_file("project")])
         text = await toolbox.call("read_file", {"path": "README.md", "limit": 20})
 
-    Links are followed only as long as they stay below `root`. A call may take 10 s.
+    Links are followed only as long as they stay below `root`. A call returns at most 256 KiB, and says how to go on after them, in the
+    middle of a long line too. It may take 10 s.
     """
     confined = Root(root)
 
@@ -56,33 +61,55 @@ def read_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = Non
         path: Annotated[str, msgspec.Meta(description="The path of the file, relative to the project.")],
         offset: Annotated[int, msgspec.Meta(ge=1, description="The first line to read, counted from 1.")] = 1,
         limit: Annotated[int | None, msgspec.Meta(description="How many lines to read; all by default.")] = None,
+        skip: Annotated[int, msgspec.Meta(ge=0, description="How many bytes of the first line to leave out.")] = 0,
     ) -> str:
         """Read a text file, whole or some of its lines."""
         with confined.place(path) as place:
             descriptor = place.open()
         with file_faults(path), os.fdopen(descriptor, "rb") as file:
-            return _lines(file, path, offset, limit)
+            return _lines(file, path, offset, limit, skip)
 
-    return Tool(read, ToolContract(effect="read", name="read_file", timeout=timeout, service=_SERVICE))
+    return Tool(read, ToolContract(effect="read", name="read_file", timeout=timeout), place=confined.name)
 
 
-def _lines(file: Any, path: str, offset: int, limit: int | None) -> str:
+def _lines(file: Any, path: str, offset: int, limit: int | None, skip: int) -> str:
     if b"\0" in file.read(_BINARY_BYTES):
         raise _invalid("path", f"{path} is not a text file")
     file.seek(0)
     kept: list[bytes] = []
-    size = 0
-    for number, line in enumerate(iter(lambda: file.readline(_LINE_BYTES), b""), start=1):
+    number, before, room = 1, 0, _READ_BYTES
+    # A line comes in pieces: it may be as long as the file. `before` counts its bytes in the pieces before.
+    for piece in iter(lambda: file.readline(_PIECE_BYTES), b""):
         if limit is not None and number >= offset + limit:
             break
-        if number < offset:
-            continue
-        size += len(line)
-        if size > _READ_BYTES:
-            shown = b"".join(kept).decode("utf-8", "replace")
-            return f"{shown}…[cut at {_READ_BYTES} bytes; go on with offset={number}]"
-        kept.append(line)
+        if number >= offset:
+            part = piece[max(0, skip - before) :] if number == offset else piece
+            if len(part) > room:
+                if before or not kept:
+                    taken = len(piece) - len(part) + room
+                    joined = b"".join([*kept, part[:room]])
+                    kept = [_whole_characters(joined)]
+                    before += taken - (len(joined) - len(kept[0]))
+                more = f", skip={before}" if before else ""
+                return f"{_text(kept)}…[cut at {_READ_BYTES} bytes; go on with offset={number}{more}]"
+            kept.append(part)
+            room -= len(part)
+        number, before = (number + 1, 0) if piece.endswith(b"\n") else (number, before + len(piece))
+    return _text(kept)
+
+
+def _text(kept: list[bytes]) -> str:
     return b"".join(kept).decode("utf-8", "replace")
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """Return bytes without the part of a character at their end."""
+    for back in range(1, min(4, len(data)) + 1):
+        lead = data[-back]
+        if lead & 0xC0 != 0x80:
+            length = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+            return data[:-back] if length > back else data
+    return data
 
 
 @options.suggests
@@ -134,8 +161,8 @@ def edit_file(root: str | os.PathLike[str] = ".", *, timeout: float | None = Non
             return NOT_HAPPENED
         return Happened(f"{path}: replaced") if new and new in text and old not in text else CANNOT_TELL
 
-    contract = ToolContract(effect="unsafe", name="edit_file", timeout=timeout, service=_SERVICE, verify=verify)
-    return Tool(edit, contract)
+    contract = ToolContract(effect="unsafe", name="edit_file", timeout=timeout, verify=verify)
+    return Tool(edit, contract, place=confined.name)
 
 
 def _content(place: Any) -> tuple[bytes, int]:
@@ -160,37 +187,48 @@ def _replaced(before: bytes, path: str, old: str, new: str, *, replace_all: bool
 
 
 def _create(place: Any, path: str, new: str) -> str:
-    with file_faults(path):
+    with file_faults(path), _beside(place, new.encode(), 0o666) as beside:
         try:
-            descriptor = place.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        except HoldfastError as error:
-            if error.fault.code == "TOOL_RESOURCE_BUSY":
+            os.link(beside, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory, follow_symlinks=False)
+        except FileExistsError:
+            raise _invalid("old", f"{path} exists already; give the text to replace") from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # The file system has no links. Between the look and the change another program may create the file.
+            with suppress(FileNotFoundError):
+                os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
                 raise _invalid("old", f"{path} exists already; give the text to replace") from None
-            raise
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(new.encode())
-            file.flush()
-            os.fsync(file.fileno())
+            os.rename(beside, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
     return f"{path}: created"
+
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 def _write(place: Any, content: bytes, mode: int) -> None:
     """Put the content in the place of the file, at once."""
-    beside = f".{place.name}.{os.urandom(4).hex()}.tmp"
-    with file_faults(place.shown):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(beside, flags, 0o600, dir_fd=place.directory)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
+    with file_faults(place.shown), _beside(place, content, 0o600, mode) as beside:
+        os.replace(beside, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
+
+
+@contextmanager
+def _beside(place: Any, content: bytes, created: int, mode: int | None = None) -> Iterator[str]:
+    """Write the content to a file beside the place, and yield its name. It is removed if it still has that name afterwards."""
+    beside = f".{place.name[:200]}.{os.urandom(4).hex()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(beside, flags, created, dir_fd=place.directory)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            if mode is not None:
                 os.fchmod(file.fileno(), mode)
-                os.fsync(file.fileno())
-            os.replace(beside, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(beside, dir_fd=place.directory)
-            raise
+            os.fsync(file.fileno())
+        yield beside
+    finally:
+        with suppress(OSError):
+            os.unlink(beside, dir_fd=place.directory)
 
 
 @options.suggests
@@ -202,8 +240,8 @@ def search(root: str | os.PathLike[str] = ".", *, timeout: float | None = None) 
         toolbox = Toolbox([search("project")])
         found = await toolbox.call("search", {"pattern": "TODO", "glob": "*.py"})
 
-    Links are not followed, and `.git` is left out. The search runs in a process of its own, because nothing else can end an expression
-    that takes for ever. A call may take 60 s.
+    Links are not followed, and `.git` is left out. The search runs in a process of its own, which ends an expression that takes more than
+    2 s for one line: the caller has to write a simpler one. A call may take 60 s; then it returns what it has found, and says so.
     """
     confined = Root(root)
 
@@ -220,12 +258,15 @@ def search(root: str | os.PathLike[str] = ".", *, timeout: float | None = None) 
         # Links are followed here. The worker opens the components again and follows none.
         with confined.place(path) as place:
             inside = place.inside
+        seconds = TIME_LIMIT.get() or timeout or _SEARCH_S
+        # The worker ends by itself a little before its time, to tell what it has found.
+        until = time.monotonic() + 0.9 * seconds
         request = {"pattern": pattern, "inside": inside, "glob": glob, "limit": limit, "ignore_case": ignore_case}
         finished = await run_for_tool(
             [sys.executable, "-I", "-S", _WORKER],
             contract,
             {
-                "input": msgspec.json.encode(request),
+                "input": msgspec.json.encode({**request, "seconds": seconds, "until": until}),
                 "cwd": confined.path,
                 "inherit_env": False,
                 "check": False,
@@ -238,8 +279,8 @@ def search(root: str | os.PathLike[str] = ".", *, timeout: float | None = None) 
             raise HoldfastError(Fault.of("TOOL_EXECUTION_FAILED", context={"reason": finished.stderr.strip()[-500:]}))
         return finished.stdout or "no match"
 
-    contract = ToolContract(effect="read", name="search", timeout=timeout, service=_SERVICE)
-    return Tool(find, contract, ends_itself=_SEARCH_GRACE_S)
+    contract = ToolContract(effect="read", name="search", timeout=timeout)
+    return Tool(find, contract, ends_itself=_SEARCH_GRACE_S, place=confined.name)
 
 
 def _invalid(field: str, reason: str) -> HoldfastError:

@@ -1,14 +1,18 @@
 """The guard: a small process that ends our programs if this process dies and cannot end them itself.
 
 A process that is killed with SIGKILL, or crashes, runs no cleanup, and its programs go on. The guard is a shell that waits at a pipe.
-When the pipe closes, because this process is gone for whatever reason, it ends every process that carries a mark of this process.
+When the pipe closes, because this process is gone for whatever reason, it ends every process that carries a mark of this process: also
+one with a session, a parent and an environment of its own. It is no child of this process, which may wait for all of its children. A
+process that ends in order, and has ended its programs, tells the guard to go.
 
 Invariant: there is at most one guard for each process, and it outlives that process by two seconds at most.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import select
 from contextlib import suppress
 from typing import Final
 
@@ -16,10 +20,13 @@ from holdfast._platform import need_posix
 from holdfast.faults import Fault, HoldfastError
 from holdfast.tools.process_mark import MARK_BITS, new_mark
 
-__all__ = ["guarded_owner"]
+__all__ = ["guarded_owner", "note_end", "note_start", "owner_if_possible"]
 
 _SCRIPT: Final = """
-read -r _
+exec 3<&0
+prlimit --rttime=unlimited:unlimited --pid $$ 2>/dev/null
+{
+read -r _ <&3 && exit 0
 for signal in TERM KILL KILL; do
     for found in $(grep -lsaF "$1" /proc/[0-9]*/environ); do
         found=${found#/proc/}
@@ -31,8 +38,10 @@ for signal in TERM KILL KILL; do
     done
     sleep 0.5
 done
+} &
 """
 
+# A process inside of another command has that command's mark, which its guard must lose: it would be ended with that command's tree.
 _OWNER_BYTES = 5
 
 
@@ -41,10 +50,29 @@ class _Guard:
 
     owner = 0
     """The process that has started it. A forked child needs a guard of its own."""
-    pid = 0
     number = 0
     """What the marks of its commands have in common."""
     pipe = -1
+    running = 0
+    """How many of the programs that it watches have been started, and have not ended in order."""
+
+
+def owner_if_possible() -> int | None:
+    """Return what `guarded_owner` returns; None where there can be no guard."""
+    try:
+        return guarded_owner()
+    except (HoldfastError, OSError):
+        return None
+
+
+def note_start() -> None:
+    """A program was started that the guard watches."""
+    _Guard.running += 1
+
+
+def note_end() -> None:
+    """Such a program has ended, with all that it has started."""
+    _Guard.running -= 1
 
 
 def guarded_owner() -> int:
@@ -57,7 +85,7 @@ def guarded_owner() -> int:
         raise HoldfastError(
             Fault.of("SYS_NOT_IMPLEMENTED", "a guarded program needs Linux, which shows marks in /proc")
         )
-    if _Guard.owner != os.getpid() or _has_ended(_Guard.pid):
+    if _Guard.owner != os.getpid() or _has_ended():
         _start()
     return _Guard.number
 
@@ -84,17 +112,35 @@ def _start() -> None:
             # Ctrl-C in the terminal must not end the guard before us.
             setsid=True,
         )
+        # The first shell ends at once, and leaves the one that waits.
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
     except BaseException:
         os.close(writing)
         raise
     finally:
         os.close(reading)
-    _Guard.owner, _Guard.pid, _Guard.number, _Guard.pipe = os.getpid(), pid, number, writing
+    if not _Guard.number:
+        atexit.register(_dismiss)
+        os.register_at_fork(after_in_child=_forget)
+    _Guard.owner, _Guard.number, _Guard.pipe = os.getpid(), number, writing
 
 
-def _has_ended(pid: int) -> bool:
-    """Whether the guard has ended; if so, it is reaped."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
+def _has_ended() -> bool:
+    """Whether nobody waits at the other end of the pipe any more."""
+    waiting = select.poll()
+    waiting.register(_Guard.pipe, 0)
+    return bool(waiting.poll(0))
+
+
+def _dismiss() -> None:
+    if _Guard.owner == os.getpid() and not _Guard.running:
+        with suppress(OSError):
+            os.write(_Guard.pipe, b"\n")
+
+
+def _forget() -> None:
+    """Close the pipe in a forked child: it would keep the guard waiting after its parent's death."""
+    with suppress(OSError):
+        os.close(_Guard.pipe)
+    _Guard.owner, _Guard.pipe, _Guard.running = 0, -1, 0

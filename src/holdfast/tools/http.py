@@ -13,6 +13,7 @@ import http.client
 import socket
 import ssl
 import time
+import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -73,7 +74,8 @@ async def send(request: HTTPRequest, check: Callable[[str, list[str]], None] | N
     """Send a request and read the answer. `check` gets the host and all its addresses, and raises if they are not allowed."""
     exchange = _Exchange(request, check)
     try:
-        return await call_in_thread(default_runtime().abandoned_threads, exchange.perform)  # type: ignore[no-any-return]
+        threads, host = default_runtime().abandoned_threads, parts_of(request.url)[1]
+        return await call_in_thread(threads, exchange.perform, owner=f"host {host}")  # type: ignore[no-any-return]
     except asyncio.CancelledError:
         exchange.close()
         raise
@@ -127,6 +129,8 @@ class _Exchange:
         finally:
             connection.close()
         found = {name.lower(): value for name, value in answer.getheaders()}
+        body, is_cut = _decompressed(body, found.get("content-encoding", ""), request.cap)
+        truncated = truncated or is_cut
         return HTTPResponse(url=request.url, status=answer.status, headers=found, body=body, truncated=truncated)
 
     def _connect(self, scheme: str, host: str, port: int) -> socket.socket:
@@ -174,6 +178,31 @@ class _Exchange:
         return bytes(body), False
 
 
+def _decompressed(body: bytes, encoding: str, cap: int) -> tuple[bytes, bool]:
+    """Return the content, and whether it was cut. Some servers compress although nobody asked for it.
+
+    Raises `HoldfastError` (TOOL_OUTPUT_MALFORMED) for what cannot be read.
+    """
+    for name in reversed([part.strip().lower() for part in encoding.split(",")]):
+        if name in ("", "identity"):
+            continue
+        try:
+            # 47: gzip or zlib, whichever it is.
+            reader = zlib.decompressobj({"gzip": 47, "x-gzip": 47, "deflate": 47}[name])
+            body = reader.decompress(body, cap)
+        except KeyError:
+            raise _unreadable(f"the answer is compressed as {name[:20]}") from None
+        except zlib.error:
+            raise _unreadable(f"the answer is not compressed as {name}, as it says") from None
+        if reader.unconsumed_tail:
+            return body, True
+    return body, False
+
+
+def _unreadable(reason: str) -> HoldfastError:
+    return HoldfastError(Fault.of("TOOL_OUTPUT_MALFORMED", context={"reason": reason}))
+
+
 def _host_header(scheme: str, host: str, port: int) -> str:
     # The standard library's own would name port 443, because it does not know that the connection is encrypted.
     name = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
@@ -193,6 +222,10 @@ def parts_of(url: str) -> tuple[str, str, int, str]:
         raise _invalid("a URL with a user", "a user or a password in it")
     if any(sign.isspace() or ord(sign) < 32 for sign in url):
         raise _invalid("a URL with a space", "a space or a control character")
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise _invalid(url, "a host whose name cannot be looked up") from None
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     # People and redirects write /Köln; on the wire it is ASCII. What is quoted already stays as it is.
     return parts.scheme, host, port or _PORTS[parts.scheme], quote(path, safe=_ASCII)

@@ -31,7 +31,7 @@ from holdfast._platform import need_posix, need_selector_loop
 from holdfast.faults import InvalidError
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.tools.command import Command
-from holdfast.tools.guard import guarded_owner
+from holdfast.tools.guard import guarded_owner, note_end, note_start, owner_if_possible
 from holdfast.tools.output import Chunk, KeptOutput, LineSplitter
 from holdfast.tools.process_error import Finished, ProcessError, StopReason, failure_of, not_started
 from holdfast.tools.process_mark import MARK, behind_gate, born_with, is_startable, new_mark, open_gate
@@ -90,7 +90,8 @@ def run(command: Sequence[str | os.PathLike[str]], **given: Unpack[RunOptions]) 
     check: raise if the exit code is not 0 (True).
     leftovers: what happens to processes that the program leaves running when it ends. They are killed, or with `"leave"` left
         and listed in `Finished.leftovers`.
-    guarded: end the program also if this process is killed. A small shell waits for that (Linux only).
+    guarded: end the program, and all that it has started, also if this process is killed or crashes. A small shell for each process
+        waits for that. By default wherever that can be done (Linux), unless `leftovers="leave"`; True raises where it cannot.
 
     Raises `ProcessError`, which holds a classified fault and all output so far, if the program cannot be started, fails, or is
     stopped; after a limit it is a `TimeoutError` too. Wrong options raise `InvalidError`. If the caller is cancelled, or leaves
@@ -146,9 +147,12 @@ class Process:
         need_selector_loop("running a program", loop)
         self.command = command
         self._began = loop.time()
-        self._mark = new_mark(guarded_owner() if command.guarded else None)
+        self._is_guarded = False
+        self._mark = new_mark(self._guard())
         self._is_gated = False
         self._popen = self._spawn()
+        if self._is_guarded:
+            note_start()
         self.pid = self._popen.pid
         self._tree = ProcessTree(self.pid, self._mark)
         if self._is_gated:
@@ -182,6 +186,17 @@ class Process:
 
     # --- the start ---
 
+    def _guard(self) -> int | None:
+        """Return what the marks of guarded programs have in common; None: nobody ends this one if this process is killed."""
+        command = self.command
+        if command.guarded is None:
+            # What may stay when the program ends may stay when we do.
+            owner = owner_if_possible() if command.leftovers == "kill" else None
+        else:
+            owner = guarded_owner() if command.guarded else None
+        self._is_guarded = owner is not None
+        return owner
+
     def _spawn(self) -> subprocess.Popen[bytes]:
         command = self.command
         piped = command.stdin == "pipe" or command.input is not None
@@ -208,7 +223,7 @@ class Process:
             return command.argv
         if (marked := born_with(self._mark, command.argv)) is not None:
             return marked
-        self._is_gated = (command.guarded or command.waits_for_mark) and os.access("/bin/sh", os.X_OK)
+        self._is_gated = (command.guarded is True or command.waits_for_mark) and os.access("/bin/sh", os.X_OK)
         return behind_gate(command.argv) if self._is_gated else command.argv
 
     def _watch(self) -> None:
@@ -687,6 +702,8 @@ class Process:
             self._popen.wait()
             # `wait` stores another code where somebody else has reaped it.
             self._popen.returncode = self._exit_code
+        if self._is_guarded and not self._leaked:
+            note_end()
         self._done.set_result(self._result())
         self._wake()
 

@@ -56,7 +56,7 @@ def process_tool(
     check: Callable[..., Any] | None = None,
     output_cap: int | None = None,
     grace: float = 5.0,
-    guarded: bool = False,
+    guarded: bool | None = None,
     service: str = "",
 ) -> Tool:
     """Return a tool that runs a program, and whose result is what the program prints to stdout.

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, InvalidError, Partial
+from holdfast.runtime.suppress import suppressed
 
 __all__ = [
     "Arguments",
@@ -50,6 +51,13 @@ class Arguments:
         """Return the arguments for the call. Raises `InvalidError` (TOOL_INPUT_INVALID) if they do not fit."""
         document = self._document(given)
         try:
+            # What cannot be written as JSON is not what a model sent, or a text that is none. Other values are converted below.
+            msgspec.json.encode(document, enc_hook=str)
+        except (UnicodeEncodeError, RecursionError) as error:
+            raise self._invalid("", "values that can be written as JSON", "others", _reason_of(error)) from None
+        except Exception:  # noqa: BLE001, S110 - a value from Python, which only the conversion judges
+            pass
+        try:
             if hasattr(self._kind, "model_validate"):
                 return {"arguments": self._kind.model_validate(document)}
             if self._kind is None:
@@ -58,7 +66,7 @@ class Arguments:
             value = msgspec.convert(document, self._kind)
         except msgspec.ValidationError as error:
             raise self._misfit(error, document) from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._invalid("", "arguments that fit the schema", "others", _reason_of(error)) from None
         if self._whole:
             return {"arguments": value}
@@ -69,7 +77,7 @@ class Arguments:
             # A model that calls a tool without arguments often sends an empty text.
             try:
                 given = msgspec.json.decode(given) if given.strip() else {}
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise self._invalid("", "a JSON object", "a text that is none", str(error)) from None
         if given is None:
             given = {}
@@ -116,13 +124,15 @@ class Result:
                 check_document(self._kind, shown)
             else:
                 msgspec.convert(shown, self._kind, from_attributes=True)
-        except ValueError as error:
-            reason = _reason_of(error)
-            context = {"tool": self.tool, "reason": reason}
-            # The tool has done its work. Only its answer is unreadable.
-            fault = Fault.of("TOOL_OUTPUT_MALFORMED", context=context, maybe_executed=True)
-            raise InvalidError(fault) from None
+        except Exception as error:  # noqa: BLE001 - the code of the value's own class may raise anything
+            raise self.misfit(_reason_of(error)) from None
         return value
+
+    def misfit(self, reason: str) -> InvalidError:
+        """Return the error for a result that does not fit."""
+        context = {"tool": self.tool, "reason": reason}
+        # The tool has done its work. Only its answer is unreadable.
+        return InvalidError(Fault.of("TOOL_OUTPUT_MALFORMED", context=context, maybe_executed=True))
 
 
 def arguments_of(tool: str, fn: Any, declared: Any) -> Arguments:
@@ -339,14 +349,27 @@ def violations_of(schema: dict[str, Any], document: Any) -> list[str]:
     try:
         from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unused-ignore] # noqa: PLC0415
         from jsonschema.exceptions import best_match  # type: ignore[import-untyped, unused-ignore] # noqa: PLC0415
+        from referencing import Registry  # noqa: PLC0415
     except ImportError:
-        required = schema.get("required", ()) if isinstance(document, Mapping) else ()
-        return [f"argument `{name}`: expected a value, got nothing" for name in required if name not in document]
-    errors = list(Draft202012Validator(schema).iter_errors(document))
+        return _missing(schema, document)
+    try:
+        # With a registry of its own it fetches no schema from an address that a reference names.
+        errors = list(Draft202012Validator(schema, registry=Registry()).iter_errors(document))
+    except RecursionError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the schema is wrong, not the document: a reference to nothing, a broken pattern
+        suppressed(error, "a tool's schema cannot be used, so only its required fields are checked")
+        return _missing(schema, document)
     if not errors:
         return []
     found = [_violation(best_match(errors)), *map(_violation, errors)]
     return list(dict.fromkeys(found))
+
+
+def _missing(schema: dict[str, Any], document: Any) -> list[str]:
+    required = schema.get("required") if isinstance(document, Mapping) else None
+    names = required if isinstance(required, (list, tuple)) else ()
+    return [f"argument `{name}`: expected a value, got nothing" for name in names if name not in document]
 
 
 def _violation(error: Any) -> str:
@@ -354,8 +377,10 @@ def _violation(error: Any) -> str:
     return f"argument `{path}`: {error.message}" if path else str(error.message)
 
 
-def _reason_of(error: ValueError) -> str:
+def _reason_of(error: Exception) -> str:
     """Return one line about what did not fit."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
     if hasattr(error, "errors"):  # pydantic
         found: Any = error
         first = found.errors()[0]

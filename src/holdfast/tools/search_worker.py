@@ -1,6 +1,9 @@
 """The process behind the tool `search`. It reads a request as JSON and prints the lines that match.
 
-It runs without our package and without the site's packages, so that it starts fast. Its exit code is 2 for a wrong pattern.
+It runs without our package and without the site's packages, so that it starts fast. Its exit code is 2 for a wrong pattern, and for one
+that takes too long for one line. When its time is over, it says so after the matches that it has found.
+
+Python looks for signals while it matches an expression, so a timer ends any pattern.
 """
 
 from __future__ import annotations
@@ -9,14 +12,19 @@ import fnmatch
 import json
 import os
 import re
+import signal
 import stat
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import IO, Any
 
+_LINE_S = 2.0
+"""The most processor time for one line. An ordinary pattern takes microseconds."""
+_TICKS = 8
 _MOST_BYTES = 4_194_304
 _SHOWN_CHARS = 300
 _LEFT_OUT = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv"}
@@ -26,28 +34,86 @@ _FILE = os.O_RDONLY | _NO_LINKS | getattr(os, "O_NONBLOCK", 0)
 _DIRECTORY = os.O_RDONLY | _NO_LINKS | getattr(os, "O_DIRECTORY", 0)
 
 
+class SlowPatternError(Exception):
+    """The pattern took too long for one line."""
+
+
+class TimeOverError(Exception):
+    """The time of the search is over."""
+
+
+class Clock:
+    """Raises an error when a line takes too much processor time, or all of it too much time."""
+
+    def __init__(self, seconds: float, until: float) -> None:
+        self.line = 0
+        """How many lines were begun."""
+        self.place = ""
+        self._seen, self._ticks = 0, 0
+        self._most = seconds / 4
+        self._since = time.monotonic()
+        """When the line was seen first that is being looked at."""
+        if hasattr(signal, "setitimer"):
+            signal.signal(signal.SIGVTALRM, self._tick)
+            signal.signal(signal.SIGALRM, self._is_over)
+            tick = min(_LINE_S, self._most) / _TICKS
+            signal.setitimer(signal.ITIMER_VIRTUAL, tick, tick)
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, until - self._since))
+
+    def _tick(self, *_: object) -> None:
+        if self.line != self._seen:
+            self._seen, self._ticks, self._since = self.line, 0, time.monotonic()
+            return
+        self._ticks += 1
+        if self._ticks > _TICKS and self.line:
+            raise SlowPatternError
+
+    def _is_over(self, *_: object) -> None:
+        # On a busy machine the time is over before the line has had its share of the processor.
+        is_stuck = self.line and self.line == self._seen and time.monotonic() - self._since > self._most
+        raise SlowPatternError if is_stuck else TimeOverError
+
+
 def main() -> int:
     """Answer one request."""
-    with open(1, "w", encoding="utf-8") as out, open(2, "w", encoding="utf-8") as complaint:
-        return answer(json.load(sys.stdin), out, complaint)
+    request = json.load(sys.stdin)
+    # The name of a file may be no UTF-8.
+    written: dict[str, Any] = {"mode": "w", "encoding": "utf-8", "errors": "backslashreplace"}
+    with open(1, **written) as out, open(2, **written) as complaint:
+        return answer(request, out, complaint)
 
 
 def answer(request: dict[str, Any], out: IO[str], complaint: IO[str]) -> int:
     """Write the lines that match, and return the exit code."""
     try:
         pattern = re.compile(request["pattern"], re.IGNORECASE if request["ignore_case"] else 0)
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError, MemoryError) as error:
         complaint.write(f"the pattern is not a regular expression: {error}\n")
         return 2
+    clock = Clock(request["seconds"], request["until"])
+    try:
+        search(request, pattern, clock, out)
+    except SlowPatternError:
+        complaint.write(
+            f"the pattern takes too long for one line ({clock.place}); repeat nothing inside of what is repeated\n"
+        )
+        return 2
+    except TimeOverError:
+        out.write(f"…[stopped after {request['seconds']:g} s in {clock.place or '.'}; search a smaller part]\n")
+    return 0
+
+
+def search(request: dict[str, Any], pattern: re.Pattern[str], clock: Clock, out: IO[str]) -> None:
+    """Write the lines that match."""
     left = request["limit"]
     for shown, name, directory in files(request["inside"], request["glob"]):
-        for number, line in matches(pattern, name, directory):
+        clock.place = shown
+        for number, line in matches(pattern, name, directory, clock):
             out.write(f"{shown}:{number}: {line[:_SHOWN_CHARS]}\n")
             left -= 1
             if not left:
                 out.write(f"…[cut at {request['limit']} lines]\n")
-                return 0
-    return 0
+                return
 
 
 def files(inside: list[str], glob: str) -> Iterator[tuple[str, str, int]]:
@@ -69,7 +135,7 @@ def files(inside: list[str], glob: str) -> Iterator[tuple[str, str, int]]:
                 yield os.path.normpath("/".join([*inside, folder, each])), each, opened
 
 
-def matches(pattern: re.Pattern[str], name: str, directory: int) -> Iterator[tuple[int, str]]:
+def matches(pattern: re.Pattern[str], name: str, directory: int, clock: Clock) -> Iterator[tuple[int, str]]:
     """Yield number and text of the lines of one file that match."""
     try:
         descriptor = os.open(name, _FILE, dir_fd=directory)
@@ -82,8 +148,11 @@ def matches(pattern: re.Pattern[str], name: str, directory: int) -> Iterator[tup
         content = file.read()
     if b"\0" in content[:8192]:
         return
-    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
-        if pattern.search(line):
+    # As `read_file` counts them: other signs that end a line for `splitlines` are a part of it.
+    lines = content.decode("utf-8", "replace").split("\n")
+    for number, line in enumerate(lines if lines[-1] else lines[:-1], start=1):
+        clock.line += 1
+        if pattern.search(line := line.removesuffix("\r")):
             yield number, line
 
 

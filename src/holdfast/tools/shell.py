@@ -40,7 +40,7 @@ def bash(
     timeout: float | None = None,
     idle: float | None = None,
     grace: float = 5.0,
-    guarded: bool = False,
+    guarded: bool | None = None,
 ) -> Tool:
     """Return the tool `bash`: it runs a command in a shell that starts in `root`. It is unsafe: Holdfast never repeats it.
 

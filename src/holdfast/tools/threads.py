@@ -1,7 +1,7 @@
 """Call a plain function in a thread, from a task.
 
 A thread cannot be stopped. When its caller is cancelled, the thread is left behind and counted until it ends by itself; beyond a
-cap no new thread is started. What it calls can ask `begin_effect` before it changes anything: whoever was left behind changes nothing.
+cap no new thread of the same owner is started. What it calls can ask `begin_effect` before it changes anything: whoever was left behind changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.left_behind import LEFT_BEHIND
-from holdfast.runtime.limits import MOST_ABANDONED
 from holdfast.runtime.tool import call_key
 
 if TYPE_CHECKING:
@@ -34,20 +33,21 @@ def begin_effect() -> None:
         call.begin_effect()
 
 
-async def call_in_thread(abandoned: AbandonedThreads, call: Callable[[], Any], *, name: str = "") -> Any:
+async def call_in_thread(
+    abandoned: AbandonedThreads, call: Callable[[], Any], *, name: str = "", owner: str = ""
+) -> Any:
     """Return what `call` returns in a thread of its own. It runs in the context of the caller, and raises what `call` raises.
 
-    A call with a name begins when no thread with that name is left behind any more.
+    A call with a name begins when no thread with that name is left behind any more. `owner`: whose threads it counts among, such as a
+    tool's.
     """
     # A loop with virtual time does not see threads that it did not start.
     hold = getattr(asyncio.get_running_loop(), "hold", nullcontext)
     while name and (left := abandoned.named.get(name)) is not None:
         with hold():
             await asyncio.wrap_future(left)
-    if abandoned.count >= MOST_ABANDONED:
-        context = {"limit": MOST_ABANDONED, "name": "calls that never returned"}
-        raise HoldfastError(Fault.of("SYS_BULKHEAD_FULL", retryable=False, context=context))
-    running = _ThreadCall(abandoned, call, name)
+    abandoned.check(owner)
+    running = _ThreadCall(abandoned, call, name, owner)
     # A daemon thread does not hold up the interpreter's exit.
     threading.Thread(
         target=contextvars.copy_context().run, args=(running.run,), daemon=True, name="holdfast-tool"
@@ -66,8 +66,9 @@ async def call_in_thread(abandoned: AbandonedThreads, call: Callable[[], Any], *
 class _ThreadCall:
     """A call in its thread. What both threads change is changed under the lock."""
 
-    def __init__(self, abandoned: AbandonedThreads, call: Callable[[], Any], name: str) -> None:
+    def __init__(self, abandoned: AbandonedThreads, call: Callable[[], Any], name: str, owner: str) -> None:
         self._abandoned = abandoned
+        self._owner = owner
         self._call = call
         self._name = name
         self._key = call_key()
@@ -92,7 +93,7 @@ class _ThreadCall:
         with abandoned.lock:
             self._is_over = True
             if self._is_abandoned:
-                abandoned.count -= 1
+                abandoned.remove(self._owner)
                 LEFT_BEHIND.remove(self._key)
             if abandoned.named.get(self._name) is self.ended:
                 del abandoned.named[self._name]
@@ -115,7 +116,7 @@ class _ThreadCall:
             if self._changes and unless_it_changes:
                 return False
             self._is_abandoned = True
-            abandoned.count += 1
+            abandoned.add(self._owner)
             LEFT_BEHIND.add(self._key)
             if self._name:
                 abandoned.named[self._name] = self.ended

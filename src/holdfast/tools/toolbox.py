@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, ItemError, Ok, Outcome, Partial
-from holdfast.faults.redaction import MASK
+from holdfast.faults.redaction import encodable
 from holdfast.policies import INTERACTIVE, Policy
 from holdfast.policies.circuit import BRIDGE
 from holdfast.policies.decide import is_repeatable
@@ -37,8 +37,8 @@ from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.tool import ToolContract, contract_of, declare, takes_arguments
 from holdfast.runtime.tool_fault import fault_of_tool
 from holdfast.stores.failpoints import FAILPOINTS
-from holdfast.tools.output import ShownResult, show_result
-from holdfast.tools.schema import arguments_of, description_of, result_of
+from holdfast.tools.results import as_text, masked_document, show, structured, written
+from holdfast.tools.schema import arguments_of, check_document, description_of, result_of
 from holdfast.tools.threads import call_in_thread
 from holdfast.views import wire
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from holdfast.policies.profiles import ProfileName
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["TIME_LIMIT", "Answer", "Tool", "Toolbox", "as_tool", "collect", "shown_result"]
+__all__ = ["TIME_LIMIT", "Answer", "Tool", "Toolbox", "as_tool", "collect", "shown_result", "structured_result"]
 
 TIME_LIMIT: ContextVar[float | None] = ContextVar("holdfast_tool_limit", default=None)
 """The seconds that the call under way may take, for tools that keep their time limit themselves."""
@@ -70,7 +70,9 @@ class Tool:
         text = await read(path="README.md")
     """
 
-    def __init__(self, fn: Callable[..., Any], contract: ToolContract, *, ends_itself: float = 0.0) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], contract: ToolContract, *, ends_itself: float = 0.0, place: str = ""
+    ) -> None:
         self.name = contract.name or name_of(fn).rpartition(".")[2]
         options.name("tool.name", self.name)
         self.contract = contract
@@ -78,6 +80,9 @@ class Tool:
         self.fn = fn
         self.ends_itself = ends_itself
         """It keeps its time limit itself, and tells what it had done by then. It needs so many seconds more for that."""
+        self.place = place
+        """What the tool works on, such as its directory. What fails there says nothing about another one, so each has its circuit."""
+        self._owner = f"tool {self.name} {name_of(fn)} {place}"
         self.arguments = arguments_of(self.name, fn, contract.input)
         self.result = result_of(self.name, fn, contract.output)
         self.__qualname__ = self.__name__ = self.name
@@ -91,10 +96,18 @@ class Tool:
         return value
 
     async def _called(self, **arguments: Any) -> Any:
-        if is_async(self.fn):
-            return await self.fn(**arguments)
-        value = await call_in_thread(default_runtime().abandoned_threads, lambda: self.fn(**arguments))
-        return await value if inspect.isawaitable(value) else value
+        try:
+            if is_async(self.fn):
+                return await self.fn(**arguments)
+            threads = default_runtime().abandoned_threads
+            value = await call_in_thread(threads, lambda: self.fn(**arguments), owner=self._owner)
+            return await value if inspect.isawaitable(value) else value
+        except (Exception, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            # A tool may end its call, and neither the task of its caller nor the program.
+            context = {"tool": self.name, "reason": f"it raised {type(error).__name__}"}
+            raise HoldfastError(Fault.of("TOOL_EXECUTION_FAILED", context=context, maybe_executed=True)) from error
 
     def __repr__(self) -> str:
         return f"<tool {self.name} ({self.contract.effect})>"
@@ -128,7 +141,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         """Return the answer for a call that failed: the shape of the fault that a model may see."""
         shown = fault.for_model(redactor=process_redactor())
         value = None if fault.partial is None else fault.partial.payload
-        return cls(content=_text(shown), is_error=True, fault=fault, value=value)
+        return cls(content=encodable(as_text(shown)), is_error=True, fault=fault, value=value)
 
 
 class Toolbox:
@@ -179,6 +192,8 @@ class Toolbox:
             limit = self._timeout(tool, profile, actor)
             target = Target(tool=f"{prefix}{tool.name}", service=tool.contract.service)
             chosen = policy or _policy_for(target, profile, runtime or default_runtime())
+            if tool.place:
+                target = msgspec.structs.replace(target, tool=f"{target.tool}@{tool.place}")
             self._calls[tool.name] = _recovering(tool, limit, target, chosen, runtime)
 
     @staticmethod
@@ -213,7 +228,7 @@ class Toolbox:
         client.chat.completions.create(…, tools=toolbox.schemas("openai"))
         """
         options.one_of("toolbox.style", style, _STYLES)
-        return [_shown(tool, style) for tool in self]
+        return [masked_document(_shown(tool, style)) for tool in self]
 
     async def call(self, name: str, arguments: Any = None) -> Any:
         """Call a tool with the arguments of a model (an object, or its JSON), and return the result.
@@ -241,6 +256,8 @@ class Toolbox:
                 tool.result.check(ended.value)
         except HoldfastError as error:
             return Err(error.fault, error)
+        except Exception as error:  # noqa: BLE001 - a value's own code may raise anything, and a model reads what went wrong
+            return Err(fault_of(error), error)
         return _for_caller(ended, tool) if isinstance(ended, Err) else ended
 
     async def answer(self, name: str, arguments: Any = None) -> Answer:
@@ -256,19 +273,19 @@ class Toolbox:
         raise AssertionError
 
     async def _answered(self, tool: Tool, value: Any) -> Answer:
-        written = _written(value)
-        shown = _show(tool, written)
+        whole = written(value)
+        shown = show(whole, _cap_of(tool))
         text = shown.text
         if shown.cut and self._keep is not None:
-            text += await self._kept(tool.name, written, shown.total, self._keep)
+            text += await self._kept(tool.name, whole, shown.total, self._keep)
         return Answer(content=text, value=value)
 
     @staticmethod
-    async def _kept(name: str, written: str | bytes, size: int, folder: Path) -> str:
+    async def _kept(name: str, whole: str | bytes, size: int, folder: Path) -> str:
         """Keep the whole of a result that is only shown in part; return where it is, as the model learns it."""
-        path = folder / f"{name}-{secrets.token_hex(6)}{'.bin' if isinstance(written, bytes) else '.txt'}"
+        path = folder / f"{name}-{secrets.token_hex(6)}{'.bin' if isinstance(whole, bytes) else '.txt'}"
         try:
-            await asyncio.to_thread(_keep, path, written)
+            await asyncio.to_thread(_keep, path, whole)
         except OSError as error:
             # The call has happened. That its result could not be kept must not make it a failure.
             suppressed(error, "the whole result of a tool could not be kept")
@@ -290,21 +307,30 @@ class Toolbox:
 
 def shown_result(tool: Tool, value: Any) -> str:
     """Return a tool's result as the text that a model gets: without our secrets, and cut to the tool's limit."""
-    return _show(tool, _written(value)).text
+    return show(written(value), _cap_of(tool)).text
 
 
-def _show(tool: Tool, written: str | bytes) -> ShownResult:
-    margin = max((len(secret) for secret in process_redactor().secrets), default=0)
-    return show_result(written, tool.contract.output_cap or _OUTPUT_CAP, _without_our_secrets, margin)
+def structured_result(tool: Tool, value: Any) -> Any:
+    """Return a tool's result as JSON values of its schema: without our secrets, and cut to the tool's limit.
+
+    Raises `InvalidError` (TOOL_OUTPUT_MALFORMED) for a value that does not fit, and `HoldfastError` (TOOL_OUTPUT_TOO_LARGE) where
+    nothing that fits is short enough.
+    """
+    shown = value.payload if isinstance(value, Partial) else value
+    try:
+        found = structured(shown, _cap_of(tool))
+        check_document(tool.result.schema or {}, found)
+    except ValueError as error:
+        if show(written(shown), _cap_of(tool)).cut:
+            raise HoldfastError(
+                Fault.of("TOOL_OUTPUT_TOO_LARGE", context={"tool": tool.name}, maybe_executed=True)
+            ) from error
+        raise tool.result.misfit(str(error)) from error
+    return found
 
 
-def _written(value: Any) -> str | bytes:
-    """Return a result as a text, or as bytes where it is bytes. Large values are not copied."""
-    if isinstance(value, Partial):
-        return _text({"result": value.payload, "errors": value.errors})
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)
-    return value if isinstance(value, bytes) else _text(value)
+def _cap_of(tool: Tool) -> int:
+    return tool.contract.output_cap or _OUTPUT_CAP
 
 
 async def collect(
@@ -368,7 +394,7 @@ def _recovering(tool: Tool, limit: float, target: Target, policy: Policy, runtim
 
     call.__name__ = call.__qualname__ = tool.name
     declare(call, contract)
-    if contract.service and policy.circuit is DEFAULT_CIRCUIT:
+    if (contract.service or tool.place) and policy.circuit is DEFAULT_CIRCUIT:
         policy = policy.replace(circuit=BRIDGE)
     return recover(target, policy, runtime=runtime)(call)
 
@@ -388,16 +414,6 @@ def _shown(tool: Tool, style: SchemaStyle) -> dict[str, Any]:
             output = tool.result.schema
             # MCP knows only objects as structured results.
             return {**shown, "outputSchema": output} if output and output.get("type") == "object" else shown
-
-
-def _without_our_secrets(text: str) -> str:
-    """Return a result without the secrets of this process.
-
-    What only looks like a secret stays: a model that edits a file must see what is in it.
-    """
-    for secret in process_redactor().secrets:
-        text = text.replace(secret, MASK)
-    return text
 
 
 def _for_caller(ended: Err, tool: Tool) -> Err:
@@ -424,15 +440,3 @@ def _keep(path: Path, written: str | bytes) -> None:
 
 
 _PART = 1_048_576
-
-
-def _text(value: Any) -> str:
-    """Return a value as text: a text as it is, everything else as JSON."""
-    if isinstance(value, str):
-        return value
-    if hasattr(value, "model_dump_json"):
-        return str(value.model_dump_json())
-    try:
-        return msgspec.json.encode(value, enc_hook=str).decode()
-    except (TypeError, ValueError):
-        return str(value)

@@ -12,7 +12,7 @@ import ipaddress
 import string
 import time
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote, urljoin
+from urllib.parse import quote, unquote, urljoin
 
 import msgspec
 
@@ -43,7 +43,10 @@ _TEXTS = (
     "+json",
     "+xml",
 )
-_EMBEDDED = tuple(ipaddress.ip_network(net) for net in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"))
+_EMBEDDED = tuple(
+    ipaddress.ip_network(net)
+    for net in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10")
+)
 """Networks whose addresses stand for an IPv4 address somewhere else."""
 _EFFECTS: Mapping[str, Effect] = {
     "GET": "read",
@@ -96,7 +99,12 @@ async def _follow(url: str, allowed: _Hosts, limit: float, cap: int) -> HTTPResp
         target = response.headers.get("location")
         if response.status not in _REDIRECTS or target is None:
             return response
-        url = allowed.redirect(url, urljoin(url, target))
+        try:
+            joined = urljoin(url, target)
+        except ValueError as error:
+            reason = f"{url} redirects to {target[:200]!r}, which is no address"
+            raise HoldfastError(Fault.of("TOOL_OUTPUT_MALFORMED", reason, context={"reason": reason})) from error
+        url = allowed.redirect(url, joined)
     raise _forbidden(f"{url}: more than {_MOST_REDIRECTS} redirects")
 
 
@@ -241,7 +249,8 @@ def http_tool(
 
         weather = http_tool("weather", "https://api.example.org/cities/{city}", description="The weather in a city.")
 
-    url: `{city}` stands for the argument `city`. Arguments that are not in the URL are sent as JSON, or in the query of a GET.
+    url: `{city}` stands for the argument `city`, which stays in its place: "..", "." and "" are rejected in a path, encoded or not.
+        Arguments that are not in the URL are sent as JSON, or in the query of a GET.
     effect: by default `read` for GET and HEAD, `idempotent` for PUT and DELETE, `unsafe` for POST. With `keyed`, every attempt sends the
         same `Idempotency-Key`.
     input: a JSON Schema or a type with the arguments; by default those of the URL, each a text.
@@ -324,6 +333,7 @@ def _request(
 ) -> HTTPRequest:
     # Every sign is quoted: an argument stays in its place, whatever slashes and question marks it holds.
     filled = url.format(**{field: quote(str(given.get(field, "")), safe="") for field in fields})
+    _check_places(url, fields, filled)
     rest = {name: value for name, value in given.items() if name not in fields}
     body = None
     if rest and method in ("GET", "HEAD", "DELETE"):
@@ -335,6 +345,33 @@ def _request(
     if effect == "keyed" and (key := call_key()):
         headers.setdefault("Idempotency-Key", key)
     return HTTPRequest(url=filled, method=method, headers=headers, body=body)
+
+
+def _check_places(url: str, fields: list[str], filled: str) -> None:
+    """Raise `HoldfastError` (TOOL_INPUT_INVALID) if an argument leads out of its place in the path: "..", or nothing at all.
+
+    Servers and proxies decode a path once or twice, and some take a backslash for a slash and what follows a semicolon for a note.
+    """
+    templates, parts = url.partition("?")[0].split("/"), filled.partition("?")[0].split("/")
+    for template, part in zip(templates, parts, strict=True):
+        named = [field for field in fields if f"{{{field}" in template]
+        if not named:
+            continue
+        decoded = part
+        for _ in range(_DECODINGS):
+            decoded = unquote(decoded)
+        names = [name.partition(";")[0].strip(_IGNORED) for name in decoded.replace("\\", "/").split("/")]
+        if not part or "." in names or ".." in names:
+            reason = f"argument `{named[0]}`: expected a name for one place in the path, got {decoded!r}"
+            raise HoldfastError(
+                Fault.of(
+                    "TOOL_INPUT_INVALID", reason, context={"field": named[0], "reason": reason}, maybe_executed=False
+                )
+            )
+
+
+_DECODINGS = 3
+_IGNORED = "".join(map(chr, range(33)))
 
 
 def _result(response: HTTPResponse) -> Any:

@@ -7,6 +7,7 @@ process with a signal, the calls under way are cancelled, and their processes en
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import stat
@@ -15,7 +16,6 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import msgspec
 from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
@@ -23,21 +23,24 @@ from mcp.shared.exceptions import MCPError
 
 from holdfast import options
 from holdfast._version import __version__
-from holdfast.faults import InvalidError, Partial
+from holdfast.faults import HoldfastError, InvalidError
 from holdfast.integrations.mcp.wire import line_of, message_of
 from holdfast.policies.decide import is_repeatable
-from holdfast.tools import Toolbox
+from holdfast.runtime.suppress import suppressed
+from holdfast.tools import Answer, Toolbox
 from holdfast.tools.output import LineSplitter
+from holdfast.tools.toolbox import structured_result
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from holdfast.tools import Answer, Tool
+    from holdfast.tools import Tool
 
 __all__ = ["serve"]
 
 _READ_BYTES = 65_536
 _INVALID_PARAMS = -32602
+_INTERNAL_ERROR = -32603
 
 
 @options.suggests
@@ -75,7 +78,8 @@ def _server(toolbox: Toolbox, name: str, version: str, instructions: str | None)
             known = ", ".join(tool.name for tool in toolbox)
             raise MCPError(_INVALID_PARAMS, f"Unknown tool: {params.name}. Known tools: {known}")
         answer = await toolbox.answer(params.name, params.arguments)
-        return _result(answer, structured="outputSchema" in _schemas(toolbox)[toolbox[params.name]])
+        tool = toolbox[params.name]
+        return _result(answer, tool if "outputSchema" in _schemas(toolbox)[tool] else None)
 
     return Server(name, version=version, instructions=instructions, on_list_tools=list_tools, on_call_tool=call_tool)
 
@@ -90,13 +94,20 @@ def _listed(tool: Tool, shown: dict[str, Any]) -> types.Tool:
     return types.Tool.model_validate({**shown, "annotations": hints})
 
 
-def _result(answer: Answer, *, structured: bool) -> types.CallToolResult:
-    value = answer.value.payload if isinstance(answer.value, Partial) else answer.value
+def _result(answer: Answer, tool: Tool | None) -> types.CallToolResult:
+    """Return the result of a call. `tool`: the one whose results have a schema; a result of another has none."""
+    contents = [answer.content]
+    structured: Any = None
+    if tool is not None and not answer.is_error:
+        try:
+            structured = structured_result(tool, answer.value)
+        except HoldfastError as error:
+            # A tool with a schema of its results must return one of that shape, unless it failed.
+            contents.insert(0, Answer.failed(error.fault).content)
     return types.CallToolResult(
-        content=[types.TextContent(text=answer.content)],
-        # A tool with a schema of its results must return one of that shape, unless it failed.
-        structured_content=msgspec.to_builtins(value) if structured and not answer.is_error else None,
-        is_error=answer.is_error,
+        content=[types.TextContent(text=each) for each in contents],
+        structured_content=structured,
+        is_error=answer.is_error or len(contents) > 1,
     )
 
 
@@ -194,7 +205,7 @@ async def _input() -> bytes:
 
 async def _write(descriptor: int, from_server: Any) -> None:
     async for message in from_server:
-        view = memoryview(line_of(message))
+        view = memoryview(_line_of(message))
         while view:
             try:
                 view = view[os.write(descriptor, view) :]
@@ -203,6 +214,23 @@ async def _write(descriptor: int, from_server: Any) -> None:
             except OSError:
                 # The client does not read any more. Its input ends soon, too.
                 break
+
+
+def _line_of(message: Any) -> bytes:
+    """Return the line of a message. One that cannot be written becomes the error of its request: the client must not wait for ever."""
+    try:
+        return line_of(message)
+    except Exception as error:  # noqa: BLE001 - whatever the SDK's encoder raises, the server goes on
+        suppressed(error, "a message to the MCP client could not be written")
+        id_ = getattr(getattr(message.message, "root", message.message), "id", None)
+        if not isinstance(id_, (str, int)):
+            return b""
+        answer = {
+            "jsonrpc": "2.0",
+            "id": id_,
+            "error": {"code": _INTERNAL_ERROR, "message": "The answer cannot be written"},
+        }
+        return json.dumps(answer).encode() + b"\n"
 
 
 async def _writable(descriptor: int) -> None:

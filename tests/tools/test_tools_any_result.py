@@ -1,0 +1,247 @@
+"""Any value that a tool can return or raise is answered, as a text that can be sent and holds no secret."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+
+from holdfast import InvalidError, tool
+from holdfast.runtime import secrets
+from holdfast.tools import Toolbox
+from holdfast.tools.results import structured
+from holdfast.tools.toolbox import structured_result
+
+KEY = 'pa"ss\\word-ü-0123456789'
+
+
+def nested(depth):
+    made = []
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+def circle():
+    made = {}
+    made["again"] = [made]
+    return made
+
+
+class Silent:
+    """Cannot be shown at all."""
+
+    def __str__(self) -> str:
+        raise SystemExit(2)
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Model:
+    def model_dump_json(self) -> str:
+        raise ValueError("no")
+
+
+class Anything:
+    """Has every attribute, like a mock."""
+
+    def __getattr__(self, name: str) -> Anything:
+        return self
+
+    def __call__(self, *_: object, **__: object) -> Anything:
+        return self
+
+
+class Node(msgspec.Struct):
+    inner: object
+
+
+class OddError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("again")
+
+
+class BareError(BaseException):
+    """Nobody expects it."""
+
+
+def raising(error):
+    def make():
+        raise error
+
+    return make
+
+
+RETURNED = {
+    "a lone surrogate": lambda: "a\ud800b",
+    "lone surrogates inside": lambda: {"k\udfff": ["\ud800"]},
+    "a cycle": circle,
+    "too deep": lambda: nested(100_000),
+    "too deep in a struct": lambda: Node(nested(5_000)),
+    "cannot be shown": Silent,
+    "a model that fails": Model,
+    "has everything": Anything,
+    "100 MB": lambda: "x" * 100_000_000,
+    "100 MB of bytes": lambda: b"x" * 100_000_000,
+    "a long list": lambda: list(range(300_000)),
+    "not a number": lambda: float("nan"),
+    "a huge integer": lambda: 10**5_000,
+    "odd names": lambda: {(1, 2): 3, None: 4},
+    "a class": lambda: Silent,
+    "an iterator": lambda: iter([1]),
+}
+RAISED = {
+    "SystemExit": SystemExit(3),
+    "a group": BaseExceptionGroup("two", [SystemExit(1)]),
+    "a bare exception": BareError("x"),
+    "RecursionError": RecursionError("x"),
+    "MemoryError": MemoryError(),
+    "StopIteration": StopIteration(3),
+    "an error without a text": OddError(),
+    "an error with a lone surrogate": ValueError("\ud800"),
+    "an error of 20 MB": ValueError("x" * 20_000_000),
+}
+
+
+def answered(made, arguments=None):
+    async def main():
+        box = Toolbox([made])
+        return await box.answer(next(iter(box)).name, {} if arguments is None else arguments)
+
+    answer = asyncio.run(main())
+    assert len(answer.content.encode()) < 70_000
+    return answer
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("name", RETURNED)
+def test_any_value_is_answered_as_a_text_that_can_be_sent(name, is_async):
+    async def later():
+        return RETURNED[name]()
+
+    def at_once():
+        return RETURNED[name]()
+
+    answer = answered(tool(effect="unsafe", name="make")(later if is_async else at_once))
+    assert not answer.is_error
+    assert answer.content
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("name", RAISED)
+def test_any_exception_is_a_failed_call_and_ends_nothing_else(name, is_async):
+    async def later():
+        raise RAISED[name]
+
+    def at_once():
+        raise RAISED[name]
+
+    answer = answered(tool(effect="unsafe", name="make")(later if is_async else at_once))
+    assert answer.is_error
+    assert answer.fault.maybe_executed
+    json.loads(answer.content)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["[" * 200_000, '{"a":' * 100_000, '{"a":"\\ud800"}', {"a": "\ud800"}, {"a": circle()}, {"a": nested(100_000)}, {"\ud800": 1},
+     b"\xff", {1: 2}, 5, {"zz\ud800": 1}],
+    ids=range(11),
+)  # fmt: skip
+def test_arguments_that_are_no_json_are_the_callers_mistake(arguments):
+    @tool(effect="unsafe", input={"type": "object"})
+    async def put(**given):
+        raise AssertionError("it is not called")
+
+    answer = answered(put, arguments)
+    assert answer.fault.code == "TOOL_INPUT_INVALID"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{"$ref": "#/$defs/gone"}, {"$ref": "http://127.0.0.1:9/schema.json"}, {"pattern": "("}, {"type": "nonsense"}],
+    ids=str,
+)
+@pytest.mark.parametrize("where", ["input", "output"])
+def test_a_schema_that_cannot_be_used_keeps_no_call_from_its_answer(part, where):
+    schema = {"type": "object", "properties": {"a": part}, "required": ["a"]}
+
+    async def echo(a):
+        return {"a": a}
+
+    given = {"input": schema} if where == "input" else {"input": {"type": "object"}, "output": schema}
+    made = tool(effect="read", **given)(echo)
+    assert answered(made, {"a": "x"}).content == '{"a":"x"}'
+    if where == "input":
+        assert answered(made, {}).fault.code == "TOOL_INPUT_INVALID"
+
+
+def test_a_result_that_refers_to_itself_in_its_schema_is_malformed():
+    @tool(effect="unsafe", output={"$ref": "#"})
+    async def make():
+        return {"a": 1}
+
+    assert answered(make).fault.code == "TOOL_OUTPUT_MALFORMED"
+
+
+@pytest.fixture
+def _key(monkeypatch):
+    monkeypatch.setenv("SHOP_API_KEY", KEY)
+    secrets.process_redactor.cache_clear()
+    yield
+    monkeypatch.undo()
+    secrets.process_redactor.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: KEY, lambda: {"key": KEY}, lambda: {KEY: 1}, lambda: [circle(), KEY], lambda: {"a": f"\ud800 {KEY}"},
+     raising(ValueError(KEY))],
+    ids=range(6),
+)  # fmt: skip
+@pytest.mark.usefixtures("_key")
+def test_no_form_of_a_secret_is_in_an_answer(make):
+    async def tell():
+        return make()
+
+    content = answered(tool(effect="read")(tell)).content
+    forms = (KEY, json.dumps(KEY)[1:-1], json.dumps(KEY, ensure_ascii=False)[1:-1], repr(KEY)[1:-1])
+    assert not any(form in content for form in forms)
+
+
+@pytest.mark.parametrize("style", ["anthropic", "openai", "openai-responses", "mcp"])
+@pytest.mark.usefixtures("_key")
+def test_no_secret_is_in_a_schema(style):
+    @tool(effect="read", description=f"Calls with {KEY}")
+    async def fetch(url: str, token: str = KEY) -> str:
+        return url
+
+    shown = json.dumps(Toolbox([fetch]).schemas(style), ensure_ascii=False)
+    assert "url" in shown
+    assert json.dumps(KEY, ensure_ascii=False)[1:-1] not in shown
+
+
+def test_a_structured_result_keeps_its_shape_within_its_limit():
+    rows = {"rows": [{"id": n, "text": "y" * 200} for n in range(5_000)], "name": "n" * 100_000}
+    shown = structured(rows, 8_192)
+    assert len(msgspec.json.encode(shown)) <= 8_192
+    assert shown["rows"][0]["id"] == 0
+    assert shown["name"].startswith("nnn")
+    assert structured({"a": [1, 2.5, None, True, "x"]}, 8_192) == {"a": [1, 2.5, None, True, "x"]}
+    for wrong in (circle(), {str(n): n for n in range(10_000)}):
+        with pytest.raises(ValueError, match=r"bytes|Error"):
+            structured(wrong, 8_192)
+
+
+def test_a_result_that_does_not_fit_its_schema_is_malformed():
+    @tool(effect="read")
+    async def make() -> dict[str, int]:
+        return {}
+
+    made = Toolbox([make])["make"]
+    assert structured_result(made, {"a": 1}) == {"a": 1}
+    with pytest.raises(InvalidError):
+        structured_result(made, {"a": "x"})
