@@ -49,7 +49,7 @@ from holdfast.wire.envelope import stamp
 from holdfast.wire.messages import CertificateRotation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from holdfast.bridge.host_link import HostLink
     from holdfast.bridge.identity import Authenticator, Identity
@@ -89,6 +89,11 @@ class Connected(Protocol):
     peer: str
     identity: Identity | None
     client_key: tuple[str, str] | None
+
+    @property
+    def has_unread(self) -> Callable[[], bool]:
+        """Whether bytes of the client wait for this process to read them."""
+        ...
 
     async def end(self, fault: Fault) -> None:
         """End it for a reason that the client gets."""
@@ -131,7 +136,7 @@ class Hub:
         self.connections: set[Connected] = set()
         self.fatal = asyncio.Event()
         """Set when something failed that only a new start can cure. Whoever started the bridge ends it in order."""
-        self._admission: Admission[Connected] = Admission(settings)
+        self._admission: Admission[Connected] = Admission(settings, lambda each: not each.has_unread())
         self.sessions: dict[str, LiveSession] = {}
         self._by_client: dict[tuple[str, str], Connected] = {}
         self._opening = asyncio.Lock()

@@ -116,14 +116,14 @@ export function stamp(wall) {
 
 // --- close codes ---
 
-export const CloseCode = Object.freeze({ BYE: 1000, NO_HEARTBEAT: 4003, TOKEN_EXPIRED: 4005, AUTH_TIMEOUT: 4502, TRY_LATER: 1013 });
+export const CloseCode = Object.freeze({ BYE: 1000, NO_HEARTBEAT: 4003, TOKEN_EXPIRED: 4005, AUTH_TIMEOUT: 4502, LIMIT: 4504, TRY_LATER: 1013 });
 
 /** The standard codes that say that a message could not be read: the client is wrong, or bytes were lost on the way. */
 const UNREADABLE = new Set([1002, 1003, 1007, 1009]);
 
 /** Whether a client connects again after a close code. The range decides, so that newer codes are understood. */
 export function reconnects(code) {
-  if (code === CloseCode.AUTH_TIMEOUT) return true;
+  if (code === CloseCode.AUTH_TIMEOUT || code === CloseCode.LIMIT) return true;
   if (code >= 4000) return code < 4500;
   return code !== CloseCode.BYE && !UNREADABLE.has(code);
 }
