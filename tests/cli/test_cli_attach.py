@@ -18,6 +18,7 @@ from cli_runs import SCRIPT, environment, holdfast
 sys.path.insert(0, str(Path(__file__).parents[1] / "bridge"))
 from bridge_kit import LIMIT, limits, serving
 
+from holdfast.bridge import Client
 from holdfast.bridge.tls import TlsFiles
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore
@@ -123,6 +124,28 @@ def test_a_line_of_a_pipe_answers_the_question_that_the_line_before_it_led_to() 
         async with serving(asks) as bridge:
             code, out, _ = await attached(bridge.ws_url, "s", "--create", given=b"deploy\ny\n")
             assert (code, out) == (0, "deployed\n")
+
+    run(work)
+
+
+def test_XB2_a_message_that_is_too_large_is_not_accepted_and_a_kept_one_is_listed_and_discarded(tmp_path: Path) -> None:
+    kept = tmp_path / "outbox.db"
+
+    async def work() -> None:
+        async with serving(echo) as bridge:
+            offline = Client("ws://127.0.0.1:9/ws", token="token", outbox=kept, offline=True)
+            async with offline, offline.create("s") as session:
+                sent = asyncio.create_task(session.send("x" * 1_000_000))
+                while not offline.pending:  # noqa: ASYNC110 - the outbox sets no event
+                    await asyncio.sleep(0.01)
+            await asyncio.gather(sent, return_exceptions=True)
+            given = b"y" * 999_999 + b"\n/pending\n/discard 1\n/pending\nshort\n"
+            code, out, err = await attached(bridge.ws_url, "s", "--create", "--outbox", str(kept), given=given)
+            assert (code, "You said: short" in out) == (0, True)
+            assert "not accepted: " in err
+            assert "the server takes 1000000 at most" in err
+            assert "discarded: xxx" in err
+            assert "the bridge has stored everything" in err
 
     run(work)
 

@@ -5,7 +5,7 @@
     echo "fix the tests" | holdfast attach release-42
 
 A line that is typed goes to the agent, or answers the question that waits. `/stop` stops what the agent does, `/retry`, `/fallback` and
-`/cancel` tell an operation that waits what to do, `/quit` or Ctrl-D leaves; the agent goes on.
+`/cancel` tell an operation that waits what to do, `/pending` lists what the bridge has not stored, `/discard N` takes one out, `/quit` or Ctrl-D leaves; the agent goes on.
 
 Invariant: only what the agent says goes to stdout; everything else goes to stderr. Nothing that was typed is lost silently: what the bridge did not
 store is listed at the end.
@@ -214,8 +214,12 @@ class _Attached:
                     return narrate("nothing waits that could be told what to do")
                 said: Any = _COMMANDS[word]
                 await session.command(self._waiting, said)
+            elif word == "/pending":
+                self._show_pending()
+            elif word.startswith("/discard"):
+                self._discard(word.removeprefix("/discard").strip())
             elif word.startswith("/"):
-                narrate("commands: /stop, /retry, /fallback, /cancel, /quit")
+                narrate("commands: /stop, /retry, /fallback, /cancel, /pending, /discard N, /quit")
             elif self._questions:
                 await self._answer(session, next(iter(self._questions.values())), word)
             else:
@@ -225,6 +229,20 @@ class _Attached:
             if session.ended_with is None:
                 narrate(f"not accepted: {error}")
         return None
+
+    def _show_pending(self) -> None:
+        for number, each in enumerate(self._client.pending, 1):
+            why = "" if each.fault is None else f"  ({each.fault.message})"
+            narrate(f"{number}. {_short(each.text)}{why}")
+        if not self._client.pending:
+            narrate("the bridge has stored everything")
+
+    def _discard(self, place: str) -> None:
+        pending, number = self._client.pending, int(place) if place.isdecimal() else 0
+        if not 0 < number <= len(pending):
+            return narrate("name a message by its number in /pending")
+        self._client.discard(pending[number - 1].id)
+        return narrate(f"discarded: {_short(pending[number - 1].text)}")
 
     async def _answer(self, session: RemoteSession, question: Question, text: str) -> None:
         answer = _answer_of(question, text)

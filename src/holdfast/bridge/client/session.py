@@ -126,8 +126,8 @@ class RemoteSession:
         While the client is not connected it waits. If you cancel it, or its time limit passes, the message stays in the outbox and is
         sent later: `client.pending` shows it. After `expires` seconds it is not sent any more, and this raises.
 
-        Raises `HoldfastError` if the outbox is full (SYS_RESOURCE_EXHAUSTED), if the server rejects the message, and if the client
-        gives up.
+        Raises `HoldfastError` if the outbox is full (SYS_RESOURCE_EXHAUSTED), if the message is larger than the server takes
+        (PROTO_MESSAGE_TOO_LARGE, `fault.context["limit"]`), if the server rejects it, and if the client gives up.
         """
         result = await self._driver.send(self.id, "session_message", {"content": text}, expires)
         return result.offset or 0

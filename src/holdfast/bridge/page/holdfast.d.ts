@@ -135,6 +135,8 @@ export interface PendingMessage {
   type: string;
   payload: Record<string, unknown>;
   expires_at: number | null;
+  /** Why it is held and not sent: the server does not take it. `discard(id)` takes it out. */
+  fault: Fault | null;
 }
 
 export interface JoinOptions {

@@ -151,11 +151,15 @@ export class Client extends EventTarget {
     return this.#machine.clientId;
   }
 
-  /** What is not acknowledged yet, in the order of sending: `{id, session_id, type, payload, expires_at}`. */
+  /**
+   * What is not acknowledged yet, in the order of sending: `{id, session_id, type, payload, expires_at, fault}`. One with a `fault` is held
+   * and not sent, because the server does not take it: `discard(id)` takes it out.
+   */
   get pending() {
+    const { held } = this.#machine.outbox;
     return [...this.#machine.outbox].map(({ id, session_id, frame, expires_at }) => {
       const { type, payload } = JSON.parse(frame);
-      return { id, session_id, type, payload, expires_at };
+      return { id, session_id, type, payload, expires_at, fault: held.get(id) ?? null };
     });
   }
 
@@ -212,7 +216,13 @@ export class Client extends EventTarget {
 
   /** Send a message that is not kept, and return its answer. Rejects if the client is not connected, or no answer comes in time. */
   request(type, payload) {
-    const [id, effects] = this.#machine.ask(type, payload);
+    let id;
+    let effects;
+    try {
+      [id, effects] = this.#machine.ask(type, payload);
+    } catch (error) {
+      return Promise.reject(error);
+    }
     if (effects.length === 0) return Promise.reject(new HoldfastError(this.fault ?? fault("CONN_WEBSOCKET_CLOSED", "Not connected")));
     const timeout_s = this.#machine.answerTimeout;
     return new Promise((resolve, reject) => {
@@ -229,8 +239,11 @@ export class Client extends EventTarget {
   /** Take a message out of the outbox. Return whether it was there. One that was sent may be stored already. */
   discard(id) {
     const wasThere = this.#machine.outbox.remove(id) !== null;
-    if (wasThere) this.#settleSend(id, fault("SYS_CANCELLED", "The message was discarded"));
-    return wasThere;
+    if (!wasThere) return false;
+    this.#settleSend(id, fault("SYS_CANCELLED", "The message was discarded"));
+    // Those after it may have waited for its place.
+    this.#perform(this.#machine.flush());
+    return true;
   }
 
   // --- sending ---
@@ -288,6 +301,12 @@ export class Client extends EventTarget {
       if (result.status !== "rejected") return this.#settleSend(message.id, null, result);
       const error = result.error ?? {};
       return this.#settleSend(message.id, fault(error.code ?? "SYS_UNKNOWN", error.message, error.details));
+    },
+    held: ({ message, fault: found }) => {
+      // The caller who waits learns it, and can make it shorter. One that nobody waits for stays, and is shown as pending.
+      if (!this.#sends.has(message.id)) return this.#emit("outbox");
+      this.#machine.outbox.remove(message.id);
+      return this.#settleSend(message.id, found);
     },
     expired: ({ message }) =>
       this.#settleSend(message.id, fault("SESS_INTERACTION_EXPIRED", "The message was not sent before it expired")),
