@@ -350,12 +350,12 @@ class Hub:
         return await self.live(name)
 
     async def visible(
-        self, identity: Identity, *, states: Sequence[SessionState] = (), most: int | None = None
+        self, identity: Identity, *, states: Sequence[SessionState] = (), after: str = "", most: int | None = None
     ) -> list[SessionRecord]:
-        """Return the sessions that somebody may see, in one of `states` if given, and no more than `most`."""
+        """Return the sessions that somebody may see, by id after `after`, in one of `states` if given, and no more than `most`."""
         if identity.sessions is not None:
-            return (await self._named(sorted(identity.sessions), states))[:most]
-        found, after = list[Any](), ""
+            return (await self._named(sorted(each for each in identity.sessions if each > after), states))[:most]
+        found = list[Any]()
         # Every client that authenticates asks for the first ones. A store may have many thousands.
         limit = PAGE_ENTRIES if most is None else most
         while page := await self.store.sessions(states=states, after=after, limit=limit):

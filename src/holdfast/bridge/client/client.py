@@ -164,8 +164,13 @@ class Client:
 
     async def sessions(self) -> list[SessionSummary]:
         """Return the sessions that this client may see. Raises `BridgeConnectionError` if it is not connected just now, or gets no answer in time."""
-        answer = await self._driver.ask("session_list", {})
-        return msgspec.convert(answer.payload.get("sessions", []), list[SessionSummary])
+        found, after = list[SessionSummary](), ""
+        while True:
+            answer = await self._driver.ask("session_list", {"after": after} if after else {})
+            found += msgspec.convert(answer.payload.get("sessions", []), list[SessionSummary])
+            before, after = after, str(answer.payload.get("next", ""))
+            if after <= before:
+                return found
 
     @property
     def status(self) -> Status:

@@ -211,7 +211,14 @@ export class Client extends EventTarget {
 
   /** Return the sessions that this client may see. */
   async sessions() {
-    return (await this.request("session_list", {})).payload.sessions ?? [];
+    const found = [];
+    let after = "";
+    for (;;) {
+      const { sessions = [], next = "" } = (await this.request("session_list", after ? { after } : {})).payload;
+      found.push(...sessions);
+      if (next <= after) return found;
+      after = next;
+    }
   }
 
   /** Send a message that is not kept, and return its answer. Rejects if the client is not connected, or no answer comes in time. */
