@@ -169,7 +169,7 @@ def test_an_agents_tools_and_approvals_become_messages() -> None:
             }
             result = await one.until("tool_result")
             assert result["payload"] == {
-                "tool_call_id": "call-1",
+                "tool_call_id": id_,
                 "tool": "deploy",
                 "success": True,
                 "content": "4.2 is live",

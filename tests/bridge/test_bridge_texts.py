@@ -1,5 +1,6 @@
 """Every text that a client may send has a limit, and what the server says of itself stays small."""
 
+# ruff: noqa: SIM117 - the bridge and its clients are told apart more easily in blocks of their own
 from __future__ import annotations
 
 import asyncio
@@ -9,9 +10,13 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 from bridge_kit import limits, raw, serving
+from test_bridge_agents import Model
 
-from holdfast.bridge import Client
+from holdfast import Agent, tool
+from holdfast.agents import FunctionAgent
+from holdfast.bridge import Client, ToolReturned
 from holdfast.faults import HoldfastError
+from holdfast.providers.messages import Reply, ToolCall
 from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.stores import Commit, MemoryStore, NewSession
 from holdfast.wire.messages import FROM_CLIENT
@@ -119,5 +124,77 @@ def test_B8_a_type_of_300_characters_is_a_violation():
             answer = await client.until("error")
             assert (answer["id"], answer["payload"]["code"]) == (id_, "PROTO_INVALID_MESSAGE")
             assert answer["payload"]["violations"][0]["field"] == "type"
+
+    run(scenario())
+
+
+# --- long texts, whole ---
+
+
+def test_XB8_long_answers_and_messages_come_whole():
+    answer = " ".join(f"word-{number}" for number in range(30_000))
+
+    async def scenario():
+        async def agent(turn):
+            return answer
+
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+            question = "q" * 300_000
+            await client.say(question)
+            assert await client.said() == answer
+            chunks = [each["payload"]["text"] for each in client.received if each["type"] == "stream_chunk"]
+            assert max(map(len, chunks)) <= 32_768
+            (said,) = [each["payload"]["content"] for each in client.received if each["type"] == "user_message"]
+            assert said == question
+
+    run(scenario())
+
+
+def test_XB8_what_looks_like_a_secret_in_a_long_text_is_masked_wherever_it_stands():
+    # Long texts come in parts, and a secret at the end of a part must not be cut in two.
+    answer = ("x" * 32_750 + " ghp_abcdefghij1234567890ABCDEF ") * 4
+
+    async def scenario():
+        async def agent(turn):
+            return answer
+
+        async with serving(agent) as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+            await client.say("go")
+            said = await client.said()
+            assert "ghp_" not in said
+            assert said.count("[redacted]") == 4
+
+    run(scenario())
+
+
+def test_XB8_a_tool_result_that_is_cut_says_so_in_a_field():
+    @tool(effect="read")
+    async def read() -> str:
+        return "r" * 60_000
+
+    async def scenario():
+        helper = FunctionAgent("helper", answer)
+        calls = (
+            ToolCall(id="c", name="helper", arguments={"prompt": "go"}),
+            ToolCall(id="d", name="read", arguments={}),
+        )
+        model = Model(Reply(calls=calls, stop="tools"), Reply(text="done"))
+        results = {}
+        async with serving(Agent("reader", model, [read, helper])) as bridge:
+            async with Client(bridge.ws_url, token="token") as client, client.create("s") as session:
+                await session.send("go")
+                async for message in session:
+                    if isinstance(message, ToolReturned):
+                        results[message.tool] = (len(message.content), message.cut)
+                    if len(results) == 2:
+                        break
+        assert results == {"read": (60_000, 0), "helper": (262_144, 300_000 - 262_144)}
+
+    async def answer(prompt: str) -> str:
+        return "r" * 300_000
 
     run(scenario())

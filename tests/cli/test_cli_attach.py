@@ -223,6 +223,22 @@ def test_a_question_is_answered_at_the_terminal() -> None:
     run(work)
 
 
+def test_XB5_a_call_is_shown_as_it_runs_and_opened_before_it_is_approved() -> None:
+    async def work() -> None:
+        arguments = json.dumps({"command": "x" * 3000 + "; rm -rf / \u202egpj"}, ensure_ascii=False)
+        details = {"tool": "bash", "arguments": arguments}
+        async with MemoryStore() as store, serving(store=store) as bridge, Session.open("s", store=store) as session:
+            asked = asyncio.create_task(session.approval("Run bash(…)?", details=details, expires=30, call="c"))
+            _, _, first = await attached(bridge.ws_url, "s", given=b"y\no\n")
+            was_open = not asked.done()
+            await attached(bridge.ws_url, "s", given=b"o\ny\n")
+            assert (await asked).outcome == "accepted"
+        assert was_open
+        assert first.index("o shows all") < first.index("; rm -rf / ⟨U+202E⟩gpj")
+
+    run(work)
+
+
 async def shows(terminal: int, *wanted: str) -> None:
     """Read the terminal until it has shown all of these."""
     shown = ""

@@ -447,16 +447,16 @@ class Requests:
     async def _answer(self, handle: Handle, answer: wire.Answer) -> None:
         self._check_expiry(handle, answer.expires_at)
         given = GivenAnswer(answer.value, answer.outcome, answer.reason)
-        await self._give(handle, answer.question_id, given)
+        await self._give(handle, answer.question_id, given, answer.arguments_hash)
 
     async def _approval(self, handle: Handle, response: wire.ApprovalResponse) -> None:
         live = self._connection.live(handle.session_id)
-        question = await live.question_of_call(response.tool_call_id)
+        question = response.question_id or await live.question_of_call(response.tool_call_id)
         if response.decision == "modified":
             given = GivenAnswer.no(self._modified(handle, response))
         else:
             given = GivenAnswer(value=True) if response.decision == "approved" else GivenAnswer.no(response.reason)
-        await self._give(handle, question, given)
+        await self._give(handle, question, given, response.arguments_hash)
 
     def _modified(self, handle: Handle, response: wire.ApprovalResponse) -> str:
         """Return the answer to a call with other arguments, for the model.
@@ -469,7 +469,7 @@ class Requests:
         wanted = msgspec.json.encode(response.modifications).decode()
         return f"{response.reason}\n{_INSTEAD}{wanted}".lstrip()
 
-    async def _give(self, handle: Handle, question: str, given: GivenAnswer) -> None:
+    async def _give(self, handle: Handle, question: str, given: GivenAnswer, shown: str) -> None:
         live, sent = self._connection.live(handle.session_id), (self.client, handle.message.id)
         runner = live.runner
         if runner is not None and await runner.give(question, given):
@@ -479,7 +479,8 @@ class Requests:
             return await self._acknowledge(handle)
         by = self._identity.name
         try:
-            await answers.answer(self._hub.store, handle.session_id, question, given, by=by, runtime=self._hub.runtime)
+            store, runtime = self._hub.store, self._hub.runtime
+            await answers.answer(store, handle.session_id, question, given, by=by, shown=shown, runtime=runtime)
         except HoldfastError as error:
             is_password = error.fault.context.get("expected") == answers.GIVEN_DIRECTLY
             if runner is None or not is_password or not await _given_soon(runner, question, given):

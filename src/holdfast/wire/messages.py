@@ -156,6 +156,8 @@ class Answer(_OfSession, frozen=True, kw_only=True):
     """The answer to a question."""
 
     question_id: Annotated[str, Meta(min_length=1, max_length=256)]
+    arguments_hash: Id = ""
+    """That of the question as it was shown. The answer counts only for that."""
     value: Any = None
     outcome: Literal["accepted", "rejected", "dismissed"] = "accepted"
     reason: Reason = ""
@@ -166,6 +168,10 @@ class ApprovalResponse(_OfSession, frozen=True, kw_only=True):
     """The answer to `approval_required`."""
 
     tool_call_id: Annotated[str, Meta(min_length=1, max_length=256)]
+    question_id: Id = ""
+    """The question that was shown. Without it the one that waits and is about this call."""
+    arguments_hash: Id = ""
+    """That of the question as it was shown. The answer counts only for that."""
     decision: Literal["approved", "rejected", "modified"]
     modifications: dict[Name, Any] | None = None
     """Other arguments for the tool, with `modified`. The call is rejected, and the model is asked to call the tool with these arguments. That
@@ -466,6 +472,8 @@ class ToolResult(Payload, frozen=True, kw_only=True):
     tool: str
     success: bool
     content: str = ""
+    cut: int = 0
+    """How many characters of the result `content` leaves out at its end."""
     error: dict[str, Any] | None = None
     duration_ms: int | None = None
 
@@ -490,6 +498,10 @@ class ApprovalRequired(Payload, frozen=True, kw_only=True):
     params: dict[str, Any]
     description: str = ""
     question_id: str = ""
+    arguments_hash: str = ""
+    """Identifies exactly what is asked, also the arguments. An answer that has it counts for nothing else."""
+    cut: bool = False
+    """Whether `params` are not whole."""
     risk_level: Literal["low", "medium", "high", "critical"] = "medium"
     source: Literal["hooks", "agent_sdk"] = "agent_sdk"
     expires_at: Time | None = None
@@ -508,6 +520,8 @@ class Question(Payload, frozen=True, kw_only=True):
     """A question to a person. One with a code for signing in comes again without an offset: the code is in no log."""
 
     question_id: str
+    arguments_hash: str = ""
+    """Identifies exactly what is asked. An answer that has it counts for nothing else."""
     kind: Literal["Ask", "Approve", "Select", "Confirm", "Auth.DeviceCode", "Auth.Password"]
     prompt: str
     choices: list[str] = []

@@ -519,6 +519,8 @@ export class Session {
   #end = null;
   #isHeldBack = false;
   #unfinished = null;
+  /** The questions that came and are open, by id: what each asks exactly, and about which call. */
+  #asked = new Map();
   #do;
 
   constructor(id, actions) {
@@ -535,13 +537,18 @@ export class Session {
 
   /** Answer a question. Resolves once the answer is stored; rejects if somebody else was first. */
   answer(questionId, value, { outcome = "accepted", reason = "", ...options } = {}) {
-    return this.#do.send("answer", { question_id: questionId, value, outcome, reason }, options);
+    const shown = this.#asked.get(questionId)?.arguments_hash;
+    const bound = shown ? { arguments_hash: shown } : {};
+    return this.#do.send("answer", { question_id: questionId, ...bound, value, outcome, reason }, options);
   }
 
-  /** Answer an `approval_required`. */
-  approve(toolCallId, isApproved, { reason = "", ...options } = {}) {
+  /** Answer an `approval_required`, given as its payload or as the id of its call. The answer counts only for what that message shows. */
+  approve(call, isApproved, { reason = "", ...options } = {}) {
     const decision = isApproved ? "approved" : "rejected";
-    return this.#do.send("approval_response", { tool_call_id: toolCallId, decision, reason }, options);
+    const found = typeof call === "object" ? call : [...this.#asked.values()].findLast((each) => each.tool_call_id === call);
+    const { tool_call_id = call, question_id = "", arguments_hash = "" } = found ?? {};
+    const bound = question_id ? { question_id, arguments_hash } : {};
+    return this.#do.send("approval_response", { tool_call_id, ...bound, decision, reason }, options);
   }
 
   /** Do something about an operation that waits: "retry_now", "fall_back" or "cancel". `run` is in its `recovery` message. */
@@ -594,6 +601,7 @@ export class Session {
   // --- for the client ---
 
   push(message) {
+    this.#know(message);
     const waiting = this.#waiting.shift();
     if (waiting) {
       this.#unfinished = message;
@@ -605,6 +613,15 @@ export class Session {
       this.#isHeldBack = true;
       this.#do.holdBack();
     }
+  }
+
+  #know({ type, payload }) {
+    if (type === "question" || type === "approval_required") this.#asked.set(payload.question_id, payload);
+    if (type === "question_closed" || type === "approval_resolved") this.#asked.delete(payload.question_id);
+    const state = type === "session_state" ? payload : type === "snapshot" ? payload.state : null;
+    if (!state) return;
+    const open = [...(state.pending_approvals ?? []), ...(state.pending_questions ?? [])];
+    this.#asked = new Map(open.map((each) => [each.question_id, each]));
   }
 
   /** The client has given up. If it connects again, the session goes on. */
