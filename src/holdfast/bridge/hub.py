@@ -134,8 +134,6 @@ class Hub:
         self.runtime = runtime or default_runtime()
         self.clock = self.runtime.clock
         self.connections: set[Connected] = set()
-        self.fatal = asyncio.Event()
-        """Set when something failed that only a new start can cure. Whoever started the bridge ends it in order."""
         self._admission: Admission[Connected] = Admission(settings, lambda each: not each.has_unread())
         self.sessions: dict[str, LiveSession] = {}
         self._by_client: dict[tuple[str, str], Connected] = {}
@@ -560,9 +558,9 @@ class Hub:
             self.spawn(each.perform(each.machine.answer(type_, payload, session_id=live.id)))
 
     def _on_event(self, event: Any) -> None:
-        # What is fatal for one session, such as a lost lease, ends that session and no other.
+        # What is fatal for one session ends its use, and that of no other. The loss of a session ends by itself.
         if isinstance(event, Failed) and event.fault.severity == "fatal" and not event.fault.code.startswith("SESS_"):
-            self._loop.call_soon_threadsafe(self.fatal.set)
+            self._loop.call_soon_threadsafe(self._end_use, event.session)
         if isinstance(event, Commanded) and not event.session:
             # Whoever commands is not inside the session whose operation obeys.
             lives = tuple(self.sessions.values())
@@ -571,6 +569,17 @@ class Hub:
         # A tool may run in a thread, and so may its recovery.
         if event.session in self.sessions:
             self._loop.call_soon_threadsafe(self._forward, event)
+
+    def _end_use(self, session: str) -> None:
+        """End the use of a session after the turn that failed. If something waits in it, it is opened anew."""
+        live = self.sessions.get(session)
+        if live is not None and live.runner is not None:
+            self.spawn(self._open_anew(live, live.runner))
+
+    async def _open_anew(self, live: LiveSession, runner: AgentRunner | HostedRunner) -> None:
+        await runner.leave()
+        if self.sessions.get(live.id) is live:
+            self._wake(live)
 
     def _forward(self, event: Any) -> None:
         live = self.sessions.get(event.session)
