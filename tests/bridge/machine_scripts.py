@@ -36,6 +36,7 @@ NAMES = {
     "Acked": "acked",
     "Expired": "expired",
     "GapFound": "gap",
+    "Held": "held",
     "Online": "online",
     "Joined": "joined",
     "NotJoined": "not_joined",
@@ -113,6 +114,7 @@ class Run:
             "fault": client.fault.code if client.fault else None,
             "positions": {name: None if each is None else msgspec.to_builtins(each) for name, each in places.items()},
             "waiting": len(client.outbox),
+            "held": list(client.outbox.held),
         }
 
     def do_advance(self, seconds: float) -> None:
@@ -128,6 +130,12 @@ class Run:
     def do_send(self, session: str, text: str, expires: float | None = None) -> Any:
         at = None if expires is None else self.clock.wall() + expires
         return self.client.send(session, "session_message", {"content": text}, expires_at=at)[1]
+
+    def do_discard(self, place: int) -> Any:
+        waiting = [each.id for each in self.client.outbox]
+        if place < len(waiting):
+            self.client.outbox.discard(waiting[place])
+        return self.client.flush()
 
     def do_ask(self, type: str, payload: dict[str, Any]) -> Any:  # noqa: A002 - the script's own name for it
         return self.client.ask(type, payload)[1]
@@ -160,6 +168,8 @@ def shown(effect: Any) -> dict[str, Any]:
             return {"effect": "acked", "id": effect.message.id, "result": msgspec.to_builtins(effect.result)}
         case "expired":
             return {"effect": "expired", "id": effect.message.id}
+        case "held":
+            return {"effect": "held", "id": effect.message.id, "fault": fields["fault"]}
         case name:
             return {"effect": name, **fields}
 
@@ -235,6 +245,8 @@ class _Writer:
             {"do": "send", "session": session, "text": "hello"},
             {"do": "send", "session": session, "text": "ünï 🙂"},
             {"do": "send", "session": session, "text": "soon", "expires": 5.0},
+            {"do": "send", "session": session, "text": "long " * rng.randrange(30)},
+            {"do": "discard", "place": rng.randrange(3)},
             {"do": "reload", "session": "s1"},
             {"do": "hold_back", "session": session},
             {"do": "catch_up", "session": session},
@@ -255,7 +267,8 @@ class _Writer:
     def hello(self) -> Any:
         interval = self.rng.choice([15000, 5000, 0, None])
         mode = self.rng.choice(["local_only", "local_only", "local_only", "direct_public"])
-        return self.envelope("connection_ack", {"heartbeat_interval_ms": interval, "connection_mode": mode})
+        more = self.rng.choice([{}, {}, {"limits": {"max_frame": self.rng.choice([180, 250, 1_000_000])}}])
+        return self.envelope("connection_ack", {"heartbeat_interval_ms": interval, "connection_mode": mode, **more})
 
     def durable(self, session: str) -> dict[str, Any]:
         place = self.run.client.position(session)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.bridge.admission import Admission, MessagePace
+from holdfast.bridge.admission import Admission, MessagePace, Strangers
 from holdfast.bridge.settings import BridgeSettings
 
 
@@ -58,12 +58,34 @@ def test_a_client_that_comes_back_takes_the_place_of_its_older_socket(admission)
     assert admission.authenticated("c").code == "CONN_LIMIT"
 
 
+def test_a_socket_whose_bytes_wait_unread_does_not_make_room():
+    unread = {"a", "b"}
+    strangers = Strangers[str](BridgeSettings(max_unauthenticated=3), lambda each: each not in unread)
+    assert [strangers.add(name, "192.0.2.7") for name in "abc"] == [None] * 3
+    assert strangers.add("d", "192.0.2.7") == "c"
+    unread |= {"d"}
+    # All of them have said something that was not read yet. The server is slow, so nobody goes.
+    assert strangers.add("e", "192.0.2.7") is None
+    assert len(strangers) == 4
+
+
+def test_a_socket_of_which_much_is_held_takes_more_places():
+    strangers = Strangers[str](BridgeSettings(max_unauthenticated=4), lambda _: True)
+    assert [strangers.add(name, "192.0.2.7") for name in "ab"] == [None] * 2
+    assert strangers.holds("b", "192.0.2.7", 8_000) is None
+    assert strangers.holds("b", "192.0.2.7", 30_000) == "a"
+    assert len(strangers) == 4
+    assert strangers.remove("b", "192.0.2.7")
+    assert not strangers.remove("b", "192.0.2.7")
+    assert len(strangers) == 0
+
+
 def test_what_is_gone_is_forgotten(admission):
     for number in range(100):
         admission.opened(f"s{number}", f"10.0.0.{number}")
         admission.authenticated(f"s{number}")
         admission.closed(f"s{number}")
-    assert (admission._known, admission._strangers, admission._by_address) == ({}, {}, {})
+    assert (admission._known, len(admission._strangers), admission._by_address) == ({}, 0, {})
 
 
 def test_a_client_that_sends_too_fast_is_slowed_down_to_its_rate():

@@ -169,7 +169,7 @@ def test_an_agents_tools_and_approvals_become_messages() -> None:
             }
             result = await one.until("tool_result")
             assert result["payload"] == {
-                "tool_call_id": "call-1",
+                "tool_call_id": id_,
                 "tool": "deploy",
                 "success": True,
                 "content": "4.2 is live",
@@ -777,25 +777,37 @@ def test_B29_a_session_in_which_nothing_was_done_is_closed_after_the_grace() -> 
     run(work)
 
 
-def test_S0_4_a_fatal_failure_asks_for_the_end_of_the_server() -> None:
-    """`holdfast serve` waits for it beside the signals, and ends in order."""
+def test_XB6_a_fatal_failure_ends_the_use_of_its_session_and_nothing_else() -> None:
+    """The session is opened anew for its next message, and the others go on."""
 
     async def work() -> None:
-        runtime = Runtime()
+        runtime, opened, go = Runtime(), set[int](), asyncio.Event()
 
         @recover("team", runtime=runtime)
         async def fail(code: Any) -> str:
             raise HoldfastError(Fault.of(code))
 
         async def agent(turn: Turn) -> str:
-            return str(await fail(turn.text))
+            if turn.session.id == "s":
+                opened.add(id(turn.session))
+            if turn.text == "wait":
+                await go.wait()
+                return "waited"
+            return str(await fail(turn.text)) if turn.text.isupper() else turn.text
 
-        async with serving(agent, runtime=runtime) as bridge, raw(bridge) as client:
+        async with serving(agent, runtime=runtime) as bridge, raw(bridge) as client, raw(bridge) as other:
             await joined(client)
-            runtime.bus.emit(Failed(at=0.0, fault=Fault.of("SESS_LEASE_LOST"), exhausted=False))
-            await client.ask("heartbeat_ping", {}, "heartbeat_pong")
-            assert not bridge.hub.fatal.is_set(), "one session's loss must not end the others"
+            await other.auth()
+            await other.create("other")
+            await other.say("wait")
             await client.say("ACTOR_MAX_RESTARTS")
-            await asyncio.wait_for(bridge.hub.fatal.wait(), LIMIT)
+            await client.say("after it")
+            assert await client.said() == "after it"
+            assert len(opened) == 2
+            go.set()
+            assert await other.said() == "waited"
+            runtime.bus.emit(Failed(at=0.0, fault=Fault.of("SYS_INTERNAL_ERROR"), exhausted=False))
+            await client.say("still here")
+            assert await client.said() == "still here"
 
     run(work)

@@ -508,6 +508,58 @@ def test_a_restarted_program_sends_what_is_kept_and_reads_on(tmp_path: Path) -> 
     run(work)
 
 
+def test_XB2_a_message_over_the_limit_is_rejected_with_the_limit_and_later_ones_go_on() -> None:
+    async def work() -> None:
+        small = limits(connection=ServerLimits(max_frame=2000))
+        async with serving(limits=small) as bridge, client(bridge.ws_url) as one, one.create("s") as session:
+            with pytest.raises(HoldfastError, match="2000") as caught:
+                await session.send("x" * 2000)
+            assert caught.value.fault.code == "PROTO_MESSAGE_TOO_LARGE"
+            assert caught.value.fault.context["limit"] == 2000
+            assert one.pending == []
+            await session.send("short")
+            assert await texts(session, 1) == ["short"]
+
+    run(work)
+
+
+def test_XB2_a_kept_message_over_the_limit_is_shown_and_can_be_discarded(tmp_path: Path) -> None:
+    async def work() -> None:
+        kept, small = tmp_path / "outbox.db", limits(connection=ServerLimits(max_frame=2000))
+        async with client("ws://127.0.0.1:9/ws", outbox=kept, offline=True) as one, one.create("s") as session:
+            sends = [asyncio.create_task(session.send(text)) for text in ("x" * 2000, "short")]
+            await eventually(lambda: len(one.pending) == 2)
+        await asyncio.gather(*sends, return_exceptions=True)
+        async with serving(limits=small) as bridge, client(bridge.ws_url, outbox=kept) as one:
+            async with one.create("s") as session:
+                assert await texts(session, 1) == ["short"]
+                (held,) = one.pending
+                assert held.text == "x" * 2000
+                assert held.fault is not None
+                assert held.fault.code == "PROTO_MESSAGE_TOO_LARGE"
+                assert one.discard(held.id)
+                assert not one.discard(held.id)
+        async with client("ws://127.0.0.1:9/ws", outbox=kept, offline=True) as one:
+            assert one.pending == []
+
+    run(work)
+
+
+def test_XB2_who_waits_for_a_message_that_turns_out_to_be_too_large_learns_it() -> None:
+    async def work() -> None:
+        small = limits(connection=ServerLimits(max_frame=2000))
+        async with (
+            serving(limits=small) as bridge,
+            client(bridge.ws_url, offline=True) as one,
+            one.create("s") as session,
+        ):
+            with pytest.raises(HoldfastError, match="2000 at most"):
+                await session.send("x" * 2000)
+            assert one.pending == []
+
+    run(work)
+
+
 def test_a_message_whose_handling_failed_comes_again_after_a_restart(tmp_path: Path) -> None:
     async def work() -> None:
         kept = tmp_path / "outbox.db"

@@ -154,9 +154,9 @@ class Served:
 
 
 @asynccontextmanager
-async def in_a_process(store: str, **settings: Any) -> AsyncIterator[Served]:
+async def in_a_process(store: str, *, roomy: bool = True, **settings: Any) -> AsyncIterator[Served]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(HERE / "bridge_process.py"), store, json.dumps(ROOMY | settings)),
+        *(sys.executable, str(HERE / "bridge_process.py"), store, json.dumps((ROOMY if roomy else {}) | settings)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -18,6 +18,7 @@ from cli_runs import SCRIPT, environment, holdfast
 sys.path.insert(0, str(Path(__file__).parents[1] / "bridge"))
 from bridge_kit import LIMIT, limits, serving
 
+from holdfast.bridge import Client
 from holdfast.bridge.tls import TlsFiles
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore
@@ -127,6 +128,28 @@ def test_a_line_of_a_pipe_answers_the_question_that_the_line_before_it_led_to() 
     run(work)
 
 
+def test_XB2_a_message_that_is_too_large_is_not_accepted_and_a_kept_one_is_listed_and_discarded(tmp_path: Path) -> None:
+    kept = tmp_path / "outbox.db"
+
+    async def work() -> None:
+        async with serving(echo) as bridge:
+            offline = Client("ws://127.0.0.1:9/ws", token="token", outbox=kept, offline=True)
+            async with offline, offline.create("s") as session:
+                sent = asyncio.create_task(session.send("x" * 1_000_000))
+                while not offline.pending:  # noqa: ASYNC110 - the outbox sets no event
+                    await asyncio.sleep(0.01)
+            await asyncio.gather(sent, return_exceptions=True)
+            given = b"y" * 999_999 + b"\n/pending\n/discard 1\n/pending\nshort\n"
+            code, out, err = await attached(bridge.ws_url, "s", "--create", "--outbox", str(kept), given=given)
+            assert (code, "You said: short" in out) == (0, True)
+            assert "not accepted: " in err
+            assert "the server takes 1000000 at most" in err
+            assert "discarded: xxx" in err
+            assert "the bridge has stored everything" in err
+
+    run(work)
+
+
 def test_what_cannot_work_is_told_in_one_line_with_an_exit_code() -> None:
     async def work() -> None:
         async with serving() as bridge:
@@ -196,6 +219,22 @@ def test_a_question_is_answered_at_the_terminal() -> None:
             os.write(mine, b"/quit\n")
             assert await process.wait() == 0
             os.close(mine)
+
+    run(work)
+
+
+def test_XB5_a_call_is_shown_as_it_runs_and_opened_before_it_is_approved() -> None:
+    async def work() -> None:
+        arguments = json.dumps({"command": "x" * 3000 + "; rm -rf / \u202egpj"}, ensure_ascii=False)
+        details = {"tool": "bash", "arguments": arguments}
+        async with MemoryStore() as store, serving(store=store) as bridge, Session.open("s", store=store) as session:
+            asked = asyncio.create_task(session.approval("Run bash(…)?", details=details, expires=30, call="c"))
+            _, _, first = await attached(bridge.ws_url, "s", given=b"y\no\n")
+            was_open = not asked.done()
+            await attached(bridge.ws_url, "s", given=b"o\ny\n")
+            assert (await asked).outcome == "accepted"
+        assert was_open
+        assert first.index("o shows all") < first.index("; rm -rf / ⟨U+202E⟩gpj")
 
     run(work)
 

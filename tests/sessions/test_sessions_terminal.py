@@ -318,3 +318,23 @@ def test_a_program_that_was_started_without_a_terminal_is_refused():
     )
     assert ended.returncode == 1
     assert "There is no terminal to ask in: /dev/tty" in ended.stderr
+
+
+def test_XB5_a_call_that_does_not_fit_is_opened_before_it_can_be_approved():
+    async def scene(person, interactor):
+        arguments = '{"text":"' + "x" * 20_000 + '; rm -rf /\u202e"}'
+        asked = asyncio.ensure_future(
+            interactor.ask(
+                question("Approve", f"Run bash({arguments[:100]})?", details={"tool": "bash", "arguments": arguments})
+            )
+        )
+        await person.sees("o shows them")
+        assert "rm -rf" not in person.seen
+        person.type("y\n")
+        await person.sees("Read the rest first")
+        person.type("o\n")
+        await person.sees("; rm -rf /⟨U+202E⟩")
+        person.type("y\n")
+        assert (await asked).value is True
+
+    at_terminal(scene)

@@ -116,8 +116,8 @@ def slow_read(frame: str) -> Envelope | None:
     texts = [found.get("type"), found.get("id"), *(kept.get(key, "") for key in ("session_id", "epoch", "re"))]
     offset = kept.get("offset", 0)
     if (
-        not all(isinstance(text, str) for text in texts)
-        or not re.fullmatch("[a-z_]+", found["type"])
+        not all(isinstance(text, str) and len(text) <= 256 for text in texts)
+        or not re.fullmatch("[a-z_]{1,64}", found["type"])
         or not UUID.fullmatch(found["id"])
         or not is_timestamp(found.get("timestamp"))
         or not isinstance(found.get("payload"), dict)

@@ -171,7 +171,7 @@ class Bridges(RuleBasedStateMachine):
     def handle(self, pipe: Pipe, message: Envelope, payload: Any) -> None:
         match message.type:
             case "auth":
-                limits = Limits(max_frame=1, max_inflight=1, replay_bytes=1, replay_age_ms=1, grace_ms=1)
+                limits = Limits(max_frame=1_000_000, max_inflight=1, replay_bytes=1, replay_age_ms=1, grace_ms=1)
                 ack = ConnectionAck(
                     connection_id="c", protocol=2, server_version="0", server_time=stamp(0), heartbeat_interval_ms=15_000, limits=limits
                 )  # fmt: skip

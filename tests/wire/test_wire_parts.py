@@ -65,7 +65,7 @@ def test_every_message_that_a_client_may_send_has_a_payload() -> None:
 
 @pytest.mark.parametrize(
     ("code", "comes_back"),
-    [(1006, True), (1012, True), (1013, True), (4000, True), (4499, True), (4500, False), (4502, True), (4999, False), (1000, False), (1009, False)],
+    [(1006, True), (1012, True), (1013, True), (4000, True), (4499, True), (4500, False), (4502, True), (4504, True), (4999, False), (1000, False), (1009, False)],
 )  # fmt: skip
 def test_B61_the_range_of_a_close_code_decides(code: int, comes_back: bool) -> None:
     assert reconnects(code) is comes_back

@@ -34,8 +34,10 @@ Grant: TypeAlias = Literal["approve", "deny", "defer"]
 Verdict: TypeAlias = Literal["run", "ask", "deny"]
 
 _MODES: tuple[Mode, ...] = ("ask", "allowlist", "yolo")
-_SHOWN_BYTES = 16_384
-"""How much of the arguments a question shows. Nobody reads more, and every question is stored."""
+_PROMPT_BYTES = 16_384
+"""How much of the arguments stands in the sentence of a question. Its details have them whole."""
+_MOST_BYTES = 500_000
+"""The most bytes of arguments that a person can be asked about: a question is one message of the bridge."""
 
 
 class Permission(msgspec.Struct, frozen=True):
@@ -124,6 +126,9 @@ class Proposal(NamedTuple):
     arguments: dict[str, Any]
     """A copy of the arguments. This copy runs, so nobody can change them after the question."""
 
+    can_be_shown: bool
+    """Whether the details have the arguments whole. Nobody may approve what nobody was shown."""
+
     @property
     def digest(self) -> str:
         """Identifies the arguments."""
@@ -134,9 +139,11 @@ def propose(tool: str, arguments: Any, place: str, redactor: Redactor) -> Propos
     """Return the question about a call. `place` tells equal calls apart, so that one answer does not count for two of them."""
     written = msgspec.json.encode(arguments, order="deterministic", enc_hook=str)
     # Masked before it is cut: half a secret would not be recognised.
-    shown = cap(redactor.text(written.decode()), _SHOWN_BYTES)
+    whole = redactor.uncut().text(written.decode())
+    shown = cap(whole, _MOST_BYTES)
     details = {"tool": tool, "arguments": shown, "digest": sha256(written).hexdigest()[:32], "call": place}
-    return Proposal(f"Run {tool}({shown})?", details, msgspec.json.decode(written))
+    prompt = f"Run {tool}({cap(whole, _PROMPT_BYTES)})?"
+    return Proposal(prompt, details, msgspec.json.decode(written), shown == whole)
 
 
 def denied(tool: str, reason: str) -> Fault:

@@ -76,9 +76,15 @@ class Approver:
         """Ask a person. If the arguments change meanwhile, the answer does not count, and the person is asked about the new ones."""
         for _ in range(_MOST_QUESTIONS):
             proposal = _proposal(call, place)
+            if not proposal.can_be_shown:
+                return denied(
+                    call.name, "its arguments are too long to be shown to a person, who must allow it: split the call"
+                )
             async with self._asking:
                 try:
-                    answered = await session.approval(proposal.prompt, details=proposal.details, expires=self._expires)
+                    answered = await session.approval(
+                        proposal.prompt, details=proposal.details, expires=self._expires, call=call.id
+                    )
                 except HoldfastError as error:
                     if error.fault.code != "SESS_INTERACTION_EXPIRED":
                         raise

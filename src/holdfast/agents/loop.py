@@ -362,11 +362,16 @@ class Loop:
 
     async def _run_tools(self, decision: RunTools) -> None:
         record = self._record
+        # What people see of a call has one id. The conversation keeps the provider's.
+        own = [
+            msgspec.structs.replace(call, id=self._once.call_id(f"{self._requests}.{place}", call))
+            for place, call in enumerate(decision.calls)
+        ]
         if self._is_watched:
-            for call in decision.calls:
+            for call in own:
                 # A copy: the arguments of a call that is to be run must stay as they are approved.
                 await self._emit(ToolCalled(id=call.id, name=call.name, arguments=copy.deepcopy(call.arguments)))
-        run = [call for place, call in enumerate(decision.calls) if place not in decision.blocked]
+        run = [call for place, call in enumerate(own) if place not in decision.blocked]
         record.tool_calls += len(run)
         ran = iter(
             await self._calls.run(
@@ -379,7 +384,7 @@ class Loop:
         )
         for place, call in enumerate(decision.calls):
             fault = decision.blocked.get(place)
-            result = next(ran) if fault is None else await self._blocked(call, fault)
+            result = next(ran) if fault is None else await self._blocked(own[place], fault)
             text = result.content + self._details(result.fault)
             self.messages.append(ToolResult(id=call.id, text=text, failed=result.is_error))
             record.add_result(call, result.content, result.fault, is_run=fault is None)

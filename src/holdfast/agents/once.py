@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -69,6 +70,8 @@ RequestEnd: TypeAlias = Answered | Overflowed | Misread
 """How a request ended, as far as the loop can go on."""
 
 
+_PROVIDERS_ID = 200
+"""How many characters of a provider's id of a call are kept."""
 _MARK = "holdfast.call"
 """Tells a stored result from one that `verify` or a person gave."""
 _WITH_SECRET = {"answer": "an answer of the model", "result": "the result of a tool call"}
@@ -81,6 +84,10 @@ class Once(Protocol):
 
     async def request(self, number: int, ask: Callable[[], Awaitable[RequestEnd]]) -> RequestEnd:
         """Make the request with this number, or return how it ended before."""
+        ...
+
+    def call_id(self, place: str, call: ToolCall) -> str:
+        """Return the id of the call at this place: the same in every run of the program, and unique in its session."""
         ...
 
     async def has_begun(self, place: str) -> bool:
@@ -101,6 +108,11 @@ class InMemory:
         """Make the request."""
         del number
         return await ask()
+
+    def call_id(self, place: str, call: ToolCall) -> str:
+        """Return the provider's id: it is unique in the conversation, and there is no session."""
+        del place
+        return call.id
 
     async def has_begun(self, place: str) -> bool:
         """Nothing has begun."""
@@ -158,6 +170,10 @@ class InSession:
             self._session.id,
             _WITH_SECRET[what],
         )
+
+    def call_id(self, place: str, call: ToolCall) -> str:
+        """Return the provider's id with what tells this run and place apart: another agent's provider may give the same ids."""
+        return f"{call.id[:_PROVIDERS_ID]}-{sha256(f'{self._run}/{place}'.encode()).hexdigest()[:8]}"
 
     async def has_begun(self, place: str) -> bool:
         """Whether the log has a start or an end of the call."""

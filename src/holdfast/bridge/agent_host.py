@@ -86,6 +86,10 @@ class _Server:
         self.client_key: tuple[str, str] | None = None
         self.channel: HostChannel | None = None
 
+    def has_unread(self) -> bool:
+        """It is no client that could be slow."""
+        return False
+
     async def end(self, fault: Fault) -> None:
         """The server ends by itself."""
 
@@ -159,7 +163,7 @@ class AgentHost:
         os.chmod(record.address, 0o600)  # noqa: PTH101 - the same
         self._files.write(record)
         hub.spawn(hub.go_on())
-        waits = [asyncio.ensure_future(each) for each in (self._ending.wait(), hub.fatal.wait(), self._idle())]
+        waits = [asyncio.ensure_future(each) for each in (self._ending.wait(), self._idle())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -170,7 +174,7 @@ class AgentHost:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.stop_timeout):
                     await hub.stop()
-        return 1 if hub.fatal.is_set() else 0
+        return 0
 
     async def _idle(self) -> None:
         """Return when no server has been there for the grace, and no turn works."""

@@ -38,8 +38,8 @@ _AGAIN_S = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
 """How long to wait before a session that cannot be read or opened is tried again."""
 _LOOK_BACK = 512
 """How many entries of a log are read at first to find the last turn."""
-_SHOWN_CONTENT = 65_536
-"""The most characters of a tool's result that clients get."""
+_SHOWN_CONTENT = 262_144
+"""The most characters of a tool's result that clients get: more than tools give a model, unless they are agents."""
 
 
 class Waiting(NamedTuple):
@@ -562,7 +562,8 @@ def _returned(part: ToolReturned) -> tuple[str, dict[str, Any]]:
         payload = wire.tool_error(part.fault, redactor=process_redactor())["payload"]
         return "tool_error", payload | {"tool_call_id": part.id, "tool": part.name}
     result = {"tool_call_id": part.id, "tool": part.name, "success": not part.is_error}
-    return "tool_result", result | {"content": part.content[:_SHOWN_CONTENT]}
+    cut = max(0, len(part.content) - _SHOWN_CONTENT)
+    return "tool_result", result | {"content": part.content[:_SHOWN_CONTENT]} | ({"cut": cut} if cut else {})
 
 
 def problem(kind: str, fault: Fault) -> dict[str, Any]:

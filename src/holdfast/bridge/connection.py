@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.wire.replay import Held
     from holdfast.wire.server import Effect
 
-__all__ = ["ABORT", "AUTHENTICATED", "CUT", "WRITE_TEXT", "Connection"]
+__all__ = ["ABORT", "AUTHENTICATED", "CUT", "UNREAD", "WRITE_TEXT", "Connection"]
 
 Message: TypeAlias = "MutableMapping[str, Any]"
 
@@ -51,12 +51,17 @@ WRITE_TEXT = "holdfast.write_text"
 AUTHENTICATED = "holdfast.authenticated"
 """The extension of the scope with a function that lets the socket take larger messages, because the client is known."""
 
+UNREAD = "holdfast.unread"
+"""The extension of the scope with a function that says whether bytes of the client wait for this process to read them."""
+
 _BYES = (1000, 1001)
 """The close codes of a client that leaves on purpose."""
 _FAREWELL_S = 1.0
 """How long a client may take to read that the server stops."""
 _LAST_READ_S = 5.0
 """How long a client that did not read in time may take to read that it was disconnected."""
+_LOOK_AGAIN_S = 0.1
+"""How long a server that is behind waits until it looks again whether a client is silent."""
 _ORDINARY = frozenset({"CONN_SUPERSEDED", "AUTH_TOKEN_EXPIRED", "AUTH_TOKEN_REVOKED"})
 """Ends of connections that are nobody's error."""
 
@@ -101,6 +106,8 @@ class Connection:
         self._cut_off: Callable[[int, str, float], None] | None = scope.get("extensions", {}).get(CUT)
         self._write: Callable[[bytes], bool] | None = scope.get("extensions", {}).get(WRITE_TEXT)
         self._authenticated: Callable[[], None] = scope.get("extensions", {}).get(AUTHENTICATED, lambda: None)
+        self.has_unread: Callable[[], bool] = scope.get("extensions", {}).get(UNREAD, lambda: False)
+        """Whether bytes of the client wait for this process to read them."""
         self._sending = asyncio.Lock()
         self._tails: dict[str, asyncio.Task[None]] = {}
         self._lives: dict[str, LiveSession] = {}
@@ -249,6 +256,10 @@ class Connection:
 
     def _tick(self) -> None:
         if self.machine.is_closed:
+            return
+        if self.hub.clock.monotonic() >= self.machine.next_at and self.has_unread():
+            # This process is behind. What the client has sent in time is here, and will be read.
+            self._timer = asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._tick)
             return
         # Every frame moves the next tick. The timer is not moved each time, so it may fire early.
         effects = self.machine.tick()

@@ -12,6 +12,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
+from holdfast.sessions.questions.question import TOOL_CALL
 from holdfast.wire.envelope import stamp, write
 from holdfast.wire.messages import DURABLE
 from holdfast.wire.replay import Held
@@ -22,7 +23,16 @@ if TYPE_CHECKING:
     from holdfast.faults import Redactor
     from holdfast.stores import Entry
 
-__all__ = ["Place", "frame_of", "message_of", "question_payload", "replay_frame", "tool_call_of", "user_frame"]
+__all__ = [
+    "Place",
+    "approval_payload",
+    "frame_of",
+    "message_of",
+    "question_payload",
+    "replay_frame",
+    "tool_call_of",
+    "user_frame",
+]
 
 _IDS: Final = UUID("7d5fbd4c-6a0e-4b7e-9c55-0d6b1a3f2e18")
 """The namespace in which the ids of messages are made from the ids of entries."""
@@ -90,7 +100,7 @@ def message_of(entry: Entry, tool_call: Callable[[str], str]) -> tuple[str, dict
             return "user_message", _user_message(body)
         case "interaction_raised":
             if tool_call_of(body):
-                return "approval_required", _approval(body)
+                return "approval_required", approval_payload(body)
             return "question", question_payload(body)
         case "interaction_answered":
             return _closed(body, tool_call(str(body.get("id", ""))))
@@ -107,8 +117,24 @@ def tool_call_of(raised: dict[str, Any]) -> str:
     details = raised.get("payload", {}).get("details")
     if raised.get("kind") != "Approve" or not isinstance(details, dict) or "tool" not in details:
         return ""
-    # Equal calls have different places in their session, so a place is the id of its call.
-    return str(details.get("call") or raised.get("id", ""))
+    # Logs of older versions have a place in the run in place of the call's id.
+    return str(raised["payload"].get(TOOL_CALL) or details.get("call") or raised.get("id", ""))
+
+
+def approval_payload(raised: dict[str, Any]) -> dict[str, Any]:
+    """Return the payload of `approval_required` for a stored question about a tool call."""
+    question = raised["payload"]
+    details = question["details"]
+    params, is_cut = _params(details.get("arguments"))
+    payload = {
+        "tool_call_id": tool_call_of(raised),
+        "tool": str(details["tool"]),
+        "params": params,
+        "description": str(question.get("prompt", "")),
+        "question_id": str(raised.get("id", "")),
+        "arguments_hash": str(raised.get("args", "")),
+    }
+    return payload | ({"cut": True} if is_cut else {}) | _expiry(raised)
 
 
 def question_payload(raised: dict[str, Any], user_code: str = "") -> dict[str, Any]:
@@ -118,6 +144,7 @@ def question_payload(raised: dict[str, Any], user_code: str = "") -> dict[str, A
         "question_id": str(raised.get("id", "")),
         "kind": raised.get("kind", "Ask"),
         "prompt": str(question.get("prompt", "")),
+        "arguments_hash": str(raised.get("args", "")),
     }
     if question.get("choices"):
         payload["choices"] = [str(choice) for choice in question["choices"]]
@@ -151,27 +178,15 @@ def _user_payload(content: str, client: str, id_: str) -> dict[str, Any]:
     return {"content": content, "client_id": client, "message_id": id_}
 
 
-def _approval(raised: dict[str, Any]) -> dict[str, Any]:
-    question = raised["payload"]
-    details = question["details"]
-    payload = {
-        "tool_call_id": tool_call_of(raised),
-        "tool": str(details["tool"]),
-        "params": _params(details.get("arguments")),
-        "description": str(question.get("prompt", "")),
-        "question_id": str(raised.get("id", "")),
-    }
-    return payload | _expiry(raised)
-
-
-def _params(arguments: Any) -> dict[str, Any]:
-    """Return the arguments as an object. Agents store them as a text that may be cut."""
+def _params(arguments: Any) -> tuple[dict[str, Any], bool]:
+    """Return the arguments as an object, and whether they are cut. Agents store them as a text, which older versions cut."""
+    is_cut = False
     if isinstance(arguments, str):
         try:
             arguments = msgspec.json.decode(arguments)
         except msgspec.DecodeError:
-            return {"arguments": arguments}
-    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+            is_cut = True
+    return (arguments if isinstance(arguments, dict) else {"arguments": arguments}), is_cut
 
 
 def _expiry(raised: dict[str, Any]) -> dict[str, Any]:

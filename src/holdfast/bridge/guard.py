@@ -183,7 +183,9 @@ class _Exchange:
         except TimeoutError:
             # Nothing is left to drain: whoever was too slow would be too slow again.
             self._is_late = True
-            self.broken = rejected(408, f"The body did not come within {self._settings.body_timeout:g} s")
+            self.broken = rejected(
+                408, f"The body did not come within {self._settings.body_timeout:g} s", "CONN_TIMEOUT"
+            )
         except _LimitError as error:
             self.broken = error.why
         return {"type": "http.disconnect"}

@@ -146,6 +146,8 @@ class NewEvent(Body, frozen=True, kw_only=True):
     id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")] | UnsetType = UNSET
     """The same id again is stored once. Without it the header Idempotency-Key is used."""
     question_id: Annotated[str, Meta(min_length=1, max_length=256)] | UnsetType = UNSET
+    arguments_hash: Annotated[str, Meta(max_length=256)] = ""
+    """That of the question as it was shown. The answer counts only for that."""
     value: Any = None
     outcome: Literal["accepted", "rejected", "dismissed"] = "accepted"
     reason: Annotated[str, Meta(max_length=4_096)] = ""

@@ -197,7 +197,13 @@ class SessionRoutes:
                 raise violation("question_id", "required")
             answer = Answer(event.value, event.outcome, event.reason)
             await answers.answer(
-                self._hub.store, record.id, event.question_id, answer, by=identity.name, runtime=self._hub.runtime
+                self._hub.store,
+                record.id,
+                event.question_id,
+                answer,
+                by=identity.name,
+                shown=event.arguments_hash,
+                runtime=self._hub.runtime,
             )
             await self._hub.answered(record.id)
             return json_response(Accepted(accepted=True, message_id=id_), 202)

@@ -49,7 +49,7 @@ from holdfast.wire.envelope import stamp
 from holdfast.wire.messages import CertificateRotation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from holdfast.bridge.host_link import HostLink
     from holdfast.bridge.identity import Authenticator, Identity
@@ -90,6 +90,11 @@ class Connected(Protocol):
     identity: Identity | None
     client_key: tuple[str, str] | None
 
+    @property
+    def has_unread(self) -> Callable[[], bool]:
+        """Whether bytes of the client wait for this process to read them."""
+        ...
+
     async def end(self, fault: Fault) -> None:
         """End it for a reason that the client gets."""
         ...
@@ -129,9 +134,7 @@ class Hub:
         self.runtime = runtime or default_runtime()
         self.clock = self.runtime.clock
         self.connections: set[Connected] = set()
-        self.fatal = asyncio.Event()
-        """Set when something failed that only a new start can cure. Whoever started the bridge ends it in order."""
-        self._admission: Admission[Connected] = Admission(settings)
+        self._admission: Admission[Connected] = Admission(settings, lambda each: not each.has_unread())
         self.sessions: dict[str, LiveSession] = {}
         self._by_client: dict[tuple[str, str], Connected] = {}
         self._opening = asyncio.Lock()
@@ -345,12 +348,12 @@ class Hub:
         return await self.live(name)
 
     async def visible(
-        self, identity: Identity, *, states: Sequence[SessionState] = (), most: int | None = None
+        self, identity: Identity, *, states: Sequence[SessionState] = (), after: str = "", most: int | None = None
     ) -> list[SessionRecord]:
-        """Return the sessions that somebody may see, in one of `states` if given, and no more than `most`."""
+        """Return the sessions that somebody may see, by id after `after`, in one of `states` if given, and no more than `most`."""
         if identity.sessions is not None:
-            return (await self._named(sorted(identity.sessions), states))[:most]
-        found, after = list[Any](), ""
+            return (await self._named(sorted(each for each in identity.sessions if each > after), states))[:most]
+        found = list[Any]()
         # Every client that authenticates asks for the first ones. A store may have many thousands.
         limit = PAGE_ENTRIES if most is None else most
         while page := await self.store.sessions(states=states, after=after, limit=limit):
@@ -555,9 +558,9 @@ class Hub:
             self.spawn(each.perform(each.machine.answer(type_, payload, session_id=live.id)))
 
     def _on_event(self, event: Any) -> None:
-        # What is fatal for one session, such as a lost lease, ends that session and no other.
+        # What is fatal for one session ends its use, and that of no other. The loss of a session ends by itself.
         if isinstance(event, Failed) and event.fault.severity == "fatal" and not event.fault.code.startswith("SESS_"):
-            self._loop.call_soon_threadsafe(self.fatal.set)
+            self._loop.call_soon_threadsafe(self._end_use, event.session)
         if isinstance(event, Commanded) and not event.session:
             # Whoever commands is not inside the session whose operation obeys.
             lives = tuple(self.sessions.values())
@@ -566,6 +569,17 @@ class Hub:
         # A tool may run in a thread, and so may its recovery.
         if event.session in self.sessions:
             self._loop.call_soon_threadsafe(self._forward, event)
+
+    def _end_use(self, session: str) -> None:
+        """End the use of a session after the turn that failed. If something waits in it, it is opened anew."""
+        live = self.sessions.get(session)
+        if live is not None and live.runner is not None:
+            self.spawn(self._open_anew(live, live.runner))
+
+    async def _open_anew(self, live: LiveSession, runner: AgentRunner | HostedRunner) -> None:
+        await runner.leave()
+        if self.sessions.get(live.id) is live:
+            self._wake(live)
 
     def _forward(self, event: Any) -> None:
         live = self.sessions.get(event.session)

@@ -9,13 +9,14 @@ Invariant: every connection has a deadline running, or a request that the app wo
 
 from __future__ import annotations
 
+import select
 import socket
-from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from holdfast.bridge.admission import Strangers
 from holdfast.bridge.lockout import address_group
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault
@@ -28,8 +29,12 @@ if TYPE_CHECKING:
     import asyncio
 
     from holdfast.bridge.settings import BridgeSettings
+    from holdfast.faults import Code
 
-__all__ = ["http_protocol"]
+__all__ = ["has_unread", "http_protocol"]
+
+_LOOK_AGAIN_S = 0.1
+"""How long a server that is behind waits until it looks again whether it has read what came."""
 
 
 def http_protocol(settings: BridgeSettings) -> type[HttpToolsProtocol]:
@@ -37,46 +42,16 @@ def http_protocol(settings: BridgeSettings) -> type[HttpToolsProtocol]:
 
     uvicorn.Config(app, http=http_protocol(BridgeSettings(header_timeout=5)))
     """
-    half_open = _HalfOpen(settings.max_unauthenticated_per_address)
+    half_open = Strangers[_HttpProtocol](settings, lambda each: not each.has_unread())
     # uvicorn makes the protocols itself, so what they share stands in a class.
     return type("BridgeHttp", (_HttpProtocol,), {"settings": settings, "half_open": half_open})
-
-
-class _HalfOpen:
-    """The connections that have not sent their headers yet, by address, the oldest first."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        # A dict keeps the order in which connections came.
-        self._waiting: defaultdict[str, dict[_HttpProtocol, None]] = defaultdict(dict)
-
-    def add(self, address: str, connection: _HttpProtocol) -> None:
-        """A connection begins to wait for headers. The oldest one of its address is closed if there are too many.
-
-        The newest is let in: a client that is well sends its headers at once, and a hostile one must not lock it out.
-        """
-        waiting = self._waiting[address]
-        waiting[connection] = None
-        if len(waiting) > self._most:
-            next(iter(waiting)).drop()
-
-    def remove(self, address: str, connection: _HttpProtocol) -> None:
-        """A connection has sent its headers, or is gone."""
-        waiting = self._waiting.get(address)
-        if waiting is not None:
-            waiting.pop(connection, None)
-            if not waiting:
-                del self._waiting[address]
-
-    def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
 
 
 class _HttpProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol with a deadline and a size for headers."""
 
     settings: BridgeSettings
-    half_open: _HalfOpen
+    half_open: Strangers[_HttpProtocol]
     _stalled: asyncio.TimerHandle | None = None
     _deadline: asyncio.TimerHandle | None = None
     _header_bytes = 0
@@ -104,6 +79,8 @@ class _HttpProtocol(HttpToolsProtocol):
             self._await_headers()
         elif self._deadline is not None and self._header_bytes > self.settings.max_header_bytes:
             self._reject(431, f"The headers have more than {self.settings.max_header_bytes} bytes")
+        elif self._deadline is not None:
+            self._make_room(self.half_open.holds(self, self._address, self._header_bytes))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -142,21 +119,33 @@ class _HttpProtocol(HttpToolsProtocol):
             self._stalled.cancel()
             self._stalled = None
 
+    def has_unread(self) -> bool:
+        """Whether bytes of the peer wait for this process to read them."""
+        return has_unread(self.transport)
+
     def drop(self) -> None:
-        """Close the connection because it took too long to send its headers."""
+        """Close the connection because it took too long to send its headers; not if they are here, and wait to be read."""
+        if self._deadline is not None and self.has_unread():
+            self._deadline = self.loop.call_later(_LOOK_AGAIN_S, self.drop)
+            return
         self._reject(408, f"The headers did not come within {self.settings.header_timeout:g} s")
 
     def _await_headers(self) -> None:
         if self._deadline is None:
             self._header_bytes = 0
             self._deadline = self.loop.call_later(self.settings.header_timeout, self.drop)
-            self.half_open.add(self._address, self)
+            self._make_room(self.half_open.add(self, self._address))
 
     def _have_headers(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-            self.half_open.remove(self._address, self)
+            self.half_open.remove(self, self._address)
+
+    @staticmethod
+    def _make_room(other: _HttpProtocol | None) -> None:
+        if other is not None:
+            other.drop()
 
     @property
     def _is_between_requests(self) -> bool:
@@ -173,6 +162,18 @@ class _HttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
+def has_unread(transport: asyncio.BaseTransport) -> bool:
+    """Whether bytes of the peer, or its end, wait in the socket of a transport: then this process is behind, not the peer."""
+    found = transport.get_extra_info("socket")
+    if found is None or found.fileno() < 0:
+        return False
+    if not hasattr(select, "poll"):  # Windows, which takes any number of sockets here
+        return bool(select.select([found.fileno()], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(found.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
 def _send_at_once(transport: asyncio.BaseTransport) -> None:
     """Turn off Nagle's algorithm. asyncio does not for a socket that it got, and each answer would then take 40 ms."""
     found = transport.get_extra_info("socket")
@@ -186,6 +187,10 @@ _PHRASES = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header 
 
 
 def _response(status: int, message: str) -> bytes:
-    body = msgspec.json.encode(wire.http_body(Fault.of("PROTO_INVALID_MESSAGE", message)))
+    # A client that was slow may come again. Whatever else is wrong with its headers is wrong the next time, too.
+    code: Code = "CONN_TIMEOUT" if status == 408 else "PROTO_INVALID_MESSAGE"
+    body = msgspec.json.encode(
+        wire.http_body(Fault.of(code, message)) | {"error": _PHRASES[status].decode().replace(" ", "")}
+    )
     head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
     return head % (status, _PHRASES[status], len(body)) + body

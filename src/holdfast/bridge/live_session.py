@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.bridge.frames import Place, frame_of, question_payload, tool_call_of, user_frame
+from holdfast.bridge.frames import Place, approval_payload, frame_of, question_payload, tool_call_of, user_frame
 from holdfast.bridge.log import log_warning
 from holdfast.bridge.message_ids import new_message_id
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import Read, entries_of, fresh_id, read_memory
 from holdfast.sessions.log import Message, new_entry
+from holdfast.sessions.questions.question import mismatch
 from holdfast.stores import Claim, Commit, NewEntry, Receipt, SessionState
 from holdfast.stores.store import commit_all
 from holdfast.stores.wakeups import follow
@@ -136,7 +137,7 @@ class LiveSession:
         """What the session knows, up to an offset. Each client that joins needs it, and a log may be long."""
         self._known_epoch = ""
         self._learning = asyncio.Lock()
-        self._redactor = process_redactor()
+        self._redactor = process_redactor().uncut()
 
     @property
     def epoch(self) -> str:
@@ -476,12 +477,11 @@ class LiveSession:
         approvals, questions = list[Any](), list[Any]()
         for each in memory.pending():
             raised = msgspec.to_builtins(each)
-            payload = self._redactor.value(question_payload(raised)) | self._secret(each.id)
-            call = tool_call_of(raised)
-            if call:
-                approvals.append(payload | {"tool_call_id": call, "tool": str(each.payload["details"]["tool"])})
+            payload = question_payload(raised)
+            if tool_call_of(raised):
+                approvals.append(self._redactor.value(payload | approval_payload(raised)))
             else:
-                questions.append(payload)
+                questions.append(self._redactor.value(payload) | self._secret(each.id))
         return approvals, questions
 
     def _secret(self, question: str) -> dict[str, str]:
@@ -495,13 +495,23 @@ class LiveSession:
         self._broadcast(self, "question", payload)
 
     async def question_of_call(self, tool_call: str) -> str:
-        """Return the question about a tool call, or raise SESS_NOT_FOUND."""
-        for question, call in self._tool_calls.items():
-            if tool_call in (call, question) and call:
-                return question
+        """Return the question about a tool call. One that waits comes first: ids of older versions were not unique.
+
+        Raises SESS_NOT_FOUND if there is none, and SESS_INTERACTION_MISMATCH if several wait.
+        """
+        await self.catch_up()
+        waiting = []
         for each in (await self._memory()).pending():
-            if tool_call_of(msgspec.to_builtins(each)) == tool_call:
-                return each.id
+            call = tool_call_of(msgspec.to_builtins(each))
+            if call and tool_call in (call, each.id):
+                waiting.append(each.id)
+        if len(waiting) > 1:
+            raise mismatch(", ".join(waiting), "the question_id of one of them", f"tool call '{tool_call}'")
+        # Whoever is late learns that it was answered.
+        answered = (known for known, call in reversed(self._tool_calls.items()) if call and tool_call in (call, known))
+        found = waiting[0] if waiting else next(answered, "")
+        if found:
+            return found
         context = {"session_id": self.id, "tool_call_id": tool_call}
         message = f"Session '{self.id}' has no question about tool call '{tool_call}'"
         raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context=context))

@@ -9,7 +9,8 @@ import asyncio
 import struct
 from typing import TYPE_CHECKING, Any
 
-from holdfast.bridge.connection import ABORT, AUTHENTICATED, CUT, WRITE_TEXT
+from holdfast.bridge.connection import ABORT, AUTHENTICATED, CUT, UNREAD, WRITE_TEXT
+from holdfast.bridge.listener import has_unread
 from holdfast.bridge.log import log_warning
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault, HoldfastError
@@ -63,7 +64,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             scope["extensions"][CUT] = self.cut
             scope["extensions"][AUTHENTICATED] = self._authenticated
             scope["extensions"][WRITE_TEXT] = self.write_text
+            scope["extensions"][UNREAD] = self.has_unread
         self._unfinished = 0
+
+    def has_unread(self) -> bool:
+        """Whether bytes of the client wait: in the socket, or as a message that the app has not taken yet."""
+        return not self.queue.empty() or has_unread(self.transport)
 
     def _authenticated(self) -> None:
         self._is_authenticated = True

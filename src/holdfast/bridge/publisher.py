@@ -16,14 +16,18 @@ from holdfast.sessions.journal import fresh_id
 from holdfast.stores import Claim, Commit, NewEntry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.stores import Store
 
-__all__ = ["Publisher"]
+__all__ = ["Publisher", "parts"]
 
 DELAY_S = 0.03
 """How long a piece of text waits for the next one."""
 _LONGEST_CHUNK = 32_768
 """The most characters of one piece."""
+_LONGEST_WORD = 2_048
+"""How far before that a space is looked for, to cut a text there."""
 _MOST_WAITING = 256
 """Messages that wait to be stored, until whoever brings them waits too."""
 
@@ -45,12 +49,19 @@ class Publisher:
         self._error: Exception | None = None
 
     def text(self, stream: str, text: str) -> None:
-        """Add a piece of text to a stream."""
+        """Add a piece of text to a stream. A long one becomes several messages."""
+        *first, last = parts(text)
+        for part in first:
+            self._add(stream, part)
+            self._end_chunk()
+        self._add(stream, last)
+        self._schedule(self._delay)
+
+    def _add(self, stream: str, text: str) -> None:
         if self._pieces and (stream != self._stream or sum(map(len, self._pieces)) > _LONGEST_CHUNK):
             self._end_chunk()
         self._stream = stream
         self._pieces.append(text)
-        self._schedule(self._delay)
 
     def put(self, type_: str, payload: dict[str, Any]) -> None:
         """Add a message."""
@@ -102,6 +113,18 @@ class Publisher:
                     await self._store.commit(Commit(session=self._session, entries=_entries(taken)))
                 except Exception as error:  # noqa: BLE001 - the agent's turn gets it at its next message
                     self._error = error
+
+
+def parts(text: str) -> Iterator[str]:
+    """Yield a text in parts that are no longer than a message should be, cut between words: a secret must not be cut in two."""
+    at = 0
+    while len(text) - at > _LONGEST_CHUNK:
+        end = at + _LONGEST_CHUNK
+        space = max(text.rfind(" ", end - _LONGEST_WORD, end), text.rfind("\n", end - _LONGEST_WORD, end))
+        end = end if space < 0 else space + 1
+        yield text[at:end]
+        at = end
+    yield text[at:]
 
 
 def _entries(messages: Any) -> tuple[NewEntry, ...]:

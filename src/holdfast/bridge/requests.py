@@ -35,7 +35,7 @@ from holdfast.wire.position import Gap, Position
 from holdfast.wire.server import PUBLIC_WARNING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from holdfast.bridge.agent_runner import AgentRunner
     from holdfast.bridge.connection import Connection
@@ -57,7 +57,10 @@ _LOOKS, _LOOK_S = 50, 0.02
 _OPEN = (SessionState.ACTIVE, SessionState.CREATED)
 _INSTEAD = "Call it again with these arguments instead: "
 _SHOWN_SESSIONS = 100
-"""The most sessions that the answer to `auth` lists."""
+_SHOWN_BYTES = 32_768
+"""The most sessions that the answer to `auth` lists, and their bytes: every client reads it at every connection."""
+_FRAME_REST = 1_000
+"""Bytes of a message beside what it lists."""
 
 
 class Requests:
@@ -189,7 +192,7 @@ class Requests:
         in_use = [live for live in self._hub.sessions.values() if live.state is SessionState.PAUSED]
         open_ones = [_summary(live) for live in in_use if self._identity.may_see(live.id)]
         shown = await self._hub.visible(self._identity, states=_OPEN, most=_SHOWN_SESSIONS)
-        open_ones += [_summary(record) for record in shown]
+        open_ones = _fitting((*open_ones, *(_summary(record) for record in shown)), _SHOWN_BYTES)
         name = "" if self._hub.agent is None else agent_name(self._hub.agent)
         return wire.ConnectionAck(
             connection_id=connection.id,
@@ -248,9 +251,13 @@ class Requests:
 
     # --- which session ---
 
-    async def _list(self, handle: Handle, _: wire.SessionList) -> None:
-        records = await self._hub.visible(self._identity)
-        await self._reply(handle, "sessions", wire.SessionsPayload(sessions=[_summary(record) for record in records]))
+    async def _list(self, handle: Handle, asked: wire.SessionList) -> None:
+        # The client takes messages of the size that it may send.
+        most = self._hub.settings.connection.max_frame - _FRAME_REST
+        records = await self._hub.visible(self._identity, after=asked.after)
+        shown = _fitting((_summary(record) for record in records), most)
+        after = shown[-1].session_id if len(shown) < len(records) else ""
+        await self._reply(handle, "sessions", wire.SessionsPayload(sessions=shown, next=after))
 
     async def _create(self, handle: Handle, create: wire.SessionCreate) -> None:
         live = await self._make(handle, create)
@@ -440,16 +447,16 @@ class Requests:
     async def _answer(self, handle: Handle, answer: wire.Answer) -> None:
         self._check_expiry(handle, answer.expires_at)
         given = GivenAnswer(answer.value, answer.outcome, answer.reason)
-        await self._give(handle, answer.question_id, given)
+        await self._give(handle, answer.question_id, given, answer.arguments_hash)
 
     async def _approval(self, handle: Handle, response: wire.ApprovalResponse) -> None:
         live = self._connection.live(handle.session_id)
-        question = await live.question_of_call(response.tool_call_id)
+        question = response.question_id or await live.question_of_call(response.tool_call_id)
         if response.decision == "modified":
             given = GivenAnswer.no(self._modified(handle, response))
         else:
             given = GivenAnswer(value=True) if response.decision == "approved" else GivenAnswer.no(response.reason)
-        await self._give(handle, question, given)
+        await self._give(handle, question, given, response.arguments_hash)
 
     def _modified(self, handle: Handle, response: wire.ApprovalResponse) -> str:
         """Return the answer to a call with other arguments, for the model.
@@ -462,7 +469,7 @@ class Requests:
         wanted = msgspec.json.encode(response.modifications).decode()
         return f"{response.reason}\n{_INSTEAD}{wanted}".lstrip()
 
-    async def _give(self, handle: Handle, question: str, given: GivenAnswer) -> None:
+    async def _give(self, handle: Handle, question: str, given: GivenAnswer, shown: str) -> None:
         live, sent = self._connection.live(handle.session_id), (self.client, handle.message.id)
         runner = live.runner
         if runner is not None and await runner.give(question, given):
@@ -472,7 +479,8 @@ class Requests:
             return await self._acknowledge(handle)
         by = self._identity.name
         try:
-            await answers.answer(self._hub.store, handle.session_id, question, given, by=by, runtime=self._hub.runtime)
+            store, runtime = self._hub.store, self._hub.runtime
+            await answers.answer(store, handle.session_id, question, given, by=by, shown=shown, runtime=runtime)
         except HoldfastError as error:
             is_password = error.fault.context.get("expected") == answers.GIVEN_DIRECTLY
             if runner is None or not is_password or not await _given_soon(runner, question, given):
@@ -551,13 +559,29 @@ def _summary(record: SessionRecord | LiveSession) -> wire.SessionSummary:
     except HoldfastError:
         # A damaged one is listed too. Joining it says what is wrong.
         return wire.SessionSummary(session_id=record.id, status=record.state.value)
+    # Programs on the store may give longer ones than clients may.
+    whole = {"agent": manifest.agent_type, "title": manifest.title, "working_directory": manifest.project_root or ""}
+    shown = {name: text[: _SHOWN_TEXTS[name]] for name, text in whole.items()}
     return wire.SessionSummary(
         session_id=record.id,
         status=machine.bridge_view(record.state, resumable=manifest.resumable),
-        agent=manifest.agent_type,
-        title=manifest.title,
-        working_directory=manifest.project_root or "",
+        cut=tuple(name for name in whole if shown[name] != whole[name]),
+        **shown,
     )
+
+
+_SHOWN_TEXTS = {"agent": wire.NAME_LENGTH, "title": wire.NAME_LENGTH, "working_directory": wire.PATH_LENGTH}
+
+
+def _fitting(summaries: Iterable[wire.SessionSummary], most: int) -> list[wire.SessionSummary]:
+    """Return the first ones that together have at most so many bytes; one at least."""
+    found: list[wire.SessionSummary] = []
+    for summary in summaries:
+        most -= len(msgspec.json.encode(summary)) + 1
+        if most < 0 and found:
+            break
+        found.append(summary)
+    return found
 
 
 def _seconds(text: str) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4, uuid5
 
+from holdfast.bridge.publisher import parts
 from holdfast.faults import InvalidError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Turn:
         await self._publisher.once(
             f"turn-{self.number}/say-{self._said}",
             ("stream_start", {"turn": self.number} | stream),
-            ("stream_chunk", {"text": text} | stream),
+            *(("stream_chunk", {"text": part} | stream) for part in parts(text)),
             ("stream_end", {"finish_reason": "stop"} | stream),
         )
 

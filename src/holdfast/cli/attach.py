@@ -5,7 +5,7 @@
     echo "fix the tests" | holdfast attach release-42
 
 A line that is typed goes to the agent, or answers the question that waits. `/stop` stops what the agent does, `/retry`, `/fallback` and
-`/cancel` tell an operation that waits what to do, `/quit` or Ctrl-D leaves; the agent goes on.
+`/cancel` tell an operation that waits what to do, `/pending` lists what the bridge has not stored, `/discard N` takes one out, `/quit` or Ctrl-D leaves; the agent goes on.
 
 Invariant: only what the agent says goes to stdout; everything else goes to stderr. Nothing that was typed is lost silently: what the bridge did not
 store is listed at the end.
@@ -46,7 +46,7 @@ from holdfast.bridge import (
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, one_line, show_line
 from holdfast.cli.session_history import command
-from holdfast.faults import HoldfastError, InvalidError
+from holdfast.faults import HoldfastError, InvalidError, visible
 from holdfast.runtime.secrets import redactor_for
 from holdfast.sessions.questions.question import answer_word
 
@@ -59,6 +59,8 @@ __all__ = ["AttachFlags", "attach"]
 
 _SHOWN = 200
 """Characters of a tool's arguments or result that a line shows."""
+_SHOWN_QUESTION = 2_000
+"""Characters of a question that are shown without being opened."""
 _COMMANDS = {"/retry": "retry_now", "/fallback": "fall_back", "/cancel": "cancel"}
 _YES_OR_NO = frozenset({"Approve", "Confirm"})
 
@@ -114,6 +116,8 @@ class _Attached:
         )
         self._questions: dict[str, Question] = {}
         """The questions that wait for an answer, oldest first."""
+        self._opened: set[str] = set()
+        """The questions that were too long to be shown at once, and were opened."""
         self._waiting = ""
         """The operation that waits, and takes commands."""
         self._sent = 0
@@ -214,8 +218,12 @@ class _Attached:
                     return narrate("nothing waits that could be told what to do")
                 said: Any = _COMMANDS[word]
                 await session.command(self._waiting, said)
+            elif word == "/pending":
+                self._show_pending()
+            elif word.startswith("/discard"):
+                self._discard(word.removeprefix("/discard").strip())
             elif word.startswith("/"):
-                narrate("commands: /stop, /retry, /fallback, /cancel, /quit")
+                narrate("commands: /stop, /retry, /fallback, /cancel, /pending, /discard N, /quit")
             elif self._questions:
                 await self._answer(session, next(iter(self._questions.values())), word)
             else:
@@ -226,7 +234,28 @@ class _Attached:
                 narrate(f"not accepted: {error}")
         return None
 
+    def _show_pending(self) -> None:
+        for number, each in enumerate(self._client.pending, 1):
+            why = "" if each.fault is None else f"  ({each.fault.message})"
+            narrate(f"{number}. {_short(each.text)}{why}")
+        if not self._client.pending:
+            narrate("the bridge has stored everything")
+
+    def _discard(self, place: str) -> None:
+        pending, number = self._client.pending, int(place) if place.isdecimal() else 0
+        if not 0 < number <= len(pending):
+            return narrate("name a message by its number in /pending")
+        self._client.discard(pending[number - 1].id)
+        return narrate(f"discarded: {_short(pending[number - 1].text)}")
+
     async def _answer(self, session: RemoteSession, question: Question, text: str) -> None:
+        if question.id not in self._opened and _is_folded(question):
+            if text.strip().lower() == "o":
+                self._opened.add(question.id)
+                return narrate(_asked_whole(question))
+            answer = _answer_of(question, text)
+            if answer is not None and answer.value is True:
+                return narrate("it is longer than what was shown: o shows all, and then you can say yes")
         answer = _answer_of(question, text)
         if answer is None:
             return narrate(
@@ -339,16 +368,31 @@ def _answer_of(question: Question, text: str) -> Answer | None:
 
 
 def _asked(question: Question) -> str:
-    lines = [f"? {question.prompt}"]
-    if question.params:
-        lines.append(f"  {question.tool} {_short(question.params)}")
+    whole = _asked_whole(question)
+    lines = [f"? {whole[:_SHOWN_QUESTION]}"]
+    if _is_folded(question):
+        lines.append(f"  … {len(whole) - _SHOWN_QUESTION} characters more: o shows them")
+    if question.cut:
+        lines.append("  these arguments are not whole: they were cut when they were stored")
     if question.url:
-        lines.append(
-            f"  sign in at {question.url}" + (f" with the code {question.user_code}" if question.user_code else "")
-        )
-    lines += [f"  {number}. {choice}" for number, choice in enumerate(question.choices, 1)]
+        code = f" with the code {visible(question.user_code)}" if question.user_code else ""
+        lines.append(f"  sign in at {visible(question.url)}{code}")
+    lines += [f"  {number}. {visible(choice)}" for number, choice in enumerate(question.choices, 1)]
     hint = "[y/n]" if question.kind in _YES_OR_NO else "type the answer"
     return "\n".join([*lines, f"  {hint}"])
+
+
+def _asked_whole(question: Question) -> str:
+    """Return all that is asked, as a person reads it who decides: for a tool call its arguments, whole."""
+    if not question.params:
+        return visible(question.prompt)
+    call = f"{question.tool} {msgspec.json.encode(question.params).decode()}"
+    # The sentence about a call has its arguments once more, and perhaps not whole.
+    return visible(call if question.prompt.startswith(f"Run {question.tool}(") else f"{question.prompt}\n  {call}")
+
+
+def _is_folded(question: Question) -> bool:
+    return len(_asked_whole(question)) > _SHOWN_QUESTION
 
 
 def _line(message: Message) -> str:
@@ -358,8 +402,9 @@ def _line(message: Message) -> str:
             return f"> {text}"
         case ToolCalled(tool=tool, params=params):
             return f"· {tool} {_short(params)}"
-        case ToolReturned(tool=tool, success=success, content=content):
-            return f"· {tool} {'returned' if success else 'failed'}: {_short(content)}"
+        case ToolReturned(tool=tool, success=success, content=content, cut=cut):
+            rest = f" (and {cut} characters more)" if cut else ""
+            return f"· {tool} {'returned' if success else 'failed'}: {_short(content)}{rest}"
         case ToolFailed(tool=tool, code=code, message=text):
             return f"· {tool} failed: {code}  {text}"
         case Recovery(line=line, can=can):

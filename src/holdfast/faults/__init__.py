@@ -23,6 +23,7 @@ from holdfast.faults.errors import (
 from holdfast.faults.fault import PATIENCE_S, Attempt, Cause, Fault, ItemError, Partial
 from holdfast.faults.outcome import Err, Ok, Outcome
 from holdfast.faults.redaction import CAP_BYTES, REDACTOR, Redactor, cap
+from holdfast.faults.visible import visible
 
 __all__ = [
     "CAP_BYTES",
@@ -61,4 +62,5 @@ __all__ = [
     "meaning",
     "nearest",
     "resolve",
+    "visible",
 ]

@@ -51,6 +51,8 @@ _MAX_DEPTH = 24
 _MAX_ITEMS = 2_000
 _MAX_VALUES = 50_000
 """The most values of one document. Without it, a graph with shared nodes would grow without end."""
+_UNCUT_BYTES, _UNCUT_DEPTH, _UNCUT_VALUES = 16_777_216, 64, 2_000_000
+"""The same limits for what was checked already, and must come out whole."""
 _PLAIN_MODULES = frozenset({"datetime", "uuid", "decimal", "fractions", "pathlib", "ipaddress"})
 """Standard library modules whose values are fully described by their text."""
 _SHORTEST_SECRET = 8
@@ -66,6 +68,17 @@ class Redactor(msgspec.Struct, frozen=True):
     """
 
     secrets: tuple[str, ...] = ()
+    limit: int = CAP_BYTES
+    """The most bytes of a text. Longer ones are cut, with a mark at the end."""
+
+    def uncut(self) -> Redactor:
+        """Return a redactor that masks the same and cuts nothing: for messages whose size is limited where they come in."""
+        return Redactor(self.secrets, _UNCUT_BYTES)
+
+    @property
+    def is_uncut(self) -> bool:
+        """Whether it cuts nothing."""
+        return self.limit > CAP_BYTES
 
     @classmethod
     def knowing(cls, secrets: Iterable[str]) -> Redactor:
@@ -80,25 +93,25 @@ class Redactor(msgspec.Struct, frozen=True):
         text = encodable(text)
         for secret in self.secrets:
             text = text.replace(secret, MASK)
-        beyond = len(text) - CAP_BYTES - _MARGIN
-        if beyond <= 0:
-            return cap(mask_secrets(text))
+        searched = self.limit + _MARGIN
+        if len(text) <= searched:
+            return cap(mask_secrets(text), self.limit)
         # The text is masked before it is cut. Text far beyond the cap is dropped first, so that megabytes are not
         # searched.
-        return cap(mask_secrets(text[: CAP_BYTES + _MARGIN]), dropped=len(text[CAP_BYTES + _MARGIN :].encode()))
+        return cap(mask_secrets(text[:searched]), self.limit, dropped=len(text[searched:].encode()))
 
     def value(self, value: Any) -> Any:
         """Return `value` as JSON values with secrets masked; any object is accepted and nothing is raised."""
-        return _Walk(self).value(value, _MAX_DEPTH)
+        return _Walk(self).value(value, _UNCUT_DEPTH if self.is_uncut else _MAX_DEPTH)
 
     def keeps(self, written: bytes) -> bool:
         """Whether `value` would change nothing in the value that msgspec has written as this JSON. If in doubt, False.
 
         It takes a tenth of the time of `value`, and most messages hold nothing that looks like a secret.
         """
-        if len(written) > CAP_BYTES or written.count(b",") >= _MAX_ITEMS:
+        if len(written) > self.limit or (not self.is_uncut and written.count(b",") >= _MAX_ITEMS):
             return False
-        if written.count(b"{") + written.count(b"[") > _MAX_DEPTH:
+        if written.count(b"{") + written.count(b"[") > (_UNCUT_DEPTH if self.is_uncut else _MAX_DEPTH):
             return False
         if self.secrets and any(form in written for form in _written_forms(self.secrets)):
             return False
@@ -205,11 +218,12 @@ def encodable(text: str) -> str:
 class _Walk:
     """Copies one value with its secrets masked, and counts how many values it may still write."""
 
-    __slots__ = ("_left", "_redactor")
+    __slots__ = ("_left", "_most_items", "_redactor")
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._left = _MAX_VALUES
+        self._left = _UNCUT_VALUES if redactor.is_uncut else _MAX_VALUES
+        self._most_items = self._left if redactor.is_uncut else _MAX_ITEMS
 
     def value(self, value: Any, depth: int) -> Any:
         self._left -= 1
@@ -237,7 +251,7 @@ class _Walk:
     def _mapping(self, mapping: dict[Any, Any], depth: int) -> dict[str, Any]:
         shown: dict[str, Any] = {}
         for count, (key, value) in enumerate(dict.items(mapping)):
-            if count == _MAX_ITEMS or self._left <= 0:
+            if count == self._most_items or self._left <= 0:
                 shown["…"] = f"[{len(mapping) - count} more]"
                 break
             name = self._name(key, shown)
@@ -260,7 +274,7 @@ class _Walk:
         base: Any = next(kind for kind in (list, tuple, set, frozenset) if isinstance(items, kind))
         shown: list[Any] = []
         for count, item in enumerate(base.__iter__(items)):
-            if count == _MAX_ITEMS or self._left <= 0:
+            if count == self._most_items or self._left <= 0:
                 shown.append("[more]")
                 break
             shown.append(self.value(item, depth - 1))

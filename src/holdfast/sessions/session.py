@@ -38,7 +38,7 @@ from holdfast.sessions.parked_runs import ParkedRuns
 from holdfast.sessions.place import enter_root, part
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.broker import QuestionBroker
-from holdfast.sessions.questions.question import Notice, question_of
+from holdfast.sessions.questions.question import TOOL_CALL, Notice, question_of
 from holdfast.sessions.questions.remedies import Remedies
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.turn import TurnRunner
@@ -645,15 +645,20 @@ class Session:
         """Ask for permission; return whether it was given: `if await session.approve("Deploy?", expires=3600)`."""
         return await self._questions.is_yes(await self._turns.steps(), "Approve", {"prompt": prompt}, expires)
 
-    async def approval(self, prompt: str, *, details: dict[str, Any], expires: float | None = None) -> Answered:
+    async def approval(
+        self, prompt: str, *, details: dict[str, Any], expires: float | None = None, call: str = ""
+    ) -> Answered:
         """Ask for permission to do exactly what `details` says; return the answer with its outcome, its reason and who gave it.
 
             answer = await session.approval("Send the mail?", details={"to": to, "text": text})
             if answer.outcome == "accepted": ...
 
         The answer is valid only for the same prompt and details: with other ones it is another question, also after a restart.
+        `call` is the id of the tool call that it is about, as people see it; it may be another one after a restart.
         """
         payload = {"prompt": prompt, "details": codec.plain(details, "session.approval")}
+        if call:
+            payload[TOOL_CALL] = call
         return await self._questions.whole_answer(await self._turns.steps(), "Approve", payload, expires)
 
     def audit(self, kind: str, **facts: Any) -> None:

@@ -62,15 +62,15 @@ class BridgeOptions(options.Options, frozen=True, kw_only=True, omit_defaults=Tr
     """0: any free port."""
     connection: ServerLimits = ServerLimits()
     """What one connection may do."""
-    max_connections: int = 1000
-    """Connections of all clients."""
+    max_connections: int = 2000
+    """Connections of all clients. When many come back at once, their dead connections still have places for a while."""
     max_clients: int = 100
     """Connections in one session."""
-    max_connections_per_address: int = 1000
+    max_connections_per_address: int = 2000
     """Connections from one address."""
-    max_unauthenticated: int = 1000
-    """Connections that have not authenticated yet."""
-    max_unauthenticated_per_address: int = 200
+    max_unauthenticated: int = 4000
+    """Connections that have not authenticated yet. One of which much is held counts as several. Those whose bytes wait unread stay."""
+    max_unauthenticated_per_address: int = 4000
     """Of them, those from one address."""
     max_sessions: int = 1000
     """Sessions in use at the same time."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from holdfast import options
-from holdfast.faults import Fault, InvalidError
+from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.views import wire
 from holdfast.wire.close import UNREADABLE, CloseCode, reconnects
 from holdfast.wire.envelope import Envelope, Invalid, encode, read, stamp
@@ -44,6 +44,7 @@ __all__ = [
     "Expired",
     "Failed",
     "GapFound",
+    "Held",
     "Joined",
     "NotJoined",
     "Online",
@@ -92,6 +93,13 @@ class Expired(NamedTuple):
     message: Outgoing
 
 
+class Held(NamedTuple):
+    """A message is too large for the server, and is not sent. It stays in the outbox until it is discarded, and those after it go on."""
+
+    message: Outgoing
+    fault: Fault
+
+
 class GapFound(NamedTuple):
     """Messages of a session are missing. Nothing of it is delivered until the application takes a snapshot: `reload`."""
 
@@ -132,7 +140,19 @@ class Failed(NamedTuple):
 
 
 ClientEffect: TypeAlias = (
-    Connect | Send | Drop | Deliver | Acked | Expired | GapFound | Online | Joined | NotJoined | TokenNeeded | Failed
+    Connect
+    | Send
+    | Drop
+    | Deliver
+    | Acked
+    | Expired
+    | Held
+    | GapFound
+    | Online
+    | Joined
+    | NotJoined
+    | TokenNeeded
+    | Failed
 )
 
 
@@ -291,7 +311,7 @@ class ClientConnection:
     ) -> tuple[str, list[ClientEffect]]:
         """Put a message into the outbox, and send it if that is possible now. Return its id.
 
-        Raises `HoldfastError` (SYS_RESOURCE_EXHAUSTED) if the outbox is full.
+        Raises `HoldfastError`: SYS_RESOURCE_EXHAUSTED if the outbox is full, PROTO_MESSAGE_TOO_LARGE if it is too large for the server.
         """
         message = self.compose(session, type_, payload, expires_at=expires_at)
         return message.id, self.submit(message)
@@ -313,12 +333,19 @@ class ClientConnection:
     def submit(self, message: Outgoing) -> list[ClientEffect]:
         """Put a message into the outbox, and send it if that is possible now."""
         self.outbox.add(message)
-        return self._flush()
+        return self.flush()
 
     def ask(self, type_: str, payload: dict[str, Any]) -> tuple[str, list[ClientEffect]]:
-        """Send something that is not kept, if the client is connected. Return its id: the answer has it as `re`, an error as `id`."""
+        """Send something that is not kept, if the client is connected. Return its id: the answer has it as `re`, an error as `id`.
+
+        Raises `HoldfastError` (PROTO_MESSAGE_TOO_LARGE) if it is too large for the server.
+        """
         message = self._envelope(type_, payload)
-        return message.id, [Send(encode(message))] if self.status == "connected" else []
+        frame = encode(message)
+        fault = self.outbox.too_large(frame)
+        if fault is not None:
+            raise HoldfastError(fault)
+        return message.id, [Send(frame)] if self.status == "connected" else []
 
     def reload(self, session: str) -> list[ClientEffect]:
         """Ask for a snapshot of a session, now or as soon as the client is connected. The client goes on at its position."""
@@ -397,6 +424,9 @@ class ClientConnection:
         self._misread_as = (code, reason)
         if self._misreads < _MOST_UNREADABLE:
             return self._again(fault)
+        if code == CloseCode.TOO_BIG and (held := self._hold_largest()):
+            self._misread_as = None
+            return [held, *self._again(fault)]
         why = f"{code} ({reason})" if reason else f"{code}"
         text = (
             f"The server closed the connection {self._misreads} times in a row with code {why} and acknowledged nothing between. "
@@ -405,9 +435,16 @@ class ClientConnection:
         context = {"close_code": code, "reason": reason, "times": self._misreads}
         return self._give_up(Fault.of("CONN_WEBSOCKET_CLOSED", text, context=context))
 
+    def _hold_largest(self) -> Held | None:
+        """Hold the message that is most likely to be too large: something on the way takes less than the server says."""
+        text = f"The server closed the connection {self._misreads} times in a row because of a message that is too large for it, and this is the largest"
+        fault = Fault.of("PROTO_MESSAGE_TOO_LARGE", text)
+        message = self.outbox.hold_largest(fault)
+        return None if message is None else Held(message, fault)
+
     def _is_alive(self) -> None:
         """Something came while no message waits for the server. While one waits, only its acknowledgement shows that it can be read."""
-        if not self.outbox:
+        if not self.outbox.waits:
             self._misread_as = None
 
     def woke_up(self) -> list[ClientEffect]:
@@ -511,14 +548,22 @@ class ClientConnection:
         if isinstance(interval, int) and interval > 0:
             self._beats = (interval / 1000, self._beats[1])
         self._settle()
+        online: list[ClientEffect] = [Online(payload), *self._limited(payload.get("limits"))]
         if payload.get("connection_mode") != "direct_public":
-            return [Online(payload), *self._join_all()]
+            return [*online, *self._join_all()]
         if self._accepts_public:
             self._awaits_consent = True
             # Nothing may be joined before the user's consent is known.
-            return [Online(payload), self._request("acknowledge_warning", {"warning_code": PUBLIC_WARNING})]
+            return [*online, self._request("acknowledge_warning", {"warning_code": PUBLIC_WARNING})]
         reason = "the bridge is reached over the public internet without a tunnel. If its user accepts that, connect with accept_public=True"
         return [Drop(), *self._give_up(Fault.of("CONN_MISCONFIGURED", context={"reason": reason}))]
+
+    def _limited(self, limits: Any) -> list[Held]:
+        """Keep the largest message that the server takes, and hold what is larger."""
+        most = limits.get("max_frame") if isinstance(limits, dict) else None
+        if not isinstance(most, int) or most <= 0:
+            return []
+        return [Held(message, self.outbox.held[message.id]) for message in self.outbox.limited(most)]
 
     def _acknowledged(self, _: Envelope) -> list[ClientEffect]:
         self._awaits_consent = False
@@ -592,7 +637,7 @@ class ClientConnection:
         elif found.position is None or found.position.epoch != payload.get("epoch"):
             found.position = Position(epoch=str(payload.get("epoch", "")), offset=int(payload.get("from_offset", 0)))
         # What was sent before the connection was lost goes first, in its order.
-        return effects + self._flush()
+        return effects + self.flush()
 
     def _replayed(self, message: Envelope) -> list[ClientEffect]:
         effects: list[ClientEffect] = []
@@ -652,7 +697,7 @@ class ClientConnection:
         acked = self.outbox.acked(results)
         if acked:
             self._misread_as = None
-        return [*acked, *self._flush()]
+        return [*acked, *self.flush()]
 
     # --- what is sent ---
 
@@ -683,7 +728,7 @@ class ClientConnection:
             payload["resume_token"] = found.token
         return self._request("session_join", payload, session)
 
-    def _flush(self) -> list[ClientEffect]:
+    def flush(self) -> list[ClientEffect]:
         """Send what may be sent to the sessions that are joined."""
         if self.status != "connected" or not self.outbox:
             return []

@@ -1,7 +1,7 @@
 """Why a connection is closed: the codes of the bridge, and whether a client comes back after one.
 
 Invariant: the range decides, so that a client understands codes that are newer than it is: 4000 to 4499 reconnect, 4500 to 4999
-do not. The one exception is an `auth` that came too late. After a standard code for a message that cannot be read a client that was accepted
+do not. The exceptions are what passes with the load of the server: an `auth` that came too late, and no free place. After a standard code for a message that cannot be read a client that was accepted
 before comes back, because bytes that were lost on the way look the same; but not for ever.
 """
 
@@ -96,8 +96,8 @@ def reconnects(code: int) -> bool:
     >>> reconnects(4001), reconnects(4500)
     (True, False)
     """
-    if code == CloseCode.AUTH_TIMEOUT:
-        # A client sends `auth` at once. If it came too late, the network was slow, and that passes.
+    if code in (CloseCode.AUTH_TIMEOUT, CloseCode.LIMIT):
+        # A client sends `auth` at once: if it came too late, the network or the server was slow. A place becomes free again.
         return True
     if code >= CloseCode.SHUTDOWN:
         return code < CloseCode.BAD_TOKEN

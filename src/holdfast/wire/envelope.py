@@ -39,7 +39,8 @@ MAX_DEPTH: Final = 64
 MAX_OFFSET: Final = 2**53 - 1
 """The largest offset: JavaScript knows no larger whole number exactly."""
 
-_TYPE = re.compile(r"[a-z_]+")
+_TYPE = re.compile(r"[a-z_]{1,64}")
+_LONGEST_ID = 256
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _LENIENT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _TIMESTAMP = re.compile(
@@ -261,8 +262,19 @@ def _common(found: dict[str, Any], id_: re.Pattern[str]) -> Envelope | None:
         message = msgspec.convert(found, Envelope)
     except msgspec.ValidationError:
         return None
-    fits = _TYPE.fullmatch(message.type) and id_.fullmatch(message.id) and is_timestamp(message.timestamp)
+    fits = (
+        _TYPE.fullmatch(message.type)
+        and _are_short(message)
+        and id_.fullmatch(message.id)
+        and is_timestamp(message.timestamp)
+    )
     return message if fits and 0 <= message.offset <= MAX_OFFSET else None
+
+
+def _are_short(message: Envelope) -> bool:
+    # Most messages of clients have none of them.
+    texts = (message.session_id, message.epoch, message.re)
+    return not any(texts) or all(len(text) <= _LONGEST_ID for text in texts)
 
 
 def _violations(found: dict[str, Any], rules: Rules) -> list[Violation]:
@@ -284,7 +296,7 @@ def _is_of(pattern: re.Pattern[str]) -> Callable[[Any], bool]:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+    return isinstance(value, str) and len(value) <= _LONGEST_ID
 
 
 def _is_object(value: Any) -> bool:

@@ -5,7 +5,7 @@ Invariant: this is the only place that says what a message contains. Reading, th
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -14,12 +14,21 @@ from holdfast.wire.envelope import Invalid, Violation
 from holdfast.wire.outbox import AckResult
 from holdfast.wire.position import GapReason, Position
 
-__all__ = ["DURABLE", "FROM_CLIENT", "FROM_SERVER", "Payload", "read_payload"]
+__all__ = ["DURABLE", "FROM_CLIENT", "FROM_SERVER", "NAME_LENGTH", "PATH_LENGTH", "Payload", "read_payload"]
+
+NAME_LENGTH: Final = 200
+"""The most characters of a name that people give: a title, an agent, a device."""
+PATH_LENGTH: Final = 4_096
 
 SessionId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256, description="The id of a session.")]
+Id: TypeAlias = Annotated[str, Meta(max_length=256)]
+Name: TypeAlias = Annotated[str, Meta(max_length=NAME_LENGTH)]
+Path: TypeAlias = Annotated[str, Meta(max_length=PATH_LENGTH)]
+Reason: TypeAlias = Annotated[str, Meta(max_length=4_096)]
+Secret: TypeAlias = Annotated[str, Meta(max_length=8_192)]
 Text: TypeAlias = Annotated[str, Meta(max_length=1_000_000)]
 Role: TypeAlias = Literal["controller", "observer"]
-Time: TypeAlias = Annotated[str, Meta(description="A date and time of ISO 8601.")]
+Time: TypeAlias = Annotated[str, Meta(max_length=64, description="A date and time of ISO 8601.")]
 ConnectionMode: TypeAlias = Literal["local_only", "private_network", "secure_remote", "direct_public", "misconfigured"]
 
 
@@ -40,25 +49,25 @@ class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """A session to join again while authenticating."""
 
     session_id: SessionId
-    resume_token: str = ""
+    resume_token: Id = ""
     after: Position | None = None
 
 
 class Auth(Payload, frozen=True, kw_only=True):
     """The first message of a connection: who is there."""
 
-    token: str = ""
-    ticket: str = ""
+    token: Secret = ""
+    ticket: Id = ""
     """A one-time ticket in place of the token, for browsers."""
-    client_id: str = ""
+    client_id: Id = ""
     """The same for all connections of one client. A newer connection takes over from an older one."""
-    client_version: str = ""
-    platform: str = ""
-    device_id: str = ""
+    client_version: Name = ""
+    platform: Name = ""
+    device_id: Id = ""
     purpose: Literal["primary", "probe"] = "primary"
     protocol: tuple[int, ...] = ()
     """The versions of the protocol that the client speaks; empty: 1."""
-    supported_protocols: tuple[str, ...] = ()
+    supported_protocols: tuple[Name, ...] = ()
     """The same in an older form: `["v1"]`."""
     resume: tuple[ResumeRequest, ...] = ()
     """Sessions to join at once."""
@@ -67,40 +76,43 @@ class Auth(Payload, frozen=True, kw_only=True):
 class HealthCheck(Payload, frozen=True, kw_only=True):
     """Asks how well the connection is."""
 
-    timestamp: str = ""
-    client_nonce: str = ""
-    client_capabilities: tuple[str, ...] = ()
+    timestamp: Id = ""
+    client_nonce: Id = ""
+    client_capabilities: tuple[Name, ...] = ()
 
 
 class AcknowledgeWarning(Payload, frozen=True, kw_only=True):
     """The user has read a warning: only then a session may be joined over a public connection."""
 
-    warning_code: str
+    warning_code: Name
 
 
 class Heartbeat(Payload, frozen=True, kw_only=True):
     """A sign of life, or the answer to one."""
 
-    offsets: dict[str, int] = {}
+    offsets: dict[Id, int] = {}
     """From the server: the last offset that it has sent for each session. A client that has less has lost something on the way."""
 
 
 class RefreshToken(Payload, frozen=True, kw_only=True):
     """A new token, before the old one expires."""
 
-    token: Annotated[str, Meta(min_length=1)]
+    token: Annotated[str, Meta(min_length=1, max_length=8_192)]
 
 
 class SessionList(Payload, frozen=True, kw_only=True):
-    """Asks for the sessions that the client may see."""
+    """Asks for the sessions that the client may see, in the order of their ids."""
+
+    after: Id = ""
+    """The id after which the list goes on: `next` of the answer before."""
 
 
 class SessionCreate(_OfSession, frozen=True, kw_only=True):
     """Makes a session and joins it."""
 
-    agent: str = ""
-    title: str = ""
-    working_directory: str = ""
+    agent: Name = ""
+    title: Name = ""
+    working_directory: Path = ""
 
 
 class SessionJoin(Payload, frozen=True, kw_only=True):
@@ -108,7 +120,7 @@ class SessionJoin(Payload, frozen=True, kw_only=True):
 
     session_id: SessionId
     role: Role = "controller"
-    resume_token: str = ""
+    resume_token: Id = ""
     after: Position | None = None
     history: Literal["tail", "full", "pending", "none"] = "tail"
     """What a client without a position gets: what is held, all, what waits for an answer, or only what is new."""
@@ -118,9 +130,9 @@ class SessionStart(_OfSession, frozen=True, kw_only=True):
     """Makes a session, or with `resume` joins one: the form of older clients."""
 
     resume: bool = False
-    agent: str = ""
-    title: str = ""
-    working_directory: str = ""
+    agent: Name = ""
+    title: Name = ""
+    working_directory: Path = ""
 
 
 class SessionResume(Payload, frozen=True, kw_only=True):
@@ -143,23 +155,29 @@ class SessionMessage(_OfSession, frozen=True, kw_only=True):
 class Answer(_OfSession, frozen=True, kw_only=True):
     """The answer to a question."""
 
-    question_id: Annotated[str, Meta(min_length=1)]
+    question_id: Annotated[str, Meta(min_length=1, max_length=256)]
+    arguments_hash: Id = ""
+    """That of the question as it was shown. The answer counts only for that."""
     value: Any = None
     outcome: Literal["accepted", "rejected", "dismissed"] = "accepted"
-    reason: str = ""
+    reason: Reason = ""
     expires_at: Time | None = None
 
 
 class ApprovalResponse(_OfSession, frozen=True, kw_only=True):
     """The answer to `approval_required`."""
 
-    tool_call_id: Annotated[str, Meta(min_length=1)]
+    tool_call_id: Annotated[str, Meta(min_length=1, max_length=256)]
+    question_id: Id = ""
+    """The question that was shown. Without it the one that waits and is about this call."""
+    arguments_hash: Id = ""
+    """That of the question as it was shown. The answer counts only for that."""
     decision: Literal["approved", "rejected", "modified"]
-    modifications: dict[str, Any] | None = None
+    modifications: dict[Name, Any] | None = None
     """Other arguments for the tool, with `modified`. The call is rejected, and the model is asked to call the tool with these arguments. That
     call is checked and asked about as any other: an approval holds for the arguments that were shown.
     """
-    reason: str = ""
+    reason: Reason = ""
 
 
 class RequestReplay(_OfSession, frozen=True, kw_only=True):
@@ -167,26 +185,29 @@ class RequestReplay(_OfSession, frozen=True, kw_only=True):
 
     since: Time | None = None
     since_offset: int | None = None
-    epoch: str = ""
+    epoch: Id = ""
 
 
 class ClientAck(_OfSession, frozen=True, kw_only=True):
     """How far the client's application has come. Delivery does not depend on it."""
 
-    epoch: str
+    epoch: Id
     offset: int
 
 
 class NotificationAck(Payload, frozen=True, kw_only=True):
     """The user has seen these notifications."""
 
-    notification_ids: tuple[str, ...]
+    notification_ids: tuple[Id, ...]
 
 
 class Command(_OfSession, frozen=True, kw_only=True):
     """What to do with an operation that waits."""
 
-    run: Annotated[str, Meta(min_length=1, description="The id of the operation, as its `recovery` messages have it.")]
+    run: Annotated[
+        str,
+        Meta(min_length=1, max_length=256, description="The id of the operation, as its `recovery` messages have it."),
+    ]
     command: Literal["retry_now", "fall_back", "cancel"]
 
 
@@ -251,6 +272,8 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     agent: str = ""
     title: str = ""
     working_directory: str = ""
+    cut: tuple[str, ...] = ()
+    """The names of the texts above that are longer than what stands there."""
 
 
 class ConnectionAck(Payload, frozen=True, kw_only=True, omit_defaults=False):
@@ -396,6 +419,8 @@ class SessionsPayload(Payload, frozen=True, kw_only=True):
     """The sessions that the client may see."""
 
     sessions: list[SessionSummary]
+    next: str = ""
+    """There are more: ask for those after this id."""
 
 
 class UserMessage(Payload, frozen=True, kw_only=True):
@@ -447,6 +472,8 @@ class ToolResult(Payload, frozen=True, kw_only=True):
     tool: str
     success: bool
     content: str = ""
+    cut: int = 0
+    """How many characters of the result `content` leaves out at its end."""
     error: dict[str, Any] | None = None
     duration_ms: int | None = None
 
@@ -471,6 +498,10 @@ class ApprovalRequired(Payload, frozen=True, kw_only=True):
     params: dict[str, Any]
     description: str = ""
     question_id: str = ""
+    arguments_hash: str = ""
+    """Identifies exactly what is asked, also the arguments. An answer that has it counts for nothing else."""
+    cut: bool = False
+    """Whether `params` are not whole."""
     risk_level: Literal["low", "medium", "high", "critical"] = "medium"
     source: Literal["hooks", "agent_sdk"] = "agent_sdk"
     expires_at: Time | None = None
@@ -489,6 +520,8 @@ class Question(Payload, frozen=True, kw_only=True):
     """A question to a person. One with a code for signing in comes again without an offset: the code is in no log."""
 
     question_id: str
+    arguments_hash: str = ""
+    """Identifies exactly what is asked. An answer that has it counts for nothing else."""
     kind: Literal["Ask", "Approve", "Select", "Confirm", "Auth.DeviceCode", "Auth.Password"]
     prompt: str
     choices: list[str] = []

@@ -1,7 +1,7 @@
 """`Outbox`: what a client has sent, or wants to send, until the server has stored it.
 
 Invariant: a message leaves it only by the server's answer, by its own expiry, or by the user. The order of sending is the order of adding,
-also after a connection was lost.
+also after a connection was lost. A message that the server cannot take is held: it stays, and those after it go on.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ class Outbox:
         self._messages: dict[str, Outgoing] = {}
         self._sent: dict[str, float] = {}
         """When each message was sent that is not acknowledged, in the order of sending."""
+        self.max_frame: int | None = None
+        """The most bytes that the server takes as one message; None: it did not say yet."""
+        self.held: dict[str, Fault] = {}
+        """The messages that are not sent, and why."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -88,7 +92,10 @@ class Outbox:
         self.size += len(message.frame)
 
     def require_room(self, message: Outgoing) -> None:
-        """Raise `HoldfastError` (SYS_RESOURCE_EXHAUSTED) if the outbox is too full for a message."""
+        """Raise `HoldfastError`: SYS_RESOURCE_EXHAUSTED if the outbox is too full for a message, PROTO_MESSAGE_TOO_LARGE if the server is not to take it."""
+        fault = self.too_large(message.frame)
+        if fault is not None:
+            raise HoldfastError(fault)
         if len(self._messages) >= self.max_count or self.size + len(message.frame) > self.max_bytes:
             text = (
                 f"The outbox is full: {len(self._messages)} messages ({self.size} bytes) wait for the server to acknowledge them. "
@@ -97,13 +104,56 @@ class Outbox:
             context = {"messages": len(self._messages), "bytes": self.size}
             raise HoldfastError(Fault.of("SYS_RESOURCE_EXHAUSTED", text, context=context))
 
+    def too_large(self, frame: bytes) -> Fault | None:
+        """Return why the server would not take a message of this size; None if it would, or nobody knows."""
+        size, limit = len(frame), self.max_frame
+        if limit is None or size <= limit:
+            return None
+        text = (
+            f"The message has {size} bytes, and the server takes {limit} at most: make it shorter, or send it in parts"
+        )
+        return Fault.of("PROTO_MESSAGE_TOO_LARGE", text, context={"limit": limit, "size": size})
+
+    def limited(self, max_frame: int) -> list[Outgoing]:
+        """The server said how much it takes. Return the messages that are held from now on; one that fits now is not held any more."""
+        self.max_frame = max_frame
+        found = []
+        for message in self._messages.values():
+            fault, held = self.too_large(message.frame), self.held.get(message.id)
+            # One that something on the way does not take has no size that is known to fit.
+            if fault is None and held is not None and "limit" in held.context:
+                del self.held[message.id]
+            elif fault is not None and held is None:
+                self.held[message.id] = fault
+                found.append(message)
+        return found
+
+    def hold_largest(self, fault: Fault) -> Outgoing | None:
+        """Hold the largest message that was sent and not acknowledged, and return it; None if there is none."""
+        sent = [self._messages[each] for each in self._sent]
+        if not sent:
+            return None
+        largest = max(sent, key=lambda message: len(message.frame))
+        del self._sent[largest.id]
+        self.held[largest.id] = fault
+        return largest
+
+    def discard(self, id_: str) -> Outgoing | None:
+        """Take a message out, because its user does not want it any more. One that was sent may be stored already."""
+        return self._remove(id_)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a message waits for the server."""
+        return len(self._messages) > len(self.held)
+
     def to_send(self, joined: Container[str], now: float) -> list[Outgoing]:
         """Return what may be sent to the sessions that are joined, in order, and count it as sent at `now` (monotonic clock)."""
         chosen = []
         for message in self._messages.values():
             if len(self._sent) >= self.window:
                 break
-            if message.id not in self._sent and message.session_id in joined:
+            if message.id not in self._sent and message.id not in self.held and message.session_id in joined:
                 self._sent[message.id] = now
                 chosen.append(message)
         return chosen
@@ -147,5 +197,6 @@ class Outbox:
         message = self._messages.pop(id_, None)
         if message is not None:
             self._sent.pop(id_, None)
+            self.held.pop(id_, None)
             self.size -= len(message.frame)
         return message

@@ -5,7 +5,7 @@ Invariant: never a part. Either everything after the position is sent, or a gap 
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -22,9 +22,9 @@ place; the log began anew while the client was connected."""
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A place in a session's log: the last message that the application has taken. It is replaced as one value."""
 
-    epoch: str
+    epoch: Annotated[str, msgspec.Meta(max_length=256)]
     offset: int
-    id: str = ""
+    id: Annotated[str, msgspec.Meta(max_length=256)] = ""
     """The id of that message; empty: not known."""
 
 

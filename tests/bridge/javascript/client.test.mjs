@@ -167,6 +167,22 @@ test("an outbox in a storage survives the program", async () => {
   second.client.close();
 });
 
+test("XB2 a message over the limit is rejected with the limit, and a kept one is held until it is discarded", async () => {
+  const storage = new Shelf();
+  const id = name();
+  const first = connected({ storage, clientId: "phone-2", connect: false });
+  first.client.join(id, { create: true }).send("x".repeat(1_000_000)).catch(() => {});
+  const { client } = connected({ storage, clientId: "phone-2" });
+  const session = client.join(id, { create: true });
+  await session.send("short");
+  await assert.rejects(session.send("y".repeat(1_000_000)), (error) => error.code === "PROTO_MESSAGE_TOO_LARGE" && error.fault.context.limit === 1_000_000);
+  const [held] = client.pending;
+  assert.equal(held.fault.code, "PROTO_MESSAGE_TOO_LARGE");
+  assert.equal(client.discard(held.id), true);
+  assert.deepEqual([client.pending.length, storage.length], [0, 0]);
+  client.close();
+});
+
 test("a wrong token ends the client, and whatever waits learns why", async () => {
   const { client, made } = connected({ token: "wrong" });
   const session = client.join(name(), { create: true });

@@ -32,6 +32,11 @@ const DO = {
   leave: (machine, { session }) => machine.leave(session),
   send: (machine, { session, text, expires }, clock) =>
     machine.send(session, "session_message", { content: text }, { expiresAt: expires === undefined ? null : clock.wall() + expires })[1],
+  discard: (machine, { place }) => {
+    const found = [...machine.outbox][place];
+    if (found) machine.outbox.remove(found.id);
+    return machine.flush();
+  },
   ask: (machine, { type, payload }) => machine.ask(type, payload)[1],
   reload: (machine, { session }) => machine.reload(session),
   hold_back: (machine, { session }) => machine.holdBack(session) ?? [],
@@ -59,6 +64,8 @@ function shown(effect) {
       return { effect: "acked", id: effect.message.id, result: effect.result };
     case "expired":
       return { effect: "expired", id: effect.message.id };
+    case "held":
+      return { effect: "held", id: effect.message.id, fault: shortFault(effect.fault) };
     case "not_joined":
     case "token_needed":
     case "failed":
@@ -77,7 +84,7 @@ function run({ options = {}, steps }) {
     try {
       const effects = DO[name](machine, args, clock).map(shown);
       const positions = Object.fromEntries([...machine.sessions].map(([session, { position }]) => [session, position]));
-      return { effects, status: machine.status, next_at: machine.nextAt, fault: machine.fault?.code ?? null, positions, waiting: machine.outbox.count };
+      return { effects, status: machine.status, next_at: machine.nextAt, fault: machine.fault?.code ?? null, positions, waiting: machine.outbox.count, held: [...machine.outbox.held.keys()] };
     } catch (error) {
       if (error.code === undefined) throw error;
       return { raised: error.code };

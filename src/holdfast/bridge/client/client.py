@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from types import TracebackType
 
+    from holdfast.faults import Fault
     from holdfast.wire.client import Status
     from holdfast.wire.messages import Role
     from holdfast.wire.position import Position
@@ -39,6 +40,8 @@ class Pending(NamedTuple):
     session: str
     text: str
     """What was sent, if it is a text for the agent; otherwise its type."""
+    fault: Fault | None = None
+    """Why it is held and not sent: the server does not take it. `client.discard(id)` takes it out."""
 
 
 class Client:
@@ -161,8 +164,13 @@ class Client:
 
     async def sessions(self) -> list[SessionSummary]:
         """Return the sessions that this client may see. Raises `BridgeConnectionError` if it is not connected just now, or gets no answer in time."""
-        answer = await self._driver.ask("session_list", {})
-        return msgspec.convert(answer.payload.get("sessions", []), list[SessionSummary])
+        found, after = list[SessionSummary](), ""
+        while True:
+            answer = await self._driver.ask("session_list", {"after": after} if after else {})
+            found += msgspec.convert(answer.payload.get("sessions", []), list[SessionSummary])
+            before, after = after, str(answer.payload.get("next", ""))
+            if after <= before:
+                return found
 
     @property
     def status(self) -> Status:
@@ -177,7 +185,17 @@ class Client:
     @property
     def pending(self) -> list[Pending]:
         """What the server has not acknowledged yet, in the order of sending."""
-        return [_pending(message.id, message.session_id, message.frame) for message in self._driver.machine.outbox]
+        outbox = self._driver.machine.outbox
+        return [
+            _pending(each.id, each.session_id, each.frame)._replace(fault=outbox.held.get(each.id)) for each in outbox
+        ]
+
+    def discard(self, id_: str) -> bool:
+        """Take a message out of the outbox, and return whether it was there: `client.discard(client.pending[0].id)`.
+
+        Its `send` raises SYS_CANCELLED. A message that was sent may be stored already.
+        """
+        return self._driver.discard(id_)
 
     def wake_up(self) -> None:
         """Call this when the machine is awake or online again: a dead connection is noticed, or the next attempt made, at once."""

@@ -222,16 +222,26 @@ def _fault(error: Exception, url: str) -> Fault:
     return Fault.of("CONN_RESET", context={"reason": str(error)})
 
 
+def _is_load(status: int) -> bool:
+    return status in (408, 425, 429) or status >= 500
+
+
 def _http_fault(status: int, body: bytes, url: str) -> Fault:
     """Return the fault of an answer that is not an upgrade: what the bridge says, or what the status means."""
     try:
         document = msgspec.json.decode(body)
         if isinstance(document, dict) and "code" in document:
-            return wire.read(document)
+            found = wire.read(document)
+            # What is the server's load passes, whatever the answer calls it.
+            if found.retryable or not _is_load(status):
+                return found
     except (msgspec.DecodeError, InvalidError):
         # Not the bridge answered, but a proxy with a page of its own. The status remains.
         pass
     context = {"status": status}
+    if status in (408, 425):
+        text = f"The server answered with HTTP {status}: it did not read the request in time"
+        return Fault.of("CONN_TIMEOUT", text, context=context)
     if status == 401:
         return Fault.of("AUTH_FAILED", context=context)
     if status == 403:

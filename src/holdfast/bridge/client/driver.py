@@ -28,6 +28,7 @@ from holdfast.wire.client import (
     Expired,
     Failed,
     GapFound,
+    Held,
     Joined,
     NotJoined,
     Online,
@@ -266,6 +267,8 @@ class Driver:
                 self.ack = ack
                 if not self._online.done():
                     self._online.set_result(None)
+            case Held(message, fault):
+                self._hold(message, fault)
             case Expired(message):
                 text = "The message expired before it could be sent"
                 self._rejected(message, Fault.of("SYS_TIMEOUT", text, context={"message_id": message.id}))
@@ -360,6 +363,31 @@ class Driver:
         payload = msgspec.json.decode(message.frame).get("payload", {})
         _LOGGER.warning("A message to session %s was not stored: %s", message.session_id, fault.message)
         self._to(message.session_id, NotStored(id=message.id, fault=fault, payload=payload))
+
+    def _hold(self, message: Outgoing, fault: Fault) -> None:
+        """Tell the caller that waits for the message, who can make it shorter. One that nobody waits for stays, and is shown as pending."""
+        if message.id in self._sends:
+            self.machine.outbox.discard(message.id)
+            self._rejected(message, fault)
+        else:
+            _LOGGER.warning(
+                "A message to session %s is not sent: %s. client.pending shows it, client.discard takes it out",
+                message.session_id,
+                fault.message,
+            )
+
+    def discard(self, id_: str) -> bool:
+        """Take a message out of the outbox; return whether it was there."""
+        message = self.machine.outbox.discard(id_)
+        if message is None:
+            return False
+        self._forget(message)
+        future = self._sends.get(id_)
+        if future is not None and not future.done():
+            future.set_exception(rejected_error(Fault.of("SYS_CANCELLED", "The message was discarded")))
+        # Those after it may have waited for its place.
+        self.perform(self.machine.flush())
+        return True
 
     def _forget(self, message: Outgoing) -> None:
         if self.file is not None:

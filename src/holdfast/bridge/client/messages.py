@@ -102,6 +102,8 @@ class ToolReturned(_Message, frozen=True, kw_only=True, rename={"id": "tool_call
     tool: str
     success: bool = True
     content: str = ""
+    cut: int = 0
+    """How many characters of the result `content` leaves out at its end."""
     error: dict[str, Any] | None = None
     duration_ms: int | None = None
 
@@ -137,6 +139,11 @@ class Question(_Message, frozen=True, kw_only=True, rename={"id": "question_id"}
     params: dict[str, Any] = {}
     """The arguments that it would be called with."""
     tool_call_id: str = ""
+    """The id of the call: that of its `ToolCalled`, `ToolReturned` and `ToolFailed`."""
+    arguments_hash: str = ""
+    """Identifies exactly what is asked. `session.answer` sends it along, so that the answer counts for nothing else."""
+    cut: bool = False
+    """Whether `params` are not whole."""
     risk_level: str = ""
     source: str = ""
     """Who wants to call the tool: `agent_sdk`, or `hooks` of a command-line agent."""

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from holdfast.bridge.client.messages import Gap, State
+from holdfast.bridge.client.messages import Gap, Question, QuestionClosed, State
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.sessions.questions.question import Answer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
     from holdfast.bridge.client.driver import Driver
@@ -58,6 +59,8 @@ class RemoteSession:
         """Whether the application knows of a gap and has not loaded a snapshot yet."""
         self._joined: asyncio.Future[None] | None = None
         self._snapshot: asyncio.Future[Snapshot] | None = None
+        self._asked: dict[str, str] = {}
+        """The questions that came and are open, each with the hash of exactly what it asks."""
         self._is_over = False
         self._error: BaseException | None = None
         self.about: dict[str, Any] = {}
@@ -126,8 +129,8 @@ class RemoteSession:
         While the client is not connected it waits. If you cancel it, or its time limit passes, the message stays in the outbox and is
         sent later: `client.pending` shows it. After `expires` seconds it is not sent any more, and this raises.
 
-        Raises `HoldfastError` if the outbox is full (SYS_RESOURCE_EXHAUSTED), if the server rejects the message, and if the client
-        gives up.
+        Raises `HoldfastError` if the outbox is full (SYS_RESOURCE_EXHAUSTED), if the message is larger than the server takes
+        (PROTO_MESSAGE_TOO_LARGE, `fault.context["limit"]`), if the server rejects it, and if the client gives up.
         """
         result = await self._driver.send(self.id, "session_message", {"content": text}, expires)
         return result.offset or 0
@@ -141,6 +144,8 @@ class RemoteSession:
         """
         given = value if isinstance(value, Answer) else Answer(value)
         payload = {"question_id": id_, "value": given.value, "outcome": given.outcome, "reason": given.reason}
+        if shown := self._asked.get(id_):
+            payload["arguments_hash"] = shown
         await self._driver.send(self.id, "answer", payload, expires)
 
     async def command(self, run: str, command: Literal["retry_now", "fall_back", "cancel"]) -> None:
@@ -179,6 +184,13 @@ class RemoteSession:
 
     def delivered(self, message: Message) -> None:
         """A message has come."""
+        match message:
+            case Question(id=id_, arguments_hash=asked):
+                self._asked[id_] = asked
+            case QuestionClosed(id=id_):
+                self._asked.pop(id_, None)
+            case State(pending_approvals=approvals, pending_questions=questions):
+                self._know_open((*approvals, *questions))
         self._inbox.append(message)
         self._changed.set()
         if len(self._inbox) >= self._limit and not self._is_held_back:
@@ -186,8 +198,14 @@ class RemoteSession:
             self._is_held_back = True
             self._driver.machine.hold_back(self.id)
 
+    def _know_open(self, questions: Iterable[Any]) -> None:
+        known = (each for each in questions if isinstance(each, dict))
+        self._asked = {str(each.get("question_id", "")): str(each.get("arguments_hash", "")) for each in known}
+
     def loaded(self, snapshot: Snapshot) -> None:
         """A snapshot has come. What was not read yet is a part of it."""
+        state = snapshot.state if isinstance(snapshot.state, dict) else {}
+        self._know_open((*state.get("pending_approvals", ()), *state.get("pending_questions", ())))
         kept = [message for message in self._inbox if message.position is None and not isinstance(message, Gap)]
         self._inbox.clear()
         self._inbox.extend(kept)

@@ -135,6 +135,8 @@ export interface PendingMessage {
   type: string;
   payload: Record<string, unknown>;
   expires_at: number | null;
+  /** Why it is held and not sent: the server does not take it. `discard(id)` takes it out. */
+  fault: Fault | null;
 }
 
 export interface JoinOptions {
@@ -202,7 +204,7 @@ export class Session implements AsyncIterableIterator<Message> {
     value: unknown,
     options?: SendOptions & { outcome?: "accepted" | "rejected" | "dismissed"; reason?: string },
   ): Promise<number | null>;
-  approve(toolCallId: string, isApproved: boolean, options?: SendOptions & { reason?: string }): Promise<number | null>;
+  approve(call: string | ApprovalRequired, isApproved: boolean, options?: SendOptions & { reason?: string }): Promise<number | null>;
   command(run: string, command: "retry_now" | "fall_back" | "cancel"): Promise<number | null>;
   stop(): Promise<number | null>;
   /** After a gap: ask for a snapshot. It arrives as a message, and the session goes on from it. */
@@ -234,6 +236,7 @@ export interface Gap {
 
 export interface Question {
   question_id: string;
+  arguments_hash?: string;
   kind: "Ask" | "Approve" | "Select" | "Confirm" | "Auth.DeviceCode" | "Auth.Password";
   prompt: string;
   choices?: string[];
@@ -248,6 +251,10 @@ export interface ApprovalRequired {
   params: Record<string, unknown>;
   description?: string;
   question_id?: string;
+  /** Identifies exactly what is asked. `approve` sends it along, so that the answer counts for nothing else. */
+  arguments_hash?: string;
+  /** Whether `params` are not whole. */
+  cut?: boolean;
   risk_level?: "low" | "medium" | "high" | "critical";
   expires_at?: string | null;
 }
@@ -275,7 +282,7 @@ export type Message =
   | Envelope<"stream_chunk", { stream_id: string; text: string }>
   | Envelope<"stream_end", { stream_id: string; finish_reason?: "stop" | "tool_call" | "length" | "error"; usd?: number | null }>
   | Envelope<"tool_call", { tool_call_id: string; tool: string; params: Record<string, unknown>; description?: string }>
-  | Envelope<"tool_result", { tool_call_id: string; tool: string; success: boolean; content?: string; duration_ms?: number | null }>
+  | Envelope<"tool_result", { tool_call_id: string; tool: string; success: boolean; content?: string; cut?: number; duration_ms?: number | null }>
   | Envelope<"tool_error", { tool_call_id: string; tool: string; code: string; message: string; retryable: boolean }>
   | Envelope<"approval_required", ApprovalRequired>
   | Envelope<"approval_resolved", { tool_call_id: string; decision: string; by?: string }>

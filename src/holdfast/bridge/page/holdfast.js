@@ -151,11 +151,15 @@ export class Client extends EventTarget {
     return this.#machine.clientId;
   }
 
-  /** What is not acknowledged yet, in the order of sending: `{id, session_id, type, payload, expires_at}`. */
+  /**
+   * What is not acknowledged yet, in the order of sending: `{id, session_id, type, payload, expires_at, fault}`. One with a `fault` is held
+   * and not sent, because the server does not take it: `discard(id)` takes it out.
+   */
   get pending() {
+    const { held } = this.#machine.outbox;
     return [...this.#machine.outbox].map(({ id, session_id, frame, expires_at }) => {
       const { type, payload } = JSON.parse(frame);
-      return { id, session_id, type, payload, expires_at };
+      return { id, session_id, type, payload, expires_at, fault: held.get(id) ?? null };
     });
   }
 
@@ -207,12 +211,25 @@ export class Client extends EventTarget {
 
   /** Return the sessions that this client may see. */
   async sessions() {
-    return (await this.request("session_list", {})).payload.sessions ?? [];
+    const found = [];
+    let after = "";
+    for (;;) {
+      const { sessions = [], next = "" } = (await this.request("session_list", after ? { after } : {})).payload;
+      found.push(...sessions);
+      if (next <= after) return found;
+      after = next;
+    }
   }
 
   /** Send a message that is not kept, and return its answer. Rejects if the client is not connected, or no answer comes in time. */
   request(type, payload) {
-    const [id, effects] = this.#machine.ask(type, payload);
+    let id;
+    let effects;
+    try {
+      [id, effects] = this.#machine.ask(type, payload);
+    } catch (error) {
+      return Promise.reject(error);
+    }
     if (effects.length === 0) return Promise.reject(new HoldfastError(this.fault ?? fault("CONN_WEBSOCKET_CLOSED", "Not connected")));
     const timeout_s = this.#machine.answerTimeout;
     return new Promise((resolve, reject) => {
@@ -229,8 +246,11 @@ export class Client extends EventTarget {
   /** Take a message out of the outbox. Return whether it was there. One that was sent may be stored already. */
   discard(id) {
     const wasThere = this.#machine.outbox.remove(id) !== null;
-    if (wasThere) this.#settleSend(id, fault("SYS_CANCELLED", "The message was discarded"));
-    return wasThere;
+    if (!wasThere) return false;
+    this.#settleSend(id, fault("SYS_CANCELLED", "The message was discarded"));
+    // Those after it may have waited for its place.
+    this.#perform(this.#machine.flush());
+    return true;
   }
 
   // --- sending ---
@@ -288,6 +308,12 @@ export class Client extends EventTarget {
       if (result.status !== "rejected") return this.#settleSend(message.id, null, result);
       const error = result.error ?? {};
       return this.#settleSend(message.id, fault(error.code ?? "SYS_UNKNOWN", error.message, error.details));
+    },
+    held: ({ message, fault: found }) => {
+      // The caller who waits learns it, and can make it shorter. One that nobody waits for stays, and is shown as pending.
+      if (!this.#sends.has(message.id)) return this.#emit("outbox");
+      this.#machine.outbox.remove(message.id);
+      return this.#settleSend(message.id, found);
     },
     expired: ({ message }) =>
       this.#settleSend(message.id, fault("SESS_INTERACTION_EXPIRED", "The message was not sent before it expired")),
@@ -493,6 +519,8 @@ export class Session {
   #end = null;
   #isHeldBack = false;
   #unfinished = null;
+  /** The questions that came and are open, by id: what each asks exactly, and about which call. */
+  #asked = new Map();
   #do;
 
   constructor(id, actions) {
@@ -509,13 +537,18 @@ export class Session {
 
   /** Answer a question. Resolves once the answer is stored; rejects if somebody else was first. */
   answer(questionId, value, { outcome = "accepted", reason = "", ...options } = {}) {
-    return this.#do.send("answer", { question_id: questionId, value, outcome, reason }, options);
+    const shown = this.#asked.get(questionId)?.arguments_hash;
+    const bound = shown ? { arguments_hash: shown } : {};
+    return this.#do.send("answer", { question_id: questionId, ...bound, value, outcome, reason }, options);
   }
 
-  /** Answer an `approval_required`. */
-  approve(toolCallId, isApproved, { reason = "", ...options } = {}) {
+  /** Answer an `approval_required`, given as its payload or as the id of its call. The answer counts only for what that message shows. */
+  approve(call, isApproved, { reason = "", ...options } = {}) {
     const decision = isApproved ? "approved" : "rejected";
-    return this.#do.send("approval_response", { tool_call_id: toolCallId, decision, reason }, options);
+    const found = typeof call === "object" ? call : [...this.#asked.values()].findLast((each) => each.tool_call_id === call);
+    const { tool_call_id = call, question_id = "", arguments_hash = "" } = found ?? {};
+    const bound = question_id ? { question_id, arguments_hash } : {};
+    return this.#do.send("approval_response", { tool_call_id, ...bound, decision, reason }, options);
   }
 
   /** Do something about an operation that waits: "retry_now", "fall_back" or "cancel". `run` is in its `recovery` message. */
@@ -568,6 +601,7 @@ export class Session {
   // --- for the client ---
 
   push(message) {
+    this.#know(message);
     const waiting = this.#waiting.shift();
     if (waiting) {
       this.#unfinished = message;
@@ -579,6 +613,15 @@ export class Session {
       this.#isHeldBack = true;
       this.#do.holdBack();
     }
+  }
+
+  #know({ type, payload }) {
+    if (type === "question" || type === "approval_required") this.#asked.set(payload.question_id, payload);
+    if (type === "question_closed" || type === "approval_resolved") this.#asked.delete(payload.question_id);
+    const state = type === "session_state" ? payload : type === "snapshot" ? payload.state : null;
+    if (!state) return;
+    const open = [...(state.pending_approvals ?? []), ...(state.pending_questions ?? [])];
+    this.#asked = new Map(open.map((each) => [each.question_id, each]));
   }
 
   /** The client has given up. If it connects again, the session goes on. */

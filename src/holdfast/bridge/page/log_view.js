@@ -88,6 +88,16 @@ function inline(line) {
   });
 }
 
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Zs}\p{Default_Ignorable_Code_Point}\u2800⟨⟩]/gu;
+
+/**
+ * Return a text as a person reads it who decides about it: every character that cannot be seen, or that moves others, becomes a mark. Line
+ * breaks, tabs and spaces stay. The same as `holdfast.faults.visible`, and compared with it.
+ */
+export function visible(text) {
+  return text.replace(HIDDEN, (each) => (" \n\t".includes(each) ? each : `⟨U+${each.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`));
+}
+
 /** Return the arguments of a tool to be read: a single text as it is, such as a command. */
 export function readable(params) {
   const values = Object.values(params);
@@ -146,12 +156,13 @@ export class LogView {
     tool_call: (payload) => this.#tool(payload),
     tool_result: (payload) => {
       const took = typeof payload.duration_ms === "number" ? seconds(payload.duration_ms) : "";
-      this.#toolEnded(payload, payload.success ? "done" : "failed", payload.content || payload.error?.message || "", took);
+      const shown = this.#toolEnded(payload, payload.success ? "done" : "failed", payload.content || payload.error?.message || "", took);
+      if (payload.cut) shown.inside.append(make("p", "end", `${payload.cut} characters more are not shown.`));
     },
     tool_error: (payload) => this.#toolEnded(payload, "failed", `${payload.code}: ${payload.message}`),
     recovery: (payload) => this.#recovery(payload),
     // An open question stands above the message field. Here is what became of it.
-    approval_required: (payload) => void this.asked.set(payload.tool_call_id, `${payload.tool} ${brief(payload.params)}`),
+    approval_required: (payload) => void this.asked.set(payload.tool_call_id, visible(`${payload.tool} ${brief(payload.params)}`)),
     question: (payload) => void this.asked.set(payload.question_id, payload.prompt),
     approval_resolved: (payload) => this.#closed(payload.decision, payload.by, this.asked.get(payload.tool_call_id)),
     question_closed: (payload) => this.#closed(payload.outcome === "accepted" ? "answered" : payload.outcome, payload.by, this.asked.get(payload.question_id)),
@@ -209,6 +220,7 @@ export class LogView {
     if (took) shown.took.textContent = took;
     if (output) shown.inside.append(make("h3", "", state === "failed" ? "Error" : "Result"), code(output));
     if (state === "failed") this.announce(`The tool ${payload.tool} failed`);
+    return shown;
   }
 
   #recovery({ line, run, can = [] }) {

@@ -116,14 +116,14 @@ export function stamp(wall) {
 
 // --- close codes ---
 
-export const CloseCode = Object.freeze({ BYE: 1000, NO_HEARTBEAT: 4003, TOKEN_EXPIRED: 4005, AUTH_TIMEOUT: 4502, TRY_LATER: 1013 });
+export const CloseCode = Object.freeze({ BYE: 1000, NO_HEARTBEAT: 4003, TOKEN_EXPIRED: 4005, AUTH_TIMEOUT: 4502, LIMIT: 4504, TOO_BIG: 1009, TRY_LATER: 1013 });
 
 /** The standard codes that say that a message could not be read: the client is wrong, or bytes were lost on the way. */
 const UNREADABLE = new Set([1002, 1003, 1007, 1009]);
 
 /** Whether a client connects again after a close code. The range decides, so that newer codes are understood. */
 export function reconnects(code) {
-  if (code === CloseCode.AUTH_TIMEOUT) return true;
+  if (code === CloseCode.AUTH_TIMEOUT || code === CloseCode.LIMIT) return true;
   if (code >= 4000) return code < 4500;
   return code !== CloseCode.BYE && !UNREADABLE.has(code);
 }
@@ -230,6 +230,54 @@ export class Outbox {
     // When each message was sent that is not acknowledged, in the order of sending.
     this.sent = new Map();
     this.expiries = new Map();
+    // The most bytes that the server takes as one message; null: it did not say yet.
+    this.maxFrame = null;
+    // The messages that are not sent, because the server does not take them, and why.
+    this.held = new Map();
+  }
+
+  /** Whether a message waits for the server. */
+  get waits() {
+    return this.messages.size > this.held.size;
+  }
+
+  /** Return why the server would not take a message of this size; null if it would, or nobody knows. */
+  tooLarge(frame) {
+    const size = bytesOf(frame);
+    const limit = this.maxFrame;
+    if (limit === null || size <= limit) return null;
+    const text = `The message has ${size} bytes, and the server takes ${limit} at most: make it shorter, or send it in parts`;
+    return fault("PROTO_MESSAGE_TOO_LARGE", text, { limit, size });
+  }
+
+  /** The server said how much it takes. Return the messages that are held from now on; one that fits now is not held any more. */
+  limited(maxFrame) {
+    this.maxFrame = maxFrame;
+    const found = [];
+    for (const message of this.messages.values()) {
+      const why = this.tooLarge(message.frame);
+      const held = this.held.get(message.id);
+      // One that something on the way does not take has no size that is known to fit.
+      if (why === null && held?.context.limit !== undefined) this.held.delete(message.id);
+      else if (why !== null && held === undefined) {
+        this.held.set(message.id, why);
+        found.push(message);
+      }
+    }
+    return found;
+  }
+
+  /** Hold the largest message that was sent and not acknowledged, and return it; null if there is none. */
+  holdLargest(why) {
+    let largest = null;
+    for (const id of this.sent.keys()) {
+      const message = this.messages.get(id);
+      if (largest === null || bytesOf(message.frame) > bytesOf(largest.frame)) largest = message;
+    }
+    if (largest === null) return null;
+    this.sent.delete(largest.id);
+    this.held.set(largest.id, why);
+    return largest;
   }
 
   get count() {
@@ -253,6 +301,8 @@ export class Outbox {
   }
 
   requireRoom(message) {
+    const why = this.tooLarge(message.frame);
+    if (why !== null) throw new HoldfastError(why);
     const bytes = bytesOf(message.frame);
     if (this.count >= this.maxCount || this.size + bytes > this.maxBytes) {
       const text =
@@ -266,7 +316,7 @@ export class Outbox {
     const chosen = [];
     for (const message of this.messages.values()) {
       if (this.sent.size >= this.window) break;
-      if (!this.sent.has(message.id) && joined.has(message.session_id)) {
+      if (!this.sent.has(message.id) && !this.held.has(message.id) && joined.has(message.session_id)) {
         this.sent.set(message.id, now);
         chosen.push(message);
       }
@@ -309,6 +359,7 @@ export class Outbox {
     this.messages.delete(id);
     this.sent.delete(id);
     this.expiries.delete(id);
+    this.held.delete(id);
     this.size -= bytesOf(message.frame);
     return message;
   }
@@ -448,13 +499,16 @@ export class Machine {
 
   submit(message) {
     this.outbox.add(message);
-    return this.#flush();
+    return this.flush();
   }
 
-  /** Send something that is not kept, if the client is connected. Return its id: the answer has it as `re`, an error as `id`. */
+  /** Send something that is not kept, if the client is connected. Throws if it is too large for the server. Return its id: the answer has it as `re`, an error as `id`. */
   ask(type, payload) {
     const message = this.#envelope(type, payload);
-    return [message.id, this.status === "connected" ? [{ effect: "send", frame: JSON.stringify(message) }] : []];
+    const frame = JSON.stringify(message);
+    const why = this.outbox.tooLarge(frame);
+    if (why !== null) throw new HoldfastError(why);
+    return [message.id, this.status === "connected" ? [{ effect: "send", frame }] : []];
   }
 
   /** Ask for a snapshot of a session, now or as soon as the client is connected. The client goes on at its position. */
@@ -528,15 +582,28 @@ export class Machine {
     this.misreads = this.misreadAs === close ? this.misreads + 1 : 1;
     this.misreadAs = close;
     if (this.misreads < MOST_UNREADABLE) return this.#again(found);
+    const held = code === CloseCode.TOO_BIG ? this.#holdLargest() : null;
+    if (held !== null) {
+      this.misreadAs = null;
+      return [held, ...this.#again(found)];
+    }
     const text =
       `The server closed the connection ${this.misreads} times in a row with code ${close} and acknowledged nothing between. ` +
       "A message in the outbox may be too large or wrong";
     return this.#giveUp(fault("CONN_WEBSOCKET_CLOSED", text, { close_code: code, reason, times: this.misreads }));
   }
 
+  /** Hold the message that is most likely to be too large: something on the way takes less than the server says. */
+  #holdLargest() {
+    const text = `The server closed the connection ${this.misreads} times in a row because of a message that is too large for it, and this is the largest`;
+    const why = fault("PROTO_MESSAGE_TOO_LARGE", text);
+    const message = this.outbox.holdLargest(why);
+    return message === null ? null : { effect: "held", message, fault: why };
+  }
+
   /** Something came while no message waits for the server. While one waits, only its acknowledgement shows that it can be read. */
   #isAlive() {
-    if (this.outbox.count === 0) this.misreadAs = null;
+    if (!this.outbox.waits) this.misreadAs = null;
   }
 
   /** The device woke up, or is online again: find out at once whether the connection still works. */
@@ -628,15 +695,22 @@ export class Machine {
     const interval = payload.heartbeat_interval_ms;
     if (Number.isInteger(interval) && interval > 0) this.beats = [interval / 1000, this.beats[1]];
     this.#settle();
-    const online = { effect: "online", ack: payload };
-    if (payload.connection_mode !== "direct_public") return [online, ...this.#joinAll()];
+    const online = [{ effect: "online", ack: payload }, ...this.#limited(payload.limits)];
+    if (payload.connection_mode !== "direct_public") return [...online, ...this.#joinAll()];
     if (this.acceptPublic) {
       this.awaitsConsent = true;
       // Nothing may be joined before the user's consent is known.
-      return [online, this.#request("acknowledge_warning", { warning_code: PUBLIC_WARNING })];
+      return [...online, this.#request("acknowledge_warning", { warning_code: PUBLIC_WARNING })];
     }
     const reason = PUBLIC_REASON;
     return [drop(), ...this.#giveUp(fault("CONN_MISCONFIGURED", `The connection's configuration is wrong: ${reason}`, { reason }))];
+  }
+
+  /** Keep the largest message that the server takes, and hold what is larger. */
+  #limited(limits) {
+    const most = limits?.max_frame;
+    if (!Number.isInteger(most) || most <= 0) return [];
+    return this.outbox.limited(most).map((message) => ({ effect: "held", message, fault: this.outbox.held.get(message.id) }));
   }
 
   #acknowledged() {
@@ -718,7 +792,7 @@ export class Machine {
       found.position = { epoch: String(payload.epoch ?? ""), offset: Number(payload.from_offset ?? 0) };
     }
     // What was sent before the connection was lost goes first, in its order.
-    return [...effects, ...this.#flush()];
+    return [...effects, ...this.flush()];
   }
 
   #replayed({ payload }) {
@@ -775,7 +849,7 @@ export class Machine {
   #settled(results) {
     const acked = this.outbox.acked(results);
     if (acked.length) this.misreadAs = null;
-    return [...acked, ...this.#flush()];
+    return [...acked, ...this.flush()];
   }
 
   // --- what is sent ---
@@ -808,7 +882,7 @@ export class Machine {
   }
 
   /** Send what may be sent to the sessions that are joined. */
-  #flush() {
+  flush() {
     if (this.status !== "connected" || this.outbox.count === 0) return [];
     const over = this.#expire();
     const joined = new Set([...this.sessions].filter(([, found]) => found.isJoined).map(([session]) => session));

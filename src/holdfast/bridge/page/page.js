@@ -484,7 +484,11 @@ function showPending() {
   if (!session) return;
   const waiting = (client?.pending ?? []).filter((each) => each.session_id === session.id && each.type === "session_message");
   const state = client?.status === "connected" ? "Sending…" : "Waits for the connection";
-  const items = waiting.map(({ id, payload }) => bubble(id, payload.content, state, button("Discard", "plain", () => client.discard(id))));
+  const items = waiting.map(({ id, payload, fault: held }) => {
+    const item = bubble(id, payload.content, held ? `Not sent: ${held.message}` : state, button("Discard", "plain", () => client.discard(id)));
+    item.classList.toggle("lost", Boolean(held));
+    return item;
+  });
   for (const [id, { session_id, content, why }] of failed) {
     if (session_id !== session.id) continue;
     const drop = () => failed.delete(id) && showPending();

@@ -3,10 +3,12 @@
 // Invariant: a card stays until the server says that its question is closed, so two people never see different things. A password
 // is kept nowhere: not in the outbox of this browser, not in a field that the browser remembers.
 
-import { button, code, make, readable } from "./log_view.js";
+import { button, code, make, readable, visible } from "./log_view.js";
 
 /** An answer that could not be sent in this time is not applied later, when nobody expects it. */
 const ANSWER_EXPIRES_S = 120;
+/** The most characters of arguments that are shown without being opened. */
+const SHOWN = 2000;
 
 export class QuestionView {
   constructor(place, { session, announce }) {
@@ -28,13 +30,13 @@ export class QuestionView {
         this.show(`q:${payload.question_id}`, payload);
         return true;
       case "approval_required":
-        this.show(`t:${payload.tool_call_id}`, payload);
+        this.show(keyOf(payload), payload);
         return true;
       case "question_closed":
         this.close(`q:${payload.question_id}`);
         return true;
       case "approval_resolved":
-        this.close(`t:${payload.tool_call_id}`);
+        this.close(keyOf(payload));
         return true;
       default:
         return false;
@@ -45,7 +47,7 @@ export class QuestionView {
   only(questions = [], approvals = []) {
     const open = new Map([
       ...questions.map((each) => [`q:${each.question_id}`, each]),
-      ...approvals.map((each) => [`t:${each.tool_call_id}`, each]),
+      ...approvals.map((each) => [keyOf(each), each]),
     ]);
     for (const key of [...this.cards.keys()]) if (!open.has(key)) this.close(key);
     for (const [key, question] of open) this.show(key, question);
@@ -60,14 +62,27 @@ export class QuestionView {
     title.id = `question-${this.cards.size}-${Date.now()}`;
     card.setAttribute("role", "group");
     card.setAttribute("aria-labelledby", title.id);
-    const prompt = question.prompt || question.description || "";
+    const params = question.tool && Object.keys(question.params ?? {}).length ? visible(readable(question.params)) : "";
+    // The sentence about a call has its arguments once more, and perhaps not whole.
+    const prompt = params ? "" : visible(question.prompt || question.description || "");
     card.append(title);
     if (prompt) card.append(make("p", "prompt", prompt));
-    if (question.tool && Object.keys(question.params ?? {}).length) card.append(code(readable(question.params)));
-    card.append(this.#controls(question, card));
+    const controls = this.#controls(question, card);
+    if (params) card.append(params.length > SHOWN || question.cut ? this.#folded(params, question, controls) : code(params));
+    card.append(controls);
     this.cards.set(key, card);
     this.place.append(card);
     this.announce(`${titleOf(question)}: ${prompt}`);
+  }
+
+  /** Arguments that do not fit are opened before the call can be approved. */
+  #folded(params, { cut = false }, controls) {
+    const approve = controls.querySelector(".primary");
+    const why = cut ? "The arguments are not whole: they were cut when they were stored." : `The arguments have ${params.length} characters.`;
+    const details = make("details", "arguments", make("summary", "", `${why} Open them to approve the call.`), code(params));
+    approve.disabled = true;
+    details.addEventListener("toggle", () => (approve.disabled = !details.open || cut), { once: true });
+    return details;
   }
 
   close(key) {
@@ -79,7 +94,7 @@ export class QuestionView {
     const answer = (value, options) => this.#answer(card, () => this.session().answer(question.question_id, value, options));
     const buttons = (...made) => make("div", "buttons", ...made);
     if (question.tool_call_id) {
-      const decide = (isApproved) => this.#answer(card, () => this.session().approve(question.tool_call_id, isApproved, { expires: ANSWER_EXPIRES_S }));
+      const decide = (isApproved) => this.#answer(card, () => this.session().approve(question, isApproved, { expires: ANSWER_EXPIRES_S }));
       return buttons(button("Approve", "primary", () => decide(true)), button("Reject", "danger", () => decide(false)));
     }
     const expires = ANSWER_EXPIRES_S;
@@ -92,7 +107,7 @@ export class QuestionView {
       case "Confirm":
         return buttons(button("Yes", "primary", () => answer(true, { expires })), button("No", "", () => answer(false, { expires })));
       case "Select":
-        return buttons(...(question.choices ?? []).map((choice) => button(choice, "", () => answer(choice, { expires }))));
+        return buttons(...(question.choices ?? []).map((choice) => button(visible(choice), "", () => answer(choice, { expires }))));
       case "Auth.DeviceCode":
         return make("div", "", ...deviceCode(question), buttons(button("I have entered the code", "primary", () => answer(true, { expires }))));
       default:
@@ -119,7 +134,8 @@ export class QuestionView {
   }
 
   async #answer(card, send) {
-    const controls = [...card.querySelectorAll("button, input")];
+    // One that is disabled waits for something else, and stays so.
+    const controls = [...card.querySelectorAll("button, input")].filter((each) => !each.disabled);
     card.querySelector(".problem")?.remove();
     for (const each of controls) each.disabled = true;
     card.setAttribute("aria-busy", "true");
@@ -137,7 +153,13 @@ export class QuestionView {
   }
 }
 
-function titleOf({ tool, kind, risk_level }) {
+/** A question has an id of its own. Older servers name the call only. */
+function keyOf({ question_id, tool_call_id }) {
+  return question_id ? `q:${question_id}` : `t:${tool_call_id}`;
+}
+
+function titleOf({ tool: named, kind, risk_level }) {
+  const tool = visible(named ?? "");
   if (tool) return risk_level && risk_level !== "medium" ? `Approve ${tool}? · ${risk_level} risk` : `Approve ${tool}?`;
   return { "Approve": "Approval", "Confirm": "Please confirm", "Select": "Please choose", "Auth.DeviceCode": "Sign in", "Auth.Password": "Password" }[kind] ?? "Question";
 }
@@ -163,7 +185,7 @@ function deviceCode({ url, user_code }) {
     link.target = "_blank";
     link.rel = "noopener noreferrer";
     made.push(make("p", "prompt", "Open ", link, " and enter:"));
-  } else if (url) made.push(make("p", "prompt", url));
-  if (user_code) made.push(make("p", "prompt", make("span", "code", user_code)));
+  } else if (url) made.push(make("p", "prompt", visible(url)));
+  if (user_code) made.push(make("p", "prompt", make("span", "code", visible(user_code))));
   return made;
 }

@@ -57,6 +57,7 @@ async def answer(
     approved: bool | None = None,
     by: str = "",
     kind: str | None = None,
+    shown: str = "",
     runtime: Runtime | None = None,
 ) -> Answered:
     """Answer a question of a session; return the stored answer.
@@ -65,7 +66,8 @@ async def answer(
             await answer(store, "release-42", "q-1f2e3d", approved=True, by="ann")
 
     `value` is a value that fits the kind of question, or an `Answer`. `approved=True` is the same as the value True. If `kind` is
-    given, the question must be of that kind. The clock of `runtime` decides whether the question has expired. You may give the
+    given, the question must be of that kind. `shown` is the hash of what the person was shown, `arguments_hash` of a message of the bridge:
+    it must be this question's. The clock of `runtime` decides whether the question has expired. You may give the
     same answer again.
 
     Raises SESS_ALREADY_ANSWERED if another answer came first, SESS_INTERACTION_EXPIRED if the answer comes too late, and
@@ -76,6 +78,8 @@ async def answer(
     question = question_of(session, known.raised)
     if kind is not None and kind != question.kind:
         raise mismatch(id, f"an answer to {question.kind}", f"an answer to {kind}")
+    if shown and shown != known.raised.args:
+        raise mismatch(id, "an answer to what this question asks", "an answer to something else that was shown")
     given = checked(question, _answer(value, approved=approved))
     # Check this before the expiry: an answer that came in time may be repeated at any later time.
     if known.answered is not None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KINDS",
+    "TOOL_CALL",
     "Answer",
     "Interactor",
     "Kind",
@@ -43,6 +44,8 @@ Kind: TypeAlias = Literal["Ask", "Approve", "Select", "Confirm", "Auth.DeviceCod
 KINDS = frozenset(get_args(Kind))
 Outcome: TypeAlias = Literal["accepted", "rejected", "timeout", "dismissed"]
 
+TOOL_CALL = "tool_call_id"
+"""The field of a question with the id of the tool call that it is about."""
 _SPOKEN = {"yes": True, "no": False}
 
 
@@ -157,7 +160,9 @@ def question_of(session: str, raised: QuestionRaised, user_code: str = "") -> Qu
 
 def question_hash(kind: str, payload: dict[str, Any]) -> str:
     """Return the hash that identifies a question. An answer is valid only for the question that was shown."""
-    return arguments_hash((kind, payload), {}, "question")
+    # A program that is started again may give the same call another id.
+    shown = {name: value for name, value in payload.items() if name != TOOL_CALL}
+    return arguments_hash((kind, shown), {}, "question")
 
 
 def checked(question: Question, answer: Answer) -> Answer:

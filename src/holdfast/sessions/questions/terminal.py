@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import options
 from holdfast._platform import need_posix, need_selector_loop
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import Fault, HoldfastError, visible
 from holdfast.sessions.questions.question import Answer
 
 if TYPE_CHECKING:
@@ -35,11 +35,8 @@ _OWN = "/dev/tty"
 """The terminal that the program was started at, wherever its input and output go."""
 _LONGEST = 65_536
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
-# Control characters, and those that change the direction of text: a person must see what will run.
-_UNSAFE = dict.fromkeys(
-    (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F),
-    "\N{REPLACEMENT CHARACTER}",
-)  # fmt: skip
+_SHOWN = 2_000
+"""The most characters of a question that are shown without being opened: about a screen."""
 
 
 class TerminalInteractor:
@@ -98,7 +95,7 @@ class TerminalInteractor:
             file = self._opened()
             try:
                 with self._around():
-                    _write(file, f"{_safe(notice.text)}\n")
+                    _write(file, f"{visible(notice.text)}\n")
             finally:
                 os.close(file)
 
@@ -123,26 +120,48 @@ def _no_terminal(path: str, reason: object) -> HoldfastError:
 
 async def _answer(file: int, question: Question) -> Answer:
     """Show a question until there is an answer that fits."""
-    _write(file, _shown(question))
+    text = whole_text(question)
+    is_open = len(text) <= _SHOWN
+    _write(file, _shown(question, text if is_open else text[:_SHOWN]))
+    if not is_open:
+        _write(file, f"… {len(text) - _SHOWN} characters more: o shows them, and only then you can say yes\n")
     hint = _hint(question)
     while True:
         line = await _line(file, hint, is_hidden=question.kind == "Auth.Password")
         if line is None:
             _write(file, "\n")
             return Answer.dismissed("the person ended the input")
+        if not is_open and line.strip().lower() == "o":
+            is_open = True
+            # A terminal takes a few kilobytes at once, and this loop has other work.
+            await asyncio.to_thread(_write, file, f"{text[_SHOWN:]}\n")
+            continue
         answer = _read(question, line)
+        if answer is not None and answer.value is True and not is_open:
+            _write(file, "Read the rest first: o shows it.\n")
+            continue
         if answer is not None:
             return answer
         _write(file, f"Please answer {_expected(question)}.\n")
 
 
-def _shown(question: Question) -> str:
-    lines = [_safe(question.prompt)]
+def whole_text(question: Question) -> str:
+    """Return all that a question asks, as a person reads it who decides: for a tool call its arguments, whole."""
+    tool, arguments = question.details.get("tool"), question.details.get("arguments")
+    if question.kind == "Approve" and isinstance(tool, str) and isinstance(arguments, str):
+        prompt = f"Run {tool}({arguments})?"
+        # A program may have a sentence of its own, which says more.
+        return visible(prompt if question.prompt.startswith(f"Run {tool}(") else f"{question.prompt}\n{prompt}")
+    return visible(question.prompt)
+
+
+def _shown(question: Question, text: str) -> str:
+    lines = [text]
     if question.url:
-        lines.append(f"  {_safe(question.url)}")
+        lines.append(f"  {visible(question.url)}")
     if question.user_code:
-        lines.append(f"  code: {_safe(question.user_code)}")
-    lines += [f"  {number}. {_safe(choice)}" for number, choice in enumerate(question.choices, 1)]
+        lines.append(f"  code: {visible(question.user_code)}")
+    lines += [f"  {number}. {visible(choice)}" for number, choice in enumerate(question.choices, 1)]
     return "\n".join(lines) + "\n"
 
 
@@ -234,10 +253,6 @@ def _line_mode(file: int, *, is_hidden: bool) -> Iterator[None]:
     finally:
         with suppress(OSError, termios.error):
             termios.tcsetattr(file, termios.TCSADRAIN, before)
-
-
-def _safe(text: str) -> str:
-    return text.translate(_UNSAFE)
 
 
 def _write(file: int, text: str) -> None:
