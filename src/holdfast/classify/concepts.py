@@ -189,7 +189,7 @@ _OVER = late_phrases("""
 UNACCEPTED = late_phrases("""
     invalid | expired | revoked | missing | failed | disabled | inactive | does not exist | lacks | required | rejected
     blocked
-    denied | not accepted | could not | mismatch | ended | suspended | unverified | wrong | incorrect | must | please
+    authorization violation | denied | not accepted | could not | mismatch | ended | suspended | unverified | wrong | incorrect | must | please
     not valid
     unknown | not found | refused | unable | cannot | again | deactivated | banned | locked | not set | need | needed
     not recognized
@@ -209,7 +209,7 @@ _POLICY = late_phrases("""
     cannot help with | unable to help with | disallowed content | safety | against policy | policy | offensive | copyrighted
 """)
 _NOT_POLICY = late_phrases(
-    "row-level security | security policy | constraint | access violation | retry policy | restart policy | sharing violation | memory safety\n"
+    "authorization violation | row-level security | security policy | constraint | access violation | retry policy | restart policy | sharing violation | memory safety\n"
 )
 _GONE = late_phrases("""
     shut down | sunset | retired | deprecated | discontinued | removed | no longer | end of life | eol | decommissioned
@@ -278,7 +278,11 @@ _TIME_BUDGET = late_phrases("time budget", "latency budget")
 _SPAN = re.compile(rf"\b\d[\d,.]* ?-?{UNIT}")
 SETTING_OF_TIME = phrases("""
     timeout must | invalid timeout | timeout value | timeout parameter | timeout should | timeout cannot | timeout option
-    timeout argument | deadline must | timeout is not a | unknown timeout | timeout setting | 'timeout' must
+    timeout argument | deadline must | timeout is not a | unknown timeout | timeout setting | 'timeout' must | "timeout" must
+    timeout is out of | timeout is negative | timeout is required | timeout out of range | timeout type | timeout index | timeout line
+    timeout reasons | a timeout value | specify a timeout | parsing timeout | decoding timeout | bogus timeout | unrecognized timeout
+    timeout in seconds | timeout cannot | timeout can't | timeout may not | timeout has to | timeout below | timeout above | timeout flag
+    time specification | default stop timeout | stop timeout: | timeout configuration | timeout structure | setting timeout
 """)
 """A time limit is named, but none ran out."""
 _ENDED = late_phrases(

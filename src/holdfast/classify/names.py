@@ -20,6 +20,7 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("PROVIDER_QUOTA_EXHAUSTED", ("quotaexceeded", "quotaexhausted")),
     ("PROVIDER_OVERLOADED", ("overloaded",)),
     ("TOOL_INPUT_INVALID", ("inputvalidation", "requestvalidation", "paramvalidation", "argumentvalidation")),
+    ("PROVIDER_BAD_REQUEST", ("invalidtimeout", "invalidsessiontimeout", "invalidtxntimeout")),
     ("AUTH_TOKEN_EXPIRED", ("expiredsignature", "tokenexpired", "expiredtoken", "sessionexpired")),
     # A server or a library says itself that the call may be repeated.
     ("PROVIDER_UNAVAILABLE", ("tryagain", "transienterror", "temporaryerror", "temporarilyunavail")),
@@ -58,6 +59,7 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
             "notauthenticated",
             "credential",
             "authfail",
+            "badhostkey",
         ),
     ),
     ("AUTH_FORBIDDEN", ("permissiondenied", "accessdenied", "forbidden")),
@@ -137,7 +139,10 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("TOOL_CRASHED", ("crashed", "diederror", "deaderror", "killed")),
     # "Blocked" contains "locked".
     ("AUTH_FORBIDDEN", ("blocked", "banned", "notallowed")),
-    ("TOOL_RESOURCE_BUSY", ("locked", "busy", "deadlock", "notready", "serializationfail")),
+    (
+        "TOOL_RESOURCE_BUSY",
+        ("locked", "busy", "acquirelock", "lockacquisition", "deadlock", "notready", "serializationfail"),
+    ),
     ("SYS_CANCELLED", ("cancelled", "canceled", "aborterror")),
     # These stand last: they say least.
     (
