@@ -32,7 +32,9 @@ from pydantic_core import to_jsonable_python
 from holdfast import options
 from holdfast.faults import InvalidError, OutcomeUnknownError
 from holdfast.integrations.pydantic_ai.exceptions import for_the_model
-from holdfast.runtime.tool import ToolContract, contract_of, declare
+from holdfast.once.outcome import Found, Mark
+from holdfast.runtime.tool import ToolContract, contract_of
+from holdfast.sessions.call import as_step
 from holdfast.sessions.session import Session
 
 if TYPE_CHECKING:
@@ -53,8 +55,8 @@ _SESSION: ContextVar[Session | None] = ContextVar("holdfast_pydantic_ai_session"
 _UNDECLARED = ToolContract(effect="unsafe")
 _READ = ToolContract(effect="read")
 
-_STORED = "pydantic-ai"
-"""The key of a stored tool result. A result without it is from `verify` or from a person who settled the step."""
+_RESULT = Mark("pydantic-ai")
+"""Stands around a stored tool result."""
 
 _CHANGES = {"timestamp", "run_id", "conversation_id", "instructions"}
 """Fields of messages and their parts that are others when the same run is made again."""
@@ -168,16 +170,14 @@ async def _called(
     """Run one call of a tool, or return its stored result."""
 
     async def kept() -> object:
-        return {_STORED: await body()}
+        return _RESULT.on(await body())
 
     given = to_jsonable_python(arguments, serialize_unknown=True)
     try:
-        found = await session.step(_named(tool, kept, contract), **given)
+        found = _RESULT.read(await session.step(_named(tool, kept, contract), **given))
     except OutcomeUnknownError as error:
         raise for_the_model(error) from error
-    if isinstance(found, dict) and found.keys() == {_STORED}:
-        return found[_STORED]
-    return {"kind": "tool_return", "result": found}
+    return {"kind": "tool_return", "result": found.result} if isinstance(found, Found) else found
 
 
 def _named(name: str, body: Callable[[], Awaitable[object]], contract: ToolContract) -> Callable[..., Awaitable[Any]]:
@@ -187,9 +187,7 @@ def _named(name: str, body: Callable[[], Awaitable[object]], contract: ToolContr
         del args, kwargs
         return await body()
 
-    work.__qualname__ = name
-    declare(work, contract)
-    return work
+    return as_step(work, name, contract)
 
 
 def _digest(request: Any) -> str:
