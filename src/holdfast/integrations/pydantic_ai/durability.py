@@ -33,6 +33,7 @@ from holdfast import options
 from holdfast.faults import InvalidError, OutcomeUnknownError
 from holdfast.integrations.pydantic_ai.exceptions import for_the_model
 from holdfast.once.outcome import Found, Mark
+from holdfast.runtime.postconditions import check_async
 from holdfast.runtime.tool import ToolContract, contract_of
 from holdfast.sessions.call import as_step
 from holdfast.sessions.session import Session
@@ -129,8 +130,8 @@ class SessionDurability(BaseDurabilityCapability[DepsT]):
         del operation
         function = getattr(getattr(getattr(tool, "call_func", None), "__self__", None), "function", None)
         found = contract_of(function) or self._contracts.get(name, _UNDECLARED)
-        # A function that recovers by itself sends other keys than the step's, so its `verify` would look for the wrong one.
-        return msgspec.structs.replace(found, verify=None) if hasattr(function, "__wrapped__") else found
+        # A function that recovers by itself checks its results, and sends other keys than the step's: its `verify` would look for the wrong one.
+        return msgspec.structs.replace(found, verify=None, check=None) if hasattr(function, "__wrapped__") else found
 
 
 class _SessionBackend(JournalCallableOperationBackend[ToolContract]):
@@ -170,11 +171,15 @@ async def _called(
     """Run one call of a tool, or return its stored result."""
 
     async def kept() -> object:
-        return _RESULT.on(await body())
+        found: Any = await body()
+        if found["kind"] == "tool_return":
+            await check_async(contract, found["result"], (), given)
+        return _RESULT.on(found)
 
     given = to_jsonable_python(arguments, serialize_unknown=True)
+    step = _named(tool, kept, msgspec.structs.replace(contract, check=None))
     try:
-        found = _RESULT.read(await session.step(_named(tool, kept, contract), **given))
+        found = _RESULT.read(await session.step(step, **given))
     except OutcomeUnknownError as error:
         raise for_the_model(error) from error
     return {"kind": "tool_return", "result": found.result} if isinstance(found, Found) else found
