@@ -263,6 +263,25 @@ def test_what_verify_finds_out_reaches_the_model_as_the_result():
     assert did == ["42"]
 
 
+def test_the_check_of_a_tool_sees_the_result_of_the_tool():
+    provider, seen = FaultProvider(Script(replies=(SETTLE[0], "Done."))), []
+
+    def is_paid(result: str, order: str) -> bool:
+        seen.append((result, order))
+        return result == "paid"
+
+    @tool(effect="unsafe", check=is_paid)
+    async def charge(order: str) -> str:
+        return "paid"
+
+    async def work(session):
+        with durable(session):
+            return contents((await settling(claude(provider), charge).run("go")).all_messages())
+
+    assert in_memory(work) == [["paid"]] * 2
+    assert seen == [("paid", "42")]
+
+
 def test_a_tool_of_unknown_outcome_is_told_to_the_model_each_time():
     provider, did = FaultProvider(Script(replies=(SETTLE[0], "Done."))), []
 

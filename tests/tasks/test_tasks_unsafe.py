@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import (
+    CANNOT_TELL,
     NOT_HAPPENED,
     Happened,
     HoldfastError,
@@ -85,6 +86,21 @@ async def test_XK1_a_workflow_does_nothing_again_or_instead_of_what_may_have_hap
     assert (bank.payments, bank.elsewhere) == (1, 0)
 
 
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_doubt_of_a_run_inside_of_a_task_ends_the_run_around_it(stored: bool) -> None:
+    bank, store = Bank(LOST[0]), MemoryStore()
+    inner = Workflow("(fallback (pay 5) (pay-elsewhere 5))", tasks=bank.tasks())
+
+    @tool(effect="read")
+    async def settle(session: Session) -> Any:
+        return await inner.run(session if stored else None)
+
+    tasks = {"settle": settle, "instead": bank.tasks()["pay-elsewhere"]}
+    with pytest.raises(OutcomeUnknownError):
+        await start("(fallback (settle) (instead 5))", store, tasks)
+    assert (bank.payments, bank.elsewhere) == (1, 0)
+
+
 @pytest.mark.parametrize("stored", [False, True])
 async def test_XK1_what_did_not_happen_is_retried(stored: bool) -> None:
     bank = Bank(ConnectionRefusedError(111, "refused"), times=2, pays=False)
@@ -135,6 +151,26 @@ async def test_XK1_an_unsafe_act_of_a_stage_is_not_tried_again(error: Exception)
     with pytest.raises(StageError):
         await StageMachine([Stage("pay", act, retry=Tries(attempts=3))]).run()
     assert len(ran) == 1
+
+
+async def test_a_function_of_a_stage_goes_on_with_a_call_of_which_verify_found_that_it_did_not_happen() -> None:
+    bank, looks, store = Bank(ConnectionResetError(104, "Connection reset by peer"), pays=False), [], MemoryStore()
+
+    def find(key: str, amount: int) -> Verdict:
+        looks.append(key)
+        return CANNOT_TELL if len(looks) == 1 else NOT_HAPPENED
+
+    async def act(work: Any) -> Any:
+        answer = await work.call("pay", amount=5)
+        return [answer.fault.code, answer.fault.maybe_executed, "It did not happen" in answer.content]
+
+    machine = StageMachine([Stage("a", act)], tools=[bank.tasks(verify=find)["pay"]])
+    for _ in range(2):
+        async with Session.open("s", store=store) as session:
+            ended = await machine.run(session)
+            assert ended.value == ["CONN_RESET", False, True]
+            assert session.unknown == ()
+    assert bank.begun == 1
 
 
 def test_XD20_a_tool_cannot_take_a_name_of_the_language() -> None:

@@ -20,7 +20,7 @@ from holdfast.agents.loop import Loop, Setup
 from holdfast.agents.memory import messages_of, remember, runs_before, start
 from holdfast.agents.models import model_of, opened
 from holdfast.agents.names import take_names
-from holdfast.agents.once import InMemory, InSession
+from holdfast.agents.once import InSession, Once
 from holdfast.agents.output import Output
 from holdfast.agents.parts import Done, ToolReturned
 from holdfast.agents.subagent import tool_of
@@ -28,6 +28,7 @@ from holdfast.faults import Err, HoldfastError, InvalidError, Ok
 from holdfast.once.identity import KEPT
 from holdfast.providers.messages import ToolSpec
 from holdfast.runtime.runtime import default_runtime
+from holdfast.sessions.call import as_step
 from holdfast.tools.toolbox import Toolbox, shown_result
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ class Agent:
         _check_prompt(prompt)
         async with opened(self._setup.model):
             if session is None:
-                loop = Loop(self._setup, prompt, InMemory(), feed=feed)
+                loop = Loop(self._setup, prompt, Once(), feed=feed)
                 reply = await loop.run()
             else:
                 loop, reply = await self._in_session(prompt, session, feed, remembers=remembers)
@@ -364,8 +365,7 @@ def _keep(session: Session, run: str) -> Keep:
             # An earlier message, the prompt for example, may hold a secret, which a store rejects.
             return session.storable(await make())
 
-        kept.__qualname__ = KEPT
-        return await session.keyed(f"{run}/{place}").step(kept)
+        return await session.keyed(f"{run}/{place}").step(as_step(kept, KEPT))
 
     return keep
 

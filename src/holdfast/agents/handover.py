@@ -38,9 +38,9 @@ class Handover:
         handover = cls(session, f"{run}/{number}")
         names = role.settings.understudies
         for place in reversed(range(len(names))):
-            step = session.keyed(f"{run}/{number}/to:{names[place]}")
-            if await step.is_stored():
-                handover.in_charge = place, _fault_in(await step.step(takes_over, "", ""))
+            stored = await session.keyed(f"{run}/{number}/to:{names[place]}").stored()
+            if stored is not None:
+                handover.in_charge = place, _fault_in(stored)
                 break
         return handover
 

@@ -422,8 +422,7 @@ class Loop:
         agent = self._setup.agents.get(call.name)
         if agent is not None:
             return await answer_of_agent(agent, self._setup.toolbox[call.name], call, self._session)
-        answer = await self._setup.toolbox.answer(call.name, call.arguments)
-        return CallResult(content=answer.content, is_error=answer.is_error, fault=answer.fault)
+        return CallResult.of(await self._setup.toolbox.answer(call.name, call.arguments))
 
     def _close_calls(self) -> None:
         """Give each open call a result, so that what is kept of the conversation can be sent."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -17,15 +17,15 @@ from holdfast.agents.approval import propose
 from holdfast.agents.decide import Spent
 from holdfast.agents.masks import masked_reply, masked_result
 from holdfast.agents.tool_calls import CallResult
-from holdfast.faults import CODES, AbortedError, Fault, HoldfastError, OutcomeUnknownError
-from holdfast.once.doubt import OUTCOMES
+from holdfast.faults import AbortedError, Fault, HoldfastError, OutcomeUnknownError
+from holdfast.once.doubt import OUTCOMES, UnsettledError
 from holdfast.once.identity import IN_DOUBT, Identity, step_name
+from holdfast.once.outcome import Found, Mark, must_not_repeat
 from holdfast.providers.messages import Reply
-from holdfast.runtime.fault_of import found_not_to_have_happened
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppressed
-from holdfast.runtime.tool import ToolContract, declare
-from holdfast.sessions.step_runner import doubt_about
+from holdfast.runtime.tool import ToolContract
+from holdfast.sessions.call import as_step
 from holdfast.tools.toolbox import Answer
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool
 
-__all__ = ["Answered", "CallResult", "InMemory", "InSession", "Misread", "Once", "Overflowed", "RequestEnd"]
+__all__ = ["Answered", "CallResult", "InSession", "Misread", "Once", "Overflowed", "RequestEnd"]
 
 
 class _RequestEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="got"):
@@ -72,40 +72,18 @@ RequestEnd: TypeAlias = Answered | Overflowed | Misread
 
 _PROVIDERS_ID = 200
 """How many characters of a provider's id of a call are kept."""
-_MARK = "holdfast.call"
-"""Tells a stored result from one that `verify` or a person gave."""
+_RESULT = Mark("holdfast.call")
+"""Stands around the stored result of a call."""
 _WITH_SECRET = {"answer": "an answer of the model", "result": "the result of a tool call"}
 _UNANSWERED = frozenset({"SESS_NO_INTERACTOR", "SESS_INTERACTION_MISMATCH"})
 """Codes of a session that mean that a question has no answer."""
 
 
-class Once(Protocol):
-    """Makes the requests and calls of one run."""
+class Once:
+    """Makes the requests and calls of one run. This one just makes them: a run without a session."""
 
     async def request(self, number: int, ask: Callable[[], Awaitable[RequestEnd]]) -> RequestEnd:
         """Make the request with this number, or return how it ended before."""
-        ...
-
-    def call_id(self, place: str, call: ToolCall) -> str:
-        """Return the id of the call at this place: the same in every run of the program, and unique in its session."""
-        ...
-
-    async def has_begun(self, place: str) -> bool:
-        """Whether the tool call at this place has begun, or has ended, in an earlier run of the program."""
-        ...
-
-    async def call(
-        self, place: str, call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]
-    ) -> CallResult:
-        """Make the tool call at this place of the run, or return its result."""
-        ...
-
-
-class InMemory:
-    """Makes everything at once, and stores nothing."""
-
-    async def request(self, number: int, ask: Callable[[], Awaitable[RequestEnd]]) -> RequestEnd:
-        """Make the request."""
         del number
         return await ask()
 
@@ -115,19 +93,19 @@ class InMemory:
         return call.id
 
     async def has_begun(self, place: str) -> bool:
-        """Nothing has begun."""
+        """Whether the tool call at this place has begun, or has ended, in an earlier run of the program."""
         del place
         return False
 
     async def call(
         self, place: str, call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]
     ) -> CallResult:
-        """Make the tool call."""
+        """Make the tool call at this place of the run, or return its result."""
         del place, call, tool
         return await run()
 
 
-class InSession:
+class InSession(Once):
     """Makes each request and each call a step of the session. Its key is the run's key and its place, so it stays small."""
 
     def __init__(self, session: Session, run: str, show: Callable[[Tool, Any], str], runtime: Runtime) -> None:
@@ -143,8 +121,7 @@ class InSession:
         async def request() -> dict[str, Any]:
             return msgspec.to_builtins(self._storable(await ask()))  # type: ignore[no-any-return] # a struct becomes a dict
 
-        _bare(request, "request")
-        stored = await self._session.keyed(f"{self._run}/{number}").step(request)
+        stored = await self._session.keyed(f"{self._run}/{number}").step(as_step(request, "request"))
         ended: RequestEnd = msgspec.convert(stored, RequestEnd)
         return ended
 
@@ -189,8 +166,8 @@ class InSession:
         effect = tool.contract.effect if tool is not None else "unsafe" if has_begun else None
         in_doubt = self._session.keyed(f"{key}{IN_DOUBT}")
         # Once the model knows that the outcome is unknown, it acts on that. What is found out later must not change the past.
-        if effect == "unsafe" and await in_doubt.is_stored():
-            return _restored(await in_doubt.step(_kept, None))
+        if effect == "unsafe" and (known := await in_doubt.stored()) is not None:
+            return _restored(known)
         if effect == "unsafe" and not has_begun and (doubt := self._session.doubts.about(call.name, call.arguments)):
             return _restored(await in_doubt.step(_kept, self._stored(_unknown(_same_call(call, doubt), call.name))))
 
@@ -206,9 +183,6 @@ class InSession:
                 stored = await step.step(made, **call.arguments)
                 break
             except OutcomeUnknownError as error:
-                if isinstance(error, _UnsettledError) and not doubt_about(error):
-                    result = _not_made(error.fault, call.name)
-                    return _restored(await in_doubt.step(_kept, self._stored(result)))
                 # The error of the tool itself does not name the step. Only here, because finding it reads all steps of the turn.
                 end = f"/{step_name(Identity('', '', key), 1)}"
                 doubts = [doubt for doubt in self._session.unknown if doubt == error.key or doubt.endswith(end)]
@@ -226,7 +200,7 @@ class InSession:
         masked = masked_result(result, self._session.storable)
         if masked is not result:
             self._report_mask("result")
-        return {_MARK: msgspec.to_builtins(masked)}
+        return _RESULT.on(msgspec.to_builtins(masked))
 
     async def _is_settled(self, key: str, call: ToolCall) -> bool:
         """Ask a person whether an unsafe call happened, if somebody is there. Return whether the person knows."""
@@ -290,46 +264,14 @@ def _as_step(
     async def made(**_: Any) -> Any:
         result = await run()
         fault = result.fault
-        if fault is not None and fault.maybe_executed and effect == "unsafe":
+        if fault is not None and must_not_repeat(effect, fault):
             # The step must not count as done: somebody may find out what became of it.
-            raise _UnsettledError(fault)
+            raise UnsettledError(fault, stored(CallResult.of(Answer.not_made(fault, call.name))))
         return stored(result)
 
-    _bare(made, call.name)
-    if effect is not None:
-        # The toolbox checks results itself, and so does the tool's recovery with its time limit.
-        declare(made, ToolContract(effect=effect, verify=None if tool is None else _verify(tool)))
-    return made
-
-
-class _UnsettledError(OutcomeUnknownError):
-    """A call of this run of the program may have happened. What the tool's `verify` says is not known yet."""
-
-
-def _not_made(fault: Fault, tool: str) -> CallResult:
-    """Return the result of a call that failed, and of which the tool's `verify` found that it did not happen."""
-    code = fault.context.get("failed_with", fault.code)
-    known: Any = code if code in CODES and code != OutcomeUnknownError.code else "TOOL_EXECUTION_FAILED"
-    answer = Answer.failed(found_not_to_have_happened(Fault.of(known, context={"tool": tool})))
-    return CallResult(content=answer.content, is_error=True, fault=answer.fault)
-
-
-def _bare(step: Callable[..., Any], name: str) -> None:
-    """Name the function of a step, and take its annotations away: the session would read them anew for each request and call."""
-    step.__qualname__ = step.__name__ = name
-    step.__annotations__ = {}
-
-
-def _verify(tool: Tool) -> Callable[..., Any] | None:
-    verify = tool.contract.verify
-    if verify is None:
-        return None
-
-    def found(key: str, **arguments: Any) -> Any:
-        # The tool is the first call inside its step, and sends that call's key.
-        return verify(f"{key}/1", **tool.arguments.read(arguments))
-
-    return found
+    contract = None if effect is None else ToolContract(effect=effect)
+    # The toolbox checks results itself, and so does the tool's recovery with its time limit.
+    return as_step(made, call.name, contract if tool is None else tool.inside_step(call.arguments))
 
 
 async def _kept(stored: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -337,10 +279,8 @@ async def _kept(stored: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _restored(stored: Any, show: Callable[[Any], str] = str) -> CallResult:
-    if isinstance(stored, dict) and _MARK in stored:
-        return msgspec.convert(stored[_MARK], CallResult)
-    # What the tool's `verify` found out, or a person.
-    return CallResult(content=show(stored))
+    known = _RESULT.read(stored)
+    return CallResult(content=show(known.result)) if isinstance(known, Found) else msgspec.convert(known, CallResult)
 
 
 def _unknown(error: OutcomeUnknownError, tool: str, resolve: str = "") -> CallResult:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
     from holdfast.agents.approval import Approval
     from holdfast.agents.approver import Granting
+    from holdfast.agents.once import Once
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool, Toolbox
 
-__all__ = ["CallResult", "Execute", "Guard", "Steps", "ToolCalls", "ends_run"]
+__all__ = ["CallResult", "Execute", "Guard", "ToolCalls", "ends_run"]
 
 _CONCURRENCY = 8
 
@@ -56,25 +57,16 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     usd: float | None = None
     is_agent: bool = False
 
+    @classmethod
+    def of(cls, answer: Answer) -> CallResult:
+        """Return an answer of a toolbox as the result of a call."""
+        return cls(content=answer.content, is_error=answer.is_error, fault=answer.fault)
+
 
 Execute: TypeAlias = Callable[[ToolCall], Awaitable[CallResult]]
 """Runs one call and returns its result. It raises only cancellations."""
 Guard: TypeAlias = Callable[[ToolCall], str | Awaitable[str | None] | None]
 """Looks at a call that may run. A text denies it: the model gets the text."""
-
-
-class Steps(Protocol):
-    """Makes the calls of a reply durable. `place` is the same for a call in every run of the program."""
-
-    async def has_begun(self, place: str) -> bool:
-        """Whether the call at this place has begun, or has ended, in an earlier run. It was allowed then."""
-        ...
-
-    async def call(
-        self, place: str, call: ToolCall, tool: Tool | None, run: Callable[[], Awaitable[CallResult]]
-    ) -> CallResult:
-        """Return the stored result of the call at this place; without one run it and store its result."""
-        ...
 
 
 class ToolCalls:
@@ -119,7 +111,7 @@ class ToolCalls:
         *,
         key: str = "",
         session: Session | None = None,
-        steps: Steps | None = None,
+        steps: Once | None = None,
         returned: Callable[[CallResult], object] | None = None,
     ) -> list[CallResult]:
         """Run the calls of one reply; return their results in the order of the calls.
@@ -145,8 +137,7 @@ class ToolCalls:
         return sum(reply.cancel(id) for reply in self._replies) > 0
 
     async def _answer(self, call: ToolCall) -> CallResult:
-        answer = await self.toolbox.answer(call.name, call.arguments)
-        return CallResult(content=answer.content, is_error=answer.is_error, fault=answer.fault)
+        return CallResult.of(await self.toolbox.answer(call.name, call.arguments))
 
 
 class _Reply:
@@ -156,7 +147,7 @@ class _Reply:
         self,
         calls: ToolCalls,
         session: Session | None,
-        steps: Steps | None,
+        steps: Once | None,
         returned: Callable[[CallResult], object] | None,
     ) -> None:
         self._calls = calls
@@ -299,8 +290,7 @@ def ends_run(fault: Fault) -> bool:
 
 
 def _failed(fault: Fault) -> CallResult:
-    answer = Answer.failed(fault)
-    return CallResult(content=answer.content, is_error=True, fault=fault)
+    return CallResult.of(Answer.failed(fault))
 
 
 def _returning(result: CallResult) -> Callable[[], Awaitable[CallResult]]:

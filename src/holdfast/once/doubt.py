@@ -21,6 +21,7 @@ __all__ = [
     "IT_HAPPENED",
     "I_DO_NOT_KNOW",
     "OUTCOMES",
+    "UnsettledError",
     "call_text",
     "check_not_repeated",
     "drift_error",
@@ -40,6 +41,17 @@ I_DO_NOT_KNOW = "I do not know"
 """A choice of that question: the outcome stays unknown."""
 OUTCOMES = {IT_HAPPENED: True, IT_DID_NOT_HAPPEN: False, I_DO_NOT_KNOW: None}
 """The choices of that question, in order, and what they mean."""
+
+
+class UnsettledError(OutcomeUnknownError):
+    """Raised by the function of an unsafe step that failed and may have happened, if its caller goes on after a failure.
+
+    The step is in doubt, and the caller does not go on. But if the tool's `verify` finds that it did not happen, the step returns `result`.
+    """
+
+    def __init__(self, fault: Fault, result: Any) -> None:
+        super().__init__(fault)
+        self.result = result
 
 
 def call_text(entry: StepStarted | StepEnded) -> str:

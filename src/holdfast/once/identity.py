@@ -21,6 +21,7 @@ __all__ = [
     "KEPT",
     "Identity",
     "Recorded",
+    "call_key_in",
     "function_name",
     "identity_of",
     "is_earlier_form",
@@ -171,6 +172,11 @@ def suffix(turn: int, name: str) -> str:
 def key_of(session: str, after: str) -> str:
     """Return the key of a step: its idempotency key, and what `resolve` takes."""
     return f"{session}/{after}"
+
+
+def call_key_in(key: str, number: int = 1) -> str:
+    """Return the idempotency key of the first, second … call inside of the step with this key."""
+    return f"{key}/{number}"
 
 
 def name_in(key: str, session: str, turn: int) -> str:

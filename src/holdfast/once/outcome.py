@@ -1,20 +1,56 @@
-"""What the log says to do about a call of a step.
+"""How a call of a step ended, and what the log says to do about it.
 
 Invariant: a step whose result is stored is not run again. An unsafe step that may have happened is not repeated.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from holdfast.once.records import StepEnded, StepStarted, may_have_happened
 
 if TYPE_CHECKING:
+    from holdfast.faults import Fault
     from holdfast.policies.decide import Effect
 
-__all__ = ["Drifted", "Repeat", "Return", "Run", "StepDecision", "Unknown", "decide_step", "needs_start"]
+__all__ = [
+    "Drifted",
+    "Found",
+    "Mark",
+    "Repeat",
+    "Return",
+    "Run",
+    "StepDecision",
+    "Unknown",
+    "decide_step",
+    "must_not_repeat",
+    "needs_start",
+]
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The result of a step that `verify` or a person gave: its function did not return it."""
+
+    result: Any
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Stands around what the function of a step returned, and tells it from what `verify` or a person gave.
+
+    Marks are stored, so their names never change.
+    """
+
+    name: str
+
+    def on(self, returned: Any) -> dict[str, Any]:
+        """Return the result of the step."""
+        return {self.name: returned}
+
+    def read(self, stored: Any) -> Any:
+        """Return what the function returned, or `Found`."""
+        return stored[self.name] if isinstance(stored, dict) and stored.keys() == {self.name} else Found(stored)
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -78,3 +114,8 @@ def needs_start(effect: Effect | None) -> bool:
     Only the start of an unsafe step decides something after a crash. Every other step is run again, with the same key.
     """
     return effect == "unsafe"
+
+
+def must_not_repeat(effect: Effect | None, fault: Fault) -> bool:
+    """Whether a call that failed must not be made again, nor anything in its place: it is unsafe and may have happened."""
+    return effect == "unsafe" and fault.maybe_executed

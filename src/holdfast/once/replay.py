@@ -62,7 +62,7 @@ class Use(msgspec.Struct, eq=False):
     """The uses that the calls inside of it wait for."""
 
     def __enter__(self) -> None:
-        self.busy, self.taken = True, False
+        self.busy = True
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # If the call fails or is cancelled, the next call with these arguments is the same use, not a second one.

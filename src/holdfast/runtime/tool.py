@@ -104,6 +104,11 @@ class ToolContract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Whether `check` takes the arguments of the call after the result."""
 
     @property
+    def about_repeating(self) -> ToolContract:
+        """Only what says whether a call may be made again: its effect and its `verify`."""
+        return ToolContract(effect=self.effect, verify=self.verify)
+
+    @property
     def settles(self) -> bool:
         """Whether it has something to say about the outcome of a call."""
         return self.verify is not None or self.check is not None

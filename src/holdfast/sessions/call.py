@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -13,7 +13,7 @@ from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.once.identity import Identity, identity_of, is_earlier_form, is_same_in
 from holdfast.policies.decide import Effect
-from holdfast.runtime.tool import ToolContract, contract_of
+from holdfast.runtime.tool import ToolContract, contract_of, declare
 from holdfast.sessions import codec
 from holdfast.sessions.callee import check_name, given_hash, hash_of, known_by, name_of
 from holdfast.sessions.journal import Journal
@@ -22,7 +22,9 @@ from holdfast.sessions.place import here, known_as
 if TYPE_CHECKING:
     from holdfast.once.records import StepEnded, StepEntry, StepStarted
 
-__all__ = ["Call", "call_of", "check_declared", "check_function"]
+__all__ = ["Call", "as_step", "call_of", "check_declared", "check_function"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -70,6 +72,18 @@ def call_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
         )
     effect = None if contract is None else contract.effect
     return Call(identity, fn, args, kwargs, contract, returns, name, effect, journal)
+
+
+def as_step(work: F, name: str, contract: ToolContract | None = None, *, returns: Any = None) -> F:
+    """Prepare a function that is made anew for each call as the function of a step, and return it. The log knows it by the name.
+
+    Its annotations go, because they would be read anew for each call; `returns` is the type of its result.
+    """
+    work.__name__ = work.__qualname__ = name
+    work.__annotations__ = {} if returns is None else {"return": returns}
+    if contract is not None:
+        declare(work, contract)
+    return work
 
 
 def check_declared(call: Call) -> None:

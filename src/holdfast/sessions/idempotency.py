@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.once.identity import call_key_in
 from holdfast.runtime.ambient import AMBIENT, in_force
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class KeyScope:
 
     def key_of(self, run: str) -> str:
         """Return the key of a call inside the step. It is stable, because a program makes its calls in the same order."""
-        return self._keys.setdefault(run, f"{self.run}/{len(self._keys)}")
+        return self._keys.setdefault(run, call_key_in(self.run, len(self._keys)))
 
     def deadline_on(self, monotonic: Monotonic) -> float | None:
         around = in_force(self.around)

@@ -44,6 +44,10 @@ class KeyedStep:
         """Whether the result of this key is stored: `if not await session.keyed("deploy-42").is_stored(): …`."""
         return (await self._steps()).is_stored(self._key)
 
+    async def stored(self) -> Any:
+        """Return the stored result of this key as plain values; None if there is none: `await session.keyed("deploy-42").stored()`."""
+        return (await self._steps()).stored(self._key)
+
     async def has_begun(self) -> bool:
         """Whether a step with this key has begun before, however it ended."""
         return (await self._steps()).has_begun(self._key)

@@ -16,10 +16,11 @@ import msgspec
 from holdfast import options
 from holdfast.events import StepNotReplayed
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
-from holdfast.once.doubt import call_text, check_not_repeated, drift_error, unknown_error
+from holdfast.once.doubt import UnsettledError, call_text, check_not_repeated, drift_error, unknown_error
 from holdfast.once.evidence import NOT_CALLED, VERIFIED
 from holdfast.once.identity import (
     Identity,
+    call_key_in,
     key_of,
     name_in,
     step_name,
@@ -66,13 +67,14 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Outcome
     from holdfast.once.outcome import StepDecision
+    from holdfast.once.records import StepEntry
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.suppress import Suppression
     from holdfast.runtime.tool import Verdict
     from holdfast.sessions.log import SessionMemory
     from holdfast.stores import NewAudit, Receipt
 
-__all__ = ["SESSION_FAILURES", "StepRunner", "doubt_about"]
+__all__ = ["SESSION_FAILURES", "StepRunner"]
 
 T = TypeVar("T")
 
@@ -82,15 +84,6 @@ SESSION_FAILURES = frozenset({"SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS
 
 _PLAIN = frozenset({str, int, float, bool, bytes, dict, list, tuple, type(None)})
 """Types of results that nobody awaits."""
-
-
-_DOUBT = "__holdfast_doubt__"
-"""The attribute of an exception with the key of the step that it left in doubt."""
-
-
-def doubt_about(error: BaseException) -> str:
-    """Return the key of the step that raised an error and is in doubt since; empty if it is known that it did not happen."""
-    return str(error.__dict__.get(_DOUBT, ""))
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -272,12 +265,20 @@ class StepRunner:
 
     def is_stored(self, key: str) -> bool:
         """Whether the step with this key has a stored result."""
-        known = self._memory.steps_of(self.turn).get(step_name(Identity("", "", key), 1))
+        known = self._keyed(key)
         return isinstance(known, StepEnded) and known.ok
+
+    def stored(self, key: str) -> Any:
+        """Return the stored result of the step with this key; None if it has none."""
+        known = self._keyed(key)
+        return codec.decode(bytes(known.result), Any, key) if isinstance(known, StepEnded) and known.ok else None
 
     def has_begun(self, key: str) -> bool:
         """Whether the log has a start or an end of the step with this key."""
-        return step_name(Identity("", "", key), 1) in self._memory.steps_of(self.turn)
+        return self._keyed(key) is not None
+
+    def _keyed(self, key: str) -> StepEntry | None:
+        return self._memory.steps_of(self.turn).get(step_name(Identity("", "", key), 1))
 
     def key(self, name: str) -> str:
         """Return the idempotency key of a step. It is the same in every attempt, also after a crash."""
@@ -448,8 +449,16 @@ class StepRunner:
                 verdict = await self._failed(step, error, entered=_was_entered(call.fn, error))
                 if isinstance(verdict, Happened):
                     return verdict.result
-                error.__dict__[_DOUBT] = step.key if self.may_have_happened(self._name(step)) else ""
-                raise
+                if not isinstance(error, UnsettledError):
+                    raise
+                if verdict != NOT_HAPPENED:
+                    # A step around this one must not take it for its own.
+                    raise OutcomeUnknownError(error.fault) from error
+                # Its caller goes on with the failure, so that is the result.
+                stored = msgspec.Raw(codec.encode_result(error.result, Any, call.name))
+                evidence = getattr(self._memory.steps_of(self.turn)[self._name(step)], "evidence", "")
+                await self._journal.write(step.ended(ok=True, result=stored, evidence=evidence))
+                return error.result
             try:
                 await self._ended(step, codec.encode_result(result, call.returns, call.name))
             except InvalidError as error:
@@ -540,7 +549,7 @@ class StepRunner:
         # A function that recovers by itself sends the key of its first call inside the step.
         known = self._memory.steps_of(self.turn).get(self._name(step))
         began_with = step.key if known is None or not known.key else known.key
-        key = f"{began_with}/1" if _recovers(call) else began_with
+        key = call_key_in(began_with) if _recovers(call) else began_with
         reading = recover(effect="read", runtime=self._journal.runtime)
         try:
             verdict = await reading.call(verify_async, call.contract, key, call.args, call.kwargs)

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, Partial
+from holdfast.sessions.call import as_step
 from holdfast.tasks.output_format import code_in
 from holdfast.tasks.progress import Progress
 from holdfast.tasks.task import Task, TaskResult, plain
@@ -152,8 +153,8 @@ async def _tried(loop: DirectorLoop, script: Sequence[str], proposal: str, sessi
         found = {"stdout": ended.stdout, "stderr": ended.stderr, "exit_code": ended.exit_code}
         return found if session is None else session.storable(found)
 
-    tried.__qualname__ = "task:script"
-    return await (tried(script, proposal) if session is None else session.step(tried, list(script), proposal))
+    step = as_step(tried, "task:script")
+    return await (step(script, proposal) if session is None else session.step(step, list(script), proposal))
 
 
 def _write(path: Path, text: str) -> None:

@@ -13,7 +13,8 @@ import msgspec
 from holdfast.faults import InvalidError
 from holdfast.runtime.callables import is_async
 from holdfast.runtime.runtime import default_runtime
-from holdfast.runtime.tool import contract_of, declare
+from holdfast.runtime.tool import contract_of
+from holdfast.sessions.call import as_step
 from holdfast.tasks.task import Status, Task, TaskResult, as_json, tokens_in
 from holdfast.tools.threads import call_in_thread
 
@@ -98,13 +99,10 @@ def is_unsafe(performer: Performer) -> bool:
 def _step(name: str, performer: Any, assignment: Assignment) -> Callable[..., Any]:
     """Return the function that a session runs as a step: with the performer's name, and with its contract."""
 
-    async def call(*_seen: Any) -> TaskResult:
+    async def call(*_seen: Any) -> Any:
         return await _called(performer, assignment)
 
-    call.__qualname__ = f"task:{name}"
-    if (contract := contract_of(performer)) is not None:
-        declare(call, contract)
-    return call
+    return as_step(call, f"task:{name}", contract_of(performer), returns=TaskResult)
 
 
 def _of_reply(reply: Any) -> Performance:

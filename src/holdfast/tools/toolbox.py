@@ -19,17 +19,28 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from holdfast import options
-from holdfast.faults import Err, Fault, HoldfastError, InvalidError, ItemError, Ok, Outcome, Partial
+from holdfast.faults import (
+    CODES,
+    Err,
+    Fault,
+    HoldfastError,
+    InvalidError,
+    ItemError,
+    Ok,
+    Outcome,
+    OutcomeUnknownError,
+    Partial,
+)
 from holdfast.faults.redaction import encodable
+from holdfast.once.identity import call_key_in
 from holdfast.policies import INTERACTIVE, Policy
 from holdfast.policies.circuit import BRIDGE
-from holdfast.policies.decide import is_repeatable
 from holdfast.policies.policy import DEFAULT_CIRCUIT
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.target import Target
 from holdfast.runtime.callables import is_async, name_of
-from holdfast.runtime.evidence import evidence_in
-from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.evidence import in_doubt
+from holdfast.runtime.fault_of import fault_of, found_not_to_have_happened
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
@@ -109,6 +120,18 @@ class Tool:
             context = {"tool": self.name, "reason": f"it raised {type(error).__name__}"}
             raise HoldfastError(Fault.of("TOOL_EXECUTION_FAILED", context=context, maybe_executed=True)) from error
 
+    def inside_step(self, arguments: dict[str, Any]) -> ToolContract:
+        """Return what a step declares that makes one call of the tool, with these arguments: its effect and its `verify`."""
+        contract, verify = self.contract.about_repeating, self.contract.verify
+        if verify is None:
+            return contract
+
+        def found(key: str, **_: Any) -> Any:
+            # The tool is the first call inside of its step, and sends that call's key.
+            return verify(call_key_in(key), **self.arguments.read(arguments))
+
+        return msgspec.structs.replace(contract, verify=found)
+
     def __repr__(self) -> str:
         return f"<tool {self.name} ({self.contract.effect})>"
 
@@ -142,6 +165,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         shown = fault.for_model(redactor=process_redactor())
         value = None if fault.partial is None else fault.partial.payload
         return cls(content=encodable(as_text(shown)), is_error=True, fault=fault, value=value)
+
+    @classmethod
+    def not_made(cls, fault: Fault, tool: str) -> Answer:
+        """Return the answer for a call that failed, and of which the tool's `verify` found that it did not happen."""
+        code = fault.context.get("failed_with", fault.code)
+        known: Any = code if code in CODES and code != OutcomeUnknownError.code else "TOOL_EXECUTION_FAILED"
+        return cls.failed(found_not_to_have_happened(Fault.of(known, context={"tool": tool})))
 
 
 class Toolbox:
@@ -422,7 +452,7 @@ def _for_caller(ended: Err, tool: Tool) -> Err:
     if not isinstance(error, Exception) or isinstance(error, HoldfastError):
         return ended
     fault = fault_of_tool(error)
-    if not is_repeatable(tool.contract.effect) and not evidence_in(error, ended.fault):
+    if in_doubt(error, ended.fault, tool.contract):
         # It raised, and nobody but its author knows what it had done by then.
         fault = msgspec.structs.replace(fault, maybe_executed=True)
     return Err(fault, error)

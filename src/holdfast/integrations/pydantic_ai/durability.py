@@ -32,7 +32,10 @@ from pydantic_core import to_jsonable_python
 from holdfast import options
 from holdfast.faults import InvalidError, OutcomeUnknownError
 from holdfast.integrations.pydantic_ai.exceptions import for_the_model
-from holdfast.runtime.tool import ToolContract, contract_of, declare
+from holdfast.once.outcome import Found, Mark
+from holdfast.runtime.postconditions import check_async
+from holdfast.runtime.tool import ToolContract, contract_of
+from holdfast.sessions.call import as_step
 from holdfast.sessions.session import Session
 
 if TYPE_CHECKING:
@@ -53,8 +56,8 @@ _SESSION: ContextVar[Session | None] = ContextVar("holdfast_pydantic_ai_session"
 _UNDECLARED = ToolContract(effect="unsafe")
 _READ = ToolContract(effect="read")
 
-_STORED = "pydantic-ai"
-"""The key of a stored tool result. A result without it is from `verify` or from a person who settled the step."""
+_RESULT = Mark("pydantic-ai")
+"""Stands around a stored tool result."""
 
 _CHANGES = {"timestamp", "run_id", "conversation_id", "instructions"}
 """Fields of messages and their parts that are others when the same run is made again."""
@@ -127,8 +130,8 @@ class SessionDurability(BaseDurabilityCapability[DepsT]):
         del operation
         function = getattr(getattr(getattr(tool, "call_func", None), "__self__", None), "function", None)
         found = contract_of(function) or self._contracts.get(name, _UNDECLARED)
-        # A function that recovers by itself sends other keys than the step's, so its `verify` would look for the wrong one.
-        return msgspec.structs.replace(found, verify=None) if hasattr(function, "__wrapped__") else found
+        # A function that recovers by itself checks its results, and sends other keys than the step's: its `verify` would look for the wrong one.
+        return msgspec.structs.replace(found, verify=None, check=None) if hasattr(function, "__wrapped__") else found
 
 
 class _SessionBackend(JournalCallableOperationBackend[ToolContract]):
@@ -168,16 +171,18 @@ async def _called(
     """Run one call of a tool, or return its stored result."""
 
     async def kept() -> object:
-        return {_STORED: await body()}
+        found: Any = await body()
+        if found["kind"] == "tool_return":
+            await check_async(contract, found["result"], (), given)
+        return _RESULT.on(found)
 
     given = to_jsonable_python(arguments, serialize_unknown=True)
+    step = _named(tool, kept, msgspec.structs.replace(contract, check=None))
     try:
-        found = await session.step(_named(tool, kept, contract), **given)
+        found = _RESULT.read(await session.step(step, **given))
     except OutcomeUnknownError as error:
         raise for_the_model(error) from error
-    if isinstance(found, dict) and found.keys() == {_STORED}:
-        return found[_STORED]
-    return {"kind": "tool_return", "result": found}
+    return {"kind": "tool_return", "result": found.result} if isinstance(found, Found) else found
 
 
 def _named(name: str, body: Callable[[], Awaitable[object]], contract: ToolContract) -> Callable[..., Awaitable[Any]]:
@@ -187,9 +192,7 @@ def _named(name: str, body: Callable[[], Awaitable[object]], contract: ToolContr
         del args, kwargs
         return await body()
 
-    work.__qualname__ = name
-    declare(work, contract)
-    return work
+    return as_step(work, name, contract)
 
 
 def _digest(request: Any) -> str:

@@ -15,8 +15,10 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError, OutcomeUnknownError
+from holdfast.once.doubt import UnsettledError
+from holdfast.once.outcome import Found, Mark, must_not_repeat
 from holdfast.runtime.callables import is_async
-from holdfast.runtime.tool import ToolContract, contract_of
+from holdfast.runtime.tool import contract_of
 from holdfast.sessions import codec
 from holdfast.tasks.stages.grants import Grants, Proposal, digest_of
 from holdfast.tasks.stages.stage import Detail
@@ -27,15 +29,15 @@ from holdfast.workflow.stage_lifecycle import ActEnded
 
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.tool import ToolContract
     from holdfast.sessions.session import Session
     from holdfast.tasks.stages.stage import Stage
     from holdfast.tasks.workflows.durable import Keeper
-    from holdfast.tools.toolbox import Tool
 
 __all__ = ["StageAgent", "StageTerms", "StageWork", "act_contract", "check_agent", "perform"]
 
-_MARK = "holdfast.call"
-"""Tells a stored answer of a tool from a result that `verify` or a person gave."""
+_ANSWER = Mark("holdfast.call")
+"""Stands around the stored answer of a tool."""
 
 
 class StageTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,34 +148,35 @@ class StageWork:
 
     async def _made(self, name: str, tool: str, arguments: dict[str, Any]) -> Answer:
         """Make a call, or return its stored answer."""
-        contract = _contract(self._tools[tool], arguments) if tool in self._tools else None
-        is_unsafe = contract is not None and contract.effect == "unsafe"
+        contract = self._tools[tool].inside_step(arguments) if tool in self._tools else None
+        effect = None if contract is None else contract.effect
 
         async def made() -> Any:
             answer = await self._tools.answer(tool, arguments)
-            if answer.fault is not None and answer.fault.maybe_executed and is_unsafe:
+            if answer.fault is not None and must_not_repeat(effect, answer.fault):
                 # The call must not count as made: another attempt would make it again.
-                raise OutcomeUnknownError(answer.fault)
-            fault = msgspec.to_builtins(answer.fault)
-            document = {"content": answer.content, "fault": fault, "value": _plain(answer.value)}
-            # A result may hold a secret, which a store rejects.
-            return {_MARK: document if self.session is None else self.session.storable(document)}
+                raise UnsettledError(answer.fault, self._stored(Answer.not_made(answer.fault, tool)))
+            return self._stored(answer)
 
         try:
-            stored = await self._keeper.once(name, made, contract)
+            had = _ANSWER.read(await self._keeper.once(name, made, contract))
         except InvalidError as error:
-            if not is_unsafe:
+            if effect != "unsafe":
                 raise
             # The tool has run, and its result cannot be stored. Another attempt would run it again.
             raise OutcomeUnknownError(msgspec.structs.replace(error.fault, maybe_executed=True)) from error
-        if not isinstance(stored, dict) or _MARK not in stored:
-            # What the tool's `verify` found out, or a person.
-            content = stored if isinstance(stored, str) else msgspec.json.encode(stored).decode()
-            return Answer(content=content, value=stored)
-        had = stored[_MARK]
+        if isinstance(had, Found):
+            content = had.result if isinstance(had.result, str) else msgspec.json.encode(had.result).decode()
+            return Answer(content=content, value=had.result)
         if had["fault"] is not None:
             return Answer.failed(msgspec.convert(had["fault"], Fault))
         return Answer(content=had["content"], value=had["value"])
+
+    def _stored(self, answer: Answer) -> dict[str, Any]:
+        fault = msgspec.to_builtins(answer.fault)
+        document = {"content": answer.content, "fault": fault, "value": _plain(answer.value)}
+        # A result may hold a secret, which a store rejects.
+        return _ANSWER.on(document if self.session is None else self.session.storable(document))
 
     async def _forbidden(self, proposal: Proposal, grant: str | None, name: str) -> Fault | None:
         allowed, tool = self._of.allowed_tools, proposal.tool
@@ -203,19 +206,6 @@ class StageWork:
         return Proposal(
             execution=self.execution, attempt=self.attempt, id=digest, tool=tool, digest=digest, arguments=plain
         )
-
-
-def _contract(tool: Tool, arguments: dict[str, Any]) -> ToolContract:
-    """Return what a tool declares, with a `verify` for a call with these arguments."""
-    verify = tool.contract.verify
-    if verify is None:
-        return tool.contract
-
-    def found(key: str) -> Any:
-        # The tool is the first call inside its step, and sends that call's key.
-        return verify(f"{key}/1", **tool.arguments.read(arguments))
-
-    return msgspec.structs.replace(tool.contract, verify=found)
 
 
 def _plain(value: Any) -> Any:

@@ -18,7 +18,7 @@ from holdfast.tasks.stages.act import check_agent
 from holdfast.tasks.stages.context import RunState
 from holdfast.tasks.stages.run import StageRun
 from holdfast.tasks.stages.stage import Stage
-from holdfast.tasks.workflows.durable import InMemory, InSession
+from holdfast.tasks.workflows.durable import InSession, Keeper
 from holdfast.tools.schema import converted
 from holdfast.tools.toolbox import Toolbox
 from holdfast.workflow.stage_lifecycle import StageEnded
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from holdfast.sessions.later import Origin
     from holdfast.sessions.scopes import Scope
     from holdfast.sessions.session import Session
-    from holdfast.tasks.workflows.durable import Keeper
 
 __all__ = ["MachineEnded", "StageError", "StageMachine"]
 
@@ -201,7 +200,7 @@ def _ended(state: RunState, run: StageRun) -> MachineEnded:
     return MachineEnded(value=last, results=state.results, context=state.context, executions=run.executions)
 
 
-class _Memory(InMemory):
+class _Memory(Keeper):
     """Remembers what was done in this run, and stores nothing: a run without a session."""
 
     def __init__(self) -> None:
@@ -216,7 +215,7 @@ class _Memory(InMemory):
             if name not in self._done:
                 if contract is not None and contract.effect == "unsafe":
                     self._unsafe[name] = None
-                self._done[name] = await make()
+                self._done[name] = await super().once(name, make, contract)
                 self._unsafe.pop(name, None)
         return self._done[name]
 

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.events import SessionTurnEnd, SessionTurnStart, StagePostFired, StagePreFired
 from holdfast.faults import AbortedError, BudgetError, Fault, HoldfastError, OutcomeUnknownError
+from holdfast.once.outcome import Found, Mark, must_not_repeat
 from holdfast.runtime.evidence import in_doubt
 from holdfast.sessions.later import is_waiting
 from holdfast.sessions.scopes import Scope
@@ -59,8 +60,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StageRun"]
 
-_MARK = "holdfast.stage"
-"""Tells a stored end of a phase from a result that `verify` or a person gave."""
+_END = Mark("holdfast.stage")
+"""Stands around the stored end of a phase."""
 _MISTAKES = frozenset({"TASK_CONTEXT_MUTATION", "TASK_STAGE_CONTEXT_UNRESOLVED"})
 """Mistakes in a definition. They are raised, not retried and not stored: the corrected program goes on."""
 
@@ -303,14 +304,14 @@ class StageRun:
             if self._session is not None and (enter.phase == "Act" or ended.fault is not None):
                 # What a model wrote, or a failure says, may hold a secret, which a store rejects.
                 document = self._session.storable(document)
-            return {_MARK: document}
+            return _END.on(document)
 
         contract = act_contract(stage) if enter.phase == "Act" else None
-        stored = await self._keeper.once(name, made, contract)
-        if not isinstance(stored, dict) or _MARK not in stored:
-            # What `verify` of an unsafe Act found out, or a person.
-            return PhaseEnded(value=ActEnded(value=stored))
-        ended: PhaseEnded = msgspec.convert(stored[_MARK], PhaseEnded)
+        stored = _END.read(await self._keeper.once(name, made, contract))
+        if isinstance(stored, Found):
+            # Only an unsafe Act is ever in doubt.
+            return PhaseEnded(value=ActEnded(value=stored.result))
+        ended: PhaseEnded = msgspec.convert(stored, PhaseEnded)
         if enter.phase == "Act" and ended.fault is None:
             ended = msgspec.structs.replace(ended, value=msgspec.convert(ended.value, ActEnded))
         return ended
@@ -422,7 +423,7 @@ class _Execution:
     def _is_final(self, phase: Phase, fault: Fault) -> bool:
         """Whether another attempt could make the effect of an unsafe function a second time."""
         contract = act_contract(self._stage) if phase == "Act" else None
-        return contract is not None and contract.effect == "unsafe" and fault.maybe_executed
+        return contract is not None and must_not_repeat(contract.effect, fault)
 
     def _take(self, phase: Phase, ended: PhaseEnded) -> None:
         if ended.fault is None and phase == "Setup":

@@ -11,22 +11,24 @@ from __future__ import annotations
 
 import asyncio
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.faults import Fault, HoldfastError, OutcomeUnknownError
+from holdfast.once.doubt import UnsettledError
+from holdfast.once.outcome import Found, Mark
 from holdfast.runtime.secrets import process_redactor
-from holdfast.runtime.tool import ToolContract, declare
 from holdfast.sessions import codec
+from holdfast.sessions.call import as_step
 from holdfast.sessions.later import ask_operator, ends_the_run, wait_later
-from holdfast.sessions.step_runner import doubt_about
 from holdfast.workflow.values import fold, plain, show, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.tool import ToolContract
     from holdfast.sessions.later import Origin
     from holdfast.sessions.session import Session
     from holdfast.workflow.requests import Binding, Bound, Call, Escalate, Later
@@ -34,17 +36,16 @@ if TYPE_CHECKING:
 __all__ = [
     "BINDINGS",
     "Ended",
-    "InMemory",
     "InSession",
     "Keeper",
-    "UnsettledError",
     "ends_the_run",
     "plain_result",
     "shown_value",
+    "unsettled",
 ]
 
-_MARK = "holdfast.workflow"
-"""Tells a stored outcome from a result that `verify` or a person gave."""
+_OUTCOME = Mark("holdfast.workflow")
+"""Stands around the stored outcome of a call."""
 BINDINGS = "holdfast.bindings"
 """The field of a stored checkpoint that holds its bindings."""
 _MOST_COPIES = 10_000
@@ -62,84 +63,55 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether that is from an earlier run."""
 
 
-class UnsettledError(OutcomeUnknownError):
-    """An unsafe call failed, and the program would go on after that. First it must be known whether it happened."""
-
-    def __init__(self, call: Call, fault: Fault) -> None:
-        message = f"{call.kind} {call.name} failed and may have happened: {fault.message}"
-        super().__init__(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context=fault.context, cause=fault.cause))
-        self.ended = Ended(fault=fault)
-        """How the call ends if it is found that it did not happen."""
+def unsettled(call: Call, fault: Fault) -> UnsettledError:
+    """Return the error of an unsafe call that failed where the program would go on. First it must be known whether it happened."""
+    message = f"{call.kind} {call.name} failed and may have happened: {fault.message}"
+    doubt = Fault.of("TOOL_OUTCOME_UNKNOWN", message, context=fault.context, cause=fault.cause)
+    return UnsettledError(doubt, _OUTCOME.on(msgspec.to_builtins(Ended(fault=fault))))
 
 
-class Keeper(Protocol):
-    """Keeps what a run has done."""
+class Keeper:
+    """Keeps what a run has done. This one keeps nothing: a run without a session."""
 
     async def call(
         self, strand: str, call: Call, contract: ToolContract | None, make: Callable[[], Awaitable[Ended]]
     ) -> Ended:
         """Make a call, or return how it ended before."""
-        ...
+        ended: Ended = await Keeper.once(self, f"{strand}{call.name}", make, contract)
+        return ended
 
     async def bound(self, strand: str, number: int, bound: Bound) -> None:
         """Keep bindings; raise SESS_STEP_DRIFT if an earlier run had other values."""
 
     async def once(self, name: str, make: Callable[[], Awaitable[Any]], contract: ToolContract | None = None) -> Any:
         """Return what `make` returns, or what it returned in an earlier run. `contract` declares the effect of `make`."""
+        del name, contract
+        try:
+            return await make()
+        except UnsettledError as error:
+            # A step around the run must not take it for its own.
+            raise OutcomeUnknownError(error.fault) from error
 
     async def stored(self, name: str) -> Any:
         """Return what `once` has stored under a name; None if there is nothing."""
-
-    def doubts(self) -> tuple[str, ...]:
-        """Return the keys of unsafe calls that were cut off: they may have happened."""
-        ...
-
-    async def wait_later(self, name: str, later: Later) -> None:
-        """Return when a delay is over; raise `ParkedError` if it is stored and not over."""
-
-    async def ask_operator(self, name: str, escalate: Escalate) -> bool:
-        """Return whether the operator says that it is tried again."""
-        ...
-
-
-class InMemory:
-    """Keeps nothing: a run without a session."""
-
-    async def call(
-        self, strand: str, call: Call, contract: ToolContract | None, make: Callable[[], Awaitable[Ended]]
-    ) -> Ended:
-        """Make the call."""
-        del strand, call, contract
-        return await make()
-
-    async def bound(self, strand: str, number: int, bound: Bound) -> None:
-        """Nothing is kept."""
-
-    async def once(self, name: str, make: Callable[[], Awaitable[Any]], contract: ToolContract | None = None) -> Any:
-        """Make it."""
-        del name, contract
-        return await make()
-
-    async def stored(self, name: str) -> Any:
-        """Nothing is kept."""
         del name
 
     def doubts(self) -> tuple[str, ...]:
-        """Nothing is kept."""
+        """Return the keys of unsafe calls that were cut off: they may have happened."""
         return ()
 
     async def wait_later(self, name: str, later: Later) -> None:
-        """Wait in this process."""
+        """Return when a delay is over; raise `ParkedError` if it is stored and not over."""
         del name
         await asyncio.sleep(later.seconds)
 
     async def ask_operator(self, name: str, escalate: Escalate) -> bool:
-        """Without a session there is nobody to ask."""
+        """Return whether the operator says that it is tried again. Without a session there is nobody to ask."""
         del name, escalate
         return False
 
 
-class InSession:
+class InSession(Keeper):
     """Keeps everything in the log of a session."""
 
     def __init__(self, session: Session, run: str, program: str, origin: Origin | None, runtime: Runtime) -> None:
@@ -155,30 +127,16 @@ class InSession:
     ) -> Ended:
         """Make the call as a step of the session."""
         ran = False
-        failed: Ended | None = None
 
         async def made(*_: Any, **__: Any) -> Any:
             nonlocal ran
             ran = True
-            return {_MARK: msgspec.to_builtins(await make() if failed is None else failed)}
+            return _OUTCOME.on(msgspec.to_builtins(await make()))
 
-        _name(made, call.name)
-        if contract is not None:
-            declare(made, ToolContract(effect=contract.effect, verify=contract.verify))
         with self._session.part(f"{self._run}/{strand}"):
-            try:
-                stored = await self._session.step(made, *call.args, **call.inputs)
-            except UnsettledError as error:
-                if doubt_about(error):
-                    raise
-                # `verify` found that it did not happen. The program goes on with the failure, so that is its result.
-                failed = error.ended
-                stored = await self._session.step(made, *call.args, **call.inputs)
-        if isinstance(stored, dict) and _MARK in stored:
-            ended: Ended = msgspec.convert(stored[_MARK], Ended)
-        else:
-            # What the tool's `verify` found out, or a person.
-            ended = Ended(value=stored)
+            step = as_step(made, call.name, contract and contract.about_repeating)
+            stored = _OUTCOME.read(await self._session.step(step, *call.args, **call.inputs))
+        ended = Ended(value=stored.result) if isinstance(stored, Found) else msgspec.convert(stored, Ended)
         return msgspec.structs.replace(ended, stored=not ran)
 
     async def bound(self, strand: str, number: int, bound: Bound) -> None:
@@ -189,9 +147,8 @@ class InSession:
         async def bind(checkpoint: dict[str, Any]) -> dict[str, Any]:
             return checkpoint
 
-        _name(bind, "bind")
         checkpoint = {BINDINGS: found, "strand": strand, "program": self._program}
-        before = await step.step(bind, checkpoint)
+        before = await step.step(as_step(bind, "bind"), checkpoint)
         for now, then in zip(found, before[BINDINGS], strict=False):
             if (now["name"], now["digest"]) != (then["name"], then["digest"]):
                 raise _drift(self._session.id, then, now)
@@ -202,20 +159,12 @@ class InSession:
         async def made() -> Any:
             return await make()
 
-        _name(made, name.rpartition("/")[2])
-        if contract is not None:
-            declare(made, ToolContract(effect=contract.effect, verify=contract.verify))
-        return await self._session.keyed(f"{self._run}/{name}").step(made)
+        step = as_step(made, name.rpartition("/")[2], contract and contract.about_repeating)
+        return await self._session.keyed(f"{self._run}/{name}").step(step)
 
     async def stored(self, name: str) -> Any:
         """Return the result of the step with this name; None if it has none."""
-        if not await self._session.keyed(f"{self._run}/{name}").is_stored():
-            return None
-
-        async def nothing() -> None:
-            raise AssertionError
-
-        return await self.once(name, nothing)
+        return await self._session.keyed(f"{self._run}/{name}").stored()
 
     def doubts(self) -> tuple[str, ...]:
         """Return those of the session."""
@@ -244,11 +193,6 @@ class InSession:
             origin=self._origin,
             runtime=self._runtime,
         )
-
-
-def _name(step: Callable[..., Any], name: str) -> None:
-    step.__qualname__ = step.__name__ = name
-    step.__annotations__ = {}
 
 
 def _record(binding: Binding) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.sessions import codec
+from holdfast.sessions.call import as_step
 from holdfast.sessions.later import ends_the_run, is_waiting, resumable
 from holdfast.sessions.session import Session
 from holdfast.tools.schema import converted, schema_of
@@ -123,9 +124,7 @@ class WorkflowFunction(Generic[P, T]):
         async def result(value: Any) -> Any:
             return value
 
-        result.__qualname__ = self.run_name
-        result.__annotations__ = {"return": self._returns}
-        return result
+        return as_step(result, self.run_name, returns=self._returns)
 
     def _schema(self) -> dict[str, Any]:
         properties: dict[str, Any] = {}

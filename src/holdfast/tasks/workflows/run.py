@@ -19,7 +19,7 @@ from holdfast.runtime.budget import Budget
 from holdfast.runtime.evidence import in_doubt
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.later import is_waiting
-from holdfast.tasks.workflows.durable import Ended, UnsettledError, ends_the_run, plain_result, shown_value
+from holdfast.tasks.workflows.durable import Ended, ends_the_run, plain_result, shown_value, unsettled
 from holdfast.tasks.workflows.observation import BindingKept, CallEnded, CallStarted, Logged, Waiting
 from holdfast.workflow.requests import Bound, Call, Escalate, Later, Log, Parallel, Wait
 
@@ -163,7 +163,7 @@ class WorkflowRun:
                 raise
             if in_doubt(error, fault, self._registered.contract(call)):
                 # `retry` would make it again, and `fallback` something like it.
-                raise UnsettledError(call, fault) from error
+                raise unsettled(call, fault) from error
             return Ended(fault=fault)
 
     async def _bound(self, machine: Machine, bound: Bound) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
-from holdfast.tasks.workflows.durable import InMemory
+from holdfast.tasks.workflows.durable import Keeper
 from holdfast.tasks.workflows.run import WorkflowRun
 from holdfast.workflow.environment import Env
 from holdfast.workflow.machine import Machine
@@ -58,7 +58,7 @@ class WorkflowShell:
         run = WorkflowRun(
             machine,
             self._workflow.registered,
-            InMemory(),
+            Keeper(),
             session=None,
             runtime=default_runtime(),
             concurrency=self._workflow.concurrency,

@@ -14,7 +14,7 @@ from holdfast import options
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.later import resumable
-from holdfast.tasks.workflows.durable import InMemory, InSession, plain_result
+from holdfast.tasks.workflows.durable import InSession, Keeper, plain_result
 from holdfast.tasks.workflows.registered import Registered
 from holdfast.tasks.workflows.run import WorkflowRun
 from holdfast.workflow.errors import WorkflowError
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.later import Origin
     from holdfast.sessions.session import Session
-    from holdfast.tasks.workflows.durable import Keeper
     from holdfast.tasks.workflows.observation import Observation
     from holdfast.tasks.workflows.registered import Callables, Scripts
     from holdfast.tools import Toolbox
@@ -134,7 +133,7 @@ class Workflow:
         """
         given = {name: plain_result(value, f"inputs.{name}") for name, value in (inputs or {}).items()}
         if session is None:
-            return await self._finish(InMemory(), None, given, observe)
+            return await self._finish(Keeper(), None, given, observe)
 
         async def work(key: str) -> Any:
             async def finish(origin: Origin | None) -> Any:
