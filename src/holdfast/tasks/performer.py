@@ -34,6 +34,10 @@ __all__ = [
 ]
 
 
+_MARK = "holdfast.task"
+"""Tells a stored answer from a result that `verify` or a person gave."""
+
+
 class _Reply(Protocol):
     @property
     def text(self) -> str: ...
@@ -79,8 +83,7 @@ async def performed(name: str, performer: Performer, assignment: Assignment, ses
         given = [each.content for each in assignment.results]
         seen = {"inputs": assignment.task.inputs, "results": given} if assignment.task.inputs or given else None
         args = (assignment.prompt,) if seen is None else (assignment.prompt, seen)
-        # What the performer's `verify` found, or a person, is what the performer itself returns.
-        result = _as_result(await session.step(_step(name, performer, assignment), *args))
+        result = _restored(await session.step(_step(name, performer, assignment), *args))
     return Performance(result=result, output_tokens=tokens_in(result.content))
 
 
@@ -98,13 +101,24 @@ def is_unsafe(performer: Performer) -> bool:
 def _step(name: str, performer: Any, assignment: Assignment) -> Callable[..., Any]:
     """Return the function that a session runs as a step: with the performer's name, and with its contract."""
 
-    async def call(*_seen: Any) -> TaskResult:
-        return await _called(performer, assignment)
+    async def call(*_seen: Any) -> Any:
+        return {_MARK: msgspec.to_builtins(await _called(performer, assignment))}
 
     call.__qualname__ = f"task:{name}"
     if (contract := contract_of(performer)) is not None:
         declare(call, contract)
     return call
+
+
+def _restored(stored: Any) -> TaskResult:
+    """Return the result of a stored answer. What the performer's `verify` found, or a person, is what the performer itself returns."""
+    if isinstance(stored, dict):
+        if _MARK in stored:
+            return msgspec.convert(stored[_MARK], TaskResult)
+        # Earlier versions stored the fields of the result alone.
+        if stored.keys() & {"content", "status"} and stored.keys() <= set(TaskResult.__struct_fields__):
+            return msgspec.convert(stored, TaskResult)
+    return _as_result(stored)
 
 
 def _of_reply(reply: Any) -> Performance:
