@@ -40,7 +40,7 @@ def _smaller(program: Program) -> Iterator[Program]:
         yield replace(program, starts=())
     if len(program.starts) > 1:
         # One kill, at the first moment that does it.
-        kept = [replace(start, kill=None) for start in program.starts if start.restore or start.back_up]
+        kept = [replace(start, kill=None) for start in program.starts if start.restore or start.back_up or start.behind]
         edited = any(start.edited for start in program.starts)
         if not kept:
             yield from (replace(program, starts=_one(number, edited=edited)) for number in range(1, _MARKS))
