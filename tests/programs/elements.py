@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_QUICK = ("no id", "reset", "refused", "slow")
+"""Not "late": a call that is always cut before its payment never ends."""
+
+
 @element("pay")
 def step(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
@@ -125,10 +129,6 @@ def nested(part: Part, style: Style) -> Iterator[str]:
     yield f'say("paid {who}", {style.variable})'
 
 
-_QUICK = ("no id", "reset", "refused", "slow")
-"""Not "late": a call that is always cut before its payment never ends."""
-
-
 @element("pay", odd=_QUICK)
 def timeout(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
@@ -140,26 +140,40 @@ def timeout(part: Part, style: Style) -> Iterator[str]:
     yield f'say("paid {who}", {style.variable})'
 
 
-@element("pay")
+@element("pay", names=3, odd=_QUICK, weight=4)
 def cancelled(part: Part, style: Style) -> Iterator[str]:
-    yield from _cancelled(part, f"session.step(pay, {style.arguments(literal(part.who[0]))})", "paid")
+    yield f"for who in {listed(part.who)}:"
+    yield from indented(_cancelled(part, f"session.step(pay, {style.arguments('who')})", 'f"paid {who}"'))
 
 
-@element("draft", whats="", odd=())
+@element("draft", "note", whats="", odd=(), weight=4)
 def cancelled_draft(part: Part, style: Style) -> Iterator[str]:
     del style
-    yield from _cancelled(part, f"session.step(draft, {literal(part.who[0])})", "text")
+    function = "draft" if part.variant % 5 == 0 else "note"
+    yield f"for number in range({6 if function == 'draft' else 30}):"
+    call = f'session.step({function}, f"{part.who[0]} {{number}}")'
+    yield from indented(_cancelled(part, call, f'f"text {part.who[0]} {{number}}"'))
 
 
-def _cancelled(part: Part, call: str, label: str) -> Iterator[str]:
-    yield f"task = asyncio.create_task({call})"
-    yield f"await asyncio.sleep({(0, 0.001, 0.003, 0.006, 0.012)[part.variant % 5]})"
-    yield "task.cancel()"
-    yield "try:"
-    yield "    value = await task"
-    yield "except asyncio.CancelledError:"
-    yield f"    value = await {call}"
-    yield f'say("{label} {part.who[0]}", value)'
+_SOON = (100, 200, 500, 2_000)
+
+
+def _cancelled(part: Part, call: str, label: str) -> list[str]:
+    """A call that is cancelled and made again several times, and then left alone. Most are cut while they are written."""
+    return [
+        "for attempt in range(4):",
+        f"    task = asyncio.create_task({call})",
+        f"    await asyncio.sleep(random.random() / {_SOON[part.variant % 4]})",
+        "    task.cancel()",
+        "    try:",
+        "        value = await task",
+        "        break",
+        "    except asyncio.CancelledError:",
+        "        pass",
+        "else:",
+        f"    value = await {call}",
+        f"say({label}, value)",
+    ]
 
 
 @element("pay")
@@ -263,7 +277,7 @@ def keyed(part: Part, style: Style) -> Iterator[str]:
     yield f'say("paid {who}", {style.variable})'
 
 
-@element("pay")
+@element("pay", may_refuse="first")
 def keyed_nested(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield "async def checkout():"
@@ -463,9 +477,9 @@ def asked_at_once(part: Part, style: Style) -> Iterator[str]:
     yield f"await asyncio.gather({', '.join(f'order({literal(who)})' for who in part.who)})"
 
 
-@element("fetch_post", odd=(), may_refuse="first", alone=True)
+@element("fetch_post", names=3, odd=(), may_refuse="first", alone=True, weight=2)
 def declared_twice(part: Part, style: Style) -> Iterator[str]:
     """One function is declared as two tools."""
-    (who,) = part.who
-    yield f'{style.variable} = await session.step(charge, "{who}")'
-    yield f'say("paid {who}", {style.variable})'
+    yield f"for who in {listed(part.who)}:"
+    yield f"    {style.variable} = await session.step(charge, who)"
+    yield f'    say(f"paid {{who}}", {style.variable})'

@@ -40,6 +40,10 @@ async def draft(topic: str) -> str:
     await asyncio.sleep(random.random() / 100)
     return f"{topic} {uuid4().hex[:8]}"
 """,
+    "note": """
+async def note(topic: str) -> str:
+    return f"{topic} {uuid4().hex[:8]}"
+""",
     "new_id": """
 async def new_id() -> str:
     await asyncio.sleep(random.random() / 100)
@@ -69,6 +73,7 @@ async def notify(who: str) -> str:
     "fetch_post": """
 async def fetch_post(who: str) -> str:
     answer = await bank.post("pay", who)
+    await asyncio.sleep(random.random() / 100)
     return answer["id"]
 
 

@@ -36,14 +36,16 @@ class Style:
     reorder: bool = False
     moved: bool = False
     """A function has another name in the code, and the same one for Holdfast."""
-    parameter: str = ""
-    """What the parameters of `pay` are instead."""
+    typed: tuple[tuple[str, str], ...] = ()
+    """What stands in its functions, and what stands there instead."""
 
     def functions(self, text: str) -> str:
         """Return the functions of a program as this style types them."""
         if self.moved:
             text = text.replace("settle_invoice", "close_invoice")
-        return text.replace("(who: str, amount: int = 5)", self.parameter) if self.parameter else text
+        for before, after in self.typed:
+            text = text.replace(before, after)
+        return text
 
     def arguments(self, who: str) -> str:
         """Return the arguments of a call of `pay`, as this style types them."""
@@ -95,6 +97,8 @@ class Element:
     """Whether an edit may put a further name before its own."""
     alone: bool = False
     """A program has nothing beside it."""
+    weight: int = 1
+    """How often it is drawn, beside the others."""
 
 
 ELEMENTS: dict[str, Element] = {}
@@ -117,12 +121,13 @@ def element(
     odd: tuple[str, ...] = tuple(ODD),
     inserts: bool = False,
     alone: bool = False,
+    weight: int = 1,
 ) -> Callable[[Callable[[Part, Style], Iterator[str]]], Callable[[Part, Style], Iterator[str]]]:
     """Make a function that renders a part an element: with the functions it needs, and the effects it has for each of its names."""
 
     def keep(render: Callable[[Part, Style], Iterator[str]]) -> Callable[[Part, Style], Iterator[str]]:
         ELEMENTS[render.__name__] = Element(
-            render, tuple(whats.split()), functions, names, times, may_refuse, odd, inserts, alone
+            render, tuple(whats.split()), functions, names, times, may_refuse, odd, inserts, alone, weight
         )
         return render
 

@@ -137,7 +137,8 @@ class _Play:
             story.end = "failed"
             return
         done = set(_times(written(EFFECTS, str(self._folder))))
-        is_mistaken = any(words in end.message for words in _MISTAKES)
+        may_be = any(part.element.may_refuse == "first" for part in self._program.parts)
+        is_mistaken = may_be and any(words in end.message for words in _MISTAKES)
         if is_mistaken or (self._program.may_refuse(done) and any(word in end.message for word in _NAMES_A_WAY)):
             story.end = "refused"
             return

@@ -69,7 +69,8 @@ def xd4_tasks(put: Put) -> None:
 
 def xd4_modules(put: Put) -> None:
     """A function is known without its module."""
-    put(call, "known_by", lambda _fn, name, _contract: function_name("", name))
+    real = call.known_by
+    put(call, "known_by", lambda fn, name, contract: function_name("", real(fn, name, contract).partition(":")[2]))
 
 
 def xd5(put: Put) -> None:

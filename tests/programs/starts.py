@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import sqlite3
 import sys
@@ -133,6 +134,8 @@ def _arm(start: Start) -> None:
         time.time = lambda: real() + start.clock
     if start.behind:
         world.mark = _setting_back(*start.behind)
+    if start.slow:
+        FAILPOINTS.hook = _wait_for_the_disk
     kill = start.kill
     if kill is None:
         return
@@ -144,6 +147,8 @@ def _arm(start: Start) -> None:
 
     def reach(name: str) -> None:
         nonlocal left
+        if start.slow:
+            _wait_for_the_disk(name)
         if kill.how == "point" or name.split(" ", 1)[0] in _MARKS:
             left -= 1
             if left == 0:
@@ -152,6 +157,12 @@ def _arm(start: Start) -> None:
     world.mark = reach
     if kill.how != "world":
         FAILPOINTS.hook = reach
+
+
+def _wait_for_the_disk(name: str) -> None:
+    """In the thread that writes, a commit takes a while."""
+    if name == "written" and threading.current_thread() is not threading.main_thread():
+        time.sleep(random.random() / 150)
 
 
 def _setting_back(saved: int, restored: int) -> Callable[[str], None]:

@@ -27,6 +27,7 @@ def switches_of(program: Program) -> set[str]:
     on = {
         f"edit:{program.edit}": program.edit != "",
         "event:clock": any(start.clock for start in starts),
+        "event:disk": any(start.slow for start in starts),
         "event:restore": any(start.restore for start in starts),
         "event:behind": any(start.behind for start in starts),
         "event:reopen": program.reopen,
