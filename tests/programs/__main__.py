@@ -49,6 +49,15 @@ def options() -> argparse.Namespace:
     parser.add_argument("--shrink", type=float, nargs="?", const=60.0, default=0.0, metavar="SECONDS")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--switches", action="store_true", help="list them, and end")
+    parser.add_argument(
+        "--put-back", nargs="*", metavar="BUG", help="put bugs back, by default each, and say which program finds each"
+    )
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="let DBOS and LangGraph play the same programs, and count what is done twice",
+    )
+    parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--show", action="store_true", help="print the source of the first program, and end")
     return parser.parse_args()
 
@@ -63,12 +72,70 @@ def main() -> int:
     if given.show:
         print(draw(given.seed, on, kills=given.kills).source(whole=True))
         return 0
+    if given.peer:
+        from tests.programs.peers import count  # noqa: PLC0415 - it needs the peer
+
+        print(msgspec.json.encode(count(given.peer, given.programs, given.seed, given.kills)).decode())
+        return 0
+    if given.peers:
+        return _peers(given)
+    if given.put_back is not None:
+        return _hunts(given, on)
     begun = time.monotonic()
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="programs-", dir=_fast())))
         store = _store(given.store, stack)
         found = list(_work(given, on, base, store))
     return _print(found, time.monotonic() - begun)
+
+
+def _hunts(given: argparse.Namespace, on: list[str]) -> int:
+    """Hunt bugs that are put back; print the program that found each."""
+    from tests.programs.hunt import BUGS, hunt  # noqa: PLC0415 - it loads every room that had a bug
+
+    missed = 0
+    for bug in given.put_back or BUGS:
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="programs-", dir=_fast()) as place:
+            seeds = range(given.seed, given.seed + given.programs)
+            caught = hunt(bug, seeds, on, Path(place), kills=given.kills)
+        missed += caught is None
+        found = (
+            f"not in {given.programs} programs" if caught is None else f"program {caught.number}, {caught.wrong[:110]}"
+        )
+        print(f"{bug:12} {time.monotonic() - begun:4.0f} s  {found}", flush=True)
+    return 1 if missed else 0
+
+
+def _peers(given: argparse.Namespace) -> int:
+    """Print what each contender did twice."""
+    from tests.programs.peers import PEERS, compare  # noqa: PLC0415 - it looks for other environments
+
+    found = compare(given.programs, given.seed, given.kills)
+    head = ("", "programs", "kills", "effects", "doubled", "programs with doubles", "changed results", "ended well")
+    rows = [
+        (
+            f"{PEERS[each.peer]} {each.version}".strip(),
+            *map(
+                str,
+                (each.programs, each.kills, each.effects, each.doubled, each.with_doubles, each.changed, each.ended),
+            ),
+        )
+        for each in found
+        if not each.problem
+    ]
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    for row in (head, *rows):
+        print(
+            "  ".join(
+                cell.ljust(width) if not column else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+        )
+    missing = [each for each in found if each.problem]
+    for each in missing:
+        print(f"\nNOT MEASURED: {PEERS[each.peer]}: {each.problem}")
+    return 1 if missing or any(each.doubled for each in found if each.peer == "holdfast") else 0
 
 
 def _fast() -> str | None:
@@ -159,7 +226,9 @@ def _found(seed: int, story: Story) -> Found:
     kinds += [f"edit:{program.edit}"] if program.edit else []
     kinds += [f"event:{name}" for name, on in (("reopen", program.reopen), ("nobody", not program.attended)) if on]
     kinds += ["event:clock"] if any(start.clock for start in program.starts) else []
-    kinds += ["event:restore"] if program.restored() else []
+    kinds += ["event:disk"] if any(start.slow for start in program.starts) else []
+    kinds += ["event:restore"] if any(start.restore for start in program.starts) else []
+    kinds += ["event:behind"] if any(start.behind for start in program.starts) else []
     found = Found(seed=seed, starts=len(story.ends), kills=story.kills, end=story.end, kinds=kinds)
     if story.wrong:
         found.wrong = "; ".join(f"{each.kind}: {each.what}" for each in story.wrong)

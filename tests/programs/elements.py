@@ -1,171 +1,27 @@
-"""The parts of a program: each is rendered as a person would type it, and knows how often its effects may happen.
-
-Nothing in a part looks whether it was done before: a program with such a guard would be no test.
-"""
+"""Parts that are steps, turns and questions of a session, alone and beside each other."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.programs.part import Part, Style, element, indented, listed, literal, outcome, paid
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-__all__ = ["ELEMENTS", "FUNCTIONS", "ODD", "Element", "Part", "Style", "indented", "literal"]
-
-ODD = {
-    "no id": "KeyError",
-    "reset": "ConnectionResetError",
-    "refused": "ConnectionRefusedError",
-    "slow": "",
-    "late": "",
-}
-"""What may be odd about a name at the bank, and the error that the program sees."""
-
-# What a program of these parts may call. A program holds only those that it needs.
-FUNCTIONS = {
-    "pay": """
-@tool(effect="unsafe")
-async def pay(who: str, amount: int = 5) -> str:
-    answer = await bank.post("pay", who)
-    return answer["id"]
-""",
-    "transfer": """
-@tool(effect="unsafe")
-async def transfer(who: str, token: str) -> str:
-    answer = await bank.post("transfer", who, token=token)
-    return answer["id"]
-""",
-    "checked": """
-@tool(effect="unsafe", verify=find)
-async def checked(who: str) -> str:
-    answer = await bank.post("checked", who)
-    return answer["id"]
-""",
-    "book": """
-@tool(effect="keyed")
-async def book(who: str) -> str:
-    answer = await bank.post("book", who)
-    return answer["id"]
-""",
-    "careful": """
-@tool(effect="unsafe")
-async def careful(who: str) -> str:
-    answer = await recover("bank", QUICK).call(bank.post, "careful", who)
-    return answer["id"]
-""",
-    "draft": """
-async def draft(topic: str) -> str:
-    await asyncio.sleep(random.random() / 100)
-    return f"{topic} {uuid4().hex[:8]}"
-""",
-    "new_id": """
-async def new_id() -> str:
-    await asyncio.sleep(random.random() / 100)
-    return uuid4().hex[:8]
-""",
-}
+    from collections.abc import Iterator
 
 
-@dataclass(frozen=True)
-class Style:
-    """How the same program is typed: an edit between two runs is another style."""
-
-    variable: str = "receipt"
-    keyword: bool = False
-    spelled: bool = False
-    insert: bool = False
-    wrap: bool = False
-    reorder: bool = False
-
-    def arguments(self, who: str) -> str:
-        """Return the arguments of a call of `pay`, as this style types them."""
-        return f"{'who=' if self.keyword else ''}{who}{', amount=5' if self.spelled else ''}"
+_QUICK = ("no id", "reset", "refused", "slow")
+"""Not "late": a call that is always cut before its payment never ends."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """One part of a program. The names are its own: no other part pays the same people."""
-
-    kind: str
-    who: tuple[str, ...]
-    odd: str = ""
-    """What is odd about its first name."""
-    variant: int = 0
-
-    @property
-    def element(self) -> Element:
-        return ELEMENTS[self.kind]
-
-    def lines(self, style: Style) -> list[str]:
-        return list(self.element.render(self, style))
-
-    def calls(self) -> Counter[tuple[str, str]]:
-        """Return how often each effect may happen at most."""
-        times = self.element.times
-        return Counter({(what, who): times for what in self.element.whats for who in self.who})
-
-
-@dataclass(frozen=True)
-class Element:
-    """A kind of part."""
-
-    render: Callable[[Part, Style], Iterator[str]]
-    whats: tuple[str, ...]
-    functions: tuple[str, ...]
-    names: int = 1
-    times: int = 1
-    may_refuse: str = ""
-    """When it may end with a typed refusal that says how to go on (`key=`). "first": before anything has happened, because its calls
-    cannot be told apart. "later": when it is run again, because a turn without a key is new each time."""
-    odd: tuple[str, ...] = tuple(ODD)
-    """What may be odd about its first name."""
-
-
-ELEMENTS: dict[str, Element] = {}
-
-
-def literal(text: str) -> str:
-    return f'"{text}"'
-
-
-def indented(lines: list[str], by: int = 1) -> list[str]:
-    return [f"{'    ' * by}{line}" for line in lines]
-
-
-def _element(
-    *functions: str,
-    whats: str = "pay",
-    names: int = 1,
-    times: int = 1,
-    may_refuse: str = "",
-    odd: tuple[str, ...] = tuple(ODD),
-) -> Callable[[Callable[[Part, Style], Iterator[str]]], Callable[[Part, Style], Iterator[str]]]:
-    def keep(render: Callable[[Part, Style], Iterator[str]]) -> Callable[[Part, Style], Iterator[str]]:
-        name = render.__name__.strip("_")
-        ELEMENTS[name] = Element(render, tuple(whats.split()), functions, names, times, may_refuse, odd)
-        return render
-
-    return keep
-
-
-def _list(part: Part) -> str:
-    return f"[{', '.join(map(literal, part.who))}]"
-
-
-def _pay(who: str, style: Style, call: str = "session.step", function: str = "pay") -> str:
-    return f"await {call}({function}, {style.arguments(who) if function == 'pay' else who})"
-
-
-@_element("pay")
+@element("pay")
 def step(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
-    yield f"{style.variable} = {_pay(literal(who), style)}"
+    yield f"{style.variable} = {paid(literal(who), style)}"
     yield f'say("paid {who}", {style.variable})'
 
 
-@_element("draft", whats="", odd=())
+@element("draft", whats="", odd=())
 def draft(part: Part, style: Style) -> Iterator[str]:
     del style
     (who,) = part.who
@@ -173,7 +29,7 @@ def draft(part: Part, style: Style) -> Iterator[str]:
     yield f'say("text {who}", text)'
 
 
-@_element("draft", "transfer", whats="transfer")
+@element("draft", "transfer", whats="transfer")
 def chain(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield f'text = await session.step(draft, "{who}")'
@@ -181,48 +37,42 @@ def chain(part: Part, style: Style) -> Iterator[str]:
     yield f'say("paid {who}", {style.variable})'
 
 
-@_element("pay", times=2, may_refuse="later")
+@element("pay", times=2, may_refuse="later")
 def again(part: Part, style: Style) -> Iterator[str]:
     """The same payment twice, as in two equal orders."""
     (who,) = part.who
     yield "for number in range(2):"
-    yield f"    {style.variable} = {_pay(literal(who), style)}"
+    yield f"    {style.variable} = {paid(literal(who), style)}"
     yield f'    say(f"paid {who} {{number}}", {style.variable})'
 
 
-@_element("pay", names=3)
+@element("pay", names=3, inserts=True)
 def loop(part: Part, style: Style) -> Iterator[str]:
-    names = [*(["new " + part.who[0]] if style.insert else []), *part.who]
-    listed = f"[{', '.join(map(literal, names))}]"
+    names = listed(part.names(style))
     if style.wrap:
-        yield f"for who, outcome in zip({listed}, [each async for each in session.map(pay, {listed})]):"
-        yield from indented(_outcome('f"paid {who}"'))
+        yield f"for who, outcome in zip({names}, [each async for each in session.map(pay, {names})]):"
+        yield from indented(outcome('f"paid {who}"'))
         return
-    yield f"for who in {listed}:"
-    yield f"    {style.variable} = {_pay('who', style)}"
+    yield f"for who in {names}:"
+    yield f"    {style.variable} = {paid('who', style)}"
     yield f'    say(f"paid {{who}}", {style.variable})'
 
 
-def _outcome(label: str) -> list[str]:
-    return ["if isinstance(outcome, Err):", "    raise outcome.error", f"say({label}, outcome.value)"]
-
-
-@_element("pay", names=3)
+@element("pay", names=3, inserts=True)
 def mapped(part: Part, style: Style) -> Iterator[str]:
-    names = [*(["new " + part.who[0]] if style.insert else []), *part.who]
-    listed = f"[{', '.join(map(literal, names))}]"
-    yield f"outcomes = [each async for each in session.map(pay, {listed})]"
-    yield f"for who, outcome in zip({listed}, outcomes):"
-    yield from indented(_outcome('f"paid {who}"'))
+    names = listed(part.names(style))
+    yield f"outcomes = [each async for each in session.map(pay, {names})]"
+    yield f"for who, outcome in zip({names}, outcomes):"
+    yield from indented(outcome('f"paid {who}"'))
 
 
-@_element("pay", times=3)
+@element("pay", times=3)
 def mapped_equal(part: Part, style: Style) -> Iterator[str]:
     del style
-    listed = f"[{', '.join([literal(part.who[0])] * 3)}]"
-    yield f"outcomes = [each async for each in session.map(pay, {listed})]"
+    names = listed(part.who * 3)
+    yield f"outcomes = [each async for each in session.map(pay, {names})]"
     yield "for number, outcome in enumerate(outcomes):"
-    yield from indented(_outcome(f'f"paid {part.who[0]} {{number}}"'))
+    yield from indented(outcome(f'f"paid {part.who[0]} {{number}}"'))
 
 
 def _order(part: Part, style: Style, name: str = "order") -> Iterator[str]:
@@ -231,26 +81,26 @@ def _order(part: Part, style: Style, name: str = "order") -> Iterator[str]:
     if part.variant % 2:
         yield f'    await asyncio.sleep(0.02 if who == "{part.who[0]}" else 0)'
     yield '    text = await session.step(draft, f"to {who}")'
-    yield f"    {style.variable} = {_pay('who', style)}"
+    yield f"    {style.variable} = {paid('who', style)}"
     yield '    say(f"text {who}", text)'
     yield f'    say(f"paid {{who}}", {style.variable})'
 
 
-@_element("draft", "pay", names=2)
+@element("draft", "pay", names=2)
 def gather(part: Part, style: Style) -> Iterator[str]:
     yield from _order(part, style)
     yield f"await asyncio.gather({', '.join(f'order({literal(who)})' for who in part.who)})"
 
 
-@_element("draft", "pay", names=3)
+@element("draft", "pay", names=3)
 def group(part: Part, style: Style) -> Iterator[str]:
     yield from _order(part, style)
     yield "async with asyncio.TaskGroup() as tasks:"
-    yield f"    for who in {_list(part)}:"
+    yield f"    for who in {listed(part.who)}:"
     yield "        tasks.create_task(order(who))"
 
 
-@_element("new_id", "transfer", whats="transfer", names=2, may_refuse="first")
+@element("new_id", "transfer", whats="transfer", names=2, may_refuse="first")
 def twins(part: Part, style: Style) -> Iterator[str]:
     """Each of two tasks takes a new id and pays with it."""
     yield "async def order(who):"
@@ -261,7 +111,7 @@ def twins(part: Part, style: Style) -> Iterator[str]:
     yield f"await asyncio.gather({', '.join(f'order({literal(who)})' for who in part.who)})"
 
 
-@_element("pay", times=2, may_refuse="first")
+@element("pay", times=2, may_refuse="first")
 def equal(part: Part, style: Style) -> Iterator[str]:
     call = f"session.step(pay, {style.arguments(literal(part.who[0]))})"
     yield f"first, second = await asyncio.gather({call}, {call})"
@@ -269,56 +119,70 @@ def equal(part: Part, style: Style) -> Iterator[str]:
     yield f'say("paid {part.who[0]} second", second)'
 
 
-@_element("draft", "pay")
+@element("draft", "pay")
 def nested(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield "async def checkout(who):"
     yield '    await session.step(draft, f"for {who}")'
-    yield f"    return {_pay('who', style)}"
+    yield f"    return {paid('who', style)}"
     yield f'{style.variable} = await session.step(checkout, "{who}")'
     yield f'say("paid {who}", {style.variable})'
 
 
-@_element("pay")
+@element("pay", odd=_QUICK)
 def timeout(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield "try:"
     yield f"    async with asyncio.timeout(random.random() / {(1_000, 200, 50)[part.variant % 3]} + 0.003):"
-    yield f"        {style.variable} = {_pay(literal(who), style)}"
+    yield f"        {style.variable} = {paid(literal(who), style)}"
     yield "except TimeoutError:"
-    yield f"    {style.variable} = {_pay(literal(who), style)}"
+    yield f"    {style.variable} = {paid(literal(who), style)}"
     yield f'say("paid {who}", {style.variable})'
 
 
-@_element("pay")
+@element("pay", names=3, odd=_QUICK, weight=4)
 def cancelled(part: Part, style: Style) -> Iterator[str]:
-    yield from _cancelled(part, f"session.step(pay, {style.arguments(literal(part.who[0]))})", "paid")
+    yield f"for who in {listed(part.who)}:"
+    yield from indented(_cancelled(part, f"session.step(pay, {style.arguments('who')})", 'f"paid {who}"'))
 
 
-@_element("draft", whats="", odd=())
+@element("draft", "note", whats="", odd=(), weight=4)
 def cancelled_draft(part: Part, style: Style) -> Iterator[str]:
     del style
-    yield from _cancelled(part, f"session.step(draft, {literal(part.who[0])})", "text")
+    function = "draft" if part.variant % 5 == 0 else "note"
+    yield f"for number in range({6 if function == 'draft' else 30}):"
+    call = f'session.step({function}, f"{part.who[0]} {{number}}")'
+    yield from indented(_cancelled(part, call, f'f"text {part.who[0]} {{number}}"'))
 
 
-def _cancelled(part: Part, call: str, label: str) -> Iterator[str]:
-    yield f"task = asyncio.create_task({call})"
-    yield f"await asyncio.sleep({(0, 0.001, 0.003, 0.006, 0.012)[part.variant % 5]})"
-    yield "task.cancel()"
-    yield "try:"
-    yield "    value = await task"
-    yield "except asyncio.CancelledError:"
-    yield f"    value = await {call}"
-    yield f'say("{label} {part.who[0]}", value)'
+_SOON = (100, 200, 500, 2_000)
 
 
-@_element("pay")
+def _cancelled(part: Part, call: str, label: str) -> list[str]:
+    """A call that is cancelled and made again several times, and then left alone. Most are cut while they are written."""
+    return [
+        "for attempt in range(4):",
+        f"    task = asyncio.create_task({call})",
+        f"    await asyncio.sleep(random.random() / {_SOON[part.variant % 4]})",
+        "    task.cancel()",
+        "    try:",
+        "        value = await task",
+        "        break",
+        "    except asyncio.CancelledError:",
+        "        pass",
+        "else:",
+        f"    value = await {call}",
+        f"say({label}, value)",
+    ]
+
+
+@element("pay")
 def retry_loop(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield f"{style.variable} = None"
     yield "for attempt in range(3):"
     yield "    try:"
-    yield f"        {style.variable} = {_pay(literal(who), style)}"
+    yield f"        {style.variable} = {paid(literal(who), style)}"
     yield "        break"
     yield "    except (KeyError, ConnectionError):"
     yield "        await asyncio.sleep(0.001)"
@@ -326,17 +190,17 @@ def retry_loop(part: Part, style: Style) -> Iterator[str]:
     yield f'    say("paid {who}", {style.variable})'
 
 
-@_element("pay")
+@element("pay")
 def recover_around(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield "async def attempt():"
-    yield f"    return {_pay(literal(who), style)}"
+    yield f"    return {paid(literal(who), style)}"
     yield f'{style.variable} = await recover("orders", QUICK).call(attempt)'
     yield f'say("paid {who}", {style.variable})'
 
 
 # Without a declared effect `recover` may repeat what broke: only a refused connection is sure to have done nothing.
-@_element("careful", whats="careful", odd=("refused", "slow", "late"))
+@element("careful", whats="careful", odd=("refused", "slow", "late"))
 def recover_inside(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield f'{style.variable} = await session.step(careful, "{who}")'
@@ -349,41 +213,41 @@ def _turn_body(part: Part, style: Style, label: str) -> list[str]:
         case 1:
             return [
                 'await asyncio.gather(session.step(draft, f"a {question}"), session.step(draft, f"b {question}"))',
-                f"{style.variable} = {_pay(who, style)}",
+                f"{style.variable} = {paid(who, style)}",
                 f"say({label}, {style.variable})",
             ]
         case 2:
             return [
                 'text = await session.step(draft, f"a {question}")',
-                f"{style.variable} = {_pay(who, style)}",
+                f"{style.variable} = {paid(who, style)}",
                 f"say({label}, {style.variable})",
                 'await session.step(draft, f"b {text}")',
             ]
-    return [f"{style.variable} = {_pay(who, style)}", f"say({label}, {style.variable})"]
+    return [f"{style.variable} = {paid(who, style)}", f"say({label}, {style.variable})"]
 
 
-@_element("draft", "pay", names=3, may_refuse="later")
+@element("draft", "pay", names=3, may_refuse="later")
 def turns(part: Part, style: Style) -> Iterator[str]:
-    yield f"for question in {_list(part)}:"
+    yield f"for question in {listed(part.who)}:"
     yield "    async with session.turn(question):"
     yield from indented(_turn_body(part, style, 'f"paid {question}"'), 2)
 
 
-@_element("draft", "pay", times=2, may_refuse="later")
+@element("draft", "pay", times=2, may_refuse="later")
 def turns_same(part: Part, style: Style) -> Iterator[str]:
     yield f"for number, question in enumerate([{', '.join([literal(part.who[0])] * 2)}]):"
     yield "    async with session.turn(question):"
     yield from indented(_turn_body(part, style, 'f"paid {question} {number}"'), 2)
 
 
-@_element("draft", "pay", names=3)
+@element("draft", "pay", names=3)
 def keyed_turns(part: Part, style: Style) -> Iterator[str]:
-    yield f"for question in {_list(part)}:"
+    yield f"for question in {listed(part.who)}:"
     yield "    async with session.turn(question, key=question):"
     yield from indented(_turn_body(part, style, 'f"paid {question}"'), 2)
 
 
-@_element("draft", "pay", times=2)
+@element("draft", "pay", times=2)
 def keyed_turns_same(part: Part, style: Style) -> Iterator[str]:
     """The same words twice, as two messages with ids of their own."""
     yield f"for number, question in enumerate([{', '.join([literal(part.who[0])] * 2)}]):"
@@ -391,84 +255,38 @@ def keyed_turns_same(part: Part, style: Style) -> Iterator[str]:
     yield from indented(_turn_body(part, style, 'f"paid {question} {number}"'), 2)
 
 
-@_element("pay")
+@element("pay")
 def ask(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
-    yield f"{style.variable} = {_pay(literal(who), style, 'session.step_or_ask')}"
+    yield f"{style.variable} = {paid(literal(who), style, 'session.step_or_ask')}"
     yield f'say("paid {who}", {style.variable})'
 
 
-@_element("pay")
+@element("pay")
 def approve(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield f'if await session.approve("Pay {who}?"):'
-    yield f"    {style.variable} = {_pay(literal(who), style)}"
+    yield f"    {style.variable} = {paid(literal(who), style)}"
     yield f'    say("paid {who}", {style.variable})'
 
 
-@_element("pay", names=2)
-def agent(part: Part, style: Style) -> Iterator[str]:
-    at_once = ", at_once=True" if part.variant % 2 else ""
-    name = f"clerk_{part.who[0]}"
-    yield f'{name} = Agent("{name}", Model("pay", {_list(part)}{at_once}), [pay])'
-    yield f'reply = await {name}.run("Pay {" and ".join(part.who)}.", session=session)'
-    yield f'say("reply {part.who[0]}", reply.text)'
-    del style
-
-
-@_element("pay", names=2)
-def workflow(part: Part, style: Style) -> Iterator[str]:
-    del style
-    first, second = part.who
-    source = f'(bind a (pay :who "{first}")) (bind b (pay :who "{second}")) (list a b)'
-    if part.variant % 2:
-        source = f'(map (lambda (who) (pay :who who)) (list "{first}" "{second}") :limit 2)'
-    yield from _flow(part, source)
-
-
-@_element("pay")
-def workflow_retry(part: Part, style: Style) -> Iterator[str]:
-    del style
-    (who,) = part.who
-    source = (f'(retry 3 (pay :who "{who}"))', f'(fallback (pay :who "{who}") "nothing")')[part.variant % 2]
-    yield from _flow(part, source)
-
-
-def _flow(part: Part, source: str) -> Iterator[str]:
-    yield f"flow = Workflow('{source}', name=\"flow-{part.who[0]}\", tasks=[pay])"
-    yield f'say("flow {part.who[0]}", await flow.run(session))'
-
-
-@_element("pay", names=2)
-def stages(part: Part, style: Style) -> Iterator[str]:
-    del style
-    for who in part.who:
-        yield f"async def pay_{who}(work):"
-        yield f'    answer = await work.call("pay", who="{who}")'
-        yield "    return answer.content"
-    listed = ", ".join(f'Stage("{who}", pay_{who})' for who in part.who)
-    yield f'machine = StageMachine([{listed}], name="stages-{part.who[0]}", tools=[pay])'
-    yield "ended = await machine.run(session)"
-    yield f'say("stages {part.who[0]}", ended.results["{part.who[0]}"])'
-
-
-@_element("pay")
+@element("pay")
 def keyed(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
-    yield f"{style.variable} = {_pay(literal(who), style, f'session.keyed({literal(who)}).step')}"
+    yield f"{style.variable} = {paid(literal(who), style, f'session.keyed({literal(who)}).step')}"
     yield f'say("paid {who}", {style.variable})'
 
 
-@_element("pay")
+@element("pay", may_refuse="first")
 def keyed_nested(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield "async def checkout():"
-    yield f"    return {_pay(literal(who), style, f'session.keyed({literal(who)}).step')}"
+    yield f"    return {paid(literal(who), style, f'session.keyed({literal(who)}).step')}"
     yield f"{style.variable} = await session.keyed({literal(who)}).step(checkout)"
     yield f'say("paid {who}", {style.variable})'
 
 
-@_element(whats="", odd=())
+@element(whats="", odd=())
 def modules(part: Part, style: Style) -> Iterator[str]:
     """Two functions of one name, of two modules."""
     del style
@@ -478,15 +296,190 @@ def modules(part: Part, style: Style) -> Iterator[str]:
     yield f'say("letter {who}", letter)'
 
 
-@_element("checked", whats="checked")
+@element("checked", whats="checked")
 def verified(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield f'{style.variable} = await session.step(checked, "{who}")'
     yield f'say("paid {who}", {style.variable})'
 
 
-@_element("book", whats="book")
+@element("book", whats="book")
 def booked(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield f'{style.variable} = await session.step(book, "{who}")'
     yield f'say("paid {who}", {style.variable})'
+
+
+@element("pay", names=3)
+def nested_many(part: Part, style: Style) -> Iterator[str]:
+    """A step that pays several people."""
+    yield "async def batch(names):"
+    match part.variant % 3:
+        case 0:
+            yield "    receipts = []"
+            yield "    for who in names:"
+            yield f"        receipts.append({paid('who', style)})"
+            yield "    return receipts"
+        case 1:
+            yield f"    return await asyncio.gather(*(session.step(pay, {style.arguments('who')}) for who in names))"
+        case _:
+            yield "    return [outcome.unwrap() for outcome in await session.map(pay, names, collect=True)]"
+    yield f"receipts = await session.step(batch, {listed(part.who)})"
+    yield f"for who, {style.variable} in zip({listed(part.who)}, receipts):"
+    yield f'    say(f"paid {{who}}", {style.variable})'
+
+
+@element("draft", "pay")
+def nested_deep(part: Part, style: Style) -> Iterator[str]:
+    (who,) = part.who
+    yield "async def checkout(who):"
+    yield f"    return {paid('who', style)}"
+    yield "async def order(who):"
+    yield '    await session.step(draft, f"for {who}")'
+    yield "    return await session.step(checkout, who)"
+    yield f'{style.variable} = await session.step(order, "{who}")'
+    yield f'say("paid {who}", {style.variable})'
+
+
+@element("notify", "pay")
+def nested_failing(part: Part, style: Style) -> Iterator[str]:
+    """What comes after the payment fails, and the whole is tried again."""
+    (who,) = part.who
+    yield "async def checkout(who):"
+    yield f"    {style.variable} = {paid('who', style)}"
+    yield "    await session.step(notify, who)"
+    yield f"    return {style.variable}"
+    if part.variant % 2:
+        yield f'{style.variable} = await recover("shop", QUICK).call(session.step, checkout, "{who}")'
+        yield f'say("paid {who}", {style.variable})'
+        return
+    yield "for attempt in range(9):"
+    yield "    try:"
+    yield f'        {style.variable} = await session.step(checkout, "{who}")'
+    yield f'        say("paid {who}", {style.variable})'
+    yield "        break"
+    yield "    except MailError:"
+    yield "        await asyncio.sleep(0.001)"
+
+
+@element("draft", "pay", names=3)
+def cancelled_group(part: Part, style: Style) -> Iterator[str]:
+    """Something else in the group fails, and what was cancelled is done after it."""
+    yield "async def order(who):"
+    yield '    text = await session.keyed(f"draft {who}").step(draft, f"to {who}")'
+    yield f"    {style.variable} = {paid('who', style, 'session.keyed(who).step')}"
+    yield '    say(f"text {who}", text)'
+    yield f'    say(f"paid {{who}}", {style.variable})'
+    yield "async def other():"
+    yield "    await asyncio.sleep(random.random() / 50)"
+    yield '    raise ConnectionError("the other service is down")'
+    yield "try:"
+    yield "    async with asyncio.TaskGroup() as tasks:"
+    yield "        tasks.create_task(other())"
+    yield f"        for who in {listed(part.who)}:"
+    yield "            tasks.create_task(order(who))"
+    yield "except* ConnectionError:"
+    yield f"    for who in {listed(part.who)}:"
+    yield "        await order(who)"
+
+
+@element("draft", "pay", names=3)
+def workers(part: Part, style: Style) -> Iterator[str]:
+    """Two tasks take the next order from a queue."""
+    yield "queue = asyncio.Queue()"
+    yield f"for who in {listed(part.who)}:"
+    yield "    queue.put_nowait(who)"
+    yield "async def worker():"
+    yield "    while not queue.empty():"
+    yield "        who = queue.get_nowait()"
+    yield '        await session.step(draft, f"for {who}")'
+    yield f"        {style.variable} = {paid('who', style)}"
+    yield f'        say(f"paid {{who}}", {style.variable})'
+    yield "await asyncio.gather(worker(), worker())"
+
+
+@element("pay", names=3, inserts=True)
+def map_collected(part: Part, style: Style) -> Iterator[str]:
+    names = listed(part.names(style))
+    yield f"outcomes = await session.map(pay, {names}, collect=True)"
+    yield f"for who, outcome in zip({names}, outcomes):"
+    yield from indented(outcome('f"paid {who}"'))
+
+
+# Not "refused": see `other_account`.
+@element("draft", "transfer", whats="transfer", may_refuse="later", odd=("no id", "reset", "slow", "late"))
+def race(part: Part, style: Style) -> Iterator[str]:
+    """The first of two drafts is taken. Another run may take the other one."""
+    (who,) = part.who
+    yield f'drafts = [asyncio.create_task(session.step(draft, each)) for each in ("{who} a", "{who} b")]'
+    yield "done, left = await asyncio.wait(drafts, return_when=asyncio.FIRST_COMPLETED)"
+    yield "for task in left:"
+    yield "    task.cancel()"
+    yield f'{style.variable} = await session.step(transfer, "{who}", done.pop().result())'
+    yield f'say("paid {who}", {style.variable})'
+
+
+@element("transfer", whats="transfer", odd=("refused", "slow", "late"))
+def other_account(part: Part, style: Style) -> Iterator[str]:
+    """What the first account rejects is paid from the second one."""
+    (who,) = part.who
+    yield "try:"
+    yield f'    {style.variable} = await session.step(transfer, "{who}", "account 1")'
+    yield "except ConnectionRefusedError:"
+    yield f'    {style.variable} = await session.step(transfer, "{who}", "account 2")'
+    yield f'say("paid {who}", {style.variable})'
+
+
+@element("settle", whats="settle")
+def named(part: Part, style: Style) -> Iterator[str]:
+    (who,) = part.who
+    yield f'{style.variable} = await session.step({"close" if style.moved else "settle"}_invoice, "{who}")'
+    yield f'say("paid {who}", {style.variable})'
+
+
+@element("draft", "pay", odd=_QUICK)
+def cancelled_turn(part: Part, style: Style) -> Iterator[str]:
+    (who,) = part.who
+    yield "async def answer(question):"
+    yield "    async with session.turn(question, key=question):"
+    yield from indented(_turn_body(part, style, 'f"paid {question}"'), 2)
+    yield "try:"
+    yield f"    async with asyncio.timeout(random.random() / {(1_000, 200, 50)[part.variant // 3 % 3]} + 0.003):"
+    yield f'        await answer("{who}")'
+    yield "except TimeoutError:"
+    yield f'    await answer("{who}")'
+
+
+@element("draft", "pay")
+def recover_turn(part: Part, style: Style) -> Iterator[str]:
+    (who,) = part.who
+    yield "async def answer(question):"
+    yield "    async with session.turn(question, key=question):"
+    yield from indented(_turn_body(part, style, 'f"paid {question}"'), 2)
+    yield f'await recover("orders", QUICK).call(answer, "{who}")'
+
+
+@element("transfer", whats="transfer")
+def asked(part: Part, style: Style) -> Iterator[str]:
+    """Somebody says from which account."""
+    (who,) = part.who
+    yield f'account = await session.ask("From which account is {who} paid?")'
+    yield f'{style.variable} = await session.step(transfer, "{who}", account)'
+    yield f'say("paid {who}", {style.variable})'
+
+
+@element("transfer", whats="transfer", names=2)
+def asked_at_once(part: Part, style: Style) -> Iterator[str]:
+    yield "async def order(who):"
+    yield '    account = await session.select(f"From which account is {who} paid?", ["checking", "savings"])'
+    yield f"    {style.variable} = await session.step(transfer, who, account)"
+    yield f'    say(f"paid {{who}}", {style.variable})'
+    yield f"await asyncio.gather({', '.join(f'order({literal(who)})' for who in part.who)})"
+
+
+@element("fetch_post", names=3, odd=(), may_refuse="first", alone=True, weight=2)
+def declared_twice(part: Part, style: Style) -> Iterator[str]:
+    """One function is declared as two tools."""
+    yield f"for who in {listed(part.who)}:"
+    yield f"    {style.variable} = await session.step(charge, who)"
+    yield f'    say(f"paid {{who}}", {style.variable})'

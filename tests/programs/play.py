@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
@@ -22,20 +23,22 @@ from tests.programs.world import EFFECTS, SAID, written
 if TYPE_CHECKING:
     from tests.programs.program import Program
 
-__all__ = ["MOST_STARTS", "Story", "Wrong", "play"]
+__all__ = ["MOST_STARTS", "Story", "Wrong", "effects_of", "play"]
 
 MOST_STARTS = 14
 """Starts without a kill, after those that are drawn, until a program must have ended."""
+_PARKED_S = 0.02
+"""Longer than the drawn programs wait when they try something again later."""
 _TRANSIENT = frozenset({"SESS_LEASE_LOST", "SESS_STORE_UNAVAILABLE"})
 _NAMES_A_WAY = ("key", "resolve", "accept", "holdfast sessions")
-_MISTAKES = ("waits for its own end", "got an equal call of")
+_MISTAKES = ("waits for its own end", "got an equal call of", "a function that is declared once")
 """What is said of a program that cannot be right. It says so at its first run, or when it first comes to the call."""
 _numbers = count(1)
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """One thing that must not be. doubled, changed, invented, shared, stuck, untyped, hung, unsettled."""
+    """One thing that must not be. doubled, changed, swapped, invented, shared, stuck, untyped, hung, unsettled."""
 
     kind: str
     what: str
@@ -107,6 +110,12 @@ class _Play:
                 return
             if end.asks:
                 self._settle()
+            elif end.error == "ParkedError" and any(each.clock for each in self._program.starts):
+                # The clock that said when it goes on was wrong by days.
+                self._story.end = "parked"
+                return
+            elif end.error == "ParkedError":
+                time.sleep(_PARKED_S)
             elif end.how == "raised" and (end.error, end.code, end.message) == (
                 before.error,
                 before.code,
@@ -128,7 +137,8 @@ class _Play:
             story.end = "failed"
             return
         done = set(_times(written(EFFECTS, str(self._folder))))
-        is_mistaken = any(words in end.message for words in _MISTAKES)
+        may_be = any(part.element.may_refuse == "first" for part in self._program.parts)
+        is_mistaken = may_be and any(words in end.message for words in _MISTAKES)
         if is_mistaken or (self._program.may_refuse(done) and any(word in end.message for word in _NAMES_A_WAY)):
             story.end = "refused"
             return
@@ -141,6 +151,9 @@ class _Play:
     def _cause_is_the_programs(self, end: End) -> bool:
         """Whether a task or workflow says that a function of the program failed."""
         odd = any(part.odd in ("no id", "reset", "refused") for part in self._program.parts)
+        if end.code.startswith("TASK_OUTPUT") and any(part.kind == "tasks_unsafe" for part in self._program.parts):
+            # It asks for a number, and the bank gives none.
+            return True
         return odd and end.code.startswith(("TASK_", "TOOL_EXECUTION", "SYS_PROGRAMMING", "CONN_"))
 
     def _start(self, start: Start) -> End:
@@ -165,7 +178,8 @@ class _Play:
             kept.mkdir(exist_ok=True)
             for file in files:
                 shutil.copy(file, kept)
-        if start.restore and kept.exists():
+        # A store that is deleted, or was not there yet, is no store that is set back.
+        if start.restore and (kept / "work.db").exists():
             for file in (*files, self._folder / "work.db-shm"):
                 file.unlink(missing_ok=True)
             for file in kept.iterdir():
@@ -193,11 +207,18 @@ class _Play:
             first = shown.setdefault(each["label"], each["value"])
             if first != each["value"]:
                 story.add("changed", f"{each['label']} was {first!r}, and is {each['value']!r}")
+            if each["label"].startswith("about ") and each["label"].removeprefix("about ") not in str(each["value"]):
+                story.add("swapped", f"{each['label']} is {each['value']!r}")
             if each["label"].startswith("paid ") and each["value"] not in ids:
                 story.add("invented", f"{each['label']} is {each['value']!r}, which the bank never gave")
 
 
-_OF_THE_PROGRAM = frozenset({"KeyError", "ConnectionResetError", "ConnectionRefusedError", "TimeoutError"})
+_OF_THE_PROGRAM = frozenset({"KeyError", "ConnectionResetError", "ConnectionRefusedError", "TimeoutError", "MailError"})
+
+
+def effects_of(folder: Path) -> Counter[tuple[str, str]]:
+    """Return how often each effect of a program happened."""
+    return _times(written(EFFECTS, str(folder)))
 
 
 def _times(effects: list[dict[str, Any]]) -> Counter[tuple[str, str]]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
+import sqlite3
 import sys
 import threading
 import time
 import traceback
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +28,8 @@ from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.testing.crashtest.inside import forks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.programs.program import Start
 
 __all__ = ["End", "run", "settle", "warm"]
@@ -32,6 +38,7 @@ LIMIT_S = 20.0
 """After so long a start hangs."""
 _MARKS = frozenset({"written", "committed", "before", "after", "said", "asked", "model"})
 """The moments between which the state of the world changes. The others are inside of one write."""
+_STORE, _KEPT = "work.db", ".behind.db"
 _REPORT, _MODULES = ".report.json", ".modules"
 
 
@@ -43,6 +50,8 @@ class End:
     code: str = ""
     error: str = ""
     """The type of the error."""
+    cause: str = ""
+    """The code of the failure of a part, if that ended the whole."""
     message: str = ""
     ours: bool = False
     """Whether the error is one of Holdfast's, so that it says how to go on."""
@@ -50,7 +59,8 @@ class End:
 
     @property
     def asks(self) -> bool:
-        return self.error == "OutcomeUnknownError" or self.code == "SESS_NO_INTERACTOR"
+        """Whether somebody has to say something before it goes on."""
+        return not {self.code, self.cause}.isdisjoint(("TOOL_OUTCOME_UNKNOWN", "SESS_NO_INTERACTOR"))
 
 
 def run(source: str, folder: Path, start: Start) -> End:
@@ -104,6 +114,7 @@ def _facts(error: BaseException) -> dict[str, Any]:
         "how": "raised",
         "code": str(getattr(fault, "code", "")),
         "error": type(leaf).__name__,
+        "cause": "" if fault is None else str(fault.context.get("subtask_code", "")),
         "message": str(leaf),
         "ours": isinstance(leaf, HoldfastError),
         "trace": "".join(traceback.format_exception(error))[-6_000:],
@@ -121,6 +132,10 @@ def _arm(start: Start) -> None:
     if start.clock:
         real = time.time
         time.time = lambda: real() + start.clock
+    if start.behind:
+        world.mark = _setting_back(*start.behind)
+    if start.slow:
+        FAILPOINTS.hook = _wait_for_the_disk
     kill = start.kill
     if kill is None:
         return
@@ -132,12 +147,43 @@ def _arm(start: Start) -> None:
 
     def reach(name: str) -> None:
         nonlocal left
+        if start.slow:
+            _wait_for_the_disk(name)
         if kill.how == "point" or name.split(" ", 1)[0] in _MARKS:
             left -= 1
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    FAILPOINTS.hook = world.mark = reach
+    world.mark = reach
+    if kill.how != "world":
+        FAILPOINTS.hook = reach
+
+
+def _wait_for_the_disk(name: str) -> None:
+    """In the thread that writes, a commit takes a while."""
+    if name == "written" and threading.current_thread() is not threading.main_thread():
+        time.sleep(random.random() / 150)
+
+
+def _setting_back(saved: int, restored: int) -> Callable[[str], None]:
+    """Return what keeps a copy of the store at one mark of the program, and brings it back at a later one."""
+    marks = count(1)
+
+    def reach(name: str) -> None:
+        del name
+        match next(marks):
+            case number if number == saved and Path(_STORE).exists():
+                _copy(_STORE, _KEPT)
+            case number if number == restored and Path(_KEPT).exists():
+                _copy(_KEPT, _STORE)
+                Path(_KEPT).unlink()
+
+    return reach
+
+
+def _copy(source: str, target: str) -> None:
+    with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(target)) as other:
+        one.backup(other)
 
 
 def settle(folder: Path, store: str, session: str) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.programs.elements import ELEMENTS, ODD
+from tests.programs.part import ELEMENTS, ODD
 from tests.programs.program import EDITS, KNOWN, SWITCHES, Program, draw
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,9 @@ def switches_of(program: Program) -> set[str]:
     on = {
         f"edit:{program.edit}": program.edit != "",
         "event:clock": any(start.clock for start in starts),
-        "event:restore": program.restored(),
+        "event:disk": any(start.slow for start in starts),
+        "event:restore": any(start.restore for start in starts),
+        "event:behind": any(start.behind for start in starts),
         "event:reopen": program.reopen,
         "event:nobody": not program.attended,
     }
@@ -81,7 +83,7 @@ PLANTED = {
 PLAY = """
 import sys
 from tests.programs import starts
-from tests.programs.elements import ELEMENTS, Element, Part
+from tests.programs.part import ELEMENTS, Element, Part
 from tests.programs.play import play
 from tests.programs.program import Kill, Program, Start
 from tests.programs.shrink import shrink

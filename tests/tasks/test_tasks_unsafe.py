@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from holdfast import (
     CANNOT_TELL,
     NOT_HAPPENED,
+    Err,
     Happened,
     HoldfastError,
     InvalidError,
+    Ok,
     OutcomeUnknownError,
     Session,
     Task,
@@ -214,3 +217,39 @@ async def test_XT1_a_plain_performer_that_was_left_behind_is_not_verified_before
             await asyncio.sleep(0.005)
         assert await TaskSystem(pay).run(Task("pay"), session=session) == "receipt"
     assert len(paid) == len(asked) == 1
+
+
+@pytest.mark.parametrize("found", ["receipt 7", {"receipt": 7}, 7, None])
+async def test_what_a_person_found_out_about_a_performer_is_its_answer(found: Any) -> None:
+    paid: list[str] = []
+
+    @tool(effect="unsafe")
+    async def pay(assignment: Any) -> Any:
+        paid.append(assignment.prompt)
+        raise KeyError("id")
+
+    async def perform(session: Session) -> Any:
+        return await TaskSystem(pay).outcome(Task("pay"), session=session)
+
+    async with MemoryStore() as store:
+        async with Session.open("s", store=store) as session:
+            assert isinstance(await perform(session), Err)
+            (key,) = session.unknown
+            await session.resolve(key, happened=True, result=found)
+        for _ in range(2):
+            async with Session.open("s", store=store) as session:
+                ended = await perform(session)
+                assert isinstance(ended, Ok), ended
+                assert (ended.value.content if isinstance(found, str) else json.loads(ended.value.content)) == found
+    assert len(paid) == 1
+
+
+async def test_what_verify_found_about_a_performer_is_its_answer_in_the_next_run_too() -> None:
+    @tool(effect="unsafe", verify=lambda key, *_: Happened("receipt"))
+    async def pay(assignment: Any) -> str:
+        raise ConnectionResetError(104, assignment.prompt)
+
+    async with MemoryStore() as store:
+        for _ in range(2):
+            async with Session.open("s", store=store) as session:
+                assert await TaskSystem(pay).run(Task("pay"), session=session) == "receipt"

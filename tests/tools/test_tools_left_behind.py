@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import NOT_HAPPENED, Happened, OutcomeUnknownError, Policy, Verdict, recover, tool
+from holdfast import NOT_HAPPENED, Agent, Happened, InvalidError, OutcomeUnknownError, Policy, Verdict, recover, tool
+from holdfast.providers import Offers, Reply, ToolCall, ToolResult
 from holdfast.runtime.left_behind import LEFT_BEHIND
-from holdfast.sessions import Session
+from holdfast.sessions import IT_DID_NOT_HAPPEN, Answer, Session
 from holdfast.stores import MemoryStore
 from holdfast.tools import Toolbox, ToolError, edit_file
 from holdfast.tools import files as files_module
@@ -104,6 +107,69 @@ def test_XT1_a_step_is_verified_when_its_thread_has_ended() -> None:
 
     asyncio.run(main())
     assert (bank.begun, bank.paid, bank.asked) == (1, 1, 1)
+
+
+class Early:
+    """Somebody who looks at once, and says that it did not happen yet."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def ask(self, question: Any) -> Answer:
+        del question
+        self.asked += 1
+        return Answer(IT_DID_NOT_HAPPEN)
+
+
+class PaysOnce:
+    """A model that calls `pay` once."""
+
+    name = "own/scripted"
+    offers = Offers(tool_calling=True)
+
+    async def exchange(self, request: Any) -> Reply:
+        if any(isinstance(message, ToolResult) for message in request.messages):
+            return Reply(text="done")
+        return Reply(calls=(ToolCall(id="call-1", name="pay", arguments={}),), stop="tools")
+
+    @asynccontextmanager
+    async def stream(self, request: Any, **_: Any) -> AsyncIterator[Any]:
+        raise NotImplementedError
+        yield request
+
+
+@pytest.mark.parametrize("how", ["step_or_ask", "agent"])
+def test_XT1_nobody_is_asked_and_believed_while_the_thread_runs(how: str) -> None:
+    bank, person = Bank(), Early()
+
+    @recover("bank", Policy(attempts=1, timeout=0.05), threads=True)
+    @tool(effect="unsafe")
+    def pay_in_thread() -> str:
+        return bank.send()
+
+    @tool(effect="unsafe", timeout=0.05)
+    def pay() -> str:
+        return bank.send()
+
+    async def main() -> None:
+        async with (
+            MemoryStore() as store,
+            Session.open("s", store=store, mode="yolo", interactors=[person], threads=True) as session,
+        ):
+            if how == "agent":
+                await Agent("clerk", PaysOnce(), [pay]).run("Pay.", session=session)
+            else:
+                with pytest.raises(OutcomeUnknownError):
+                    await session.step_or_ask(pay_in_thread)
+            (key,) = session.unknown
+            with pytest.raises(InvalidError, match="still runs"):
+                await session.resolve(key, happened=False)
+            bank.may_pay.set()
+            await until_none_runs()
+            await session.resolve(key, happened=True, result="receipt")
+
+    asyncio.run(main())
+    assert (bank.begun, bank.paid, person.asked) == (1, 1, 0)
 
 
 def test_XT1_a_body_cannot_say_that_nothing_happened_while_its_thread_runs() -> None:

@@ -22,6 +22,7 @@ from holdfast.once.doubt import OUTCOMES, UnsettledError
 from holdfast.once.identity import IN_DOUBT, Identity, step_name
 from holdfast.once.outcome import Found, Mark, must_not_repeat
 from holdfast.providers.messages import Reply
+from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.tool import ToolContract
@@ -205,7 +206,8 @@ class InSession(Once):
     async def _is_settled(self, key: str, call: ToolCall) -> bool:
         """Ask a person whether an unsafe call happened, if somebody is there. Return whether the person knows."""
         session = self._session
-        if not session.is_attended or not key:
+        # A thread that still runs may take effect after the person has looked.
+        if not session.is_attended or not key or LEFT_BEHIND.runs(key):
             return False
         proposal = propose(call.name, call.arguments, key, process_redactor())
         made = f"{call.name}({proposal.details['arguments'][:300]})"

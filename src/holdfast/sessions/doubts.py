@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.events import OperatorAsked
-from holdfast.faults import HoldfastError
+from holdfast.faults import HoldfastError, InvalidError
 from holdfast.once.doubt import call_text, resolve_command, unknown_error
 from holdfast.once.identity import key_of
+from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.admin import check_repeated
 from holdfast.sessions.log import Answered
@@ -82,6 +83,12 @@ class Doubts:
     async def resolve(self, key: str, *, happened: bool, result: Any, by: str, at: float) -> None:
         """Store what somebody found out: see `Session.resolve`. `at` is when."""
         journal = self._journal
+        if not happened and LEFT_BEHIND.runs(key):
+            raise InvalidError.saying(
+                "session.resolve",
+                "the end of the call, or happened=True",
+                f"{key}, whose thread still runs: it may take effect yet",
+            )
         await journal.catch_up()
         finding = Finding.of(happened=happened, result=result, by=by, at=at)
         try:

@@ -577,7 +577,7 @@ class Session:
         resolution counts, also if somebody resolves the step at the same moment elsewhere. You may repeat it.
 
         Raises SESS_ALREADY_ANSWERED if the step was resolved otherwise before, with who did it and when; and `InvalidError` for a key
-        that is not in `unknown`.
+        that is not in `unknown`, and for `happened=False` while a thread of the step still runs in this process.
         """
         await self.doubts.resolve(key, happened=happened, result=result, by=by, at=self._clock.wall())
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 import msgspec
 
 from holdfast.faults import InvalidError
+from holdfast.once.outcome import Found, Mark
 from holdfast.runtime.callables import is_async
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import contract_of
@@ -33,6 +34,10 @@ __all__ = [
     "performed",
     "requested_subtask",
 ]
+
+
+_ANSWER = Mark("holdfast.task")
+"""Stands around the stored answer of a performer."""
 
 
 class _Reply(Protocol):
@@ -80,8 +85,7 @@ async def performed(name: str, performer: Performer, assignment: Assignment, ses
         given = [each.content for each in assignment.results]
         seen = {"inputs": assignment.task.inputs, "results": given} if assignment.task.inputs or given else None
         args = (assignment.prompt,) if seen is None else (assignment.prompt, seen)
-        # What the performer's `verify` found, or a person, is what the performer itself returns.
-        result = _as_result(await session.step(_step(name, performer, assignment), *args))
+        result = _restored(await session.step(_step(name, performer, assignment), *args))
     return Performance(result=result, output_tokens=tokens_in(result.content))
 
 
@@ -100,9 +104,24 @@ def _step(name: str, performer: Any, assignment: Assignment) -> Callable[..., An
     """Return the function that a session runs as a step: with the performer's name, and with its contract."""
 
     async def call(*_seen: Any) -> Any:
-        return await _called(performer, assignment)
+        return _ANSWER.on(msgspec.to_builtins(await _called(performer, assignment)))
 
-    return as_step(call, f"task:{name}", contract_of(performer), returns=TaskResult)
+    return as_step(call, f"task:{name}", contract_of(performer))
+
+
+def _restored(stored: Any) -> TaskResult:
+    """Return the result of a stored answer. What the performer's `verify` found, or a person, is what the performer itself returns."""
+    answer = _ANSWER.read(stored)
+    if not isinstance(answer, Found):
+        return msgspec.convert(answer, TaskResult)
+    # Earlier versions stored the fields of the result alone.
+    if (
+        isinstance(stored, dict)
+        and stored.keys() & {"content", "status"}
+        and stored.keys() <= set(TaskResult.__struct_fields__)
+    ):
+        return msgspec.convert(stored, TaskResult)
+    return _as_result(stored)
 
 
 def _of_reply(reply: Any) -> Performance:

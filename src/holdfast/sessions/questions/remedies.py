@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.faults import Category, HoldfastError, Kind, NextActor, OutcomeUnknownError, Scope
 from holdfast.once.doubt import OUTCOMES
+from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
 from holdfast.sessions.questions.broker import Prompt
@@ -121,6 +122,9 @@ class Remedies:
         key = error.key if isinstance(error, OutcomeUnknownError) else steps.key(attempt)
         # Nothing but a person may answer: an automatic yes would be a lie.
         if key not in self._session.unknown or not broker.is_attended:
+            return False
+        # A thread that still runs may take effect after the person has looked.
+        if LEFT_BEHIND.runs(key):
             return False
         what = f"{key.rpartition('/')[2]}?outcome"
         number = 1
