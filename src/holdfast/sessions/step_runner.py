@@ -304,7 +304,10 @@ class StepRunner:
         match decision:
             case Return(result):
                 # Decode it each time, because the caller may change the value it gets.
-                return codec.decode(bytes(result), call.returns, call.name)
+                try:
+                    return codec.decode(bytes(result), call.returns, call.name)
+                except InvalidError as error:
+                    return await self._not_resolved(call, use, error)
             case Drifted(stored):
                 raise drift_error(self._journal.session, self.turn, stored, shown(call.args, call.kwargs))
             case Unknown():
@@ -320,6 +323,16 @@ class StepRunner:
                 if isinstance(decision, Repeat) and not decision.unknown:
                     self._journal.recorder.add(self._record("ToolInvocation", step, repeated=True, failed_before=True))
                 return await self._run(step, repeats=isinstance(decision, Repeat) and decision.unknown)
+
+    async def _not_resolved(self, call: Call, use: Use, error: InvalidError) -> Any:
+        """Raise the error of a stored result that cannot be read. If somebody gave that result, the doubt about the step is open again."""
+        known = self._memory.steps_of(self.turn).get(use.name)
+        if not isinstance(known, StepEnded) or not (known.resolution or known.settles):
+            raise error
+        verdict = await self._failed(self._step_of(call, use), error, happened=True)
+        if isinstance(verdict, Happened):
+            return verdict.result
+        raise self._unknown(use.name) from error
 
     def _decide_safe(self, call: Call, name: str) -> StepDecision:
         known = self._memory.steps_of(self.turn).get(name)
