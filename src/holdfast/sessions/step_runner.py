@@ -385,7 +385,9 @@ class StepRunner:
     def _decide_unsafe(self, call: Call, name: str) -> StepDecision:
         steps = self._memory.steps_of(self.turn)
         attempts = attempts_around()
-        others = [] if call.identity.key else self._uses.not_replayed(call.identity, attempts, call.earlier)
+        # Only a call that the log does not know can have drifted.
+        is_known = call.identity.key or name in steps
+        others = [] if is_known else self._uses.not_replayed(call.identity, attempts, call.earlier)
         decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in others if other in steps))
         accepted = self._memory.accepted if isinstance(decision, Drifted) else ()
         for other in others:

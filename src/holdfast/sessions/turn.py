@@ -104,6 +104,7 @@ class TurnRunner:
         "_activate",
         "_cut",
         "_cut_run",
+        "_done",
         "_earlier",
         "_failed",
         "_finished",
@@ -156,6 +157,8 @@ class TurnRunner:
         """The number of the first turn of that earlier run."""
         self._finished: deque[SessionMemory] | None = None
         """The turns of that run which ended well and were not repeated yet, each as it ended. They are read when they are needed."""
+        self._done: dict[int, SessionMemory] | None = None
+        """The turns with a key that had ended well when the first of them was repeated, until a turn that is not repeated begins."""
         self._earlier: list[SessionMemory] | None = None
         """The turns that did what must not happen twice, each as it ended. They are read when they are needed."""
         self._failed: list[SessionMemory] = []
@@ -313,7 +316,7 @@ class TurnRunner:
         if self._cut == memory.turn:
             self._continue_run(memory.turn, means_it=unfinished is not None and not known.key)
         self.resumed = False
-        self._cut = self._finished = None
+        self._cut = self._finished = self._done = None
         # The caller may have been cancelled while the turn began. Until it has the turn, the turn counts as left alone.
         self._left_alone = memory.turn
         self._made.add(memory.turn)
@@ -345,13 +348,26 @@ class TurnRunner:
 
     async def _repeat_keyed(self, number: int, given: Any, known_by: str) -> Turn:
         """Return a turn with a key that has ended well: its steps return what they returned."""
-        found = await _ended_turns(self._journal, number, number + 1)
-        # A turn whose part of the log was dropped has no steps any more, and runs none.
-        memory = found[0] if found else SessionMemory(turn=number, in_flight=True, given=known_by, version=VERSION)
+        memory = await self._done_turn(number)
+        if memory is None:
+            # A turn whose part of the log was dropped has no steps any more, and runs none.
+            memory = SessionMemory(turn=number, in_flight=True, given=known_by, version=VERSION)
         if given is not None and memory.given != known_by:
             raise InvalidError.saying("turn.key", f"the input that turn {number} of this key had", "another input")
         self.resumed = False
         return self._repeated(memory)
+
+    async def _done_turn(self, number: int) -> SessionMemory | None:
+        """Return a turn that has ended well, as it ended."""
+        if self._done is None:
+            # A program that is run again makes many of them. Read the log once for all, but not what others may still settle.
+            found = await _ended_turns(self._journal, 1, self._journal.memory.last + 1)
+            self._done = {each.turn: each for each in found if not any(map(is_doubtful, each.steps.values()))}
+        done = self._done.pop(number, None)
+        if done is None:
+            found = await _ended_turns(self._journal, number, number + 1)
+            done = found[0] if found else None
+        return done
 
     async def _replay(self, known_by: str) -> Turn | None:
         """Return the next turn of the run that was cut, if the program begins from its start and has come to that turn."""
