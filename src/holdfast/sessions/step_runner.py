@@ -386,8 +386,8 @@ class StepRunner:
         steps = self._memory.steps_of(self.turn)
         attempts = attempts_around()
         # Only a call that the log does not know can have drifted.
-        is_known = call.identity.key or name in steps
-        others = [] if is_known else self._uses.not_replayed(call.identity, attempts, call.earlier)
+        identities = () if call.identity.key or name in steps else call.identities
+        others = [other for each in identities for other in self._uses.not_replayed(each, attempts, call.earlier)]
         decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in others if other in steps))
         accepted = self._memory.accepted if isinstance(decision, Drifted) else ()
         for other in others:

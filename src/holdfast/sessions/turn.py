@@ -184,7 +184,7 @@ class TurnRunner:
         self, given: Any, unfinished: Unfinished | None, key: str | None, *, again: bool
     ) -> AsyncIterator[Turn]:
         """Run a turn: see `Session.turn`."""
-        if key is not None and not key:
+        if key is not None and not (isinstance(key, str) and key):
             raise InvalidError.at("turn.key", "a text that is not empty, or None", key)
         options.flag("turn.again", again)
         known_as = _KeyedTurn(turn_key(key) if key else "", again)
