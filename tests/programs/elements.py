@@ -55,6 +55,13 @@ async def careful(who: str) -> str:
     answer = await recover("bank", QUICK).call(bank.post, "careful", who)
     return answer["id"]
 """,
+    "sure": """
+@tool(effect="unsafe")
+@recover("bank", QUICK)
+async def sure(who: str) -> str:
+    answer = await bank.post("sure", who)
+    return answer["id"]
+""",
     "draft": """
 async def draft(topic: str) -> str:
     await asyncio.sleep(random.random() / 100)
@@ -490,3 +497,66 @@ def booked(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield f'{style.variable} = await session.step(book, "{who}")'
     yield f'say("paid {who}", {style.variable})'
+
+
+@_element("sure", whats="sure")
+def declared_above(part: Part, style: Style) -> Iterator[str]:
+    """The tool is declared above its recovery."""
+    (who,) = part.who
+    yield f'{style.variable} = await session.step(sure, "{who}")'
+    yield f'say("paid {who}", {style.variable})'
+
+
+@_element("pay", names=3)
+def pool(part: Part, style: Style) -> Iterator[str]:
+    """Workers that take what comes."""
+    yield f"waiting = {_list(part)}"
+    yield "async def worker():"
+    yield "    while waiting:"
+    yield "        who = waiting.pop()"
+    yield f"        {style.variable} = {_pay('who', style)}"
+    yield f'        say(f"paid {{who}}", {style.variable})'
+    yield "await asyncio.gather(worker(), worker())"
+
+
+@_element("new_id", "transfer", whats="transfer", names=2)
+def parts(part: Part, style: Style) -> Iterator[str]:
+    """Tasks that only start tasks: parts tell the equal calls apart."""
+    yield "async def customer(who):"
+    yield "    with session.part(who):"
+    yield '        token, other = await asyncio.gather(session.keyed(f"{who} 1").step(new_id), session.step(new_id))'
+    yield f"        {style.variable} = await session.step(transfer, who, token + other)"
+    yield '    say(f"token {who}", token + other)'
+    yield f'    say(f"paid {{who}}", {style.variable})'
+    yield f"await asyncio.gather({', '.join(f'customer({literal(who)})' for who in part.who)})"
+
+
+@_element("pay", names=3, may_refuse="later")
+def turns_one_fails(part: Part, style: Style) -> Iterator[str]:
+    """A turn fails after its payment, and the program goes on with the next one."""
+    yield f"for question in {_list(part)}:"
+    yield "    try:"
+    yield "        async with session.turn(question):"
+    yield f"            {style.variable} = {_pay('question', style)}"
+    yield f'            say(f"paid {{question}}", {style.variable})'
+    yield f"            if question == {literal(part.who[part.variant % 3])}:"
+    yield '                raise RuntimeError("the printer is out of paper")'
+    yield "    except RuntimeError:"
+    yield "        pass"
+
+
+@_element("pay", may_refuse="later")
+def turn_loop(part: Part, style: Style) -> Iterator[str]:
+    """A loop of one's own around a turn that fails at first."""
+    (who,) = part.who
+    unfinished = ', unfinished="continue"' if part.variant % 2 else ""
+    yield "for attempt in range(3):"
+    yield "    try:"
+    yield f"        async with session.turn({literal(who)}{unfinished}):"
+    yield f"            {style.variable} = {_pay(literal(who), style)}"
+    yield f'            say("paid {who}", {style.variable})'
+    yield "            if attempt == 0:"
+    yield '                raise RuntimeError("the printer is out of paper")'
+    yield "        break"
+    yield "    except RuntimeError:"
+    yield "        pass"
