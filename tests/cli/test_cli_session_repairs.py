@@ -164,6 +164,7 @@ def test_FU8_abandon_gives_the_turn_up_and_the_doubt_stays(path):
     asked = verb(path, "abandon", "release")
     assert asked.exit_code == 7
     assert "Give up turn 2" in asked.stderr
+    assert "It has done pay(4): unless it has a key, a program that makes it once more does that again." in asked.stderr
     assert document(path, "abandon", "release", "--yes")["turn"] == 2
     found = document(path, "show", "release")
     assert (found["turn_in_flight"], found["history"]["turns"][1]["outcome"]) == (False, "abandoned")

@@ -398,6 +398,26 @@ def workers(part: Part, style: Style) -> Iterator[str]:
     yield "await asyncio.gather(worker(), worker())"
 
 
+@element("sure", whats="sure")
+def declared_above(part: Part, style: Style) -> Iterator[str]:
+    """The tool is declared above its recovery."""
+    (who,) = part.who
+    yield f'{style.variable} = await session.step(sure, "{who}")'
+    yield f'say("paid {who}", {style.variable})'
+
+
+@element("pay", names=3)
+def pool(part: Part, style: Style) -> Iterator[str]:
+    """Workers that take what comes."""
+    yield f"waiting = {listed(part)}"
+    yield "async def worker():"
+    yield "    while waiting:"
+    yield "        who = waiting.pop()"
+    yield f"        {style.variable} = {paid('who', style)}"
+    yield f'        say(f"paid {{who}}", {style.variable})'
+    yield "await asyncio.gather(worker(), worker())"
+
+
 @element("pay", names=3, inserts=True)
 def map_collected(part: Part, style: Style) -> Iterator[str]:
     names = listed(part.names(style))
@@ -483,3 +503,46 @@ def declared_twice(part: Part, style: Style) -> Iterator[str]:
     yield f"for who in {listed(part.who)}:"
     yield f"    {style.variable} = await session.step(charge, who)"
     yield f'    say(f"paid {{who}}", {style.variable})'
+
+
+@element("new_id", "transfer", whats="transfer", names=2)
+def parts(part: Part, style: Style) -> Iterator[str]:
+    """Tasks that only start tasks: parts tell the equal calls apart."""
+    yield "async def customer(who):"
+    yield "    with session.part(who):"
+    yield '        token, other = await asyncio.gather(session.keyed(f"{who} 1").step(new_id), session.step(new_id))'
+    yield f"        {style.variable} = await session.step(transfer, who, token + other)"
+    yield '    say(f"token {who}", token + other)'
+    yield f'    say(f"paid {{who}}", {style.variable})'
+    yield f"await asyncio.gather({', '.join(f'customer({literal(who)})' for who in part.who)})"
+
+
+@element("pay", names=3, may_refuse="later")
+def turns_one_fails(part: Part, style: Style) -> Iterator[str]:
+    """A turn fails after its payment, and the program goes on with the next one."""
+    yield f"for question in {listed(part)}:"
+    yield "    try:"
+    yield "        async with session.turn(question):"
+    yield f"            {style.variable} = {paid('question', style)}"
+    yield f'            say(f"paid {{question}}", {style.variable})'
+    yield f"            if question == {literal(part.who[part.variant % 3])}:"
+    yield '                raise RuntimeError("the printer is out of paper")'
+    yield "    except RuntimeError:"
+    yield "        pass"
+
+
+@element("pay", may_refuse="later")
+def turn_loop(part: Part, style: Style) -> Iterator[str]:
+    """A loop of one's own around a turn that fails at first."""
+    (who,) = part.who
+    unfinished = ', unfinished="continue"' if part.variant % 2 else ""
+    yield "for attempt in range(3):"
+    yield "    try:"
+    yield f"        async with session.turn({literal(who)}{unfinished}):"
+    yield f"            {style.variable} = {paid(literal(who), style)}"
+    yield f'            say("paid {who}", {style.variable})'
+    yield "            if attempt == 0:"
+    yield '                raise RuntimeError("the printer is out of paper")'
+    yield "        break"
+    yield "    except RuntimeError:"
+    yield "        pass"

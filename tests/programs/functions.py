@@ -35,6 +35,13 @@ async def careful(who: str) -> str:
     answer = await recover("bank", QUICK).call(bank.post, "careful", who)
     return answer["id"]
 """,
+    "sure": """
+@tool(effect="unsafe")
+@recover("bank", QUICK)
+async def sure(who: str) -> str:
+    answer = await bank.post("sure", who)
+    return answer["id"]
+""",
     "draft": """
 async def draft(topic: str) -> str:
     await asyncio.sleep(random.random() / 100)

@@ -503,3 +503,68 @@ def test_XD14_a_second_declaration_does_not_change_what_the_first_name_means():
 
     assert contract_of(tool(effect="read")(search)).effect == "read"
     assert contract_of(charge).effect == "unsafe"
+
+
+class _Bank:
+    """What a class may declare, in each order of the decorators."""
+
+    paid: int = 0
+
+    @classmethod
+    def _pay(cls) -> None:
+        cls.paid += 1
+        raise ConnectionResetError
+
+    @tool(effect="unsafe")
+    @recover("bank")
+    def method(self) -> None:
+        self._pay()
+
+    @tool(effect="unsafe")
+    @recover("bank")
+    async def coroutine(self) -> None:
+        self._pay()
+
+    @staticmethod
+    @tool(effect="unsafe")
+    @recover("bank")
+    def static() -> None:
+        _Bank._pay()
+
+    @tool(effect="unsafe")
+    @staticmethod
+    @recover("bank")
+    def outside_static() -> None:
+        _Bank._pay()
+
+    @tool(effect="unsafe")
+    @classmethod
+    @recover("bank")
+    def outside_class(cls) -> None:
+        cls._pay()
+
+
+@pytest.mark.parametrize("name", ["method", "coroutine", "static", "outside_static", "outside_class"])
+def test_a_recovery_under_the_declaration_of_an_unsafe_tool_does_not_repeat_it(name: str) -> None:
+    _Bank.paid = 0
+    pay = getattr(_Bank(), name)
+    with pytest.raises(OutcomeUnknownError):
+        asyncio.run(pay()) if name == "coroutine" else pay()
+    assert _Bank.paid == 1
+
+
+def test_a_static_or_class_method_has_what_is_declared_above_it() -> None:
+    class Bank:
+        @tool(effect="unsafe")
+        @staticmethod
+        def pay() -> str:
+            return "paid"
+
+        @tool(effect="read")
+        @classmethod
+        def look(cls) -> str:
+            return cls.__name__
+
+    assert [Bank.pay(), Bank().look()] == ["paid", "Bank"]
+    found = [contract_of(Bank.pay), contract_of(Bank().pay), contract_of(Bank.look), contract_of(Bank().look)]
+    assert [one and one.effect for one in found] == ["unsafe", "unsafe", "read", "read"]

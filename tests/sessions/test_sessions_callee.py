@@ -255,6 +255,29 @@ def test_XD8_an_unsafe_step_that_a_run_did_not_call_is_reported_and_stays_visibl
     run(main())
 
 
+def test_a_name_that_a_tool_is_given_later_is_drift_and_no_second_payment() -> None:
+    def version(**contract: Any) -> Any:
+        @tool(effect="unsafe", **contract)
+        async def charge(amount: int) -> int:
+            DONE.append(amount)
+            return amount
+
+        return charge
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            await session.step(version(), 5)
+        async with Session.open("s", store=store) as session:
+            with pytest.raises(HoldfastError, match="another name") as drift:
+                await session.step(version(name="charge"), 5)
+            await session.accept(drift.value.fault.context["key"])
+            assert await session.step(version(name="charge"), 5) == 5
+        assert DONE == [5]
+
+    run(main())
+
+
 def test_XD4_a_function_that_was_given_another_name_is_known_by_it() -> None:
     def named() -> Any:
         async def call(*_seen: int) -> int:

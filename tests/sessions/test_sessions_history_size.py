@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sessions_kit import square
 
+from holdfast import tool
 from holdfast.faults import HoldfastError
 from holdfast.sessions import Session
 from holdfast.sessions.log import ContextSaved, difference, new_entry, patched
@@ -160,3 +163,56 @@ def test_a_change_that_does_not_fit_is_a_damaged_session() -> None:
                 raise AssertionError("it was opened")
 
     run(main())
+
+
+# --- what a long run costs ---
+
+
+@tool(effect="unsafe")
+async def count(number: int) -> int:
+    return number
+
+
+async def in_steps(session: Session, size: int) -> None:
+    for number in range(size):
+        await session.step(count, number)
+
+
+async def in_turns(session: Session, size: int) -> None:
+    for number in range(size // 4):
+        async with session.turn(str(number), key=str(number)):
+            await session.step(count, number)
+
+
+def calls_of(work: Callable[[Session, int], Awaitable[None]], size: int) -> tuple[int, int]:
+    """Return how many calls of functions a program makes, and how many when it is run again."""
+    made = []
+
+    async def program(store: MemoryStore) -> None:
+        calls = 0
+
+        def profile(_frame: object, event: str, _given: object) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        async with Session.open("s", store=store) as session:
+            sys.setprofile(profile)
+            try:
+                await work(session, size)
+            finally:
+                sys.setprofile(None)
+        made.append(calls)
+
+    async def main() -> None:
+        async with MemoryStore() as store:
+            await program(store)
+            await program(store)
+
+    run(main())
+    return made[0], made[1]
+
+
+@pytest.mark.parametrize("work", [in_steps, in_turns])
+def test_four_times_the_unsafe_steps_or_turns_cost_four_times_as_much(work: Any) -> None:
+    short, long = calls_of(work, 100), calls_of(work, 400)
+    assert [after < 6 * before for before, after in zip(short, long, strict=True)] == [True, True]

@@ -250,3 +250,35 @@ def test_a_key_that_was_never_in_doubt_is_no_key_to_resolve():
         assert (await overview(store, "s")).unknown
 
     run(main())
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_a_resolution_whose_result_does_not_fit_opens_the_doubt_again(in_turn: bool) -> None:
+    async def program(session: Session) -> int:
+        if not in_turn:
+            return await session.step(deploy, "v2")
+        async with session.turn("release"):
+            return await session.step(deploy, "v2")
+
+    async def main() -> None:
+        async with MemoryStore() as store:
+            with pytest.raises(TimeoutError):
+                async with Session.open("s", store=store) as session:
+                    await program(session)
+            if in_turn:
+                # The doubt outlives its turn.
+                async with Session.open("s", store=store) as session:
+                    await session.abandon()
+            for wrong in ("eight", [8]):
+                (key,) = (await overview(store, "s")).unknown
+                await resolve_step(store, "s", key, happened=True, result=wrong)
+                with pytest.raises(OutcomeUnknownError, match="expected the stored value to be int"):
+                    async with Session.open("s", store=store) as session:
+                        await program(session)
+            (key,) = (await overview(store, "s")).unknown
+            await resolve_step(store, "s", key, happened=True, result=8)
+            async with Session.open("s", store=store) as session:
+                assert await program(session) == 8
+        assert DONE == ["v2"]
+
+    run(main())

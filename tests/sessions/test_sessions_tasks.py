@@ -183,6 +183,26 @@ def test_XD4_equal_calls_at_the_same_time_that_nothing_tells_apart_are_refused()
     assert DONE.count(("ada", 0)) == 1
 
 
+def test_equal_calls_of_tasks_that_only_start_tasks_are_told_apart_by_a_part() -> None:
+    async def buy(session: Session, what: str) -> str:
+        number = await session.step(new_id)
+        return await session.step(pay, what, number)
+
+    async def customer(session: Session, who: str) -> list[str]:
+        with session.part(who):
+            return await asyncio.gather(buy(session, "milk"), buy(session, "eggs"))
+
+    async def main() -> None:
+        store, found = MemoryStore(), []
+        for _ in range(2):
+            async with Session.open("s", store=store) as session:
+                found.append(await asyncio.gather(customer(session, "ada"), customer(session, "bob")))
+        assert found[0] == found[1]
+        assert len(DONE) == 8
+
+    run(main())
+
+
 def test_XD4_equal_calls_one_after_the_other_are_counted() -> None:
     async def main() -> None:
         store = MemoryStore()

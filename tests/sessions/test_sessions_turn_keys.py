@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -288,3 +289,90 @@ def test_XD3_a_doubt_in_a_turn_with_a_key_that_was_resolved_meanwhile_is_settled
 
     run(main())
     assert DONE == ["a", "b"]
+
+
+# --- turns that did not end well ---
+
+
+async def pays_and_fails(session: Session, *, fail: bool = True, **options: Any) -> str:
+    async with session.turn("ada", **options):
+        receipt = await session.step(pay, "ada")
+        if fail:
+            raise ValueError
+    return receipt
+
+
+def test_a_turn_that_failed_after_its_payment_is_not_paid_again_by_the_next_run() -> None:
+    async def program(session: Session) -> None:
+        with suppress(ValueError):
+            await pays_and_fails(session)
+        async with session.turn("bob"):
+            await session.step(note, "bob")
+
+    async def main() -> None:
+        async with MemoryStore() as store:
+            async with Session.open("s", store=store) as session:
+                await program(session)
+            for _ in range(2):
+                with pytest.raises(HoldfastError, match="turn 1 of session 's' has done it") as drift:
+                    async with Session.open("s", store=store) as session:
+                        await program(session)
+                assert code_of(drift.value) == "SESS_STEP_DRIFT"
+                async with Session.open("s", store=store) as session:
+                    await session.abandon()
+            async with Session.open("s", store=store) as session:
+                await session.accept(drift.value.fault.context["key"])
+                assert await pays_and_fails(session, fail=False) == "ada has 1"
+
+    run(main())
+    assert DONE == ["ada", "bob"]
+
+
+def test_a_loop_around_a_failing_turn_pays_once() -> None:
+    async def main() -> None:
+        async with MemoryStore() as store, Session.open("s", store=store) as session:
+            for failure in (ValueError, HoldfastError, HoldfastError):
+                with pytest.raises(failure):
+                    await pays_and_fails(session)
+            assert await pays_and_fails(session, fail=False, again=True) == "ada has 2"
+
+    run(main())
+    assert DONE == ["ada", "ada"]
+
+
+def test_a_loop_that_continues_its_failed_turn_pays_once_and_ends() -> None:
+    async def main() -> None:
+        async with MemoryStore() as store, Session.open("s", store=store) as session:
+            with suppress(ValueError):
+                await pays_and_fails(session, unfinished="continue")
+            assert await pays_and_fails(session, fail=False, unfinished="continue") == "ada has 1"
+
+    run(main())
+    assert DONE == ["ada"]
+
+
+def test_a_turn_that_a_crash_gave_up_does_not_pay_again() -> None:
+    async def main() -> None:
+        store = DyingStore()
+        session = Session.open("s", store=store)
+        await session.__aenter__()
+        with suppress(ValueError):
+            await pays_and_fails(session)
+        await dies(session)
+        with pytest.raises(HoldfastError, match="turn 1 of session 's' has done it"):
+            async with Session.open("s", store=store, on_crash="abandon") as session:
+                await pays_and_fails(session)
+
+    run(main())
+    assert DONE == ["ada"]
+
+
+@pytest.mark.parametrize("key", [7, b"7", ""])
+def test_a_key_of_a_turn_that_is_no_text_is_rejected(key: Any) -> None:
+    async def main() -> None:
+        async with MemoryStore() as store, Session.open("s", store=store) as session:
+            with pytest.raises(InvalidError, match=r"turn\.key: expected a text"):
+                async with session.turn("one", key=key):
+                    pass
+
+    run(main())

@@ -101,9 +101,19 @@ async def sessions_abandon(store: Store, given: str, *, reason: str, yes: bool, 
     seen = await overview(store, session)
     if seen.in_flight and not yes:
         question = f"Give up turn {seen.turn} of {session}? Its {seen.steps} stored steps are not used again."
-        if not confirmed(question):
+        if not confirmed(question + await _what_happens_again(store, session, seen.turn)):
             return Exit.REFUSED
     return await _end_turn(store, session, reason, "abandon", as_json=as_json)
+
+
+async def _what_happens_again(store: Store, session: str, turn: int) -> str:
+    """Return a sentence about what must not happen twice and happened in a turn; empty if there is nothing."""
+    turns = (await history_of(store, session)).turns
+    steps = [step for each in turns if each.number == turn for step in each.steps]
+    done = [step.call for step in steps if step.effect == "unsafe" and step.state == "done"]
+    if not done:
+        return ""
+    return f" It has done {', '.join(done)}: unless it has a key, a program that makes it once more does that again."
 
 
 async def sessions_retry(store: Store, given: str, *, as_json: bool) -> Exit:

@@ -125,14 +125,15 @@ def _how(failure: _Failure | None) -> str:
 
 
 def drift_error(session: str, turn: int, stored: StepStarted | StepEnded, now: str) -> HoldfastError:
-    """Return the error of an unsafe step whose function the log has with other arguments. `now` is the call's arguments as text."""
+    """Return the error of an unsafe step whose function the log has otherwise. `now` is the call's arguments as text."""
     before, after = _difference(stored.shown, now)
     name = short_name(identity_of(stored))
+    has = "with other arguments," if before != after else "with other parameters, another name, or in another place,"
     # A step of version 1 has its turn in its name, although it belongs to the session.
     key = key_of(session, suffix(turn or stored.turn, stored.step))
     message = (
-        f"{name} must not happen twice. Session '{session}' has it with other arguments, and this run of the program has not called "
-        f"it with them. Before: {name}{before}. Now: {name}{after}. If the stored call stands for this one: "
+        f"{name} must not happen twice. Session '{session}' has it {has} and this run of the program has not called "
+        f"it so. Before: {name}{before}. Now: {name}{after}. If the stored call stands for this one: "
         f"`await session.accept({key!r})`. If this is another one: `session.keyed(…).step(…)`, a turn of its own, or "
         f"`holdfast sessions fork {session} NEW`"
     )
@@ -163,7 +164,7 @@ def check_not_repeated(
 
 def _repeated_error(key: str, session: str, stored: StepStarted | StepEnded) -> HoldfastError:
     message = (
-        f"{call_text(stored)} happened once, and somebody had to find that out. This run of the program has called it before, so this call would "
+        f"{call_text(stored)} has happened, and was in doubt before. This run of the program has called it already, so this call would "
         f"make it happen twice. If it only reads the result after `resolve`: move it into the `except OutcomeUnknownError` block, since in "
         f"this run the first call has returned the result; or `await session.accept({key!r})`, and this call returns it, too. If it must happen "
         f"again: `await session.accept({key!r}, again=True)`, or `session.keyed(…).step(…)`"

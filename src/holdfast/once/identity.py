@@ -30,6 +30,7 @@ __all__ = [
     "is_within",
     "key_of",
     "name_in",
+    "numbered",
     "short_name",
     "step_name",
     "suffix",
@@ -112,7 +113,12 @@ def step_name(identity: Identity, use: int) -> str:
     else:
         known = msgspec.json.encode([identity.fn, identity.args, identity.place])
         name = f"{short_name(identity)}@{sha256(known).hexdigest()[:_HASH]}"
-    return name if use == 1 else f"{name}#{use}"
+    return name if use == 1 else numbered(name, use)
+
+
+def numbered(first: str, use: int) -> str:
+    """Return the name of a later use of a function with certain arguments; `first` is the name of the first one."""
+    return f"{first}#{use}"
 
 
 def turn_key(key: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.once.identity import Identity, identity_of, is_earlier_form, is_within, step_name
+from holdfast.once.identity import Identity, identity_of, is_earlier_form, is_within, numbered, step_name
 from holdfast.once.records import StepEnded, StepStarted, is_doubtful, may_have_happened
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ class Uses:
         self._by_identity: dict[Identity, tuple[Use, ...]] = {}
         self._by_function: dict[tuple[str, str], list[Use]] = {}
         """By function and place."""
+        self._waiting: dict[tuple[str, str], list[Use]] = {}
+        """Those of them that the program may not have called yet in this run. A long run does not look through all of them at each call."""
         self._by_place: dict[str, list[Use]] = {}
         """Those that were called in this run inside of a place."""
         self._names: set[str] = set()
@@ -165,9 +167,11 @@ class Uses:
         }
 
     def _next_name(self, identity: Identity) -> str:
-        number = 1
-        while (name := step_name(identity, number)) in self._names:
+        first, number = step_name(identity, 1), 1
+        name = first
+        while name in self._names:
             number += 1
+            name = numbered(first, number)
         return name
 
     @property
@@ -179,6 +183,9 @@ class Uses:
         """The program begins with a place, or begins anew: what it called there before are the same uses, not further ones."""
         for use in self._by_place.pop(place, ()):
             use.taken, use.seen = False, None
+            assert use.of is not None
+            if not use.of.key and not is_within(use.of):
+                self._waiting.setdefault((use.of.fn, use.of.place), []).append(use)
 
     def before(self, identity: Identity, name: str, earlier: Callable[[], Identity]) -> list[str]:
         """Return the names of the uses of a call that come before the one with this name."""
@@ -187,13 +194,20 @@ class Uses:
 
     def not_replayed(self, identity: Identity, attempts: Attempts, earlier: Callable[[], Identity]) -> list[str]:
         """Return the names of the known steps of a call's function that the program has not called yet in this run."""
-        uses = self._by_function.get((identity.fn, identity.place), [])
+        uses = self._perhaps_not_called(identity.fn, identity.place, attempts)
         if self._has_earlier:
-            uses = [*self._by_function.get((earlier().fn, ""), []), *uses]
+            uses = [*self._perhaps_not_called(earlier().fn, "", attempts), *uses]
         if identity.place:
             # An equal call that stood outside, before the program was changed.
             uses = [*uses, *self._by_identity.get(msgspec.structs.replace(identity, place=""), ())]
         return [use.name for use in uses if not use.is_seen(attempts)]
+
+    def _perhaps_not_called(self, fn: str, place: str, attempts: Attempts) -> list[Use]:
+        if attempts:
+            # In a later attempt of a recovery, what an earlier one called is not called yet.
+            return self._by_function.get((fn, place), [])
+        waiting = self._waiting[fn, place] = [use for use in self._waiting.get((fn, place), ()) if use.seen is None]
+        return waiting
 
     def not_called(self) -> list[str]:
         """Return the names of recorded steps that this run of the program has not called, and that nothing around them leaves out."""
@@ -237,6 +251,7 @@ class Uses:
         # Earlier versions did not say which part a step was called in. The part may be left out: nothing has drifted then.
         if not identity.key and not is_within(identity):
             self._by_function.setdefault((identity.fn, identity.place), []).append(use)
+            self._waiting.setdefault((identity.fn, identity.place), []).append(use)
         return use
 
 

@@ -373,6 +373,11 @@ class Plan:
         other.look_up()
         return other
 
+    def declare(self, contract: ToolContract) -> None:
+        """Take over what the decorated function declares, if it is declared above the recovery."""
+        self.contract = contract
+        self.look_up()
+
     def acting(self) -> Plan:
         """Return a plan that acts in observe mode too."""
         other = copy.copy(self)

@@ -18,7 +18,7 @@ from holdfast.faults.catalog import suggested_codes
 from holdfast.policies.backoff import Tries
 from holdfast.policies.decide import EFFECTS, Effect
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.callables import is_async, name_of
+from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -214,13 +214,18 @@ def _declaring(contract: ToolContract) -> Callable[[F], F]:
     """Return a decorator that leaves the contract on a function."""
 
     def decorate(fn: F) -> F:
-        options.function("tool", fn, "tool(effect=…)(f)")
+        # Python calls the function inside, which does not have what is left on the method.
+        declared: Any = fn.__func__ if isinstance(fn, staticmethod | classmethod) else fn
+        options.function("tool", declared, "tool(effect=…)(f)")
         for option, given in (("verify", contract.verify), ("check", contract.check)):
-            if given is not None and is_async(given) and not is_async(fn):
+            if given is not None and is_async(given) and not is_async(declared):
                 raise InvalidError.saying(f"tool.{option}", "a plain function, as the tool is one", "an async function")
-        _check_not_declared_otherwise(fn, contract)
+        _check_not_declared_otherwise(declared, contract)
+        if (plan := getattr(declared, PLAN_ATTRIBUTE, None)) is not None:
+            # `@tool` stands above `@recover`, which must know what it may repeat.
+            plan.declare(contract)
         try:
-            declare(fn, contract)
+            declare(declared, contract)
         except AttributeError:
             raise InvalidError.at(
                 "tool", "a function with attributes; write a `def` that calls this one, and declare that", fn

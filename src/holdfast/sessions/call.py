@@ -47,6 +47,14 @@ class Call(msgspec.Struct, frozen=True):
         given = given_hash(self.fn, self.args, self.kwargs, self.name, self.contract)
         return known_as(self.journal, Identity(self.name, given))
 
+    @property
+    def identities(self) -> tuple[Identity, ...]:
+        """What it is known by now, and what it was known by before its tool was given a name."""
+        if self.identity.key or self.contract is None or not self.contract.name:
+            return (self.identity,)
+        unnamed = known_by(self.fn, self.name, None)
+        return self.identity, msgspec.structs.replace(self.identity, fn=unnamed)
+
     def is_of(self, entry: StepEntry, was_in: int = 0, is_in: int = 0) -> bool:
         """Whether it is a call of this recorded step, whichever turns they are in."""
         identity = identity_of(entry)

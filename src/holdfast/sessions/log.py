@@ -513,7 +513,8 @@ def _put(steps: dict[str, StepEntry], name: str, body: StepEntry, id_: str) -> N
         # The program itself, or somebody else, was faster to find out. The first one counts.
         return
     if before is not None and (before.fn or before.shown or before.effect):
-        begun = before.begun if body.unknown else ""
+        # It is in doubt anew if the result that somebody gave did not fit.
+        begun = (before.begun or id_) if body.unknown else ""
         doubted = doubted or body.resolution is not None
         body = msgspec.structs.replace(
             body,

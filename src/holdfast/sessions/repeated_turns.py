@@ -100,6 +100,7 @@ _MEANS_CUT = (
 )
 _MEANS_NEW = (
     "If it is meant anew: `session.turn(…, again=True)`. If what that turn did stands for this call: `await session.accept({key!r})`. "
+    'A loop that makes a failed turn once more: `session.turn(…, unfinished="continue")`. '
     "A turn with a key, `session.turn(…, key=…)`, is done once per session, however often the program is run"
 )
 

@@ -41,7 +41,7 @@ from holdfast.sessions.questions.broker import QuestionBroker
 from holdfast.sessions.questions.question import TOOL_CALL, Notice, question_of
 from holdfast.sessions.questions.remedies import Remedies
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.turn import TurnRunner
+from holdfast.sessions.turn import BY_CRASH, TurnRunner
 from holdfast.stores import Claim, NewSession, SessionState, shared
 from holdfast.stores.address import open_store
 from holdfast.stores.redaction import mask_of
@@ -514,8 +514,9 @@ class Session:
 
         A turn with a `key` is done once per session, however often the program is run and in whatever order its turns come: if it has
         ended well, its steps and questions return what they returned, and nothing is written (`Turn.replayed`); if not, it goes on.
-        Without a key a turn is new each time. But an unsafe step that an earlier run of the program did in a finished turn with the
-        same input raises SESS_STEP_DRIFT, since the program may only have been started again. `again=True` says that it is meant anew.
+        Without a key a turn is new each time. But an unsafe step that an earlier run of the program did in a turn with the same
+        input, or this run in one that failed, raises SESS_STEP_DRIFT: the program may only have been started again. `again=True` says that
+        it is meant anew.
 
         `given` is the turn's input, anything JSON can hold; `Turn.input` has it. If the block ends well, the turn ends and the context
         is saved. If it raises, the turn is unfinished, and the context is again what it was. `unfinished` says what becomes of such a
@@ -875,7 +876,7 @@ class Session:
         """Pause a session whose owner died. With `on_crash="abandon"` its turn is given up too (C23)."""
         await self._go(SessionState.PAUSED, "session_paused", "crash")
         if self._on_crash == "abandon":
-            await self._turns.end("abandoned", "crash")
+            await self._turns.end("abandoned", BY_CRASH)
 
     async def _resume(self) -> None:
         manifest = decode_manifest(self.id, bytes((await self._store.session(self.id)).manifest))

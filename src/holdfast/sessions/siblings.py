@@ -41,7 +41,10 @@ PATIENCE_S = 5.0
 _TASK_PATIENCE_S = 1.0
 """Seconds in which the task that made a call in an earlier run may still come to it, before another task takes its result."""
 
-_APART = 'a key that tells it from the others, as in session.keyed("NAME").step({name}, …), or all of them as items of one session.map'
+_APART = (
+    'a key that tells it from the others, as in session.keyed("NAME").step({name}, …), or `with session.part("NAME"):` around each of them, '
+    "or all of them as items of one session.map"
+)
 _EQUAL = "an equal call of {name} in another task at the same time: after a restart their results could change places"
 
 

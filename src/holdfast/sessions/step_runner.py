@@ -305,7 +305,10 @@ class StepRunner:
         match decision:
             case Return(result):
                 # Decode it each time, because the caller may change the value it gets.
-                return codec.decode(bytes(result), call.returns, call.name)
+                try:
+                    return codec.decode(bytes(result), call.returns, call.name)
+                except InvalidError as error:
+                    return await self._not_resolved(call, use, error)
             case Drifted(stored):
                 raise drift_error(self._journal.session, self.turn, stored, shown(call.args, call.kwargs))
             case Unknown():
@@ -321,6 +324,16 @@ class StepRunner:
                 if isinstance(decision, Repeat) and not decision.unknown:
                     self._journal.recorder.add(self._record("ToolInvocation", step, repeated=True, failed_before=True))
                 return await self._run(step, repeats=isinstance(decision, Repeat) and decision.unknown)
+
+    async def _not_resolved(self, call: Call, use: Use, error: InvalidError) -> Any:
+        """Raise the error of a stored result that cannot be read. If somebody gave that result, the doubt about the step is open again."""
+        known = self._memory.steps_of(self.turn).get(use.name)
+        if not isinstance(known, StepEnded) or not (known.resolution or known.settles):
+            raise error
+        verdict = await self._failed(self._step_of(call, use), error, happened=True)
+        if isinstance(verdict, Happened):
+            return verdict.result
+        raise self._unknown(use.name) from error
 
     def _decide_safe(self, call: Call, name: str) -> StepDecision:
         known = self._memory.steps_of(self.turn).get(name)
@@ -373,7 +386,9 @@ class StepRunner:
     def _decide_unsafe(self, call: Call, name: str) -> StepDecision:
         steps = self._memory.steps_of(self.turn)
         attempts = attempts_around()
-        others = [] if call.identity.key else self._uses.not_replayed(call.identity, attempts, call.earlier)
+        # Only a call that the log does not know can have drifted.
+        identities = () if call.identity.key or name in steps else call.identities
+        others = [other for each in identities for other in self._uses.not_replayed(each, attempts, call.earlier)]
         decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in others if other in steps))
         accepted = self._memory.accepted if isinstance(decision, Drifted) else ()
         for other in others:

@@ -19,7 +19,7 @@ from holdfast import options
 from holdfast.events import SessionTurnEnd, SessionTurnStart
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.once.identity import turn_key
-from holdfast.once.records import StepEnded, is_bound
+from holdfast.once.records import StepEnded, is_bound, is_doubtful
 from holdfast.once.replay import is_later
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shield import run_to_end
@@ -47,9 +47,12 @@ if TYPE_CHECKING:
     from holdfast.once.replay import Attempts
     from holdfast.sessions.journal import Journal
 
-__all__ = ["Turn", "TurnRunner", "Unfinished"]
+__all__ = ["BY_CRASH", "Turn", "TurnRunner", "Unfinished"]
 
 T = TypeVar("T")
+
+BY_CRASH = "crash"
+"""Why a turn is abandoned with `on_crash="abandon"`. It is stored, so it never changes."""
 
 Unfinished: TypeAlias = Literal["continue", "retry", "abandon"]
 """What becomes of a turn that failed or was cut off."""
@@ -101,7 +104,9 @@ class TurnRunner:
         "_activate",
         "_cut",
         "_cut_run",
+        "_done",
         "_earlier",
+        "_failed",
         "_finished",
         "_journal",
         "_left_alone",
@@ -152,8 +157,12 @@ class TurnRunner:
         """The number of the first turn of that earlier run."""
         self._finished: deque[SessionMemory] | None = None
         """The turns of that run which ended well and were not repeated yet, each as it ended. They are read when they are needed."""
+        self._done: dict[int, SessionMemory] | None = None
+        """The turns with a key that had ended well when the first of them was repeated, until a turn that is not repeated begins."""
         self._earlier: list[SessionMemory] | None = None
         """The turns that did what must not happen twice, each as it ended. They are read when they are needed."""
+        self._failed: list[SessionMemory] = []
+        """The turns of this run that did what must not happen twice, and then did not end well, each as it ended."""
         self._made: set[int] = set()
         """The numbers of the turns that this run of the program has begun, continued or repeated."""
 
@@ -175,7 +184,7 @@ class TurnRunner:
         self, given: Any, unfinished: Unfinished | None, key: str | None, *, again: bool
     ) -> AsyncIterator[Turn]:
         """Run a turn: see `Session.turn`."""
-        if key is not None and not key:
+        if key is not None and not (isinstance(key, str) and key):
             raise InvalidError.at("turn.key", "a text that is not empty, or None", key)
         options.flag("turn.again", again)
         known_as = _KeyedTurn(turn_key(key) if key else "", again)
@@ -307,7 +316,7 @@ class TurnRunner:
         if self._cut == memory.turn:
             self._continue_run(memory.turn, means_it=unfinished is not None and not known.key)
         self.resumed = False
-        self._cut = self._finished = None
+        self._cut = self._finished = self._done = None
         # The caller may have been cancelled while the turn began. Until it has the turn, the turn counts as left alone.
         self._left_alone = memory.turn
         self._made.add(memory.turn)
@@ -339,13 +348,26 @@ class TurnRunner:
 
     async def _repeat_keyed(self, number: int, given: Any, known_by: str) -> Turn:
         """Return a turn with a key that has ended well: its steps return what they returned."""
-        found = await _finished_turns(self._journal, number, number + 1)
-        # A turn whose part of the log was dropped has no steps any more, and runs none.
-        memory = found[0] if found else SessionMemory(turn=number, in_flight=True, given=known_by, version=VERSION)
+        memory = await self._done_turn(number)
+        if memory is None:
+            # A turn whose part of the log was dropped has no steps any more, and runs none.
+            memory = SessionMemory(turn=number, in_flight=True, given=known_by, version=VERSION)
         if given is not None and memory.given != known_by:
             raise InvalidError.saying("turn.key", f"the input that turn {number} of this key had", "another input")
         self.resumed = False
         return self._repeated(memory)
+
+    async def _done_turn(self, number: int) -> SessionMemory | None:
+        """Return a turn that has ended well, as it ended."""
+        if self._done is None:
+            # A program that is run again makes many of them. Read the log once for all, but not what others may still settle.
+            found = await _ended_turns(self._journal, 1, self._journal.memory.last + 1)
+            self._done = {each.turn: each for each in found if not any(map(is_doubtful, each.steps.values()))}
+        done = self._done.pop(number, None)
+        if done is None:
+            found = await _ended_turns(self._journal, number, number + 1)
+            done = found[0] if found else None
+        return done
 
     async def _replay(self, known_by: str) -> Turn | None:
         """Return the next turn of the run that was cut, if the program begins from its start and has come to that turn."""
@@ -367,7 +389,7 @@ class TurnRunner:
         if self._cut is None or self._cut != self.in_flight:
             return False
         if self._finished is None:
-            found = await _finished_turns(self._journal, self._cut_run, self._cut)
+            found = await _ended_turns(self._journal, self._cut_run, self._cut)
             self._finished = deque(turn for turn in found if not turn.key)
         return bool(self._finished) and self._finished[0].given == known_by
 
@@ -382,21 +404,19 @@ class TurnRunner:
         return EqualTurnSteps(self._journal, memory.turn, scope, same_run, self._equal_turns, threads=self._threads)
 
     async def _equal_turns(self) -> list[SessionMemory]:
-        """Return the turns with the input of the turn in flight that were finished, and that this run of the program has not made."""
+        """Return the turns with the input of the turn in flight that this run of the program has not made, or not to a good end."""
         memory = self._journal.memory
         if memory.again:
             return []
         if self._earlier is None:
-            self._earlier = [
-                turn
-                for turn in await _finished_turns(self._journal, 1, memory.last + 1)
-                if any(map(is_bound, turn.steps.values()))
-            ]
+            found = await _ended_turns(self._journal, 1, memory.last + 1, only_well=False)
+            self._earlier = [turn for turn in found if any(map(is_bound, turn.steps.values()))]
+        earlier = [turn for turn in self._earlier if turn.turn not in self._made]
         return [
             turn
-            for turn in self._earlier
+            for turn in (*earlier, *self._failed)
             # Two keys are two turns, whatever their inputs are.
-            if turn.given == memory.given and turn.turn not in self._made and not (turn.key and memory.key)
+            if turn.given == memory.given and not (turn.key and memory.key)
         ]
 
     async def accept(self, key: str, *, again: bool) -> None:
@@ -407,12 +427,12 @@ class TurnRunner:
         await journal.write(StepAccepted(turn=known.turn, step=known.step, again=again), audit=(record,))
 
     async def _finished_step(self, key: str) -> StepEntry | None:
-        """Return the step with this key of a turn that was finished before; None if there is none."""
+        """Return the step with this key of a turn that has ended; None if there is none."""
         after = key.removeprefix(f"{self._journal.session}/")
         number, _, name = after.partition("/")
         if not number.isdigit() or int(number) == self.in_flight:
             return None
-        turns = await _finished_turns(self._journal, int(number), int(number) + 1)
+        turns = await _ended_turns(self._journal, int(number), int(number) + 1, only_well=False)
         return turns[0].steps.get(name) if turns else None
 
     async def end_well(self) -> None:
@@ -455,8 +475,10 @@ class TurnRunner:
         """End the turn in flight. It may have ended already, through `abandon`. The caller holds `changing`."""
         number = self.in_flight
         if number is not None:
-            record = audit("Turn", self._journal.session, turn=number, event="ended", outcome=outcome, reason=reason)
             ended = TurnEnded(turn=number, outcome=outcome, reason=reason)
+            if not _may_come_again(ended) and (done := _what_it_did(self._journal.memory)) is not None:
+                self._failed.append(done)
+            record = audit("Turn", self._journal.session, turn=number, event="ended", outcome=outcome, reason=reason)
             # Store the end and the context in one commit. Without the turn's context the application would repeat the work.
             await self._journal.save(self.context if outcome == "ok" else None, ended, audit=(record,))
             if outcome != "ok":
@@ -509,15 +531,17 @@ class TurnRunner:
         return HoldfastError(Fault.of("SESS_TURN_CONCURRENT", message, context={"session_id": session}))
 
 
-async def _finished_turns(journal: Journal, first: int, before: int) -> list[SessionMemory]:
+async def _ended_turns(journal: Journal, first: int, before: int, *, only_well: bool = True) -> list[SessionMemory]:
     """Return the turns from `first` to the one before `before` that ended well, each as the memory when it ended.
 
+    With `only_well=False` also those that failed or were cut off, with what certainly happened there: the session itself knows the doubts.
     A turn whose beginning was dropped from the log is left out.
     """
     if first >= before:
         return []
     memory, started = SessionMemory(version=VERSION), set[int]()
-    finished: dict[int, SessionMemory] = {}
+    ended: dict[int, SessionMemory] = {}
+    well = set[int]()
     oldest = (await journal.store.session(journal.session)).oldest
     async for entry in entries_of(journal.store, journal.session, oldest - 1):
         match body := read_entry(journal.session, entry):
@@ -525,16 +549,31 @@ async def _finished_turns(journal: Journal, first: int, before: int) -> list[Ses
                 started.add(turn)
             case TurnEnded(turn=turn, outcome="ok") if turn in started and first <= turn < before:
                 # The end of a turn makes new dicts, so this shallow copy keeps the turn's own.
-                finished[turn] = msgspec.structs.replace(memory)
-            case StepEnded(turn=turn) if turn in finished:
+                ended[turn] = msgspec.structs.replace(memory)
+                well.add(turn)
+            case TurnEnded(turn=turn) if not (only_well or _may_come_again(body)) and first <= turn < before:
+                if turn in started and (done := _what_it_did(memory)) is not None:
+                    ended[turn] = done
+            case StepEnded(turn=turn) if turn in well:
                 # Somebody resolved it after its turn had ended.
-                finished[turn].apply(body, entry.id)
+                ended[turn].apply(body, entry.id)
             case _:
                 pass
         # The context is not needed, and its changes do not fit a log whose beginning was dropped.
         if body is not None and not isinstance(body, ContextSaved):
             memory.apply(body, entry.id)
-    return list(finished.values())
+    return list(ended.values())
+
+
+def _may_come_again(ended: TurnEnded) -> bool:
+    """Whether a turn with the same input may do again what this one did: it ended well, or somebody gave it up and so wants another."""
+    return ended.outcome == "ok" or (ended.outcome == "abandoned" and ended.reason != BY_CRASH)
+
+
+def _what_it_did(memory: SessionMemory) -> SessionMemory | None:
+    """Return a turn that does not end well, with the unsafe steps that certainly happened in it; None if there are none."""
+    steps = {name: entry for name, entry in memory.steps.items() if is_bound(entry) and not is_doubtful(entry)}
+    return msgspec.structs.replace(memory, steps=steps) if steps else None
 
 
 def _hash_of(given: Any) -> str:
