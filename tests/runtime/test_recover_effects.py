@@ -503,3 +503,117 @@ def test_XD14_a_second_declaration_does_not_change_what_the_first_name_means():
 
     assert contract_of(tool(effect="read")(search)).effect == "read"
     assert contract_of(charge).effect == "unsafe"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_effect_that_is_declared_above_the_recovery_is_obeyed(is_async: bool) -> None:
+    world, work = World(), Always(reset)
+
+    def pay() -> None:
+        work()
+
+    async def pay_async() -> None:
+        work()
+
+    decorated = tool(effect="unsafe")(world.recover("bank")(pay_async if is_async else pay))
+    with pytest.raises(OutcomeUnknownError):
+        asyncio.run(decorated()) if is_async else decorated()
+    assert work.calls == 1
+
+
+def test_an_effect_that_is_declared_above_a_recovered_method_is_obeyed() -> None:
+    world, work = World(), Always(reset)
+
+    class Bank:
+        @tool(effect="unsafe")
+        @world.recover("bank", effect="read")
+        def pay(self) -> None:
+            work()
+
+        @world.recover("bank", effect="read")
+        def look(self) -> None:
+            work()
+
+    with pytest.raises(OutcomeUnknownError):
+        Bank().pay()
+    assert work.calls == 1
+    with pytest.raises(ConnectionResetError):
+        Bank().look()
+    assert work.calls > 2  # the declaration is that of one function
+
+
+FINAL: list[Exception] = [
+    ValueError("bad answer"),
+    KeyError("id"),
+    LookupError("no receipt"),
+    PermissionError(13, "receipt"),
+    FileNotFoundError(2, "receipt"),
+    ScriptedHTTPError(409),
+]
+
+
+@pytest.mark.parametrize("error", FINAL)
+def test_no_fallback_answers_for_an_unsafe_call_that_may_have_happened(error: Exception) -> None:
+    world, paid = World(), []
+
+    @world.recover("bank")
+    @tool(effect="unsafe")
+    def pay(amount: int) -> str:
+        paid.append(amount)
+        raise error
+
+    @pay.fallback
+    @tool(effect="unsafe")
+    def by_another_bank(amount: int) -> str:
+        paid.append(amount)
+        return "paid"
+
+    with pytest.raises(type(error)) as failed:
+        pay(5)
+    assert paid == [5]
+    assert fault_of(failed.value).maybe_executed
+
+
+@pytest.mark.parametrize("error", FINAL)
+def test_no_further_fallback_answers_for_an_unsafe_one_that_may_have_happened(error: Exception) -> None:
+    world, paid = World(), []
+
+    @world.recover("bank", Policy(attempts=1))
+    def pay(amount: int) -> str:
+        raise ConnectionRefusedError(111, "refused")
+
+    @pay.fallback
+    @tool(effect="unsafe")
+    def by_another_bank(amount: int) -> str:
+        paid.append(amount)
+        raise error
+
+    @pay.fallback
+    def by_hand(amount: int) -> str:
+        paid.append(amount)
+        return "paid"
+
+    with pytest.raises(OutcomeUnknownError):
+        pay(5)
+    assert paid == [5]
+
+
+@pytest.mark.parametrize("error", FINAL)
+@pytest.mark.parametrize("options", [{"retry_on": Exception}, {"policy": "per_code"}])
+def test_no_rule_of_the_callers_repeats_an_unsafe_call_that_may_have_happened(error: Exception, options: Any) -> None:
+    work = Flaky(error)
+    if "policy" in options:
+        options = {"policy": Policy(per_code={fault_of(error).code: Tries(attempts=3)})}
+    with pytest.raises(type(error)):
+        World().recover("bank", effect="unsafe", **options).call(work)
+    assert work.calls == 1
+
+
+@pytest.mark.parametrize("verdict", [False, "PROVIDER_OVERLOADED", "PROVIDER_RATE_LIMITED", 1])
+def test_a_rejected_answer_of_an_unsafe_call_is_not_asked_for_again(verdict: Any) -> None:
+    paid: list[int] = []
+    recovery = World().recover("bank", effect="unsafe", accept=lambda _: verdict)
+    with pytest.raises(OutcomeUnknownError) as failed:
+        recovery.call(paid.append, 5)
+    assert paid == [5]
+    assert failed.value.fault.partial is not None

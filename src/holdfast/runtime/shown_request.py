@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.plan import Plan
     from holdfast.runtime.request_search import ShownRequest
 
-__all__ = ["may_have_happened", "unrepeatable_request"]
+__all__ = ["is_wrong_arguments", "may_have_happened", "unrepeatable_request"]
 
 _UNREPEATABLE = frozenset({"POST", "PATCH"})
 _OWN_ADDRESSES = ("openai", "anthropic")
@@ -45,14 +45,18 @@ _NOT_REACHED = frozenset({501, 505, 521, 522, 523, 525, 526, 529})
 """Statuses above 500 of a request that was not carried out: the service cannot, is overloaded, or its gateway could not reach it."""
 
 
-def may_have_happened(error: Exception, plan: Plan, *, acted: bool = False) -> Fault:
+def may_have_happened(error: Exception, plan: Plan, *, acted: bool = False, made: bool = True) -> Fault:
     """Return the fault of a failed call, marked if it may have happened and may not be repeated.
 
     An unsafe call, or that of a tool that declares nothing, may have, unless there is evidence that it did not. Another one that declares
     nothing may have if the error shows such a request. `acted`: a recovery inside the call was answered, and may have changed something.
+    `made`: the function was called.
     """
     fault = plan.runtime.fault_of(error, provider=plan.provider)
-    if not plan.watches_requests or fault.maybe_executed or not fault.retryable:
+    if not plan.watches_requests or fault.maybe_executed:
+        return fault
+    if not fault.retryable and (plan.effect != "unsafe" or not made or is_wrong_arguments(error, fault)):
+        # The caller's own rules and fallbacks may answer other failures than retryable ones, so an unsafe call looks at all of them.
         return fault
     if plan.effect == "unsafe" or (plan.is_tool and plan.effect is None):
         # The tool's author may say that a failure of its own is one before the effect.
@@ -61,6 +65,11 @@ def may_have_happened(error: Exception, plan: Plan, *, acted: bool = False) -> F
     else:
         is_known = unrepeatable_request(error, plan) is None
     return fault if is_known else msgspec.structs.replace(fault, maybe_executed=True)
+
+
+def is_wrong_arguments(error: BaseException, fault: Fault) -> bool:
+    """Whether a function was not entered, because its arguments did not fit."""
+    return isinstance(error, TypeError) and fault.code == "TOOL_INPUT_INVALID"
 
 
 def unrepeatable_request(error: BaseException, plan: Plan) -> str | None:

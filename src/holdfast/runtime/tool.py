@@ -18,7 +18,7 @@ from holdfast.faults.catalog import suggested_codes
 from holdfast.policies.backoff import Tries
 from holdfast.policies.decide import EFFECTS, Effect
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.callables import is_async, name_of
+from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -214,6 +214,10 @@ def _declaring(contract: ToolContract) -> Callable[[F], F]:
             if given is not None and is_async(given) and not is_async(fn):
                 raise InvalidError.saying(f"tool.{option}", "a plain function, as the tool is one", "an async function")
         _check_not_declared_otherwise(fn, contract)
+        plan = getattr(fn, PLAN_ATTRIBUTE, None)
+        if plan is not None:
+            # `@tool` above `@recover`: the recovery inside obeys the declaration, too.
+            plan.declare(contract)
         try:
             declare(fn, contract)
         except AttributeError:
