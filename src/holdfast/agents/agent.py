@@ -17,7 +17,7 @@ from holdfast.agents.feed import parts_of
 from holdfast.agents.hooks import Hooks, hooks_of
 from holdfast.agents.kind import is_agent
 from holdfast.agents.loop import Loop, Setup
-from holdfast.agents.memory import messages_of, remember, runs_before, start
+from holdfast.agents.memory import messages_of, remember, runs_before, save, start
 from holdfast.agents.models import model_of, opened
 from holdfast.agents.names import take_names
 from holdfast.agents.once import InMemory, InSession
@@ -300,8 +300,14 @@ class Agent:
         if remembers:
             self._report_unknown_tools(session)
 
+        may_be_left_out = session.is_inside_step
+
         async def work(run: str) -> tuple[Loop, AgentReply] | HoldfastError:
-            return await self._once(run, prompt, session, feed, remembers=remembers)
+            ended = await self._once(run, prompt, session, feed, remembers=remembers)
+            if may_be_left_out and remembers:
+                # The step around it is not called again once its result is stored, and then this run would not be remembered again.
+                await save(session)
+            return ended
 
         ended = await session.numbered(f"agent {self.name}", prompt, work)
         if isinstance(ended, HoldfastError):
