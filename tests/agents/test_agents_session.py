@@ -131,7 +131,12 @@ def test_a_run_inside_of_a_step_that_has_ended_is_remembered_after_a_kill(killed
         await program(is_killed=False)
 
     world.run(main())
-    texts = [block["text"] for message in world.sent[-1]["messages"] for block in message["content"] if block["type"] == "text"]
+    texts = [
+        block["text"]
+        for message in world.sent[-1]["messages"]
+        for block in message["content"]
+        if block["type"] == "text"
+    ]
     assert texts == ["Look.", "I looked.", "What did you see?"]
 
 
