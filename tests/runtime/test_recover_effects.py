@@ -617,3 +617,74 @@ def test_a_rejected_answer_of_an_unsafe_call_is_not_asked_for_again(verdict: Any
         recovery.call(paid.append, 5)
     assert paid == [5]
     assert failed.value.fault.partial is not None
+
+
+class Payments:
+    """A bank whose answers are lost, and the ways to call it without a declaration that `recover` can see."""
+
+    def __init__(self, error: Exception) -> None:
+        self.paid: list[int] = []
+        self.error = error
+
+    @tool(effect="unsafe")
+    def pay(self, amount: int) -> None:
+        self.paid.append(amount)
+        raise self.error
+
+    def pay_and_log(self, amount: int) -> None:
+        try:
+            self.pay(amount)
+        except ConnectionError as error:
+            raise RuntimeError("temporarily unavailable, try again") from error
+
+    def with_call(self, recovery: Any) -> None:
+        recovery.call(lambda: self.pay(5))
+
+    def with_wrapper(self, recovery: Any) -> None:
+        recovery.call(self.pay_and_log, 5)
+
+    def with_block(self, recovery: Any) -> None:
+        for attempt in recovery:
+            with attempt:
+                self.pay(5)
+
+
+@pytest.mark.parametrize("way", ["with_call", "with_wrapper", "with_block"])
+def test_an_unsafe_function_inside_of_what_is_recovered_is_not_repeated(way: str) -> None:
+    bank = Payments(ConnectionResetError(104, "Connection reset by peer"))
+    with pytest.raises((ConnectionResetError, RuntimeError)):
+        getattr(bank, way)(World().recover("bank"))
+    assert bank.paid == [5]
+
+
+@pytest.mark.parametrize("way", ["with_call", "with_wrapper", "with_block"])
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), ScriptedHTTPError(429)])
+def test_an_unsafe_function_inside_is_repeated_if_it_shows_that_nothing_happened(way: str, error: Exception) -> None:
+    bank = Payments(error)
+    with pytest.raises((type(error), RuntimeError)):
+        getattr(bank, way)(World().recover("bank"))
+    assert len(bank.paid) > 1 or (way == "with_wrapper" and isinstance(error, OSError))
+
+
+def test_what_a_person_declares_about_the_whole_wins_over_an_unsafe_function_inside() -> None:
+    bank = Payments(ConnectionResetError(104, "Connection reset by peer"))
+    with pytest.raises(ConnectionResetError):
+        bank.with_call(World().recover("bank", effect="keyed"))
+    assert len(bank.paid) > 1
+
+
+def test_functions_of_one_factory_may_declare_different_effects() -> None:
+    def made(effect: Any) -> tuple[Any, list[int]]:
+        calls: list[int] = []
+
+        @tool(effect=effect)
+        def work() -> None:
+            calls.append(1)
+            raise reset()
+
+        return work, calls
+
+    (_, _), (look, looked) = made("unsafe"), made("read")
+    with pytest.raises(ConnectionResetError):
+        World().recover("shop").call(lambda: look())  # noqa: PLW0108 - the lambda hides the declaration
+    assert len(looked) > 1

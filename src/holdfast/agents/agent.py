@@ -28,6 +28,7 @@ from holdfast.faults import Err, HoldfastError, InvalidError, Ok
 from holdfast.once.identity import KEPT
 from holdfast.providers.messages import ToolSpec
 from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.tool import ToolContract, contract_of_call, declare_by_call
 from holdfast.tools.toolbox import Toolbox, shown_result
 
 if TYPE_CHECKING:
@@ -161,6 +162,15 @@ class Agent:
     def __repr__(self) -> str:
         return f"<agent {self.name} ({self._setup.model.name})>"
 
+    def _effect_of_run(self, *_: Any, **__: Any) -> ToolContract | None:
+        """Return what a step that is a whole run does to the world: what its tools do."""
+        unsafe = ToolContract(effect="unsafe")
+        is_unsafe = any(tool.contract.effect == "unsafe" for tool in self._setup.toolbox)
+        return (
+            unsafe if is_unsafe or any(contract_of_call(agent.run, (), {}) == unsafe for agent in self.agents) else None
+        )
+
+    @declare_by_call(_effect_of_run)
     async def run(self, prompt: str, *, session: Session | None = None) -> AgentReply:
         """Work on the prompt and return the answer.
 

@@ -25,6 +25,7 @@ from holdfast.runtime.request_search import (
     requests_of,
 )
 from holdfast.runtime.shown_statement import write_in_doubt
+from holdfast.runtime.tool import unsafe_tool_in
 
 if TYPE_CHECKING:
     from holdfast.faults import Fault
@@ -77,6 +78,8 @@ def unrepeatable_request(error: BaseException, plan: Plan) -> str | None:
     for cause in exceptions_of(error):
         if is_unsent(cause):
             continue
+        if plan.effect is None and (name := unsafe_tool_in(cause)):
+            return None if evidence_in(error, plan.runtime.fault_of(error)) else f"{name}, which is declared unsafe,"
         if (verb := write_in_doubt(cause)) is not None:
             return f"{verb} of a database"
         if any(is_of(kind.__module__, MODEL_SDKS) for kind in type(cause).__mro__):
