@@ -688,3 +688,21 @@ def test_functions_of_one_factory_may_declare_different_effects() -> None:
     with pytest.raises(ConnectionResetError):
         World().recover("shop").call(lambda: look())  # noqa: PLW0108 - the lambda hides the declaration
     assert len(looked) > 1
+
+
+@pytest.mark.parametrize("error", [*FINAL, ConnectionResetError(104, "Connection reset by peer")])
+def test_no_fallback_answers_for_an_unsafe_function_inside(error: Exception) -> None:
+    bank, elsewhere = Payments(error), []
+    buying = World().recover("shop")(lambda: bank.pay(5))
+    buying.fallback(lambda: elsewhere.append(5))
+    with pytest.raises(type(error)):
+        buying()
+    assert (bank.paid, elsewhere) == ([5], [])
+
+
+def test_a_fallback_answers_if_an_unsafe_function_inside_did_nothing() -> None:
+    bank, elsewhere = Payments(ScriptedHTTPError(403)), []
+    buying = World().recover("shop")(lambda: bank.pay(5))
+    buying.fallback(lambda: elsewhere.append(5))
+    buying()
+    assert elsewhere == [5]

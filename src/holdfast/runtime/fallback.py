@@ -32,7 +32,7 @@ from holdfast.runtime.facts import is_fallback_time_over
 from holdfast.runtime.fault_of import add_note, leave_fault
 from holdfast.runtime.plan import PLAN_ATTRIBUTE
 from holdfast.runtime.responses import FailedResponseError, give_up_on
-from holdfast.runtime.shown_request import is_wrong_arguments
+from holdfast.runtime.shown_request import is_wrong_arguments, unsafe_in_doubt
 from holdfast.runtime.step_parameters import (
     check_parameters,
     check_step,
@@ -378,7 +378,7 @@ class _Walk:
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[_Call, Any, Any]:
         """Return the first answer; raise the primary's error if no step answers."""
-        if not self._can_fall_back(self._primary_error(), self.primary, self.op.plan.effect):
+        if not self._may_be_answered():
             return _surface(self._exhausted())
         for step in self.chain.steps:
             # The caller's abort signal is checked before the step is reported, so that no fallback begins after an abort.
@@ -448,6 +448,15 @@ class _Walk:
             except Exception as failure:  # noqa: BLE001 - the error to raise is the primary's (R25)
                 reports.suppressed(self.op, failure, "the notification of a failed chain raised")
         return _surface(self._exhausted())
+
+    def _may_be_answered(self) -> bool:
+        """Whether a fallback may answer the failure of the primary at all."""
+        plan, error = self.op.plan, self._primary_error()
+        try:
+            return self._can_fall_back(error, self.primary, plan.effect) and unsafe_in_doubt(error, plan) is None
+        finally:
+            # Its traceback refers to this frame.
+            del error
 
     def _report_defect(self, step: Step, error: Exception) -> None:
         """Name the degraded function that is broken, in the log and in the note on the primary's error."""

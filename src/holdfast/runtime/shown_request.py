@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.plan import Plan
     from holdfast.runtime.request_search import ShownRequest
 
-__all__ = ["is_wrong_arguments", "may_have_happened", "unrepeatable_request"]
+__all__ = ["is_wrong_arguments", "may_have_happened", "unrepeatable_request", "unsafe_in_doubt"]
 
 _UNREPEATABLE = frozenset({"POST", "PATCH"})
 _OWN_ADDRESSES = ("openai", "anthropic")
@@ -68,6 +68,18 @@ def may_have_happened(error: Exception, plan: Plan, *, acted: bool = False, made
     return fault if is_known else msgspec.structs.replace(fault, maybe_executed=True)
 
 
+def unsafe_in_doubt(error: BaseException, plan: Plan) -> str | None:
+    """Return the name of a function that is declared unsafe, if the failed call called it, and nothing shows that it did not happen.
+
+    What the user declares about the whole call wins.
+    """
+    if plan.effect is not None:
+        return None
+    names = (unsafe_tool_in(cause) for cause in exceptions_of(error) if not is_unsent(cause))
+    name = next(filter(None, names), None)
+    return name if name is not None and not evidence_in(error, plan.runtime.fault_of(error)) else None
+
+
 def is_wrong_arguments(error: BaseException, fault: Fault) -> bool:
     """Whether a function was not entered, because its arguments did not fit."""
     return isinstance(error, TypeError) and fault.code == "TOOL_INPUT_INVALID"
@@ -75,11 +87,11 @@ def is_wrong_arguments(error: BaseException, fault: Fault) -> bool:
 
 def unrepeatable_request(error: BaseException, plan: Plan) -> str | None:
     """Return the request that a failure shows, if it may have happened and a second one may do harm: `POST shop.test/orders`."""
+    if (name := unsafe_in_doubt(error, plan)) is not None:
+        return f"{name}, which is declared unsafe,"
     for cause in exceptions_of(error):
         if is_unsent(cause):
             continue
-        if plan.effect is None and (name := unsafe_tool_in(cause)):
-            return None if evidence_in(error, plan.runtime.fault_of(error)) else f"{name}, which is declared unsafe,"
         if (verb := write_in_doubt(cause)) is not None:
             return f"{verb} of a database"
         if any(is_of(kind.__module__, MODEL_SDKS) for kind in type(cause).__mro__):
