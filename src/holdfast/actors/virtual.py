@@ -181,6 +181,7 @@ class VirtualRef(Generic[A]):
         now = asyncio.get_running_loop().time
         timeout = self._kind.__holdfast_options__.timeout if self._timeout is None else self._timeout
         ends = inf if timeout is None else now() + timeout
+        await self._system._after_told(self.name)  # noqa: SLF001 - one system
         for attempt in range(_TRIES):
             activation = await self._active_until(ends, method)
             ref: Any = Ref(activation.cell, timeout=ends - now(), priority=self._priority)
@@ -283,7 +284,8 @@ class VirtualActors:
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._kinds: dict[str, type] = {}
         """The class of each name that was used. The name is part of what is stored."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._told: dict[asyncio.Task[Any], str] = {}
+        """Messages that nobody waits for, with the name of their actor."""
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
@@ -295,13 +297,16 @@ class VirtualActors:
             self._store = given
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            # As a supervisor's: messages that were told are worked on. Each has its time limit.
+            await asyncio.gather(*self._told, return_exceptions=True)
         store, self._store = self._store, None
         if self._timer is not None:
             self._timer.cancel()
-        for task in tuple(self._tasks):
+        for task in tuple(self._told):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._told, return_exceptions=True)
         for name in tuple(self._activations):
             self._evict(name)
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
@@ -449,8 +454,13 @@ class VirtualActors:
 
     def _in_background(self, work: Any, name: str) -> None:
         task = asyncio.ensure_future(self._reported(work, name))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._told[task] = name
+        task.add_done_callback(self._told.pop)
+
+    async def _after_told(self, name: str) -> None:
+        """Let the messages that were told to an actor before go first: each is sent when its task begins."""
+        if name in self._told.values() and asyncio.current_task() not in self._told:
+            await asyncio.sleep(0)
 
     async def _reported(self, work: Any, name: str) -> None:
         outcome = await work
