@@ -490,3 +490,41 @@ def booked(part: Part, style: Style) -> Iterator[str]:
     (who,) = part.who
     yield f'{style.variable} = await session.step(book, "{who}")'
     yield f'say("paid {who}", {style.variable})'
+
+
+@_element("pay")
+def toolbox(part: Part, style: Style) -> Iterator[str]:
+    """A tool that is called by its name."""
+    (who,) = part.who
+    yield "tools = Toolbox([pay])"
+    yield f'{style.variable} = await session.step(tools.call, "pay", {{"who": "{who}"}})'
+    yield f'say("paid {who}", {style.variable})'
+
+
+@_element("pay")
+def fallback(part: Part, style: Style) -> Iterator[str]:
+    """If one bank fails, another one pays."""
+    (who,) = part.who
+    yield f'@recover("bank of {who}", QUICK)'
+    yield "async def order():"
+    yield f"    return {_pay(literal(who), style)}"
+    yield "@order.fallback"
+    yield "async def elsewhere():"
+    keyed = literal("elsewhere " + who)
+    yield f"    return {_pay(literal(who), style, f'session.keyed({keyed}).step')}"
+    yield f"{style.variable} = await order()"
+    yield f'say("paid {who}", {style.variable})'
+
+
+@_element("pay", names=2)
+def agent_steps(part: Part, style: Style) -> Iterator[str]:
+    """A run inside of a step, then another one of the same agent, which knows what the first one did."""
+    del style
+    first, second = part.who
+    name = f"teller_{first}"
+    yield f'{name} = Agent("{name}", Model("pay", {_list(part)}, remembers=True), [pay])'
+    yield "async def morning():"
+    yield f'    return (await {name}.run("Pay {first}.", session=session)).text'
+    yield f'say("morning {first}", await session.step(morning))'
+    yield f'reply = await {name}.run("Pay {second}.", session=session)'
+    yield f'say("evening {first}", reply.text)'

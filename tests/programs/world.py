@@ -108,15 +108,18 @@ class Model:
     name = "scripted/model"
     offers = Offers(streaming=True, tool_calling=True)
 
-    def __init__(self, tool: str, names: list[str], *, at_once: bool = False) -> None:
-        self._tool, self._names, self._at_once = tool, names, at_once
+    def __init__(self, tool: str, names: list[str], *, at_once: bool = False, remembers: bool = False) -> None:
+        self._tool, self._names, self._at_once, self._remembers = tool, names, at_once, remembers
 
     async def exchange(self, request: Any) -> Reply:
         mark("model")
         since = [type(message).__name__ for message in request.messages]
-        begun = len(since) - since[::-1].index(User.__name__)
+        # With `remembers` the names are those of the whole conversation, one for each prompt.
+        begun = 0 if self._remembers else len(since) - since[::-1].index(User.__name__)
         done = since[begun:].count("ToolResult")
         names = self._names[done:] if self._at_once else self._names[done : done + 1]
+        if self._remembers and done == since.count(User.__name__):
+            names = []
         if not names:
             return Reply(text="done", model="scripted")
         calls = tuple(
