@@ -321,6 +321,33 @@ def test_the_ones_that_were_idle_longest_leave_first_and_one_at_work_stays():
     assert on_stage(main, most_active=3) == (3, "slow")
 
 
+@pytest.mark.parametrize("is_active", [False, True])
+def test_what_was_told_before_goes_first(is_active: bool):
+    async def main(rooms, *_):
+        lobby = rooms.get(Room, "lobby")
+        if is_active:
+            await lobby.ask(Room.join, "zoe")
+        lobby.tell(Room.join, "ann")
+        lobby.tell(Room.join, "ben")
+        return await lobby.ask(Room.join, "cy")
+
+    assert on_stage(main) == 3 + is_active
+
+
+def test_what_was_told_is_done_before_the_block_is_left():
+    stage = Stage()
+    store = MemoryStore(clock=stage.clock)
+
+    async def main() -> int:
+        async with VirtualActors(store, runtime=stage.runtime) as rooms:
+            for name in ("ann", "ben"):
+                rooms.get(Room, "lobby").tell(Room.join, name)
+        async with VirtualActors(store, runtime=stage.runtime) as rooms:
+            return await rooms.get(Room, "lobby").ask(Room.join, "cy")
+
+    assert stage.run(main()) == 3
+
+
 def test_a_tell_activates_and_its_failure_is_reported():
     async def main(rooms, stage, _):
         lobby = rooms.get(Room, "lobby")

@@ -20,6 +20,7 @@ from holdfast import (
     Ok,
     Tries,
     fault_of,
+    tool,
 )
 from holdfast.agents import AgentReply, Done, FellBack, FunctionAgent, Retrying, Role, Text
 from holdfast.events import AgentFallback, CircuitState, Failed, Recovered, UserNotified
@@ -564,3 +565,32 @@ def test_one_agent_is_not_a_list_of_understudies():
     with pytest.raises(InvalidError) as caught:
         Role("guide", Scripted("a", "ok").agent, understudies=Scripted("b", "ok").agent)
     assert "role.understudies: expected a list of agents" in str(caught.value)
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+@pytest.mark.parametrize("error", [ConnectionResetError(104, "Connection reset by peer"), ValueError("no receipt")])
+def test_no_understudy_does_what_an_unsafe_function_may_have_done(error: Exception, in_session: bool):
+    world, bought = World(), []
+
+    @tool(effect="unsafe")
+    async def buy(prompt: str) -> str:
+        bought.append(prompt)
+        raise error
+
+    async def buy_elsewhere(prompt: str) -> str:
+        bought.append(prompt)
+        return "bought"
+
+    other = FunctionAgent("other", buy_elsewhere)
+    role = Role("buyer", FunctionAgent("one", buy), understudies=[other], retry=THRICE, runtime=world.runtime)
+
+    async def main() -> None:
+        if not in_session:
+            await role.run("a house")
+            return
+        async with Session.open("s", store=MemoryStore()) as session:
+            await role.run("a house", session=session)
+
+    with pytest.raises(type(error)):
+        world.run(main())
+    assert bought == ["a house"]

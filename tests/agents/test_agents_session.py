@@ -109,6 +109,60 @@ def test_the_next_run_continues_the_conversation_also_in_another_process():
     assert texts == [["I am Ann."], ["Hello Ann."], ["Who am I?"]]
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_run_inside_of_a_step_that_has_ended_is_remembered_after_a_kill(killed: bool):
+    world, store = World("I looked.", "As I said."), MemoryStore()
+
+    async def program(*, is_killed: bool) -> None:
+        async with world.session(store) as session:
+
+            async def look() -> str:
+                return (await world.agent().run("Look.", session=session)).text
+
+            assert await session.step(look) == "I looked."
+            if is_killed:
+                raise Stop
+            await world.agent().run("What did you see?", session=session)
+
+    async def main() -> None:
+        if killed:
+            with pytest.raises(Stop):
+                await program(is_killed=True)
+        await program(is_killed=False)
+
+    world.run(main())
+    texts = [
+        block["text"]
+        for message in world.sent[-1]["messages"]
+        for block in message["content"]
+        if block["type"] == "text"
+    ]
+    assert texts == ["Look.", "I looked.", "What did you see?"]
+
+
+def test_a_step_saves_only_what_its_agents_remember():
+    world, store = World("I looked."), MemoryStore()
+
+    async def program(*, is_killed: bool) -> int:
+        async with world.session(store) as session:
+            session.context["starts"] = session.context.get("starts", 0) + 1
+
+            async def look() -> str:
+                return (await world.agent().run("Look.", session=session)).text
+
+            await session.step(look)
+            if is_killed:
+                raise Stop
+            return session.context["starts"]
+
+    async def main() -> int:
+        with pytest.raises(Stop):
+            await program(is_killed=True)
+        return await program(is_killed=False)
+
+    assert world.run(main()) == 1
+
+
 def test_the_steps_of_an_agent_have_readable_names_in_the_history():
     world, store = World(Turn(tool="pay", arguments={"amount": 5}), "Done."), MemoryStore()
     start(world, store, world.agent(Machine().tool()))

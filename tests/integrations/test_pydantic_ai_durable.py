@@ -324,6 +324,29 @@ def test_several_calls_of_one_unsafe_tool_go_on_where_they_were_cut(at_once):
     assert sorted(did) == ["a", "b", "b", "c"]
 
 
+@pytest.mark.parametrize("failed", [0, 1, 2])
+def test_equal_calls_of_one_answer_are_told_apart(failed):
+    """The model orders the same twice in one answer. Each call has its own step, and the run goes on where it was cut."""
+    calls = (ToolCall("charge", {"order": "a"}), ToolCall("charge", {"order": "a"}))
+    provider, did = FaultProvider(Script(replies=(Turn(calls=calls), "Done."))), []
+
+    async def charge(order: str) -> str:
+        did.append(call_key())
+        if len(did) == failed:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return f"paid {order} as {call_key()}"
+
+    async def work(session):
+        with durable(session):
+            return contents((await settling(claude(provider), charge).run("go")).all_messages())
+
+    first, second = in_memory(work)
+    assert isinstance(first, ConnectionRefusedError) if failed else first == second
+    assert len(set(second)) == 2
+    assert len(did) == (3 if failed else 2)
+    assert len(set(did)) == 2
+
+
 def test_a_call_that_was_approved_runs_in_a_program_that_makes_only_the_second_run():
     provider, did, paused = FaultProvider(Script(replies=(SETTLE[0], "Done."))), [], []
 

@@ -409,7 +409,7 @@ def declared_above(part: Part, style: Style) -> Iterator[str]:
 @element("pay", names=3)
 def pool(part: Part, style: Style) -> Iterator[str]:
     """Workers that take what comes."""
-    yield f"waiting = {listed(part)}"
+    yield f"waiting = {listed(part.who)}"
     yield "async def worker():"
     yield "    while waiting:"
     yield "        who = waiting.pop()"
@@ -520,7 +520,7 @@ def parts(part: Part, style: Style) -> Iterator[str]:
 @element("pay", names=3, may_refuse="later")
 def turns_one_fails(part: Part, style: Style) -> Iterator[str]:
     """A turn fails after its payment, and the program goes on with the next one."""
-    yield f"for question in {listed(part)}:"
+    yield f"for question in {listed(part.who)}:"
     yield "    try:"
     yield "        async with session.turn(question):"
     yield f"            {style.variable} = {paid('question', style)}"
@@ -546,3 +546,41 @@ def turn_loop(part: Part, style: Style) -> Iterator[str]:
     yield "        break"
     yield "    except RuntimeError:"
     yield "        pass"
+
+
+@element("pay")
+def toolbox(part: Part, style: Style) -> Iterator[str]:
+    """A tool that is called by its name."""
+    (who,) = part.who
+    yield "tools = Toolbox([pay])"
+    yield f'{style.variable} = await session.step(tools.call, "pay", {{"who": "{who}"}})'
+    yield f'say("paid {who}", {style.variable})'
+
+
+@element("pay")
+def fallback(part: Part, style: Style) -> Iterator[str]:
+    """If one bank fails, another one pays."""
+    (who,) = part.who
+    yield f'@recover("bank of {who}", QUICK)'
+    yield "async def order():"
+    yield f"    return {paid(literal(who), style)}"
+    yield "@order.fallback"
+    yield "async def elsewhere():"
+    keyed = literal("elsewhere " + who)
+    yield f"    return {paid(literal(who), style, f'session.keyed({keyed}).step')}"
+    yield f"{style.variable} = await order()"
+    yield f'say("paid {who}", {style.variable})'
+
+
+@element("pay", names=2)
+def agent_steps(part: Part, style: Style) -> Iterator[str]:
+    """A run inside of a step, then another one of the same agent, which knows what the first one did."""
+    del style
+    first, second = part.who
+    name = f"teller_{first}"
+    yield f'{name} = Agent("{name}", Model("pay", {listed(part.who)}, remembers=True), [pay])'
+    yield "async def morning():"
+    yield f'    return (await {name}.run("Pay {first}.", session=session)).text'
+    yield f'say("morning {first}", await session.step(morning))'
+    yield f'reply = await {name}.run("Pay {second}.", session=session)'
+    yield f'say("evening {first}", reply.text)'

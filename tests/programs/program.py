@@ -211,7 +211,7 @@ class Program:
         odd = ", ".join(f"{part.who[0]}={literal(part.odd)}" for part in parts if part.odd)
         return (
             "import asyncio\nimport random\nfrom uuid import uuid4\n\n"
-            f"from holdfast import {_IMPORTS}\n{outside}"
+            f"from holdfast import {_IMPORTS}\nfrom holdfast.tools import Toolbox\n{outside}"
             + "".join(f"import {name[:-3]}\n" for name in self.modules())
             + f"\nbank = Bank({odd})\n{_QUICK}\n\n"
             + style.functions("\n".join(FUNCTIONS[name] for name in _functions(parts)))

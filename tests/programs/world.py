@@ -138,17 +138,29 @@ class Model:
     offers = Offers(streaming=True, tool_calling=True)
 
     def __init__(
-        self, tool: str, names: list[str] | None = None, *, at_once: bool = False, argument: str = "who"
+        self,
+        tool: str,
+        names: list[str] | None = None,
+        *,
+        at_once: bool = False,
+        argument: str = "who",
+        remembers: bool = False,
     ) -> None:
         self._tool, self._names, self._at_once, self._argument = tool, names, at_once, argument
+        self._remembers = remembers
 
     async def exchange(self, request: Any) -> Reply:
         mark("model")
         messages = list(request.messages)
-        asked = max(number for number, message in enumerate(messages) if isinstance(message, User))
+        prompts = [number for number, message in enumerate(messages) if isinstance(message, User)]
+        asked = prompts[-1]
         given = self._names or re.findall(r"[a-z]{2,}", messages[asked].text.replace("Pay", "").replace(" and ", " "))
-        done = sum(type(message).__name__ == "ToolResult" for message in messages[asked:])
+        # With `remembers` the names are those of the whole conversation, one for each prompt.
+        begun = 0 if self._remembers else asked
+        done = sum(type(message).__name__ == "ToolResult" for message in messages[begun:])
         names = given[done:] if self._at_once else given[done : done + 1]
+        if self._remembers and done == len(prompts):
+            names = []
         if not names:
             return Reply(text="done", model="scripted")
         calls = tuple(

@@ -568,3 +568,206 @@ def test_a_static_or_class_method_has_what_is_declared_above_it() -> None:
     assert [Bank.pay(), Bank().look()] == ["paid", "Bank"]
     found = [contract_of(Bank.pay), contract_of(Bank().pay), contract_of(Bank.look), contract_of(Bank().look)]
     assert [one and one.effect for one in found] == ["unsafe", "unsafe", "read", "read"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_effect_that_is_declared_above_the_recovery_is_obeyed(is_async: bool) -> None:
+    world, work = World(), Always(reset)
+
+    def pay() -> None:
+        work()
+
+    async def pay_async() -> None:
+        work()
+
+    decorated = tool(effect="unsafe")(world.recover("bank")(pay_async if is_async else pay))
+    with pytest.raises(OutcomeUnknownError):
+        asyncio.run(decorated()) if is_async else decorated()
+    assert work.calls == 1
+
+
+def test_an_effect_that_is_declared_above_a_recovered_method_is_obeyed() -> None:
+    world, work = World(), Always(reset)
+
+    class Bank:
+        @tool(effect="unsafe")
+        @world.recover("bank", effect="read")
+        def pay(self) -> None:
+            work()
+
+        @world.recover("bank", effect="read")
+        def look(self) -> None:
+            work()
+
+    with pytest.raises(OutcomeUnknownError):
+        Bank().pay()
+    assert work.calls == 1
+    with pytest.raises(ConnectionResetError):
+        Bank().look()
+    assert work.calls > 2  # the declaration is that of one function
+
+
+FINAL: list[Exception] = [
+    ValueError("bad answer"),
+    KeyError("id"),
+    LookupError("no receipt"),
+    PermissionError(13, "receipt"),
+    FileNotFoundError(2, "receipt"),
+    ScriptedHTTPError(409),
+]
+
+
+@pytest.mark.parametrize("error", FINAL)
+def test_no_fallback_answers_for_an_unsafe_call_that_may_have_happened(error: Exception) -> None:
+    world, paid = World(), []
+
+    @world.recover("bank")
+    @tool(effect="unsafe")
+    def pay(amount: int) -> str:
+        paid.append(amount)
+        raise error
+
+    @pay.fallback
+    @tool(effect="unsafe")
+    def by_another_bank(amount: int) -> str:
+        paid.append(amount)
+        return "paid"
+
+    with pytest.raises(type(error)) as failed:
+        pay(5)
+    assert paid == [5]
+    assert fault_of(failed.value).maybe_executed
+
+
+@pytest.mark.parametrize("error", FINAL)
+def test_no_further_fallback_answers_for_an_unsafe_one_that_may_have_happened(error: Exception) -> None:
+    world, paid = World(), []
+
+    @world.recover("bank", Policy(attempts=1))
+    def pay(amount: int) -> str:
+        raise ConnectionRefusedError(111, "refused")
+
+    @pay.fallback
+    @tool(effect="unsafe")
+    def by_another_bank(amount: int) -> str:
+        paid.append(amount)
+        raise error
+
+    @pay.fallback
+    def by_hand(amount: int) -> str:
+        paid.append(amount)
+        return "paid"
+
+    with pytest.raises(OutcomeUnknownError):
+        pay(5)
+    assert paid == [5]
+
+
+@pytest.mark.parametrize("error", FINAL)
+@pytest.mark.parametrize("options", [{"retry_on": Exception}, {"policy": "per_code"}])
+def test_no_rule_of_the_callers_repeats_an_unsafe_call_that_may_have_happened(error: Exception, options: Any) -> None:
+    work = Flaky(error)
+    if "policy" in options:
+        options = {"policy": Policy(per_code={fault_of(error).code: Tries(attempts=3)})}
+    with pytest.raises(type(error)):
+        World().recover("bank", effect="unsafe", **options).call(work)
+    assert work.calls == 1
+
+
+@pytest.mark.parametrize("verdict", [False, "PROVIDER_OVERLOADED", "PROVIDER_RATE_LIMITED", 1])
+def test_a_rejected_answer_of_an_unsafe_call_is_not_asked_for_again(verdict: Any) -> None:
+    paid: list[int] = []
+    recovery = World().recover("bank", effect="unsafe", accept=lambda _: verdict)
+    with pytest.raises(OutcomeUnknownError) as failed:
+        recovery.call(paid.append, 5)
+    assert paid == [5]
+    assert failed.value.fault.partial is not None
+
+
+class Payments:
+    """A bank whose answers are lost, and the ways to call it without a declaration that `recover` can see."""
+
+    def __init__(self, error: Exception) -> None:
+        self.paid: list[int] = []
+        self.error = error
+
+    @tool(effect="unsafe")
+    def pay(self, amount: int) -> None:
+        self.paid.append(amount)
+        raise self.error
+
+    def pay_and_log(self, amount: int) -> None:
+        try:
+            self.pay(amount)
+        except ConnectionError as error:
+            raise RuntimeError("temporarily unavailable, try again") from error
+
+    def with_call(self, recovery: Any) -> None:
+        recovery.call(lambda: self.pay(5))
+
+    def with_wrapper(self, recovery: Any) -> None:
+        recovery.call(self.pay_and_log, 5)
+
+    def with_block(self, recovery: Any) -> None:
+        for attempt in recovery:
+            with attempt:
+                self.pay(5)
+
+
+@pytest.mark.parametrize("way", ["with_call", "with_wrapper", "with_block"])
+def test_an_unsafe_function_inside_of_what_is_recovered_is_not_repeated(way: str) -> None:
+    bank = Payments(ConnectionResetError(104, "Connection reset by peer"))
+    with pytest.raises((ConnectionResetError, RuntimeError)):
+        getattr(bank, way)(World().recover("bank"))
+    assert bank.paid == [5]
+
+
+@pytest.mark.parametrize("way", ["with_call", "with_wrapper", "with_block"])
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), ScriptedHTTPError(429)])
+def test_an_unsafe_function_inside_is_repeated_if_it_shows_that_nothing_happened(way: str, error: Exception) -> None:
+    bank = Payments(error)
+    with pytest.raises((type(error), RuntimeError)):
+        getattr(bank, way)(World().recover("bank"))
+    assert len(bank.paid) > 1 or (way == "with_wrapper" and isinstance(error, OSError))
+
+
+def test_what_a_person_declares_about_the_whole_wins_over_an_unsafe_function_inside() -> None:
+    bank = Payments(ConnectionResetError(104, "Connection reset by peer"))
+    with pytest.raises(ConnectionResetError):
+        bank.with_call(World().recover("bank", effect="keyed"))
+    assert len(bank.paid) > 1
+
+
+def test_functions_of_one_factory_may_declare_different_effects() -> None:
+    def made(effect: Any) -> tuple[Any, list[int]]:
+        calls: list[int] = []
+
+        @tool(effect=effect)
+        def work() -> None:
+            calls.append(1)
+            raise reset()
+
+        return work, calls
+
+    (_, _), (look, looked) = made("unsafe"), made("read")
+    with pytest.raises(ConnectionResetError):
+        World().recover("shop").call(lambda: look())  # noqa: PLW0108 - the lambda hides the declaration
+    assert len(looked) > 1
+
+
+@pytest.mark.parametrize("error", [*FINAL, ConnectionResetError(104, "Connection reset by peer")])
+def test_no_fallback_answers_for_an_unsafe_function_inside(error: Exception) -> None:
+    bank, elsewhere = Payments(error), []
+    buying = World().recover("shop")(lambda: bank.pay(5))
+    buying.fallback(lambda: elsewhere.append(5))
+    with pytest.raises(type(error)):
+        buying()
+    assert (bank.paid, elsewhere) == ([5], [])
+
+
+def test_a_fallback_answers_if_an_unsafe_function_inside_did_nothing() -> None:
+    bank, elsewhere = Payments(ScriptedHTTPError(403)), []
+    buying = World().recover("shop")(lambda: bank.pay(5))
+    buying.fallback(lambda: elsewhere.append(5))
+    buying()
+    assert elsewhere == [5]

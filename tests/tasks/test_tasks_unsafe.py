@@ -253,3 +253,81 @@ async def test_what_verify_found_about_a_performer_is_its_answer_in_the_next_run
         for _ in range(2):
             async with Session.open("s", store=store) as session:
                 assert await TaskSystem(pay).run(Task("pay"), session=session) == "receipt"
+
+
+MAP = "(map (lambda (each) (if (= each 1) (pay each) (look each))) (list 1 2))"
+
+
+class Slow:
+    """A payment that goes through and whose answer takes long, beside a look-up that fails meanwhile."""
+
+    def __init__(self, verdict: Verdict | None = None) -> None:
+        self.payments = 0
+        self.elsewhere = 0
+        self._paid = asyncio.Event()
+        self._verdict = verdict
+
+    def tasks(self) -> dict[str, Any]:
+        @tool(effect="unsafe", verify=None if self._verdict is None else self._verify)
+        async def pay(each: int) -> str:
+            self.payments += 1
+            self._paid.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def look(each: int) -> str:
+            await self._paid.wait()
+            raise ConnectionRefusedError(111, "Connection refused")
+
+        async def elsewhere(each: int) -> str:
+            self.elsewhere += 1
+            return "paid elsewhere"
+
+        return {"pay": pay, "look": look, "pay-elsewhere": elsewhere}
+
+    def _verify(self, key: str, **_: Any) -> Verdict:
+        assert self._verdict is not None
+        return self._verdict
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"(retry 2 {MAP})",
+        f"(fallback {MAP} (pay-elsewhere 1))",
+        f"(try {MAP} (catch (e) (pay-elsewhere 1)))",
+        f"(map (lambda (x) (retry 2 {MAP})) (list 1))",
+    ],
+)
+@pytest.mark.parametrize("in_session", [False, True])
+async def test_an_unsafe_call_that_another_item_of_its_map_stopped_is_not_made_again(source: str, in_session: bool):
+    slow = Slow()
+    async with MemoryStore() as store:
+        for _ in range(3 if in_session else 1):
+            with pytest.raises(OutcomeUnknownError):
+                await start(source, store if in_session else None, slow.tasks())
+    assert (slow.payments, slow.elsewhere) == (1, 0)
+
+
+async def test_an_unsafe_call_that_another_item_stopped_is_settled_by_its_verify_in_the_next_run():
+    slow = Slow(Happened("receipt"))
+    async with MemoryStore() as store:
+        with pytest.raises(OutcomeUnknownError):
+            await start(f"(fallback {MAP} (pay-elsewhere 1))", store, slow.tasks())
+        assert await start(f"(fallback {MAP} (pay-elsewhere 1))", store, slow.tasks()) == "paid elsewhere"
+    assert (slow.payments, slow.elsewhere) == (1, 1)
+
+
+async def test_an_unsafe_task_whose_time_is_over_may_have_happened():
+    begun: list[Any] = []
+
+    @tool(effect="unsafe")
+    async def pay(assignment: Any) -> str:
+        begun.append(assignment)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    result = await TaskSystem(pay).execute_task(Task("Pay", seconds=5))
+    assert len(begun) == 1
+    assert result.fault is not None
+    assert (result.fault.code, result.fault.maybe_executed) == ("TASK_TIMEOUT", True)

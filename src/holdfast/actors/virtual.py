@@ -183,6 +183,7 @@ class VirtualRef(Generic[A]):
         now = asyncio.get_running_loop().time
         timeout = self._kind.__holdfast_options__.timeout if self._timeout is None else self._timeout
         ends = inf if timeout is None else now() + timeout
+        await self._system._after_told(self.name)  # noqa: SLF001 - one system
         for attempt in range(_TRIES):
             activation = await self._active_until(ends, method)
             ref: Any = Ref(activation.cell, timeout=ends - now(), priority=self._priority)
@@ -294,7 +295,8 @@ class VirtualActors:
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._kinds: dict[str, type] = {}
         """The class of each name that was used. The name is part of what is stored."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._told: dict[asyncio.Task[Any], str] = {}
+        """Messages that nobody waits for, with the name of their actor."""
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
@@ -317,16 +319,16 @@ class VirtualActors:
         """Wait for the messages that were told, also for those that these messages tell."""
         now = asyncio.get_running_loop().time
         ends = now() + _TELLS_S
-        while self._tasks and (left := ends - now()) > 0:
-            await asyncio.wait(self._tasks, timeout=left)
+        while self._told and (left := ends - now()) > 0:
+            await asyncio.wait(self._told, timeout=left)
 
     async def _close(self) -> None:
         store, self._store = self._store, None
         if self._timer is not None:
             self._timer.cancel()
-        for task in tuple(self._tasks):
+        for task in tuple(self._told):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._told, return_exceptions=True)
         for name in tuple(self._activations):
             self._evict(name)
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
@@ -477,17 +479,22 @@ class VirtualActors:
 
     def _in_background(self, work: Any, name: str, message: str) -> None:
         task = asyncio.ensure_future(self._reported(work, name))
-        self._tasks.add(task)
+        self._told[task] = name
 
         # A task that is cancelled before it has begun runs no line of its own.
         def over(_: object) -> None:
-            self._tasks.discard(task)
+            del self._told[task]
             if task.cancelled():
                 work.close()
                 at = self.runtime.clock.wall()
                 self.runtime.bus.emit(MessageDropped(at=at, actor=name, message=message, reason="stopped"))
 
         task.add_done_callback(over)
+
+    async def _after_told(self, name: str) -> None:
+        """Let the messages that were told to an actor before go first: each is sent when its task begins."""
+        if name in self._told.values() and asyncio.current_task() not in self._told:
+            await asyncio.sleep(0)
 
     async def _reported(self, work: Any, name: str) -> None:
         outcome = await work

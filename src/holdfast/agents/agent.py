@@ -17,7 +17,7 @@ from holdfast.agents.feed import parts_of
 from holdfast.agents.hooks import Hooks, hooks_of
 from holdfast.agents.kind import is_agent
 from holdfast.agents.loop import Loop, Setup
-from holdfast.agents.memory import messages_of, remember, runs_before, start
+from holdfast.agents.memory import messages_of, remember, runs_before, save, start
 from holdfast.agents.models import model_of, opened
 from holdfast.agents.names import take_names
 from holdfast.agents.once import InSession, Once
@@ -28,6 +28,7 @@ from holdfast.faults import Err, HoldfastError, InvalidError, Ok
 from holdfast.once.identity import KEPT
 from holdfast.providers.messages import ToolSpec
 from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.tool import ToolContract, contract_of_call, declare_by_call
 from holdfast.sessions.call import as_step
 from holdfast.tools.toolbox import Toolbox, shown_result
 
@@ -162,6 +163,15 @@ class Agent:
     def __repr__(self) -> str:
         return f"<agent {self.name} ({self._setup.model.name})>"
 
+    def _effect_of_run(self, *_: Any, **__: Any) -> ToolContract | None:
+        """Return what a step that is a whole run does to the world: what its tools do."""
+        unsafe = ToolContract(effect="unsafe")
+        is_unsafe = any(tool.contract.effect == "unsafe" for tool in self._setup.toolbox)
+        return (
+            unsafe if is_unsafe or any(contract_of_call(agent.run, (), {}) == unsafe for agent in self.agents) else None
+        )
+
+    @declare_by_call(_effect_of_run)
     async def run(self, prompt: str, *, session: Session | None = None) -> AgentReply:
         """Work on the prompt and return the answer.
 
@@ -301,8 +311,14 @@ class Agent:
         if remembers:
             self._report_unknown_tools(session)
 
+        may_be_left_out = session.is_inside_step
+
         async def work(run: str) -> tuple[Loop, AgentReply] | HoldfastError:
-            return await self._once(run, prompt, session, feed, remembers=remembers)
+            ended = await self._once(run, prompt, session, feed, remembers=remembers)
+            if may_be_left_out and remembers:
+                # The step around it is not called again once its result is stored, and then this run would not be remembered again.
+                await save(session)
+            return ended
 
         ended = await session.numbered(f"agent {self.name}", prompt, work)
         if isinstance(ended, HoldfastError):

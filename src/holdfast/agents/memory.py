@@ -4,7 +4,8 @@ Each run adds its own messages to the session's context, and the session stores 
 again with each turn.
 
 The context is saved with the end of a turn, and with the end of the session's block. If the program is killed before, it is run again and
-repeats its runs from what is stored, so that they are remembered again.
+repeats its runs from what is stored, so that they are remembered again. Runs inside of a step are not repeated once that step has ended, so
+they are saved before it ends.
 
 Invariant: a run that is repeated after a crash is remembered once. A turn that fails is not remembered. A run that made its
 conversation shorter stands only for runs that it has seen.
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from holdfast.sessions.session import Session
 
-__all__ = ["messages_of", "remember", "runs_before", "start"]
+__all__ = ["messages_of", "remember", "runs_before", "save", "start"]
 
 _CONTEXT = "holdfast.agents"
 """The name in `Session.context` under which the conversations are: by agent, then by turn (0: outside of turns) and run."""
@@ -89,6 +90,13 @@ def remember(
     # As text: the session compares its whole context with the stored one at each turn, and texts are compared fast.
     text = session.storable(msgspec.json.encode(messages).decode())
     session.context.setdefault(_CONTEXT, {}).setdefault(agent, {})[own] = text
+
+
+async def save(session: Session) -> None:
+    """Store now what is remembered of this turn. A turn that is repeated has it stored."""
+    turn = session.current_turn
+    if turn is None or not turn.replayed:
+        await session.save_context_of(_CONTEXT, _REPLACED, _UNSEEN)
 
 
 def _forget_replaced(session: Session, agent: str) -> None:

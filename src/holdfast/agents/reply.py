@@ -8,10 +8,12 @@ import msgspec
 
 from holdfast.policies.models.usage import Usage
 from holdfast.providers.messages import Message
+from holdfast.sessions.stored_types import storable
 
 __all__ = ["AgentReply"]
 
 
+@storable
 class AgentReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """The answer of an agent, and what it took: `reply.text`, `reply.data`, `reply.usd`."""
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast._lazy import lazy_module
 from holdfast.faults import CATALOG, Fault, InvalidError, Partial
 from holdfast.runtime import reports
@@ -40,11 +42,11 @@ def fault_in(op: Operation, answer: Any) -> Fault | None:
     if verdict is None or verdict is True:
         return None
     if verdict is False:
-        return _rejected(answer, "PROVIDER_OUTPUT_INVALID", "The answer was not accepted")
+        return _rejected(op, answer, "PROVIDER_OUTPUT_INVALID", "The answer was not accepted")
     if isinstance(verdict, Fault):
         return verdict
     if isinstance(verdict, str) and verdict in CATALOG:
-        return _rejected(answer, verdict, "The answer was not accepted")
+        return _rejected(op, answer, verdict, "The answer was not accepted")
     return _senseless(op, answer, verdict)
 
 
@@ -108,8 +110,10 @@ def _defect(op: Operation, answer: Any, what: str, error: Exception) -> Fault:
         # The runtime's own log has no events of this kind.
         logging.getLogger("holdfast").error("%s: %s", op.plan.name or "recover", reason)
         reports.suppressed(op, error, reason)
-    return _rejected(answer, "PROVIDER_OUTPUT_INVALID", f"The answer was not accepted: {what}")
+    return _rejected(op, answer, "PROVIDER_OUTPUT_INVALID", f"The answer was not accepted: {what}")
 
 
-def _rejected(answer: Any, code: Any, message: str) -> Fault:
-    return Fault.of(code, message, retryable=True, partial=Partial(payload=answer))
+def _rejected(op: Operation, answer: Any, code: Any, message: str) -> Fault:
+    fault = Fault.of(code, message, retryable=True, partial=Partial(payload=answer))
+    # It came back, so it was made. Whether it may be made again is for its effect to say. Only a Fault of the user's own can say more.
+    return msgspec.structs.replace(fault, maybe_executed=True) if op.plan.effect == "unsafe" else fault

@@ -168,9 +168,15 @@ def aborted(op: Operation, by: str = "its caller") -> AbortedError:
     return AbortedError(Fault.of("SYS_CANCELLED", message).with_attempts(op.history))
 
 
-def surfacing(op: Operation, error: Exception, fault: Fault, reason: Reason) -> tuple[Exception, Fault]:
-    """Return the exception that the caller of an operation that gave up gets, and its fault."""
-    if reason is Reason.UNSAFE:
+def surfacing(
+    op: Operation, error: Exception, fault: Fault, reason: Reason, *, retryable: bool
+) -> tuple[Exception, Fault]:
+    """Return the exception that the caller of an operation that gave up gets, and its fault.
+
+    `retryable`: another call could have helped. Other exceptions, such as a `KeyError`, surface as they are; their fault says that the
+    call may have happened.
+    """
+    if reason is Reason.UNSAFE and (retryable or op.plan.runtime.fault_of(error).maybe_executed):
         unknown = outcome_unknown(op, fault)
         return unknown, unknown.fault
     if reason is Reason.UNDECLARED and (request := unrepeatable_request(error, op.plan)) is not None:

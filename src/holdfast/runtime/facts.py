@@ -142,7 +142,8 @@ def fault_of_attempt(op: Any, error: Exception) -> Fault:
     if has_account(error) and not op.gave_up_inside(error):
         # Another operation raised this very object before; its verdict and history are not ours.
         forget_account(error)
-    fault = with_outcome(may_have_happened(error, op.plan, acted=op.acted_inside), error)
+    made = op.attempts > len(op.history)
+    fault = with_outcome(may_have_happened(error, op.plan, acted=op.acted_inside, made=made), error)
     # The words of a bare exception do not say whether a tool was called. The target does.
     return fault if isinstance(error, HoldfastError) or is_of_tool(op) else fault.outside_tools()
 

@@ -27,10 +27,12 @@ from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
 from holdfast.runtime.callables import name_of, used_up
 from holdfast.runtime.charges import is_budget_spent
 from holdfast.runtime.drivers import drive, leave, limited
+from holdfast.runtime.evidence import in_doubt
 from holdfast.runtime.facts import is_fallback_time_over
 from holdfast.runtime.fault_of import add_note, leave_fault
 from holdfast.runtime.plan import PLAN_ATTRIBUTE
 from holdfast.runtime.responses import FailedResponseError, give_up_on
+from holdfast.runtime.shown_request import is_wrong_arguments, unsafe_in_doubt
 from holdfast.runtime.step_parameters import (
     check_parameters,
     check_step,
@@ -376,7 +378,7 @@ class _Walk:
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[_Call, Any, Any]:
         """Return the first answer; raise the primary's error if no step answers."""
-        if not self._can_fall_back(self._primary_error(), self.primary, None):
+        if not self._may_be_answered():
             return _surface(self._exhausted())
         for step in self.chain.steps:
             # The caller's abort signal is checked before the step is reported, so that no fallback begins after an abort.
@@ -447,6 +449,15 @@ class _Walk:
                 reports.suppressed(self.op, failure, "the notification of a failed chain raised")
         return _surface(self._exhausted())
 
+    def _may_be_answered(self) -> bool:
+        """Whether a fallback may answer the failure of the primary at all."""
+        plan, error = self.op.plan, self._primary_error()
+        try:
+            return self._can_fall_back(error, self.primary, plan.effect) and unsafe_in_doubt(error, plan) is None
+        finally:
+            # Its traceback refers to this frame.
+            del error
+
     def _report_defect(self, step: Step, error: Exception) -> None:
         """Name the degraded function that is broken, in the log and in the note on the primary's error."""
         runtime, name = self.op.plan.runtime, name_of(step.fn)
@@ -465,6 +476,8 @@ class _Walk:
         fault = self.op.plan.runtime.fault_of(error)
         contract = contract_of(step.fn)
         effect = None if contract is None else contract.effect
+        if in_doubt(error, fault, contract) and not is_wrong_arguments(error, fault):
+            fault = msgspec.structs.replace(fault, maybe_executed=True)
         answers_defects = answers_defects or self.chain.answers_defects
         goes_on = self._can_fall_back(error, fault, effect) or (answers_defects and _is_defect(fault))
         self.op.step_failed(fault, remember=goes_on)

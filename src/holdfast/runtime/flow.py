@@ -757,7 +757,7 @@ class Flow:
         """Take the next source whose condition is met (R75); if there is none, let the first source's error surface."""
         latest = self.op.plan.runtime.fault_of(error)
         primary = latest if self._primary is None else self.op.plan.runtime.fault_of(self._primary)
-        while self._ways and can_fall_back(latest):
+        while self._ways and can_fall_back(latest, effect=self.op.plan.effect):
             way, self._ways = self._ways[0], self._ways[1:]
             is_used_up = self._request is not None and used_up(*self._request)
             if isinstance(_decide_way(self.op, way, latest, primary, used_up=is_used_up), Take):

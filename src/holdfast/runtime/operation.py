@@ -570,11 +570,12 @@ class Operation:
         self.reason = reason
         if self.plan.per_operation:
             self._settle_failure(self.blamed or fault, now)
-        if reason is not Reason.NESTED or fault.retryable:
+        retryable = fault.retryable
+        if reason is not Reason.NESTED or retryable:
             # Outer recoveries must not retry this failure: everything that could be tried was tried (S2-14). The fault of a
             # nested recovery says so already and has its own attempts, but not the fault of an error that wraps it.
             fault = msgspec.structs.replace(fault, retryable=False, attempts=self.history)
-        surfacing, fault = errors.surfacing(self, error, fault, reason)
+        surfacing, fault = errors.surfacing(self, error, fault, reason, retryable=retryable)
         leave_account(surfacing, fault, reports.account(self, fault, reason), self.outer_run)
         reports.denied(self, fault, reason)
         if not self.has_fallbacks:

@@ -155,6 +155,8 @@ class Plan:
         self.caller = next(_CALLERS)
         """Calls of one caller wait in one line. Copies of the plan are the same caller."""
         self.contract = None if effect is None else ToolContract(effect=effect)
+        self.declared: list[ToolContract] = []
+        """What `@tool` above the recovery declares. It wins. Copies of the plan share it."""
         self.repairs: list[tuple[Repair, Repairer]] = []
         """The repairs and the functions that perform them, in the order they were added."""
         self.reported: set[str] = set()
@@ -183,6 +185,8 @@ class Plan:
         self.bare = mode == "off"
         """Nobody looks at its plain calls either."""
         self.monotonic = runtime.clock.monotonic
+        if self.declared:
+            self.contract = self.declared[-1]
         policy = self.policy = self._with_contract(self._chosen_policy(runtime))
         wanted = policy.has_fallback
         self.is_patient = wanted is False or (wanted is None and policy.names_patience)
@@ -373,11 +377,6 @@ class Plan:
         other.look_up()
         return other
 
-    def declare(self, contract: ToolContract) -> None:
-        """Take over what the decorated function declares, if it is declared above the recovery."""
-        self.contract = contract
-        self.look_up()
-
     def acting(self) -> Plan:
         """Return a plan that acts in observe mode too."""
         other = copy.copy(self)
@@ -415,6 +414,11 @@ class Plan:
         """Return a plan for reads beside this one: the default policy in its runtime, and nothing shared."""
         return Plan(None, None, effect="read", alone=True, runtime=self._given_runtime)
 
+    def declare(self, contract: ToolContract) -> None:
+        """Obey what `@tool` declares about the decorated function, from its next call on."""
+        self.declared.append(contract)
+        CHANGES.happened()
+
     def named(self, fn: Any) -> Plan:
         """Return this plan or, where it has no name, one with the name of `fn`."""
         if self.name:
@@ -434,8 +438,8 @@ class Plan:
 
     def _with(self, contract: ToolContract | None, fn: Any) -> Plan:
         other = copy.copy(self)
-        # Repairs belong to one decorated function; a copied list would be shared.
-        other.repairs = []
+        # Repairs and declarations belong to one decorated function; a copied list would be shared.
+        other.repairs, other.declared = [], []
         other.contract = contract
         other.name = self.name or name_of(fn)
         return other

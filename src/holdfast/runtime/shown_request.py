@@ -25,13 +25,14 @@ from holdfast.runtime.request_search import (
     requests_of,
 )
 from holdfast.runtime.shown_statement import write_in_doubt
+from holdfast.runtime.tool import unsafe_tool_in
 
 if TYPE_CHECKING:
     from holdfast.faults import Fault
     from holdfast.runtime.plan import Plan
     from holdfast.runtime.request_search import ShownRequest
 
-__all__ = ["may_have_happened", "unrepeatable_request"]
+__all__ = ["is_wrong_arguments", "may_have_happened", "unrepeatable_request", "unsafe_in_doubt"]
 
 _UNREPEATABLE = frozenset({"POST", "PATCH"})
 _OWN_ADDRESSES = ("openai", "anthropic")
@@ -45,14 +46,18 @@ _NOT_REACHED = frozenset({501, 505, 521, 522, 523, 525, 526, 529})
 """Statuses above 500 of a request that was not carried out: the service cannot, is overloaded, or its gateway could not reach it."""
 
 
-def may_have_happened(error: Exception, plan: Plan, *, acted: bool = False) -> Fault:
+def may_have_happened(error: Exception, plan: Plan, *, acted: bool = False, made: bool = True) -> Fault:
     """Return the fault of a failed call, marked if it may have happened and may not be repeated.
 
     An unsafe call, or that of a tool that declares nothing, may have, unless there is evidence that it did not. Another one that declares
     nothing may have if the error shows such a request. `acted`: a recovery inside the call was answered, and may have changed something.
+    `made`: the function was called.
     """
     fault = plan.runtime.fault_of(error, provider=plan.provider)
-    if not plan.watches_requests or fault.maybe_executed or not fault.retryable:
+    if not plan.watches_requests or fault.maybe_executed:
+        return fault
+    if not fault.retryable and (plan.effect != "unsafe" or not made or is_wrong_arguments(error, fault)):
+        # The caller's own rules and fallbacks may answer other failures than retryable ones, so an unsafe call looks at all of them.
         return fault
     if plan.effect == "unsafe" or (plan.is_tool and plan.effect is None):
         # The tool's author may say that a failure of its own is one before the effect.
@@ -63,8 +68,27 @@ def may_have_happened(error: Exception, plan: Plan, *, acted: bool = False) -> F
     return fault if is_known else msgspec.structs.replace(fault, maybe_executed=True)
 
 
+def unsafe_in_doubt(error: BaseException, plan: Plan) -> str | None:
+    """Return the name of a function that is declared unsafe, if the failed call called it, and nothing shows that it did not happen.
+
+    What the user declares about the whole call wins.
+    """
+    if plan.effect is not None:
+        return None
+    names = (unsafe_tool_in(cause) for cause in exceptions_of(error) if not is_unsent(cause))
+    name = next(filter(None, names), None)
+    return name if name is not None and not evidence_in(error, plan.runtime.fault_of(error)) else None
+
+
+def is_wrong_arguments(error: BaseException, fault: Fault) -> bool:
+    """Whether a function was not entered, because its arguments did not fit."""
+    return isinstance(error, TypeError) and fault.code == "TOOL_INPUT_INVALID"
+
+
 def unrepeatable_request(error: BaseException, plan: Plan) -> str | None:
     """Return the request that a failure shows, if it may have happened and a second one may do harm: `POST shop.test/orders`."""
+    if (name := unsafe_in_doubt(error, plan)) is not None:
+        return f"{name}, which is declared unsafe,"
     for cause in exceptions_of(error):
         if is_unsent(cause):
             continue

@@ -5,10 +5,12 @@ Invariant: the declared function is the same object and is called in the same wa
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -22,6 +24,7 @@ from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
+    from types import CodeType
 
     from holdfast.faults import Code
 
@@ -32,15 +35,21 @@ __all__ = [
     "ToolContract",
     "Verdict",
     "call_key",
+    "calls_named_tool",
     "contract_of",
+    "contract_of_call",
     "declare",
+    "declare_by_call",
     "takes_arguments",
     "tool",
+    "unsafe_tool_in",
 ]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _ATTRIBUTE = "__holdfast_tool__"
+_BY_CALL = "__holdfast_tool_of_call__"
+"""Where a method that calls one of several tools keeps the function that finds the contract of that tool."""
 # `help(tool)` shows this default, so it reads as what it means.
 _MISSING = cast("Effect", "required")
 
@@ -264,6 +273,26 @@ def takes_arguments(check: Callable[..., Any] | None) -> bool:
 def declare(fn: Any, contract: ToolContract) -> None:
     """Leave a contract on a function or a callable object. Raises AttributeError if it takes no attributes."""
     setattr(fn, _ATTRIBUTE, contract)
+    inner = getattr(fn, "__wrapped__", fn)
+    code = getattr(inner, "__code__", None)
+    # All functions that one decorator wraps have the code of its wrapper, whatever they declare.
+    if code is not None and (inner is fn or hasattr(fn, PLAN_ATTRIBUTE)):
+        _EFFECTS_OF_CODE.setdefault(code, set()).add(contract.effect)
+
+
+_EFFECTS_OF_CODE: WeakKeyDictionary[CodeType, set[Effect]] = WeakKeyDictionary()
+"""The effects that functions with this code declare. Functions that a factory makes have one code, and may declare different effects."""
+
+
+def unsafe_tool_in(error: BaseException) -> str:
+    """Return the name of a function that is declared unsafe, if the error came out of it; empty if it came out of none."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if _EFFECTS_OF_CODE.get(code) == {"unsafe"}:
+            return code.co_qualname
+        traceback = traceback.tb_next
+    return ""
 
 
 def contract_of(fn: Any) -> ToolContract | None:
@@ -273,6 +302,41 @@ def contract_of(fn: Any) -> ToolContract | None:
         if isinstance(contract, ToolContract):
             return contract
     return None
+
+
+def declare_by_call(find: Callable[..., ToolContract | None]) -> Callable[[F], F]:
+    """Declare a method that calls one of several tools: `find` gets what the method gets, and returns the contract of that tool."""
+
+    def decorate(method: F) -> F:
+        setattr(method, _BY_CALL, find)
+        return method
+
+    return decorate
+
+
+def calls_named_tool(fn: Any) -> bool:
+    """Whether it calls one of several tools, which an argument names."""
+    return hasattr(_whole(fn, (), {})[0], _BY_CALL)
+
+
+def contract_of_call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ToolContract | None:
+    """Return the contract of a call: of its function, or of the tool that an argument names."""
+    method, args, kwargs = _whole(fn, args, kwargs)
+    find = getattr(method, _BY_CALL, None)
+    if find is None:
+        return contract_of(fn)
+    try:
+        found = find(method.__self__, *args, **kwargs)
+    except TypeError:
+        # The call itself says which argument is wrong.
+        return None
+    return found if isinstance(found, ToolContract) else None
+
+
+def _whole(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
+    while isinstance(fn, functools.partial):
+        fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
+    return fn, args, kwargs
 
 
 def call_key() -> str:

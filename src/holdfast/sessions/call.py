@@ -13,7 +13,7 @@ from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.once.identity import Identity, identity_of, is_earlier_form, is_same_in
 from holdfast.policies.decide import Effect
-from holdfast.runtime.tool import ToolContract, contract_of, declare
+from holdfast.runtime.tool import ToolContract, contract_of_call, declare
 from holdfast.sessions import codec
 from holdfast.sessions.callee import check_name, given_hash, hash_of, known_by, name_of
 from holdfast.sessions.journal import Journal
@@ -68,7 +68,7 @@ def call_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
         contract, name, returns = None, fn.__qualname__, codec.declared_result(fn)
     else:
         options.function("session.step", fn, "step(f, …)")
-        contract, name, returns = contract_of(fn), name_of(fn), codec.result_type(fn)
+        contract, name, returns = contract_of_call(fn, args, kwargs), name_of(fn), codec.result_type(fn)
     if key:
         identity = Identity("", "", key)
     else:

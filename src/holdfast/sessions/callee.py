@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.faults import InvalidError
 from holdfast.once.identity import function_name
+from holdfast.runtime.tool import calls_named_tool
 from holdfast.sessions import codec
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _whole(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
 
 def _with_owner(fn: Any, given: str, name: str, contract: ToolContract | None) -> str:
     """Return the hash of a call: of an unsafe method with its object."""
-    if contract is None or contract.effect != "unsafe":
+    if contract is None or contract.effect != "unsafe" or calls_named_tool(fn):
         return given
     owner = getattr(fn, "__self__", None)
     if owner is None or isinstance(owner, (type, ModuleType)):

@@ -35,7 +35,7 @@ from holdfast.sessions.manifest import (
     manifest_fields,
 )
 from holdfast.sessions.parked_runs import ParkedRuns
-from holdfast.sessions.place import enter_root, part
+from holdfast.sessions.place import enter_root, here, part, places_of
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.broker import QuestionBroker
 from holdfast.sessions.questions.question import TOOL_CALL, Notice, question_of
@@ -568,6 +568,18 @@ class Session:
         """
         await self._journal.save(self.context)
         return self._journal.seen
+
+    async def save_context_of(self, *names: str) -> None:
+        """Save these values of `context` now, and no others.
+
+        For values that a step makes beside its result: a step whose result is stored is not called again, and would not make them again.
+        """
+        await self._turns.save_context_of(names)
+
+    @property
+    def is_inside_step(self) -> bool:
+        """Whether the running code is inside of a step or a part: it is left out in the next run of the program if that has ended."""
+        return bool(places_of(here(self._journal)))
 
     async def resolve(self, key: str, *, happened: bool, result: Any = None, by: str = "") -> None:
         """Record whether a step whose outcome is unknown has happened.

@@ -41,7 +41,7 @@ from holdfast.sessions.step_runner import StepRunner
 from holdfast.sessions.steps import anew, stored_step
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from holdfast.once.records import StepEntry
     from holdfast.once.replay import Attempts
@@ -184,8 +184,7 @@ class TurnRunner:
         self, given: Any, unfinished: Unfinished | None, key: str | None, *, again: bool
     ) -> AsyncIterator[Turn]:
         """Run a turn: see `Session.turn`."""
-        if key is not None and not (isinstance(key, str) and key):
-            raise InvalidError.at("turn.key", "a text that is not empty, or None", key)
+        options.name("turn.key", key, optional=True)
         options.flag("turn.again", again)
         known_as = _KeyedTurn(turn_key(key) if key else "", again)
         if unfinished is not None:
@@ -487,11 +486,20 @@ class TurnRunner:
 
     def restore_context(self) -> None:
         """Set the context to what is stored. The application may hold the dict, so it stays the same object."""
+        stored = self._stored_context()
+        self.context.clear()
+        self.context.update(stored)
+
+    async def save_context_of(self, names: Iterable[str]) -> None:
+        """Store these values of the context, and leave the others as they are stored."""
+        kept = {name: self.context[name] for name in names if name in self.context}
+        await self._journal.save({**self._stored_context(), **kept}, checkpoint=False)
+
+    def _stored_context(self) -> dict[str, Any]:
         # A copy: the application changes what it gets.
         stored = msgspec.json.decode(msgspec.json.encode(self._journal.memory.context))
         context = codec.restored(stored, "session.context")
-        self.context.clear()
-        self.context.update(context if isinstance(context, dict) else {})
+        return context if isinstance(context, dict) else {}
 
     async def _turn_failed(self, turn: Turn) -> None:
         """End a turn that was cancelled. A turn that failed ends when the next turn begins, or stays in flight."""

@@ -70,4 +70,6 @@ def _late(fault: Fault, seconds: float) -> Fault:
     """Return the fault of a task whose own time is over. That of a split task says more than the limit."""
     context = {**fault.context, "cause": fault.code, "timeout_s": seconds}
     message = fault.message if "split" in fault.context else None
-    return Fault.of("TASK_TIMEOUT", message, context=context, partial=fault.partial)
+    return Fault.of(
+        "TASK_TIMEOUT", message, context=context, partial=fault.partial, maybe_executed=fault.maybe_executed
+    )

@@ -45,7 +45,7 @@ from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppressed
-from holdfast.runtime.tool import ToolContract, contract_of, declare, takes_arguments
+from holdfast.runtime.tool import ToolContract, contract_of, declare, declare_by_call, takes_arguments
 from holdfast.runtime.tool_fault import fault_of_tool
 from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.tools.results import as_text, masked_document, show, structured, written
@@ -260,6 +260,18 @@ class Toolbox:
         options.one_of("toolbox.style", style, _STYLES)
         return [masked_document(_shown(tool, style)) for tool in self]
 
+    def _effect_of_call(self, name: str, arguments: Any = None) -> ToolContract | None:
+        """Return what a step that calls this tool by its name does to the world."""
+        del arguments
+        tool = self._tools.get(name)
+        return None if tool is None else ToolContract(effect=tool.contract.effect)
+
+    def _contract_of_call(self, name: str, arguments: Any = None) -> ToolContract | None:
+        """Return the same, with what finds out the result of the call."""
+        tool = self._tools.get(name)
+        return None if tool is None else ToolContract(effect=tool.contract.effect, verify=_verify_in(tool, arguments))
+
+    @declare_by_call(_contract_of_call)
     async def call(self, name: str, arguments: Any = None) -> Any:
         """Call a tool with the arguments of a model (an object, or its JSON), and return the result.
 
@@ -272,6 +284,7 @@ class Toolbox:
         tool = self[name]
         return tool.result.check(await self._calls[name](**tool.arguments.read(arguments)))
 
+    @declare_by_call(_effect_of_call)
     async def outcome(self, name: str, arguments: Any = None) -> Outcome[Any]:
         """Call a tool and return `Ok` or `Err`. It raises only cancellations.
 
@@ -290,6 +303,7 @@ class Toolbox:
             return Err(fault_of(error), error)
         return _for_caller(ended, tool) if isinstance(ended, Err) else ended
 
+    @declare_by_call(_effect_of_call)
     async def answer(self, name: str, arguments: Any = None) -> Answer:
         """Call a tool for a model: its result as text, or the typed shape of its failure. It raises only cancellations.
 
@@ -333,6 +347,14 @@ class Toolbox:
         attempts = None if contract.retry is None else contract.retry.attempts
         most = None if attempts is None or not retried else attempts - 1
         return wire.tool_error(named, retryable=retried, max_retries=most, literal=True)
+
+
+def _verify_in(tool: Tool, arguments: Any) -> Callable[..., Any] | None:
+    """Return the tool's `verify` for a step that calls the tool. The tool sends the key of the first call inside of the step."""
+    verify = tool.contract.verify
+    if verify is None:
+        return None
+    return lambda key, *_, **__: verify(f"{key}/1", **tool.arguments.read(arguments))
 
 
 def shown_result(tool: Tool, value: Any) -> str:

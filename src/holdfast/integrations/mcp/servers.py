@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.integrations.mcp.session import RecoveringSession
+from holdfast.runtime.tool import ToolContract, contract_of_call, declare_by_call
 from holdfast.tools import Toolbox
 
 if TYPE_CHECKING:
@@ -82,6 +83,11 @@ class Servers:
         listed = await asyncio.gather(*(session.tools(prefix=f"{session.name}__") for session in sessions))
         return Toolbox([tool for tools in listed for tool in tools], policy=policy, runtime=runtime)
 
+    def _effect_of_call(self, server: str, tool: str, *_: Any, **__: Any) -> ToolContract | None:
+        """Return what a step that calls this tool does to the world."""
+        return contract_of_call(self[server].call_tool, (tool,), {})
+
+    @declare_by_call(_effect_of_call)
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Any] | None = None) -> Any:
         """Call a tool of one server.
 

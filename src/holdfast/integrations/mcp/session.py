@@ -27,7 +27,7 @@ from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.fault_of import did_not_happen, fault_of, leave_account
 from holdfast.runtime.runtime import default_runtime
-from holdfast.runtime.tool import ToolContract
+from holdfast.runtime.tool import ToolContract, declare_by_call
 from holdfast.tools import Tool, Toolbox
 
 if TYPE_CHECKING:
@@ -199,6 +199,11 @@ class RecoveringSession:
             await connection.close()
             self._left.discard(connection)
 
+    def _effect_of_call(self, name: str, *_: Any, **__: Any) -> ToolContract:
+        """Return what a step that calls this tool by its name does to the world."""
+        return ToolContract(effect=self._effects.get(name, "unsafe"))
+
+    @declare_by_call(_effect_of_call)
     async def call_tool(self, name: str, arguments: dict[str, Any] | None = None, **more: Any) -> Any:
         """Call a tool, with retries where its effect allows them.
 

@@ -8,7 +8,7 @@ declared is unsafe: it never runs a second time by itself.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,7 +25,7 @@ from pydantic_ai.durable_exec import (
     RoleBasedOperationConfig,
     ToolsetCallToolId,
 )
-from pydantic_ai.messages import ModelMessagesTypeAdapter
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
 from pydantic_ai.models import ModelRequestContext
 from pydantic_core import to_jsonable_python
 
@@ -40,6 +40,7 @@ from holdfast.sessions.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pydantic_ai.durable_exec import DurableOperationBackend, DurableOperationId
     from pydantic_ai.messages import ModelMessage
@@ -58,6 +59,8 @@ _READ = ToolContract(effect="read")
 
 _RESULT = Mark("pydantic-ai")
 """Stands around a stored tool result."""
+
+_SECOND = 2
 
 _CHANGES = {"timestamp", "run_id", "conversation_id", "instructions"}
 """Fields of messages and their parts that are others when the same run is made again."""
@@ -155,7 +158,8 @@ class _SessionBackend(JournalCallableOperationBackend[ToolContract]):
                 tool, arguments, context = cache_key[:3]
                 # The call before the approval is stored too, with the result that it needs one.
                 approved = " (approved)" if getattr(context, "tool_call_approved", False) else ""
-                return await _called(session, f"{tool}{approved}", arguments, body, config)
+                with _apart(session, context):
+                    return await _called(session, f"{tool}{approved}", arguments, body, config)
             case ModelRequestId() | ModelCompactMessagesId():
                 return await session.step(_named(name, body, config), _digest(cache_key[1]))
             case CapabilityOperationId():
@@ -163,6 +167,23 @@ class _SessionBackend(JournalCallableOperationBackend[ToolContract]):
             case _:
                 # Validation and discovery change nothing, and handlers of events see a run as it goes.
                 return await body()
+
+
+def _apart(session: Session, context: object) -> AbstractContextManager[object]:
+    """Return a part for a call that is not the first of several equal ones in one answer. They run at the same time."""
+    number = _number_among_equal(context)
+    return nullcontext() if number < _SECOND else session.part(f"equal call {number}")
+
+
+def _number_among_equal(context: object) -> int:
+    """Return which of the equal calls of the latest answer this one is, counted from 1."""
+    answers = [each for each in getattr(context, "messages", ()) if isinstance(each, ModelResponse)]
+    calls = answers[-1].tool_calls if answers else []
+    own = next((each for each in calls if each.tool_call_id == getattr(context, "tool_call_id", None)), None)
+    if own is None:
+        return 1
+    equal = [each for each in calls if (each.tool_name, each.args_as_dict()) == (own.tool_name, own.args_as_dict())]
+    return 1 + [each.tool_call_id for each in equal].index(own.tool_call_id)
 
 
 async def _called(

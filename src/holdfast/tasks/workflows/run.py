@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import Fault, HoldfastError, OutcomeUnknownError
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.budget import Budget
 from holdfast.runtime.evidence import in_doubt
@@ -73,6 +73,8 @@ class WorkflowRun:
         self._observe = observe
         self._budgets = _Budgets(runtime)
         self._checkpoints: dict[str, int] = {}
+        self._cut: list[tuple[str, Call]] = []
+        """Unsafe calls that were cancelled, each with its strand: they may have happened."""
         self._raised: dict[int, Exception] = {}
         """The exceptions that the program does not handle, by the identities of their faults, which the machine keeps."""
 
@@ -155,6 +157,11 @@ class WorkflowRun:
 
         try:
             return Ended(value=await self._budgets.within(call.scopes, perform))
+        except asyncio.CancelledError:
+            contract = self._registered.contract(call)
+            if contract is not None and contract.effect == "unsafe":
+                self._cut.append((machine.path, call))
+            raise
         except Exception as error:
             if ends_the_run(error):
                 raise
@@ -187,9 +194,15 @@ class WorkflowRun:
         failed_before = await self._stopped_by(request)
         todo = iter(range(request.count) if failed_before is None else (failed_before,))
         waiting: list[HoldfastError] = []
+        # What an earlier run has cut is looked up by its own item. A stored failure of another item must not come before that.
+        in_doubt_before = bool(self._keeper.doubts())
+        has_failed = False
 
         async def work() -> None:
+            nonlocal has_failed
             for index in todo:
+                if has_failed and in_doubt_before:
+                    return
                 strand = request.strand(index)
                 try:
                     await self._drive(strand)
@@ -204,19 +217,28 @@ class WorkflowRun:
                 elif request.collect:
                     results[index] = strand.failure.value()
                 else:
+                    has_failed = True
                     strand.failure.details.setdefault("finished_items", _shown(results))
                     raise _StrandFailed(strand, index)
 
         limit = min(request.limit or self._concurrency, self._concurrency, request.count)
         try:
-            await _all_of(limit, work)
+            await _all_of(limit, work, until=asyncio.ALL_COMPLETED if in_doubt_before else asyncio.FIRST_EXCEPTION)
         except _StrandFailed as stopped:
-            if machine.will_catch_strand(stopped.strand):
-                await self._keeper.once(f"{request.path}/stopped-by", _constant(stopped.index))
-            return machine.fail_strand(stopped.strand)
+            return await self._stopped(machine, request, stopped)
         if waiting:
             raise min(waiting, key=lambda error: error.fault.context.get("parked_until", float("inf")))
         return machine.resume([results.get(index) for index in range(request.count)])
+
+    async def _stopped(self, machine: Machine, request: Parallel, stopped: _StrandFailed) -> Request | None:
+        """Let the map fail as its item did. Raise `OutcomeUnknownError` if that stopped an unsafe call: `retry` would make it again."""
+        if machine.will_catch_strand(stopped.strand):
+            for strand, call in self._cut:
+                if strand.startswith(request.path):
+                    reason = "another item of the map failed, which stopped it"
+                    raise OutcomeUnknownError(unsettled(call, Fault.of("SYS_CANCELLED", reason)).fault)
+            await self._keeper.once(f"{request.path}/stopped-by", _constant(stopped.index))
+        return machine.fail_strand(stopped.strand)
 
     async def _stopped_by(self, request: Parallel) -> int | None:
         """Return the item whose failure stopped this map in an earlier run, and was handled; None if there is none."""
@@ -241,13 +263,13 @@ def _constant(value: Any) -> Callable[[], Awaitable[Any]]:
     return give
 
 
-async def _all_of(count: int, work: Callable[[], Awaitable[None]]) -> None:
-    """Run `work` so many times at once. The first that fails stops the others, and is raised when they have ended."""
+async def _all_of(count: int, work: Callable[[], Awaitable[None]], *, until: str) -> None:
+    """Run `work` so many times at once. The first that fails stops the others, if it says so, and is raised when they have ended."""
     if count == 1:
         return await work()
     tasks = [asyncio.ensure_future(work()) for _ in range(count)]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        await asyncio.wait(tasks, return_when=until)
     finally:
         for task in tasks:
             task.cancel()
