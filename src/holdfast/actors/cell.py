@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.supervision import Exit
 
-__all__ = ["AskTimeoutError", "Cell", "handlers_of", "no_attribute", "stopped_error", "stopped_midway"]
+__all__ = ["ASKER", "AskTimeoutError", "Cell", "handlers_of", "no_attribute", "stopped_error", "stopped_midway"]
 
 
 _HOOKS = frozenset({"started", "stopping", "crashed", "down", "snapshot", "restore", "children"})
@@ -86,6 +87,7 @@ class Cell:
         "task",
         "team",
         "timeout",
+        "waits_for",
         "wrap",
     )
 
@@ -124,6 +126,8 @@ class Cell:
         """The supervisor of the actor's own children, if it has any."""
         self.task: asyncio.Task[None] | None = None
         """The task that works on the messages, if it is one of this loop."""
+        self.waits_for: Cell | None = None
+        """The actor whose answer it waits for, in the message that it works on."""
         self.health: HealthState = "healthy"
         self.wrap: Callable[[Any], Any] | None = None
         """Returns what runs instead of a hook of its instances; None: the hook itself."""
@@ -206,10 +210,16 @@ class Cell:
 
         return unwatch
 
-    def asks_itself(self) -> InvalidError:
-        """Return the error for an actor that asks itself: it would wait for the end of the message that it works on."""
-        expected = "another actor, `await self.method(…)`, or `tell`"
-        return InvalidError.saying(f"ask of {self.name}", expected, "a question of the actor to itself")
+    def wait_for(self, other: Cell) -> None:
+        """Note that this actor waits, in its message, for an answer of another one. Raise if that one waits for this actor already."""
+        asked: Cell | None = other
+        names = [self.name]
+        while asked is not None:
+            names.append(asked.name)
+            if asked is self:
+                raise _waits_for_itself(names)
+            asked = asked.waits_for
+        self.waits_for = other
 
     # --- the time that senders wait. The letters know their ends, so one timer for each actor is enough, and an answer that comes in
     # time costs nothing. ---
@@ -320,3 +330,20 @@ def _cannot_be_asked(kind: type, method: Any, handlers: Mapping[Any, Any]) -> In
 
 def _nothing() -> None:
     """Nothing is watched any more."""
+
+
+def _waits_for_itself(names: list[str]) -> InvalidError:
+    """Return the error for actors that would wait for each other until their time is over."""
+    if len(names) == 2:
+        received = "a question of the actor to itself"
+        expected = "another actor, `await self.method(…)`, or `tell`"
+    else:
+        received = f"a circle: {' waits for '.join(names)}"
+        expected = "an actor that does not wait for this one, or `tell`"
+    text = f"ask of {names[1]}: expected {expected}, got {received}"
+    context = {"actor": names[1], "cycle": names}
+    return InvalidError(Fault.of("ACTOR_ERROR", text, retryable=False, maybe_executed=False, context=context))
+
+
+ASKER: ContextVar[Cell | None] = ContextVar("holdfast_asker", default=None)
+"""The actor in whose message this runs."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec
 import msgspec
 
 from holdfast import options
-from holdfast.actors.cell import no_attribute
+from holdfast.actors.cell import ASKER, no_attribute
 from holdfast.actors.mailbox import NORMAL, Letter
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok
 from holdfast.runtime.ambient import AMBIENT, in_force
@@ -120,7 +120,8 @@ class Ref(Generic[A_co]):
         """Run a method of the actor, after the messages that came before, and return its result.
 
         Raises what the method raises; `HoldfastError` with ACTOR_CRASHED if the actor crashed over it (the error is its
-        `__cause__`), ACTOR_STOPPED or ACTOR_MAILBOX_FULL; `AskTimeoutError` when the time is over, `DeadlineError` when that of
+        `__cause__`), ACTOR_STOPPED or ACTOR_MAILBOX_FULL; `InvalidError` with ACTOR_ERROR, which names
+        the circle, if the actor waits for the one that asks; `AskTimeoutError` when the time is over, `DeadlineError` when that of
         a `Budget` around is. A caller that is cancelled withdraws its message; a method that has begun goes on.
 
             notes = await coder.ask(Coder.review, diff)
@@ -131,6 +132,13 @@ class Ref(Generic[A_co]):
         loop = reply.get_loop()
         if loop is not cell.loop:
             return await _ask_elsewhere(cell.loop, self.ask(method, *args, **kwargs))
+        asker = ASKER.get()
+        if asker is not None and asker.waits_for is None and asker.task is current_task(loop):
+            asker.wait_for(cell)
+            try:
+                return await self.ask(method, *args, **kwargs)
+            finally:
+                asker.waits_for = None
         try:
             handler = cell.handlers[method]
         except KeyError:
@@ -147,8 +155,6 @@ class Ref(Generic[A_co]):
             mailbox.reader, mailbox.current = None, letter
             reader.set_result(letter)
         else:
-            if cell.task is not None and cell.task is current_task(loop):
-                raise cell.asks_itself()
             if mailbox.closed is not None:
                 # A caller that asks a stopped actor in a loop must still be reached by a cancellation.
                 await asyncio.sleep(0)
