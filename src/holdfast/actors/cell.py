@@ -210,16 +210,17 @@ class Cell:
 
         return unwatch
 
-    def wait_for(self, other: Cell) -> None:
-        """Note that this actor waits, in its message, for an answer of another one. Raise if that one waits for this actor already."""
+    def check_wait(self, other: Cell) -> None:
+        """Raise if this actor, in its message, must not wait for an answer of another one: that one waits for this one already."""
         asked: Cell | None = other
-        names = [self.name]
-        while asked is not None:
-            names.append(asked.name)
-            if asked is self:
-                raise _waits_for_itself(names)
+        while asked is not self:
+            if asked is None:
+                return
             asked = asked.waits_for
-        self.waits_for = other
+        names, asked = [self.name, other.name], other
+        while asked is not self and (asked := asked.waits_for) is not None:
+            names.append(asked.name)
+        raise _waits_for_itself(names)
 
     # --- the time that senders wait. The letters know their ends, so one timer for each actor is enough, and an answer that comes in
     # time costs nothing. ---

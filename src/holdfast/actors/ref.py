@@ -133,12 +133,12 @@ class Ref(Generic[A_co]):
         if loop is not cell.loop:
             return await _ask_elsewhere(cell.loop, self.ask(method, *args, **kwargs))
         asker = ASKER.get()
-        if asker is not None and asker.waits_for is None and asker.task is current_task(loop):
-            asker.wait_for(cell)
-            try:
-                return await self.ask(method, *args, **kwargs)
-            finally:
-                asker.waits_for = None
+        if asker is not None:
+            if asker.task is current_task(loop):
+                asker.check_wait(cell)
+            else:
+                # A task beside the message of the actor: the actor itself does not wait.
+                asker = None
         try:
             handler = cell.handlers[method]
         except KeyError:
@@ -161,12 +161,17 @@ class Ref(Generic[A_co]):
             mailbox.put(letter, self._priority)
         if ends < cell.due:
             cell.set_timer(ends)
+        if asker is not None:
+            asker.waits_for = cell
         try:
             return await reply
         except CancelledError:
             # Its letter, if it still waits, takes no room any more.
             mailbox.withdrew()
             raise
+        finally:
+            if asker is not None:
+                asker.waits_for = None
 
     async def outcome(
         self, method: Callable[Concatenate[A_co, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
