@@ -114,7 +114,7 @@ class Ref(Generic[A_co]):
             priority=self._priority if priority is None else priority,
         )
 
-    async def ask(
+    async def ask(  # noqa: C901, PLR0912 - nearly every message takes this way, and calls would slow it down
         self, method: Callable[Concatenate[A_co, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a method of the actor, after the messages that came before, and return its result.
