@@ -491,6 +491,63 @@ def test_an_actor_that_asks_itself_learns_it_at_once():
     assert in_a_team(main, Slow) < 1
 
 
+class Linked(Actor):
+    """Asks the next one, which may ask this one again."""
+
+    async def link(self, other) -> None:
+        self.other = other
+
+    async def go(self, steps: int) -> int:
+        return steps if not steps else await self.other.ask(Linked.go, steps - 1)
+
+    async def go_beside(self, steps: int) -> list[int]:
+        return await asyncio.gather(self.other.ask(Linked.go, steps), asyncio.sleep(0, 1))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_actors_that_would_wait_for_each_other_learn_it_at_once_and_go_on(count):
+    async def main():
+        async with Supervisor("team") as team:
+            refs = [await team.start(Linked, id=f"a{n}") for n in range(count)]
+            for ref, other in zip(refs, [*refs[1:], refs[0]], strict=True):
+                await ref.ask(Linked.link, other)
+            began = asyncio.get_running_loop().time()
+            outcome = await refs[0].outcome(Linked.go, count + 3)
+            took = asyncio.get_running_loop().time() - began
+            again = [await ref.ask(Linked.go, 0) for ref in refs]
+            ways = await asyncio.gather(*(ref.outcome(Linked.go, max(0, count - 1)) for ref in refs))
+            return outcome.fault, took, again, [ref.restarts for ref in refs], ways
+
+    fault, took, again, restarts, ways = run(main())
+    assert (fault.code, fault.maybe_executed, fault.retryable) == ("ACTOR_ERROR", False, False)
+    if count > 1:
+        circle = [f"team/a{n % count}" for n in range(count - 1, 2 * count)]
+        assert " waits for ".join(circle) in fault.message
+    assert took < 1
+    assert again == [0] * count
+    assert restarts == [0] * count
+    # Several that ask at once: each has its answer, or the circle that it would have closed.
+    assert all(way.ok or way.fault.code == "ACTOR_ERROR" for way in ways)
+
+
+def test_actors_that_ask_one_behind_the_other_are_no_circle():
+    async def main():
+        async with Supervisor("team") as team:
+            first, second, third = [await team.start(Linked, id=name) for name in "abc"]
+            await first.ask(Linked.link, third)
+            await second.ask(Linked.link, third)
+            await third.ask(Linked.link, third)
+            asked = (
+                first.ask(Linked.go, 1),
+                second.ask(Linked.go, 1),
+                first.ask(Linked.go_beside, 0),
+                third.ask(Linked.go, 0),
+            )
+            return await asyncio.gather(*asked)
+
+    assert run(main()) == [0, 0, [0, 1], 0]
+
+
 class Watcher(Actor, mailbox=1):
     def __init__(self) -> None:
         self.ended: list[str] = []

@@ -348,6 +348,16 @@ def test_what_was_told_is_done_before_the_block_is_left():
     assert stage.run(main()) == 3
 
 
+def test_after_a_burst_no_more_are_active_than_allowed():
+    async def main(rooms, *_):
+        await asyncio.gather(*(rooms.get(Room, f"room-{n}").ask(Room.pay, 1) for n in range(40)))
+        await asyncio.sleep(1)
+        assert rooms.active <= 5
+        return [await rooms.get(Room, f"room-{n}").ask(Room.pay, 0) for n in range(40)]
+
+    assert on_stage(main, most_active=5) == [1] * 40
+
+
 def test_a_tell_activates_and_its_failure_is_reported():
     async def main(rooms, stage, _):
         lobby = rooms.get(Room, "lobby")

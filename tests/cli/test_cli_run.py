@@ -17,7 +17,6 @@ from typing import NamedTuple
 import pytest
 from cli_runs import SCRIPT, environment, heed_interrupts, holdfast, running, script
 
-from holdfast.faults import CATALOG
 from holdfast.testing import forget_targets, no_waiting
 
 QUICK = "[policy.backoff]\ninitial = 0.01\ncap = 0.02\n"
@@ -141,16 +140,27 @@ def test_quiet_prints_only_what_the_command_prints():
     assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"err\n")
 
 
-def test_a_command_that_does_not_exist_exits_3():
+def test_a_command_that_does_not_exist_exits_127():
     done = holdfast("run", "no-such-program-here", "--its-own-flag")
-    assert (done.exit_code, CATALOG["TOOL_COMMAND_NOT_FOUND"].exit_code) == (3, 3)
+    assert done.exit_code == 127
     assert "not installed here" in done.stderr
 
 
+def test_a_command_that_cannot_be_started_exits_126(tmp_path):
+    program = tmp_path / "program"
+    program.write_text("not a program")
+    assert holdfast("run", "--", str(program)).exit_code == 126
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_a_low_exit_code_is_the_commands_own(code):
+    assert shell(f"exit {code}").returncode == code
+
+
 @pytest.mark.parametrize("flags", [("--timeout", "0.3"), ("--idle", "300ms"), ("--timeout", "0.3s")])
-def test_a_command_that_takes_too_long_exits_6_and_its_output_so_far_was_passed(flags):
+def test_a_command_that_takes_too_long_exits_124_and_its_output_so_far_was_passed(flags):
     done = shell("echo begun; sleep 60", *flags)
-    assert (done.returncode, done.stdout) == (6, b"begun\n")
+    assert (done.returncode, done.stdout) == (124, b"begun\n")
     assert b"TOOL_TIMEOUT" in done.stderr
 
 
@@ -256,7 +266,7 @@ def test_the_settings_of_a_command_hold_for_it_and_those_of_calls_do_not(tmp_pat
     settings.write_text(f'{QUICK}\n[targets."tool:slow"]\nattempts = 2\ntimeout = 0.2\n')
     env = {"HOLDFAST_CONFIG": str(settings)}
     done = outside(counted(file, "sleep 60"), "--effect", "read", "--target", "tool:slow", **env)
-    assert (done.returncode, runs(file)) == (6, 2)
+    assert (done.returncode, runs(file)) == (124, 2)
     settings.write_text("[policy]\ntimeout = 0.2\ndeadline = 0.3\n")
     assert outside("sleep 0.5; echo whole", **env).stdout == b"whole\n"
 

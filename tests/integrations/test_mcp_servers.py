@@ -23,6 +23,7 @@ from holdfast.events import (
     MCPServerDisconnected,
     MCPServerReconnected,
     Retry,
+    SuppressedError,
 )
 from holdfast.mcp import Servers, recovering, stdio
 from holdfast.runtime.runtime import default_runtime
@@ -131,6 +132,25 @@ def test_the_tools_of_a_server_are_tools_of_a_toolbox():
     assert (failed.is_error, failed.fault.code) == (True, "TOOL_EXECUTION_FAILED")
     assert "known are Oslo" in failed.content
     assert (wrong.fault.code, missing.fault.code) == ("TOOL_INPUT_INVALID", "TOOL_NOT_FOUND")
+
+
+def test_a_tool_that_is_listed_twice_or_alike_or_cannot_be_used_keeps_no_other_from_being_called():
+    names = ["search", "search", "files.read", "files_read", "files/read", "a" * 70 + "1", "a" * 70 + "2", "", "pid"]
+    listing = "[" + ", ".join(f"tool({name!r})" for name in names) + "]"
+    script = SMALL.replace('[tool("search"), tool("die"), tool("hide"), tool("pid")]', listing)
+
+    async def work():
+        async with recovering(stdio([sys.executable, "-c", script]), name="atlas") as session:
+            toolbox = await session.toolbox()
+            shown = [tool.name for tool in toolbox]
+            return shown, [await toolbox.call(name, {"query": "x"}) for name in shown if name not in ("pid", "fail")]
+
+    (shown, found), heard = run(work())
+    assert shown == [
+        "search", "files_read", "files_read_2", "files_read_3", "a" * 64, "a" * 62 + "_2", "pid", "fail",
+    ]  # fmt: skip
+    assert found == ["found x"] * 6
+    assert [event.code for event in heard.of(SuppressedError)] == ["CONFIG_OPTION_INVALID"] * 2
 
 
 def test_one_call_of_a_toolbox_is_one_attempt_and_the_result_is_a_value():

@@ -371,7 +371,7 @@ def test_a_turn_that_a_crash_gave_up_does_not_pay_again() -> None:
 def test_a_key_of_a_turn_that_is_no_text_is_rejected(key: Any) -> None:
     async def main() -> None:
         async with MemoryStore() as store, Session.open("s", store=store) as session:
-            with pytest.raises(InvalidError, match=r"turn\.key: expected a text"):
+            with pytest.raises(InvalidError, match=r"turn\.key: expected a name"):
                 async with session.turn("one", key=key):
                     pass
 

@@ -139,6 +139,23 @@ def test_a_process_that_ends_in_order_has_no_guard_left_and_no_child_that_it_did
     assert _guards() - before == set()
 
 
+def test_a_process_that_closes_all_its_files_keeps_its_programs():
+    program = (
+        "import asyncio, os\nfrom holdfast.tools import run\n"
+        "async def main():\n"
+        "    async with run(['true']): pass\n"
+        "    kept = {int(name) for name in os.listdir('/proc/self/fd')}\n"
+        "    async with run(['bash', '-c', 'echo up; sleep 2; echo done'], idle=10) as process:\n"
+        "        async for line in process.lines():\n"
+        "            print(line, flush=True)\n"
+        "            for one in kept - {0, 1, 2}:\n"
+        "                if os.path.exists(f'/proc/self/fd/{one}') and 'pipe' in os.readlink(f'/proc/self/fd/{one}'): os.close(one)\n"
+        "asyncio.run(main())"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout == "up\ndone\n", ended.stderr
+
+
 def test_a_program_that_may_be_left_stays_when_the_process_ends(token):
     program = (
         "import asyncio\nfrom holdfast.tools import run\n"

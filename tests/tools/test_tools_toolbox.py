@@ -41,7 +41,7 @@ from holdfast.runtime import secrets
 from holdfast.runtime.runtime import default_runtime
 from holdfast.testing import Capture, VirtualClock
 from holdfast.testing import run as run_virtual
-from holdfast.tools import ProcessError, Toolbox, ToolError, collect, process_tool
+from holdfast.tools import ProcessError, Toolbox, ToolError, bash, collect, process_tool
 
 AT_ONCE = Backoff(initial=0)
 
@@ -624,6 +624,16 @@ def test_an_argument_of_a_program_cannot_become_a_second_command():
     box = Toolbox([process_tool("say", ["echo", "-n", "<{word}>"], effect="read")])
     assert finish(box.call("say", {"word": "a; rm -rf $HOME `id`"})) == "<a; rm -rf $HOME `id`>"
     assert box.schemas()[0]["input_schema"]["required"] == ["word"]
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("say", {"word": "a\0b"}), ("bash", {"command": "echo a\0b"})])
+def test_a_nul_in_an_argument_is_the_models_to_fix(name, arguments):
+    box = Toolbox([process_tool("say", ["echo", "{word}"], effect="read"), bash()])
+    answer = finish(box.answer(name, arguments))
+    assert answer.fault.code == "TOOL_INPUT_INVALID"
+    assert not answer.fault.maybe_executed
+    assert "NUL" in answer.content
+    assert "cannot fix" not in answer.content
 
 
 def test_a_function_may_build_the_command_from_typed_arguments():

@@ -91,6 +91,7 @@ class Activation:
         keeper: LeaseKeeper,
     ) -> None:
         self._store, self._kind, self._key = store, kind, key
+        self._trim_soon = system.trim_soon
         self._name, self._fence, self._keeper = lease.session, lease.fence, keeper
         given = kind.__holdfast_options__
         handlers = {method: self._handler(method) for method in handlers_of(kind)}
@@ -215,6 +216,7 @@ class Activation:
         finally:
             self._works_on -= 1
             self.used = self.cell.loop.time()
+            self._trim_soon()
 
     async def _done(self, key: str) -> StoredClaim | None:
         """Return the claim of a message with this key; None if there was none."""

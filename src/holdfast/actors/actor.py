@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 import msgspec
 
 from holdfast import options
-from holdfast.actors.cell import Cell, handlers_of, stopped_midway
+from holdfast.actors.cell import ASKER, Cell, handlers_of, stopped_midway
 from holdfast.actors.crash import crash_of, log_traceback
 from holdfast.actors.errors import IgnoreStart, StartError
 from holdfast.actors.health import Health, HealthMonitor
@@ -257,6 +257,7 @@ class ActorRun:
         # The actor outlives the budget in which it is started. Each message brings the budget of its sender.
         context.run(AMBIENT.set, None)
         context.run(_BIRTH.set, self)
+        context.run(ASKER.set, cell)
         self._monitor: HealthMonitor | None = None
         self._task = cell.loop.create_task(self._live(), name=f"{cell.name}#{incarnation}", context=context)
         self._task.add_done_callback(self._done)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.supervision import Exit
 
-__all__ = ["AskTimeoutError", "Cell", "handlers_of", "no_attribute", "stopped_error", "stopped_midway"]
+__all__ = ["ASKER", "AskTimeoutError", "Cell", "handlers_of", "no_attribute", "stopped_error", "stopped_midway"]
 
 
 _HOOKS = frozenset({"started", "stopping", "crashed", "down", "snapshot", "restore", "children"})
@@ -86,6 +87,7 @@ class Cell:
         "task",
         "team",
         "timeout",
+        "waits_for",
         "wrap",
     )
 
@@ -124,6 +126,8 @@ class Cell:
         """The supervisor of the actor's own children, if it has any."""
         self.task: asyncio.Task[None] | None = None
         """The task that works on the messages, if it is one of this loop."""
+        self.waits_for: Cell | None = None
+        """The actor whose answer it waits for, in the message that it works on."""
         self.health: HealthState = "healthy"
         self.wrap: Callable[[Any], Any] | None = None
         """Returns what runs instead of a hook of its instances; None: the hook itself."""
@@ -206,10 +210,17 @@ class Cell:
 
         return unwatch
 
-    def asks_itself(self) -> InvalidError:
-        """Return the error for an actor that asks itself: it would wait for the end of the message that it works on."""
-        expected = "another actor, `await self.method(…)`, or `tell`"
-        return InvalidError.saying(f"ask of {self.name}", expected, "a question of the actor to itself")
+    def check_wait(self, other: Cell) -> None:
+        """Raise if this actor, in its message, must not wait for an answer of another one: that one waits for this one already."""
+        asked: Cell | None = other
+        while asked is not self:
+            if asked is None:
+                return
+            asked = asked.waits_for
+        names, asked = [self.name, other.name], other
+        while asked is not self and (asked := asked.waits_for) is not None:
+            names.append(asked.name)
+        raise _waits_for_itself(names)
 
     # --- the time that senders wait. The letters know their ends, so one timer for each actor is enough, and an answer that comes in
     # time costs nothing. ---
@@ -320,3 +331,20 @@ def _cannot_be_asked(kind: type, method: Any, handlers: Mapping[Any, Any]) -> In
 
 def _nothing() -> None:
     """Nothing is watched any more."""
+
+
+def _waits_for_itself(names: list[str]) -> InvalidError:
+    """Return the error for actors that would wait for each other until their time is over."""
+    if len(names) == 2:
+        received = "a question of the actor to itself"
+        expected = "another actor, `await self.method(…)`, or `tell`"
+    else:
+        received = f"a circle: {' waits for '.join(names)}"
+        expected = "an actor that does not wait for this one, or `tell`"
+    text = f"ask of {names[1]}: expected {expected}, got {received}"
+    context = {"actor": names[1], "cycle": names}
+    return InvalidError(Fault.of("ACTOR_ERROR", text, retryable=False, maybe_executed=False, context=context))
+
+
+ASKER: ContextVar[Cell | None] = ContextVar("holdfast_asker", default=None)
+"""The actor in whose message this runs."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec
 import msgspec
 
 from holdfast import options
-from holdfast.actors.cell import no_attribute
+from holdfast.actors.cell import ASKER, no_attribute
 from holdfast.actors.mailbox import NORMAL, Letter
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok
 from holdfast.runtime.ambient import AMBIENT, in_force
@@ -114,13 +114,14 @@ class Ref(Generic[A_co]):
             priority=self._priority if priority is None else priority,
         )
 
-    async def ask(
+    async def ask(  # noqa: C901, PLR0912 - nearly every message takes this way, and calls would slow it down
         self, method: Callable[Concatenate[A_co, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a method of the actor, after the messages that came before, and return its result.
 
         Raises what the method raises; `HoldfastError` with ACTOR_CRASHED if the actor crashed over it (the error is its
-        `__cause__`), ACTOR_STOPPED or ACTOR_MAILBOX_FULL; `AskTimeoutError` when the time is over, `DeadlineError` when that of
+        `__cause__`), ACTOR_STOPPED or ACTOR_MAILBOX_FULL; `InvalidError` with ACTOR_ERROR, which names
+        the circle, if the actor waits for the one that asks; `AskTimeoutError` when the time is over, `DeadlineError` when that of
         a `Budget` around is. A caller that is cancelled withdraws its message; a method that has begun goes on.
 
             notes = await coder.ask(Coder.review, diff)
@@ -131,6 +132,13 @@ class Ref(Generic[A_co]):
         loop = reply.get_loop()
         if loop is not cell.loop:
             return await _ask_elsewhere(cell.loop, self.ask(method, *args, **kwargs))
+        asker = ASKER.get()
+        if asker is not None:
+            if asker.task is current_task(loop):
+                asker.check_wait(cell)
+            else:
+                # A task beside the message of the actor: the actor itself does not wait.
+                asker = None
         try:
             handler = cell.handlers[method]
         except KeyError:
@@ -147,20 +155,23 @@ class Ref(Generic[A_co]):
             mailbox.reader, mailbox.current = None, letter
             reader.set_result(letter)
         else:
-            if cell.task is not None and cell.task is current_task(loop):
-                raise cell.asks_itself()
             if mailbox.closed is not None:
                 # A caller that asks a stopped actor in a loop must still be reached by a cancellation.
                 await asyncio.sleep(0)
             mailbox.put(letter, self._priority)
         if ends < cell.due:
             cell.set_timer(ends)
+        if asker is not None:
+            asker.waits_for = cell
         try:
             return await reply
         except CancelledError:
             # Its letter, if it still waits, takes no room any more.
             mailbox.withdrew()
             raise
+        finally:
+            if asker is not None:
+                asker.waits_for = None
 
     async def outcome(
         self, method: Callable[Concatenate[A_co, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs

@@ -298,6 +298,7 @@ class VirtualActors:
         self._told: dict[asyncio.Task[Any], str] = {}
         """Messages that nobody waits for, with the name of their actor."""
         self._timer: asyncio.TimerHandle | None = None
+        self._trims = False
 
     async def __aenter__(self) -> Self:
         given: Any = self._given
@@ -432,8 +433,7 @@ class VirtualActors:
             return
         activation = done.result()
         activation.run.exited.add_done_callback(lambda _: self._exited(name, done))
-        if len(self._activations) > self._most_active:
-            self._evict_oldest()
+        self.trim()
         self._set_timer()
 
     def _exited(self, name: str, activated: asyncio.Future[Activation]) -> None:
@@ -457,12 +457,29 @@ class VirtualActors:
             activation = await activating
             await activation.end()
 
-    def _evict_oldest(self) -> None:
+    def trim(self) -> None:
+        """End activations beyond the limit, those that were idle longest first."""
+        while len(self._activations) > self._most_active and self._evict_oldest():
+            pass
+
+    def trim_soon(self) -> None:
+        """An activation has become idle: those beyond the limit may end now. After a burst none of them could."""
+        if len(self._activations) > self._most_active and not self._trims:
+            self._trims = True
+            asyncio.get_running_loop().call_soon(self._trim)
+
+    def _trim(self) -> None:
+        self._trims = False
+        self.trim()
+
+    def _evict_oldest(self) -> bool:
+        """End the activation that was idle longest; return whether there was one."""
         for name, activating in tuple(self._activations.items()):
             activation = _result(activating)
             if activation is not None and not (activation.is_new or activation.busy):
                 self._evict(name)
-                return
+                return True
+        return False
 
     def _set_timer(self) -> None:
         if self._timer is None and self._activations:

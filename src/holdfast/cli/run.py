@@ -55,6 +55,8 @@ _REPLAY_BYTES = 67_108_864
 _READ_BYTES = 65_536
 _LAST_WORDS_S = 1.0
 """How long an interrupted command's last output may take to be written. Its reader may have gone with the same signal."""
+_TIMED_OUT, _NOT_STARTED, _NOT_FOUND = 124, 126, 127
+"""As `timeout`, `env` and shells have them. Programs keep away from these numbers, and use low ones for what they mean themselves."""
 _BY_SIGNAL = 128
 """What shells add to the number of the signal that ended a program."""
 # Not every system has all of them.
@@ -339,8 +341,11 @@ class _Runner:
         fail(f"{_how(error)}{many} · {error.fault.code}", f"holdfast explain {error.fault.code}")
 
     def _status_of(self, error: ProcessError) -> int:
-        if error.finished is None or isinstance(error, ProcessTimeoutError):
-            return error.fault.entry.exit_code
+        if error.finished is None:
+            is_missing = isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError))
+            return _NOT_FOUND if is_missing else _NOT_STARTED
+        if isinstance(error, ProcessTimeoutError):
+            return _TIMED_OUT
         if self._signal is not None and error.fault.code == "TOOL_CANCELLED":
             # It did not end by the signal that we got, so we have ended it.
             return _BY_SIGNAL + self._signal

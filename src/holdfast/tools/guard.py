@@ -1,8 +1,8 @@
 """The guard: a small process that ends our programs if this process dies and cannot end them itself.
 
 A process that is killed with SIGKILL, or crashes, runs no cleanup, and its programs go on. The guard is a shell that waits at a pipe.
-When the pipe closes, because this process is gone for whatever reason, it ends every process that carries a mark of this process: also
-one with a session, a parent and an environment of its own. It is no child of this process, which may wait for all of its children. A
+When the pipe closes and this process is gone, for whatever reason, it ends every process that carries a mark of this process: also one
+with a session, a parent and an environment of its own. It is no child of this process, which may wait for all of its children. A
 process that ends in order, and has ended its programs, tells the guard to go.
 
 Invariant: there is at most one guard for each process, and it outlives that process by two seconds at most.
@@ -19,14 +19,21 @@ from typing import Final
 from holdfast._platform import need_posix
 from holdfast.faults import Fault, HoldfastError
 from holdfast.tools.process_mark import MARK_BITS, new_mark
+from holdfast.tools.process_tree import read_member
 
 __all__ = ["guarded_owner", "note_end", "note_start", "owner_if_possible"]
 
 _SCRIPT: Final = """
 exec 3<&0
 prlimit --rttime=unlimited:unlimited --pid $$ 2>/dev/null
+since() {
+    read -r line < "/proc/$1/stat" || return
+    set -- ${line##*) }
+    [ "$1" = Z ] || [ "$1" = X ] || echo "${20}"
+}
 {
 read -r _ <&3 && exit 0
+while [ "$(since "$4")" = "$5" ]; do sleep 0.5; done
 for signal in TERM KILL KILL; do
     for found in $(grep -lsaF "$1" /proc/[0-9]*/environ); do
         found=${found#/proc/}
@@ -97,7 +104,10 @@ def _start() -> None:
     # Both ends are closed in every program that is started, so only we hold the writing end.
     reading, writing = os.pipe()
     number = int.from_bytes(os.urandom(_OWNER_BYTES), "big")
-    common = [f"guarded-{number:x}.", str(new_mark(number).number >> MARK_BITS), str(MARK_BITS)]
+    own = read_member(os.getpid())
+    # The time of the start tells this process from a later one of its id.
+    ours = [str(os.getpid()), str(own.started if own is not None else 0)]
+    common = [f"guarded-{number:x}.", str(new_mark(number).number >> MARK_BITS), str(MARK_BITS), *ours]
     try:
         pid = os.posix_spawn(
             "/bin/sh",

@@ -22,7 +22,7 @@ from holdfast.tools.process_mark import last_pid, limit_of
 if TYPE_CHECKING:
     from holdfast.tools.process_mark import Mark
 
-__all__ = ["Member", "ProcessTree"]
+__all__ = ["Member", "ProcessTree", "read_member"]
 
 _FULL_SEARCH_S = 10.0
 """After so many seconds process ids may have begun again at low numbers. Before, a descendant's id is between its root's and the last one."""
@@ -97,8 +97,8 @@ class ProcessTree:
         is_young = time.monotonic() - self._born < _FULL_SEARCH_S and last >= root
         if is_young:
             pids = [pid for pid in pids if root < pid <= last]
-        seen = [member for pid in pids if pid not in (root, own) and (member := _read(pid))]
-        if not is_young and (first := _read(root)):
+        seen = [member for pid in pids if pid not in (root, own) and (member := read_member(pid))]
+        if not is_young and (first := read_member(root)):
             # A descendant started after the root. The others need not be looked at closely.
             seen = [member for member in seen if member.started >= first.started]
         found = [member for member in seen if root in (member.session, member.group, member.parent)]
@@ -125,7 +125,7 @@ class ProcessTree:
         return limit_of(pid) in self._numbers or self._mark.is_in_environment(pid)
 
 
-def _read(pid: int) -> Member | None:
+def read_member(pid: int) -> Member | None:
     """Return what is known about a process; None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - hot path
@@ -151,7 +151,7 @@ def _send(member: Member, number: signal.Signals) -> None:
     except OSError:
         return
     try:
-        now = _read(member.pid)
+        now = read_member(member.pid)
         if now is not None and now.started == member.started:
             with suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(descriptor, number)

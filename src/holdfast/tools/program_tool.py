@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import options
-from holdfast.faults import InvalidError, Kind, Scope
+from holdfast.faults import Fault, HoldfastError, InvalidError, Kind, Scope
 from holdfast.policies.decide import is_repeatable
 from holdfast.runtime.callables import name_of
 from holdfast.runtime.tool import ToolContract, call_key, takes_arguments
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from holdfast.faults import Code, Fault
+    from holdfast.faults import Code
     from holdfast.policies import Effect, Tries
     from holdfast.tools.command import RunOptions
     from holdfast.tools.process_error import Finished
@@ -111,6 +111,9 @@ async def run_for_tool(
     argv: Sequence[str], contract: ToolContract, options: RunOptions, *, waits_for_mark: bool = False
 ) -> Finished:
     """Run a program for a call of a tool. Its time limit is that of the call."""
+    if any("\0" in part for part in argv):
+        reason = "a program's arguments can hold no NUL character; leave it out, or pass it through a file"
+        raise HoldfastError(Fault.of("TOOL_INPUT_INVALID", reason, context={"reason": reason}, maybe_executed=False))
     env = {**(options.get("env") or {}), **({CALL_KEY: key} if (key := call_key()) else {})}
     command = Command.of(argv, {**options, "env": env, "timeout": TIME_LIMIT.get() or contract.timeout})
     command = msgspec.structs.replace(command, waits_for_mark=waits_for_mark)

@@ -6,6 +6,7 @@ Invariant: any value that a tool can return has a text, which can be encoded, is
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["as_text", "masked", "masked_document", "show", "structured", "written"]
 
+_PLAIN = frozenset((dict, list, tuple, int, float, bool, type(None)))
 _LEAST = 16
 """A text or a list that is cut shorter than this tells nothing."""
 
@@ -38,6 +40,12 @@ def as_text(value: Any) -> str:
     """Return a value as text: a text as it is, everything else as JSON, and what JSON does not have in the words of Python."""
     if isinstance(value, str):
         return value
+    if type(value) in _PLAIN:
+        try:
+            return msgspec.json.encode(value).decode()
+        except (TypeError, ValueError, RecursionError):
+            # Something inside of it needs another way.
+            pass
     for write in (_model_json, _json, _json_of_the_library, str):
         # The code of the value's own class may raise anything. The tool has done its work.
         try:
@@ -115,9 +123,14 @@ def _shortened(value: Any, most: int | None) -> Any:
 
 
 def _forms() -> tuple[str, ...]:
-    """Return the secrets of this process as they stand in a text, in JSON and in the words of Python."""
+    return _forms_of(process_redactor().secrets)
+
+
+@lru_cache(maxsize=4)
+def _forms_of(secrets: tuple[str, ...]) -> tuple[str, ...]:
+    """Return secrets as they stand in a text, in JSON and in the words of Python."""
     found: dict[str, None] = {}
-    for secret in process_redactor().secrets:
+    for secret in secrets:
         found[secret] = None
         if not secret.isalnum():
             found.update(dict.fromkeys((json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1])))

@@ -27,6 +27,7 @@ from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.fault_of import did_not_happen, fault_of, leave_account
 from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.suppress import suppressed
 from holdfast.runtime.tool import ToolContract, declare_by_call
 from holdfast.tools import Tool, Toolbox
 
@@ -73,6 +74,7 @@ _RECONNECT = HOLDFAST.schedules[Schedule.TOOL_SERVER]
 _RECONNECTS = (_RECONNECT.attempts or 6) - 1
 """Attempts to connect again: at once, then after 0.25 to 2 s. The schedule counts the call that failed, too."""
 _MAX_TOOLS = 1024
+_LONGEST_NAME = 64
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 """The most tools that are remembered. A model may invent names, so memory must stay bounded."""
 
@@ -237,15 +239,38 @@ class RecoveringSession:
         """Return the server's tools, for a `Toolbox` that has others too.
 
         toolbox = Toolbox([*await session.tools(prefix="git_"), read_file(".")])
+
+        A tool that cannot be used, or is listed a second time, is left out with a warning; the others stay. Two whose names become equal
+        for a model, such as `files.read` and `files_read`, get different ones.
         """
-        found: list[Tool] = []
+        found: dict[str, Tool] = {}
+        names: set[str] = set()
         cursor: str | None = None
         while True:
             listed = await self._reads.acall(self._list_page, cursor)
-            found += [self._as_tool(one, prefix) for one in listed.tools]
+            for one in listed.tools:
+                self._add_tool(one, prefix, found, names)
             cursor = getattr(listed, "next_cursor", None) or getattr(listed, "nextCursor", None)
-            if not cursor or len(found) >= _MAX_TOOLS:
-                return found
+            if not cursor or len(names) >= _MAX_TOOLS:
+                return list(found.values())
+
+    def _add_tool(self, listed: Any, prefix: str, found: dict[str, Tool], names: set[str]) -> None:
+        """Add a listed tool under a name that is free."""
+        reason = f"tool {listed.name!r} of the MCP server {self.name} is left out"
+        if not listed.name or listed.name in names:
+            suppressed(InvalidError.saying("mcp.tools", "tools with names, all different", repr(listed.name)), reason)
+            return
+        names.add(listed.name)
+        # MCP allows names such as `files.read`, which the providers of models reject.
+        name = shown = _UNFIT.sub("_", f"{prefix}{listed.name}")[:_LONGEST_NAME]
+        number = 1
+        while shown in found:
+            number += 1
+            shown = f"{name[: _LONGEST_NAME - 1 - len(str(number))]}_{number}"
+        try:
+            found[shown] = self._as_tool(listed, shown)
+        except InvalidError as error:
+            suppressed(error, reason)
 
     async def _list_page(self, cursor: str | None) -> Any:
         if cursor is None:
@@ -257,7 +282,7 @@ class RecoveringSession:
 
         return await self._attempt("list_tools", (), {"params": PaginatedRequestParams(cursor=cursor)})
 
-    def _as_tool(self, listed: Any, prefix: str) -> Tool:
+    def _as_tool(self, listed: Any, name: str) -> Tool:
         schema = getattr(listed, "input_schema", None) or getattr(listed, "inputSchema", None)
 
         async def call(**arguments: Any) -> Any:
@@ -266,8 +291,7 @@ class RecoveringSession:
 
         contract = ToolContract(
             effect=self._effects.get(listed.name, "unsafe"),
-            # MCP allows names such as `files.read`, which the providers of models reject.
-            name=_UNFIT.sub("_", f"{prefix}{listed.name}")[:64],
+            name=name,
             description=listed.description or "",
             input=schema or {"type": "object", "properties": {}},
         )
