@@ -71,6 +71,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """Whether bytes of the client wait: in the socket, or as a message that the app has not taken yet."""
         return not self.queue.empty() or has_unread(self.transport)
 
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        super().resume_writing()
+        if not self.read_paused and not self.transport.is_reading() and not self.transport.is_closing():
+            self.transport.resume_reading()
+
     def _authenticated(self) -> None:
         self._is_authenticated = True
 
@@ -81,6 +87,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._flush()
         super().data_received(data)
         # While reading is paused the app has a message, which may be the one that authenticates the client.
+        if not self.writable.is_set() and self.transport.is_reading():
+            # Pings are answered without the app. A client that does not read the answers is not read either.
+            self.transport.pause_reading()
         is_checked = self.handshake_complete and not (self._is_authenticated or self.read_paused or self.close_sent)
         if is_checked and self._unfinished > self.max_before_auth + _FRAME_HEAD:
             self.conn.fail(CloseCode.TOO_BIG, "too_large")

@@ -287,7 +287,11 @@ class Requests:
             raise HoldfastError(Fault.of("AUTH_FORBIDDEN", "This token may not make sessions"))
         try:
             return await self._hub.create(
-                session, agent=wanted.agent, title=wanted.title, working_directory=wanted.working_directory
+                session,
+                agent=wanted.agent,
+                title=wanted.title,
+                working_directory=wanted.working_directory,
+                device=identity.token_id,
             )
         except HoldfastError as error:
             if error.fault.code != "CONFIG_OPTION_INVALID":
@@ -306,7 +310,7 @@ class Requests:
 
     async def _find(self, session: str) -> LiveSession:
         self._check_visible(session)
-        return await self._hub.live(session)
+        return await self._hub.live(session, self._identity.token_id)
 
     def _check_visible(self, session: str) -> None:
         # One that exists and one that may not be seen get the same answer.
