@@ -300,7 +300,13 @@ class Hub:
         await self.runner(live).activate()
 
     async def pause(self, live: LiveSession) -> None:
-        """Pause a session after the turn that runs. It can be resumed."""
+        """Pause a session after the turn that runs. It can be resumed.
+
+        Raises SESS_CLOSED, or SESS_ILLEGAL_TRANSITION if there is nothing to pause in its state.
+        """
+        state = (await self.store.session(live.id)).state
+        if state is not SessionState.PAUSED:
+            machine.check(live.id, state, SessionState.PAUSED)
         was_open = live.runner is not None and await live.runner.pause()
         if not was_open and (await self.store.session(live.id)).state is SessionState.ACTIVE:
             # Its owner died, or works in another process: then this raises SESS_LEASE_LOST.
