@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.bridge.connection import ABORT, AUTHENTICATED, CUT, UNREAD, WRITE_TEXT
 from holdfast.bridge.listener import has_unread
 from holdfast.bridge.log import log_warning
+from holdfast.bridge.versions import check_versions
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault, HoldfastError
 from holdfast.wire.close import CloseCode
@@ -232,11 +233,16 @@ class Port:
         return f"{'http' if self._tls is None else 'https'}://{shown}:{port}"
 
     async def open(self, host: str, port: int) -> None:
-        """Listen. Raises `HoldfastError` (CONN_MISCONFIGURED) if the address cannot be used."""
+        """Listen.
+
+        Raises `HoldfastError`: CONN_MISCONFIGURED if the address cannot be used, CONFIG_INVALID if uvicorn is of a version that cannot serve it.
+        """
         if not self._config.loaded:
             self._config.load()
         self._state.default_headers = list(self._config.encoded_headers)
         loop = asyncio.get_running_loop()
+        websocket: Any = self._config.ws_protocol_class
+        check_versions(websocket(config=self._config, server_state=self._state, app_state={}), self._protocol())
         try:
             self._server = await loop.create_server(
                 self._protocol, host, port, ssl=self._tls, backlog=2048, ssl_handshake_timeout=self._handshake
