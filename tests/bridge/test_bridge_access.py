@@ -168,10 +168,9 @@ async def test_B85_a_thousand_wrong_tokens_over_sockets_lock_loopback_and_leave_
         # A locked address is told to come back later, so a real client on it does not give up.
         assert codes[11] == ("CONN_RATE_LIMITED", 1013)
         assert sum(code == "AUTH_INVALID_TOKEN" for code, _ in codes) < 20
-        async with raw(bridge) as locked_out:
-            answer = await locked_out.auth(right)
-            assert answer["payload"]["code"] == "CONN_RATE_LIMITED"
-            assert answer["payload"]["retry_after_ms"] > 0
+        async with raw(bridge) as known:
+            # A token of 256 bits cannot be guessed, so the wrong ones of others do not keep its holder out.
+            assert (await known.auth(right))["type"] == "connection_ack"
         assert (await client.say("a connection that is open goes on"))["status"] == "stored"
     assert {each.peer for each in rejected} == {"127.0.0.1"}
     assert sum(each.locks for each in rejected) >= 1

@@ -91,9 +91,12 @@ async def test_B85_guesses_over_http_and_sockets_count_together_and_are_in_the_m
             async with raw(bridge) as client:
                 codes.append((await client.auth(f"guess {number}"))["payload"]["code"])
         assert codes == ["AUTH_INVALID_TOKEN"] * 11 + ["CONN_RATE_LIMITED"]
-        locked = await http.get("/info", headers=bearer(right))
+        locked = await http.get("/info", headers=bearer("guess"))
         assert (locked.status_code, locked.json()["code"]) == (429, "CONN_RATE_LIMITED")
         assert int(locked.headers["retry-after"]) >= 1
+        pairing = await http.post("/pair", json={"code": "AAAA-AAAA-AAAA-AAAA", "name": "x"})
+        assert pairing.status_code == 429
+        assert (await http.get("/info", headers=bearer(right))).status_code == 200
     assert ("client", "AUTH_INVALID_TOKEN") in counted
     assert ("client", "CONN_RATE_LIMITED") in counted
 

@@ -173,11 +173,11 @@ def test_B85_wrong_tokens_are_locked_out_over_http_also_from_loopback_and_counte
             statuses = [(await http.get("/info", headers=bearer("guess"))).status_code for _ in range(20)]
             assert statuses[0] == 401
             assert 429 in statuses
-            locked = await http.get("/info", headers=bearer(right))
+            locked = await http.get("/info", headers=bearer("guess"))
             assert locked.status_code == 429
             assert int(locked.headers["retry-after"]) >= 1
-            text = (await http.get("/metrics", headers=bearer(metrics))).json()
-            assert text["code"] == "CONN_RATE_LIMITED"
+            assert (await http.get("/info", headers=bearer(right))).status_code == 200
+            assert (await http.get("/metrics", headers=bearer(metrics))).status_code == 200
 
     run(scenario())
 

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from bridge_kit import serving
 from machine_scripts import node
+from test_bridge_agents import Model
 
 import holdfast.bridge
-from holdfast import __version__
+from holdfast import Agent, __version__, tool
 from holdfast.bridge import Turn
 from holdfast.bridge.static import PAGE_PATHS, page_file
+from holdfast.providers.messages import Reply, ToolCall
 
 PAGE = Path(holdfast.bridge.__file__).parent / "page"
 TESTS = Path(__file__).parent / "javascript"
@@ -64,6 +66,37 @@ def test_the_example_of_the_how_to_page_runs() -> None:
 
     code, output = run_node("--input-type=module", "--eval", program, agent=agent)
     assert (code, output) == (0, "All tests pass.\n")
+
+
+def test_XB4_approve_answers_the_question_that_is_open_and_not_an_old_one() -> None:
+    ran = list[str]()
+
+    @tool(effect="unsafe")
+    async def deploy(version: str) -> str:
+        ran.append(version)
+        return "live"
+
+    # The provider gives each first call the same id.
+    calls = [ToolCall(id="call_0", name="deploy", arguments={"version": each}) for each in ("1", "2")]
+    replies = [each for call in calls for each in (Reply(calls=(call,), stop="tools"), Reply(text="done"))]
+    program = f"""
+        import {{ Client }} from "{PAGE / "holdfast.js"}";
+        const client = new Client("ws://127.0.0.1:3000/ws", {{ token: "token" }});
+        const session = client.join("s", {{ create: true }});
+        const decisions = [true, false];
+        for (const isApproved of decisions) {{
+          session.send("go");
+          for await (const {{ type, payload }} of session) {{
+            if (type === "approval_required") await session.approve(payload.tool_call_id, isApproved);
+            if (type === "tool_result" || type === "tool_error") console.log(type);
+            if (type === "session_event" && payload.event === "turn_ended") break;
+          }}
+        }}
+        client.close();
+    """
+    code, output = run_node("--input-type=module", "--eval", program, agent=Agent("d", Model(*replies), [deploy]))
+    assert (code, output) == (0, "tool_result\ntool_error\n")
+    assert ran == ["1"]
 
 
 def test_npm_packs_the_module_its_types_and_nothing_of_the_page() -> None:

@@ -234,6 +234,32 @@ def test_an_approval_answered_in_one_tab_is_closed_in_the_other(served: Served, 
     assert asked.result(10) is True
 
 
+def test_XB5_a_call_is_shown_as_it_runs_and_opened_before_it_can_be_approved(
+    served: Served, context: BrowserContext
+) -> None:
+    tab = opened(context, served.session("hostile"))
+    calls = {"short": "rm -rf / \u202egpj.x", "long": "x" * 3000 + "; rm -rf / \u202egpj.x"}
+
+    async def ask(name: str) -> str:
+        details = {"tool": name, "arguments": json.dumps({"command": calls[name]})}
+        async with Session.open("hostile", store=served.bridge.hub.store) as session:
+            return (await session.approval(f"Run {name}(…)?", details=details, expires=60, call=f"c-{name}")).outcome
+
+    asked = asyncio.run_coroutine_threadsafe(ask("short"), served.loop)
+    card = tab.locator(".question")
+    expect(card.locator("pre code")).to_have_text("rm -rf / ⟨U+202E⟩gpj.x")
+    card.get_by_role("button", name="Approve").click()
+    assert asked.result(10) == "accepted"
+    expect(card).to_have_count(0)
+    asked = asyncio.run_coroutine_threadsafe(ask("long"), served.loop)
+    approve = card.get_by_role("button", name="Approve")
+    expect(approve).to_be_disabled()
+    card.locator("summary").click()
+    expect(card.locator("pre code")).to_contain_text("; rm -rf / ⟨U+202E⟩gpj.x")
+    approve.click()
+    assert asked.result(10) == "accepted"
+
+
 def test_what_an_agent_writes_is_text_and_never_markup(served: Served, tab: Page) -> None:
     show(tab, served.session("markup"))
     evil = '<img src=x onerror="document.title=1"><script>document.title=2</script>'

@@ -652,3 +652,32 @@ def test_pieces_together_are_the_masked_text_however_it_is_cut(secrets: list[str
     mask = PieceMask(ordered)
     shown = [mask.add(piece) for piece in pieces]
     assert "".join([*shown, mask.end()]) == whole
+
+
+# --- long texts that must come out whole ---
+
+
+@pytest.mark.parametrize("at", [0, 8_190, 65_536, 100_000, 299_980])
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "ghp_abcdefghij1234567890ABCDEF",
+        "password: hunter22222",
+        "-----BEGIN PRIVATE KEY-----\n" + "Ab1\n" * 9_000 + "-----END PRIVATE KEY-----",
+    ],
+)
+def test_a_secret_in_a_long_text_is_masked_wherever_it_stands(secret, at):
+    words = "some words " * 27_300
+    text = f"{words[:at]} {secret} {words[at:]}"
+    shown = REDACTOR.uncut().text(text)
+    assert secret not in shown
+    assert shown.count("[redacted]") == 1
+    if "BEGIN" not in secret:
+        # Nothing else is changed, and nothing is cut.
+        assert shown == module.mask_secrets(text)
+
+
+def test_a_long_text_of_nothing_but_secrets_is_cut_and_takes_no_longer_than_a_short_one():
+    shown = REDACTOR.uncut().text("a_key=1 password: hunter22222 " * 30_000)
+    assert "hunter" not in shown
+    assert len(shown) < 100_000

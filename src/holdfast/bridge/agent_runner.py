@@ -451,14 +451,16 @@ class AgentRunner:
             if fault.code in ("SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST"):
                 raise
             log_warning("a turn of %s failed: %s", self._live.id, fault.message)
-            await self._turn_failed(session, fault, "failed")
+            # What a function of the user's own raises is not known as a failure of anything, or only as one of a tool.
+            title = "" if isinstance(error, HoldfastError) else _title(error, fault)
+            await self._turn_failed(session, fault, "failed", title)
         finally:
             self._turn = None
 
-    async def _turn_failed(self, session: Session, fault: Fault, how: str) -> None:
+    async def _turn_failed(self, session: Session, fault: Fault, how: str, title: str = "") -> None:
         """Say that the turn has ended without an answer. Otherwise clients would wait for ever."""
         kind = "turn_cancelled" if how == "cancelled" else "agent_error"
-        self._publisher.put("notification", problem(kind, fault))
+        self._publisher.put("notification", problem(kind, fault, title))
         await self._publisher.flush()
         await session.abandon(f"{how}: {fault.code}")
 
@@ -566,12 +568,19 @@ def _returned(part: ToolReturned) -> tuple[str, dict[str, Any]]:
     return "tool_result", result | {"content": part.content[:_SHOWN_CONTENT]} | ({"cut": cut} if cut else {})
 
 
-def problem(kind: str, fault: Fault) -> dict[str, Any]:
+def _title(error: Exception, fault: Fault) -> str:
+    """Return what people read about an exception of the agent's own code; empty if the fault says what failed."""
+    if not fault.code.startswith(("TOOL_", "SYS_")):
+        return ""
+    return f"The agent failed with {type(error).__name__}. Its log has the details."
+
+
+def problem(kind: str, fault: Fault, title: str = "") -> dict[str, Any]:
     """Return a notification about a failure, in words for people."""
     return {
         "notification_id": str(uuid4()),
         "notification_type": kind,
-        "title": fault.for_user(redactor=process_redactor()),
+        "title": title or fault.for_user(redactor=process_redactor()),
         "priority": "high",
         "data": {"code": fault.code},
     }

@@ -430,7 +430,9 @@ class HttpApi:
         try:
             return self._identity(request, "hook")
         except HoldfastError as error:
-            if error.fault.entry.http_status == 401 and error.fault.retry_after is None:
+            # A token of another kind is as wrong here as one that nobody knows.
+            is_wrong = error.fault.entry.http_status == 401 or error.fault.code == "AUTH_INSUFFICIENT_SCOPE"
+            if is_wrong and error.fault.retry_after is None:
                 raise HoldfastError(Fault.of("HOOK_AUTH_FAILED")) from error
             raise
 

@@ -211,7 +211,7 @@ class SessionRoutes:
             raise violation("content", "required")
         if record.state is SessionState.CLOSED:
             raise HoldfastError(Fault.of("SESS_CLOSED", context={"session_id": record.id}))
-        live = await self._hub.live(record.id) if self._hub.agent is not None else self._made(record)
+        live = await self._hub.live(record.id, identity.token_id) if self._hub.agent is not None else self._made(record)
         incoming = Incoming(event.content, client=f"http:{identity.token_id}", id=id_)
         (result,) = await self._hub.take(live, [incoming])
         if isinstance(result, Exception):

@@ -7,6 +7,7 @@ and only the end of a session's last connection starts its grace.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
@@ -71,6 +72,8 @@ _FORWARDED = (
 """The recovery events that clients get."""
 _FINAL = (SessionState.CLOSED, SessionState.ERROR)
 _UNENDED = (SessionState.CREATED, SessionState.ACTIVE, SessionState.PAUSED)
+_SHARED = 20
+"""From so many places on, one device may have half of them."""
 _RECENT_S = 86_400.0
 """How long ago a session may have been used that a new server goes on with by itself."""
 
@@ -136,6 +139,8 @@ class Hub:
         self.connections: set[Connected] = set()
         self._admission: Admission[Connected] = Admission(settings, lambda each: not each.has_unread())
         self.sessions: dict[str, LiveSession] = {}
+        self._of_device: Counter[str] = Counter()
+        """How many connections each token has."""
         self._by_client: dict[tuple[str, str], Connected] = {}
         self._opening = asyncio.Lock()
         self._lines = LogLines()
@@ -177,10 +182,10 @@ class Hub:
 
     # --- sessions ---
 
-    async def live(self, session: str) -> LiveSession:
+    async def live(self, session: str, device: str = "") -> LiveSession:
         """Return a session, which is in use from now on: whoever asks for it enters it, or its grace ends that.
 
-        Raises SESS_NOT_FOUND, SESS_CLOSED if it can never be used again, and CONN_LIMIT.
+        device: the id of the token that asks for it. Raises SESS_NOT_FOUND, SESS_CLOSED if it can never be used again, and CONN_LIMIT.
         """
         found = self.sessions.get(session)
         if found is not None:
@@ -191,21 +196,32 @@ class Hub:
                 await ending.wait()
             found = self.sessions.get(session)
             if found is None:
-                found = await self._open(session)
+                found = await self._open(session, device)
         return found
 
-    async def _open(self, session: str) -> LiveSession:
+    async def _open(self, session: str, device: str) -> LiveSession:
         record = await self.record(session)
         if record.state is SessionState.CLOSED:
             raise HoldfastError(machine.closed(session))
         if len(self.sessions) >= self.settings.max_sessions and not await self._make_room():
             raise HoldfastError(Fault.of("CONN_LIMIT", context={"limit": self.settings.max_sessions}))
+        most = self._share(self.settings.max_sessions, self.settings.max_sessions_per_device)
+        if device and sum(each.opened_by == device for each in self.sessions.values()) >= most:
+            raise HoldfastError(
+                Fault.of("CONN_LIMIT", "Too many sessions of this token are in use", context={"limit": most})
+            )
         live = self._made(record)
+        live.opened_by = device
         await live.open()
         self.sessions[session] = live
         self._start_grace(live)
         self._wake(live)
         return live
+
+    @staticmethod
+    def _share(all_: int, given: int | None) -> int:
+        """Return how many of all places one device may have. Somebody alone may have all, which a small number is meant for."""
+        return given if given is not None else all_ if all_ < _SHARED else all_ // 2
 
     async def look_at(self, session: str) -> LiveSession:
         """Return a session to read in it, as it is now, or raise SESS_NOT_FOUND. It is not in use because of this."""
@@ -284,7 +300,13 @@ class Hub:
         await self.runner(live).activate()
 
     async def pause(self, live: LiveSession) -> None:
-        """Pause a session after the turn that runs. It can be resumed."""
+        """Pause a session after the turn that runs. It can be resumed.
+
+        Raises SESS_CLOSED, or SESS_ILLEGAL_TRANSITION if there is nothing to pause in its state.
+        """
+        state = (await self.store.session(live.id)).state
+        if state is not SessionState.PAUSED:
+            machine.check(live.id, state, SessionState.PAUSED)
         was_open = live.runner is not None and await live.runner.pause()
         if not was_open and (await self.store.session(live.id)).state is SessionState.ACTIVE:
             # Its owner died, or works in another process: then this raises SESS_LEASE_LOST.
@@ -322,7 +344,7 @@ class Hub:
             log_warning("session %s is left alone: %s", record.id, error)
 
     async def create(
-        self, session: str, *, agent: str = "", title: str = "", working_directory: str = ""
+        self, session: str, *, agent: str = "", title: str = "", working_directory: str = "", device: str = ""
     ) -> LiveSession:
         """Make a session, or raise SESS_ILLEGAL_TRANSITION if there is one of that name."""
         name = session or f"s-{uuid4().hex[:12]}"
@@ -345,7 +367,7 @@ class Hub:
         if older is not None:
             # It was removed from the store while somebody still was in it.
             await older.open_again()
-        return await self.live(name)
+        return await self.live(name, device)
 
     async def visible(
         self, identity: Identity, *, states: Sequence[SessionState] = (), after: str = "", most: int | None = None
@@ -414,10 +436,15 @@ class Hub:
         # A client that comes back takes the place of its older connection, also if there is no other place.
         if len(self.connections) - (older in self.connections) >= self.settings.max_connections:
             return Fault.of("CONN_LIMIT", context={"limit": self.settings.max_connections})
+        device = "" if connection.identity is None else connection.identity.token_id
+        most = self._share(self.settings.max_connections, self.settings.max_connections_per_device)
+        if self._of_device[device] - (older in self.connections) >= most:
+            return Fault.of("CONN_LIMIT", "Too many connections with this token", context={"limit": most})
         fault = self._admission.authenticated(connection, replaces=older)
         if fault is not None:
             return fault
         self.connections.add(connection)
+        self._of_device[device] += 1
         if connection.identity is not None:
             self.access.admitted(connection.identity, peer=connection.peer, connection_id=connection.id)
         if key is not None:
@@ -429,6 +456,10 @@ class Hub:
     def leave(self, connection: Connected) -> None:
         """A connection has ended."""
         self._admission.closed(connection)
+        if connection in self.connections and connection.identity is not None:
+            self._of_device[connection.identity.token_id] -= 1
+            # So that it does not grow with each token that there ever was.
+            self._of_device += Counter()
         self.connections.discard(connection)
         key = connection.client_key
         # An older connection that ends late must not remove the newer one.

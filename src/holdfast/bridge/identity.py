@@ -57,7 +57,7 @@ class Authenticator(Protocol):
     """Tells who holds a token. `peer` is the address that it came from: wrong tokens are counted by address."""
 
     def identify(self, token: str, *, peer: str) -> Identity:
-        """Return the holder, or raise `HoldfastError` with an AUTH_ code. After too many wrong tokens even a right one waits."""
+        """Return the holder, or raise `HoldfastError` with an AUTH_ code. After too many wrong ones of its address a wrong one waits."""
         ...
 
     def make_ticket(self, identity: Identity) -> str:

@@ -98,6 +98,8 @@ class LiveSession:
         self.state = record.state
         self.clients: set[Any] = set()
         """The connections that have joined it."""
+        self.opened_by = ""
+        """The id of the token that has brought it into use; empty: nobody's."""
         self.visits = 0
         """How many requests use it now whose sender has not joined it."""
         self.is_ending = False

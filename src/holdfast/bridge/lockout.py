@@ -3,8 +3,9 @@
     wait = lockout.wait(peer, "1f3a…", now)     # seconds to wait; 0: the token may be compared
     lockout.wrong(peer, "1f3a…", now)           # it was wrong
 
-Invariant: a loopback address is treated as any other. While an address is locked its tokens are not even compared, so that a right guess
-looks like a wrong one. Whoever guesses from one address never locks out another.
+Invariant: a loopback address is treated as any other. While an address is locked its pairing codes and passwords are not even compared, so
+that a right guess looks like a wrong one. Tokens of 256 bits cannot be guessed, and are compared always: the lock delays the wrong ones.
+Whoever guesses from one address never locks out another.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.bridge.connection import ABORT, AUTHENTICATED, CUT, UNREAD, WRITE_TEXT
 from holdfast.bridge.listener import has_unread
 from holdfast.bridge.log import log_warning
+from holdfast.bridge.versions import check_versions
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault, HoldfastError
 from holdfast.wire.close import CloseCode
@@ -71,6 +72,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """Whether bytes of the client wait: in the socket, or as a message that the app has not taken yet."""
         return not self.queue.empty() or has_unread(self.transport)
 
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        super().resume_writing()
+        if not self.read_paused and not self.transport.is_reading() and not self.transport.is_closing():
+            self.transport.resume_reading()
+
     def _authenticated(self) -> None:
         self._is_authenticated = True
 
@@ -81,6 +88,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._flush()
         super().data_received(data)
         # While reading is paused the app has a message, which may be the one that authenticates the client.
+        if not self.writable.is_set() and self.transport.is_reading():
+            # Pings are answered without the app. A client that does not read the answers is not read either.
+            self.transport.pause_reading()
         is_checked = self.handshake_complete and not (self._is_authenticated or self.read_paused or self.close_sent)
         if is_checked and self._unfinished > self.max_before_auth + _FRAME_HEAD:
             self.conn.fail(CloseCode.TOO_BIG, "too_large")
@@ -223,11 +233,16 @@ class Port:
         return f"{'http' if self._tls is None else 'https'}://{shown}:{port}"
 
     async def open(self, host: str, port: int) -> None:
-        """Listen. Raises `HoldfastError` (CONN_MISCONFIGURED) if the address cannot be used."""
+        """Listen.
+
+        Raises `HoldfastError`: CONN_MISCONFIGURED if the address cannot be used, CONFIG_INVALID if uvicorn is of a version that cannot serve it.
+        """
         if not self._config.loaded:
             self._config.load()
         self._state.default_headers = list(self._config.encoded_headers)
         loop = asyncio.get_running_loop()
+        websocket: Any = self._config.ws_protocol_class
+        check_versions(websocket(config=self._config, server_state=self._state, app_state={}), self._protocol())
         try:
             self._server = await loop.create_server(
                 self._protocol, host, port, ssl=self._tls, backlog=2048, ssl_handshake_timeout=self._handshake

@@ -21,6 +21,7 @@ from holdfast.bridge.agent_runner import agent_name
 from holdfast.bridge.frames import replay_frame
 from holdfast.bridge.live_session import Incoming, LiveSession
 from holdfast.bridge.mode import MODE_TEXTS
+from holdfast.bridge.resume_tokens import role_of
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.fault_of import fault_of
 from holdfast.sessions import machine
@@ -219,7 +220,9 @@ class Requests:
         if self._connection.machine.mode == "direct_public":
             return
         try:
-            await self._enter(handle.message.id, each.session_id, "controller", each.after, shown=each.resume_token)
+            # An observer comes back as an observer, whatever its token may do.
+            role: Role = "observer" if "observer" in (each.role, role_of(each.resume_token)) else "controller"
+            await self._enter(handle.message.id, each.session_id, role, each.after, shown=each.resume_token)
         except HoldfastError as error:
             # The client gets an error about this session, and goes on with the others.
             self._hub.reports.reconnection_failed(each.session_id, user_agent=self._connection.user_agent)
@@ -287,7 +290,11 @@ class Requests:
             raise HoldfastError(Fault.of("AUTH_FORBIDDEN", "This token may not make sessions"))
         try:
             return await self._hub.create(
-                session, agent=wanted.agent, title=wanted.title, working_directory=wanted.working_directory
+                session,
+                agent=wanted.agent,
+                title=wanted.title,
+                working_directory=wanted.working_directory,
+                device=identity.token_id,
             )
         except HoldfastError as error:
             if error.fault.code != "CONFIG_OPTION_INVALID":
@@ -306,7 +313,7 @@ class Requests:
 
     async def _find(self, session: str) -> LiveSession:
         self._check_visible(session)
-        return await self._hub.live(session)
+        return await self._hub.live(session, self._identity.token_id)
 
     def _check_visible(self, session: str) -> None:
         # One that exists and one that may not be seen get the same answer.
@@ -343,7 +350,7 @@ class Requests:
         granted: Role = "observer" if "observer" in (role, self._identity.role) else "controller"
         tokens, place = self._hub.resume_tokens, (self._identity.token_id, self._connection.client_id, session)
         worth = tokens.check(shown, *place, self._hub.clock.monotonic()) if shown else None
-        token = tokens.issue(*place)
+        token = tokens.issue(*place, granted)
         await self._connection.join(re, live, granted, after=after, history=history, token=token, resume_status=worth)
         return live
 

@@ -16,14 +16,19 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-__all__ = ["ResumeTokens", "Resumed"]
+if TYPE_CHECKING:
+    from holdfast.wire.messages import Role
+
+__all__ = ["ResumeTokens", "Resumed", "role_of"]
 
 Resumed: TypeAlias = Literal["ok", "expired", "unknown"]
 """What a resume token is worth. `expired`: the client was there, and was away for too long."""
 
 _MOST = 20_000
+_CONTROLLER, _OBSERVER = "hf_resume_", "hf_resume_observer_"
+"""The token says what its client joined as, so that it comes back as the same, also to a server that has restarted."""
 _Place: TypeAlias = tuple[str, str, str]
 
 
@@ -50,9 +55,9 @@ class ResumeTokens:
         self.lifetime = lifetime
         self._issued: OrderedDict[_Place, _Issued] = OrderedDict()
 
-    def issue(self, token_id: str, client_id: str, session: str) -> str:
+    def issue(self, token_id: str, client_id: str, session: str, role: Role = "controller") -> str:
         """Return a new resume token for a client that joins a session. `token_id` is the id of the token that it authenticated with."""
-        token = f"hf_resume_{secrets.token_urlsafe(32)}"
+        token = f"{_OBSERVER if role == 'observer' else _CONTROLLER}{secrets.token_urlsafe(32)}"
         place = (token_id, client_id, session)
         issued = self._issued.setdefault(place, _Issued())
         issued.newest, issued.until = _digest(token), None
@@ -88,6 +93,11 @@ class ResumeTokens:
         """End every resume token of whoever held a token that is revoked."""
         for place in [place for place in self._issued if place[0] == token_id]:
             del self._issued[place]
+
+
+def role_of(token: str) -> Role:
+    """Return what the client with this resume token joined as."""
+    return "observer" if token.startswith(_OBSERVER) else "controller"
 
 
 def _digest(token: str) -> bytes:

@@ -43,6 +43,8 @@ TICKET_S: Final = 30.0
 
 _TEXT = re.compile(r"hf_(?P<kind>[a-z]{1,16})_(?P<id>[0-9a-f]{16})_(?P<secret>[A-Za-z0-9_-]{43})", re.ASCII)
 _SECRET_BYTES = 32
+_UNGUESSABLE = 32
+"""Characters from which on a token of the settings is compared always. A shorter one may be somebody's password."""
 _LONGEST = 4096
 """Characters of a token that are looked at."""
 _MOST_TICKETS = 10_000
@@ -271,14 +273,13 @@ class Tokens:
     def identify(self, token: str, *, peer: str) -> Identity:
         """Return the holder of a token.
 
-        Raises AUTH_REQUIRED without one, AUTH_INVALID_TOKEN, AUTH_TOKEN_EXPIRED or AUTH_TOKEN_REVOKED; and CONN_RATE_LIMITED after too many
-        wrong ones, even for a right one.
+        Raises AUTH_REQUIRED without one, AUTH_INVALID_TOKEN, AUTH_TOKEN_EXPIRED or AUTH_TOKEN_REVOKED; and CONN_RATE_LIMITED for a wrong one
+        after too many. A right one is never slowed down by the wrong ones of others, unless it is so short that it could be guessed.
         """
         if not token:
             raise HoldfastError(Fault.of("AUTH_REQUIRED"))
         form = _TEXT.fullmatch(token) if len(token) <= _LONGEST else None
         token_id = form["id"] if form else ""
-        self.admit(peer, token_id)
         self._refresh()
         # The same digests and comparisons are made whatever is known of the token: the time tells nothing.
         record = self._records.get(token_id)
@@ -287,6 +288,8 @@ class Tokens:
         given = [identity for digest, identity in self._given.items() if hmac.compare_digest(whole, digest)]
         if record is not None and form is not None and is_stored and form["kind"] == record.kind:
             return self._current(record, peer)
+        if not given or len(token.strip()) < _UNGUESSABLE:
+            self.admit(peer, token_id)
         if not given:
             raise self._wrong(peer, token_id)
         self.lockout.right(peer, given[0].token_id)
@@ -309,9 +312,9 @@ class Tokens:
         """Return the holder of a ticket, once. Raises as `identify` does, also if the token was revoked in between."""
         if not ticket:
             raise HoldfastError(Fault.of("AUTH_REQUIRED"))
-        self.admit(peer)
         found = self._tickets.pop(_digest(ticket[:_LONGEST]), None)
         if found is None:
+            self.admit(peer)
             raise self._wrong(peer, "")
         if found.until <= self._clock.monotonic():
             raise self._rejection("AUTH_TOKEN_EXPIRED", peer, found.identity.token_id, "The ticket has expired")

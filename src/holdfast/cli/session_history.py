@@ -14,6 +14,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.output import show_facts, show_json, show_table, show_text
 from holdfast.cli.sessions import record_document
 from holdfast.cli.store import time_of
+from holdfast.faults import visible
 from holdfast.sessions import machine
 from holdfast.sessions.admin import find, make_resumable, overview
 from holdfast.sessions.history import history_of
@@ -135,7 +136,7 @@ def _open(seen: Overview, history: History, url: str | None) -> list[Action]:
             what = f"Find out whether {call} happened, for the record. {doubt}"
         actions.append(Action(what, (happened, did_not)))
     for question in seen.questions:
-        what = f"Answer: {question.prompt}"
+        what = f"Answer: {visible(question.prompt)}"
         actions.append(Action(what, (command(url, "answer", session, question.id, answer_word(question.kind)),)))
     return actions
 
@@ -190,7 +191,7 @@ def _show_history(history: History) -> None:
         answered = (
             question.outcome if question.outcome == "open" else f"{question.outcome} by {question.by or 'nobody'}"
         )
-        show_text(f"question  {_clock(question.raised_at)}  {question.prompt}: {answered}")
+        show_text(f"question  {_clock(question.raised_at)}  {visible(question.prompt)}: {answered}")
 
 
 def _hidden(count: int, limit: int) -> str:

@@ -51,7 +51,7 @@ _MAX_DEPTH = 24
 _MAX_ITEMS = 2_000
 _MAX_VALUES = 50_000
 """The most values of one document. Without it, a graph with shared nodes would grow without end."""
-_UNCUT_BYTES, _UNCUT_DEPTH, _UNCUT_VALUES = 16_777_216, 64, 2_000_000
+_UNCUT_BYTES, _UNCUT_DEPTH, _UNCUT_VALUES = 16_777_216, 64, 200_000
 """The same limits for what was checked already, and must come out whole."""
 _PLAIN_MODULES = frozenset({"datetime", "uuid", "decimal", "fractions", "pathlib", "ipaddress"})
 """Standard library modules whose values are fully described by their text."""
@@ -93,6 +93,12 @@ class Redactor(msgspec.Struct, frozen=True):
         text = encodable(text)
         for secret in self.secrets:
             text = text.replace(secret, MASK)
+        if self.is_uncut and len(text) > _LONG:
+            masked = _masked_long(text)
+            if masked is not None:
+                return cap(masked, self.limit)
+            # A text of nothing but such places, which somebody may have made for the time that it takes.
+            return Redactor(self.secrets).text(text)
         searched = self.limit + _MARGIN
         if len(text) <= searched:
             return cap(mask_secrets(text), self.limit)
@@ -437,6 +443,39 @@ def mask_secrets(text: str) -> str:
             break
         text = masked
     return text
+
+
+_LONG, _SEGMENT, _OVERLAP, _MOST_SEARCHED = 65_536, 8_192, 512, 262_144
+"""A text that is longer is searched by segments: only around those that may hold a secret, and so many characters at most."""
+_PEM, _PEM_END = "-----BEGIN", "-----END"
+
+
+def _masked_long(text: str) -> str | None:
+    """Return what `mask_secrets` returns, in a tenth of the time for most long texts; None if too much of it must be searched.
+
+    A search takes a second for a megabyte, and a program that serves others has not got that.
+    """
+    starts = range(0, len(text), _SEGMENT)
+    may_hold = [_may_hold_one(text[max(0, at - _OVERLAP) : at + _SEGMENT + _OVERLAP]) for at in starts]
+    # A secret may begin in one segment and end in the next. A private key has any length.
+    searched = {near for place, holds in enumerate(may_hold) if holds for near in (place - 1, place, place + 1)}
+    begin = text.find(_PEM)
+    while begin >= 0:
+        end = text.find(_PEM_END, begin)
+        end = len(text) if end < 0 else end
+        searched.update(range(begin // _SEGMENT, end // _SEGMENT + 2))
+        begin = text.find(_PEM, end)
+    places = sorted(place for place in searched if 0 <= place < len(may_hold))
+    if len(places) * _SEGMENT > _MOST_SEARCHED:
+        return None
+    parts, at = list[str](), 0
+    while places:
+        first = last = places.pop(0)
+        while places and places[0] == last + 1:
+            last = places.pop(0)
+        parts += (text[at : first * _SEGMENT], mask_secrets(text[first * _SEGMENT : (last + 1) * _SEGMENT]))
+        at = (last + 1) * _SEGMENT
+    return "".join((*parts, text[at:]))
 
 
 def begins_a_key(folded: str) -> bool:

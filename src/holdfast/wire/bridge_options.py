@@ -66,6 +66,8 @@ class BridgeOptions(options.Options, frozen=True, kw_only=True, omit_defaults=Tr
     """Connections of all clients. When many come back at once, their dead connections still have places for a while."""
     max_clients: int = 100
     """Connections in one session."""
+    max_connections_per_device: int | None = None
+    """Of them, those with one token. None: half, or all if there are fewer than 20."""
     max_connections_per_address: int = 2000
     """Connections from one address."""
     max_unauthenticated: int = 4000
@@ -74,6 +76,8 @@ class BridgeOptions(options.Options, frozen=True, kw_only=True, omit_defaults=Tr
     """Of them, those from one address."""
     max_sessions: int = 1000
     """Sessions in use at the same time."""
+    max_sessions_per_device: int | None = None
+    """Of them, those that one token has brought into use. None: half, or all if there are fewer than 20."""
     max_inflight: int = 32
     """Messages that a client may send before one is acknowledged."""
     max_outgoing: int = 1_000_000
@@ -136,6 +140,9 @@ class BridgeOptions(options.Options, frozen=True, kw_only=True, omit_defaults=Tr
     def __post_init__(self) -> None:
         for name in _COUNTS:
             options.count(f"bridge.{name}", getattr(self, name))
+        for name in ("max_connections_per_device", "max_sessions_per_device"):
+            if getattr(self, name) is not None:
+                options.count(f"bridge.{name}", getattr(self, name))
         for name in _SECONDS:
             options.seconds(f"bridge.{name}", getattr(self, name))
         options.seconds("bridge.grace", self.grace, zero=True)

@@ -49,6 +49,8 @@ class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """A session to join again while authenticating."""
 
     session_id: SessionId
+    role: Role = "controller"
+    """What it wants to be. It does not become more than what its `resume_token` says that it was."""
     resume_token: Id = ""
     after: Position | None = None
 

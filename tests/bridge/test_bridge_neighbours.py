@@ -1,0 +1,125 @@
+"""One greedy or hostile client: its neighbours keep what they have, and what it costs is bounded."""
+
+# ruff: noqa: SIM117 - the bridge and its clients are told apart more easily in blocks of their own
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+from bridge_kit import Tokens, limits, raw, serving
+from socket_kit import PING, frame, wire
+
+from holdfast.bridge.identity import Identity
+from holdfast.bridge.lockout import Lockout, LockoutLimits
+from holdfast.bridge.tokens import Tokens as StoredTokens
+from holdfast.faults import HoldfastError
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 30))
+
+
+def test_XB7_a_flood_of_pings_whose_answers_are_not_read_costs_no_memory():
+    async def scenario():
+        async with serving() as bridge, wire(bridge.url, limit=1024, receive_buffer=4096) as flooder:
+            await flooder.say("auth", {"token": "token"})
+            await flooder.until("connection_ack")
+            (connection,) = [each for each in bridge._port._state.connections if hasattr(each, "writable")]
+            pings = frame(PING, b"x" * 125) * 2_000
+            for _ in range(100):
+                # 26 MB in all, if the server reads them.
+                flooder.writer.write(pings)
+                try:
+                    async with asyncio.timeout(1.0):
+                        await flooder.writer.drain()
+                except TimeoutError:
+                    break
+            held = connection.transport.get_write_buffer_size()
+            assert held < 1_000_000, held
+            async with raw(bridge) as neighbour:
+                await neighbour.auth()
+                await neighbour.create("s")
+                assert (await neighbour.say("hello"))["status"] == "stored"
+            # It reads at last, and is served again.
+            answered = 0
+            while answered < 2_000:
+                opcode, _ = await flooder.next()
+                answered += opcode == 10
+
+    run(scenario())
+
+
+def test_XB7_a_right_token_is_never_refused_because_of_wrong_ones():
+    async def scenario():
+        tokens = StoredTokens(lockout=Lockout(LockoutLimits(attempts=1, overall=5)))
+        device, hook = tokens.create("phone").text, tokens.create("CI", kind="hook").text
+        async with serving(tokens=tokens) as bridge, httpx.AsyncClient(base_url=bridge.url) as http:
+            event = {"session_id": "s", "hook_event_name": "Stop"}
+            for number in range(20):
+                # A program with a stale token, on the same address.
+                stale = await http.post("/hooks/event", json=event, headers={"authorization": f"Bearer {hook}{number}"})
+                assert stale.status_code in (401, 429)
+                sent = await http.post("/hooks/event", json=event, headers={"authorization": f"Bearer {hook}"})
+                assert sent.status_code not in (401, 429)
+                async with raw(bridge) as client:
+                    assert (await client.auth(device))["type"] == "connection_ack"
+
+    run(scenario())
+
+
+def test_XB7_a_short_token_of_the_settings_keeps_its_lock():
+    tokens = StoredTokens(given={"device": "hunter2"}, lockout=Lockout(LockoutLimits(attempts=1)))
+    for _ in range(2):
+        with pytest.raises(HoldfastError, match="AUTH_INVALID_TOKEN"):
+            tokens.identify("guess", peer="192.0.2.7")
+    with pytest.raises(HoldfastError, match="CONN_RATE_LIMITED"):
+        tokens.identify("hunter2", peer="192.0.2.7")
+    assert tokens.identify("hunter2", peer="192.0.2.8").kind == "device"
+
+
+def two_devices() -> Tokens:
+    greedy = Identity(token_id="t-1", kind="device", name="Greedy")
+    return Tokens(greedy=greedy, ada=Identity(token_id="t-2", kind="device", name="Ada"))
+
+
+def test_XB7_one_device_does_not_take_all_session_places():
+    async def scenario():
+        async with serving(tokens=two_devices(), limits=limits(max_sessions=20)) as bridge:
+            async with raw(bridge) as greedy, raw(bridge) as ada:
+                await greedy.auth("greedy")
+                made = [
+                    await greedy.ask("session_create", {"session_id": f"g-{n}"}, "session_joined") for n in range(20)
+                ]
+                codes = [each["payload"].get("code", "") for each in made]
+                assert codes == [""] * 10 + ["CONN_LIMIT"] * 10
+                await ada.auth("ada")
+                assert (await ada.ask("session_create", {"session_id": "a"}, "session_joined"))[
+                    "type"
+                ] == "session_joined"
+                # What somebody else uses can be joined by anybody.
+                assert (await greedy.ask("session_join", {"session_id": "a"}, "session_joined"))[
+                    "type"
+                ] == "session_joined"
+
+    run(scenario())
+
+
+def test_XB7_one_device_does_not_take_all_connections():
+    async def scenario():
+        async with serving(tokens=two_devices(), limits=limits(max_connections=20)) as bridge:
+            clients = [raw(bridge) for _ in range(12)]
+            answers = [await (await each.__aenter__()).auth("greedy") for each in clients]
+            try:
+                codes = [each["payload"].get("code", "") for each in answers]
+                assert codes == [""] * 10 + ["CONN_LIMIT"] * 2
+                async with raw(bridge) as ada:
+                    assert (await ada.auth("ada"))["type"] == "connection_ack"
+            finally:
+                for each in clients:
+                    await each.__aexit__(None, None, None)
+            await asyncio.sleep(0.05)
+            async with raw(bridge) as again:
+                assert (await again.auth("greedy"))["type"] == "connection_ack"
+
+    run(scenario())
