@@ -1,6 +1,6 @@
 """Work that survives a crash of its process: sessions, their turns, and steps that run once.
 
-What is done once is decided in `once/`; this room performs it. A session and its turns:
+What is done once is decided in `once/`; this room performs it. First a session and its turns, then steps, the log, and what is outside and later:
 
 session         `Session`: open it, work in it, resume it. It has a `TurnRunner` and a `QuestionBroker`
 machine         the states of a session, and which may follow which
@@ -9,9 +9,6 @@ turn            runs the turns of a session, one after the other
 repeated_turns  the steps of turns that the program may have made before
 scopes          cancellation of session, turn, stage, tool
 questions/      questions to people, answered once
-
-Steps:
-
 step_runner     runs the steps of a turn, or of a session outside of turns, each once
 keyed_step      a step with a key that the program chose
 call, callee    a call of a step: its function, its arguments, and what the log knows them by
@@ -20,16 +17,10 @@ idempotency     the key of a step's calls
 doubts, steps   what may have happened, and how somebody's finding settles it
 codec           arguments and results as JSON, with tags where plain JSON is not enough; `canonical` gives sets one order
 stored_types    which classes a stored value may become
-
-The log:
-
 log             the entries of the log, and the memory that follows from them
 journal         writes to the log and keeps the memory in step with it
 recorder        writes what recoveries did into the audit trail
 lease           the right to write, one process at a time
-
-From outside, and later:
-
 admin           show, pause, repair and close a session from outside
 history         what happened in a session, as a person reads it
 later           work that is retried later, by any process that knows its program
