@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from holdfast import Err, InvalidError, Ok
+from holdfast import Err, HoldfastError, InvalidError, Ok, tool
 from holdfast.agents import AgentReply, Done, FunctionAgent, Text
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore
@@ -118,3 +118,23 @@ def test_a_function_with_a_parameter_session_makes_its_own_steps():
     assert run(FunctionAgent("a", fn).run("hi")).text == "alone"
     assert [run(work()), run(work())] == ["[0, 1]"] * 2
     assert made == [0, 1]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_the_check_of_a_function_sees_what_it_returns(stored):
+    seen = []
+
+    @tool(effect="idempotent", check=lambda answer: seen.append(answer) or answer == "yes")
+    async def echo(prompt: str) -> str:
+        return prompt
+
+    async def answer(prompt):
+        if not stored:
+            return await FunctionAgent("a", echo).run(prompt)
+        async with Session.open("s", store=MemoryStore()) as session:
+            return await FunctionAgent("a", echo).run(prompt, session=session)
+
+    assert run(answer("yes")).text == "yes"
+    with pytest.raises(HoldfastError, match="check rejects"):
+        run(answer("no"))
+    assert seen == ["yes", "no"]

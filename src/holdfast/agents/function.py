@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,11 +16,12 @@ from holdfast.agents.names import take_names
 from holdfast.agents.parts import Done, Text
 from holdfast.agents.reply import AgentReply
 from holdfast.faults import Err, InvalidError, Ok
-from holdfast.runtime.callables import is_async, name_of
+from holdfast.runtime.callables import name_of
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.runtime import default_runtime
-from holdfast.runtime.tool import contract_of, declare
-from holdfast.tools.threads import call_in_thread
+from holdfast.runtime.postconditions import check_plain_call
+from holdfast.runtime.tool import contract_of
+from holdfast.sessions.call import as_step
+from holdfast.tools.threads import call_function
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable
@@ -100,13 +100,8 @@ class FunctionAgent:
         yield Done(reply=reply)
 
     async def _call(self, prompt: str, **given: Any) -> AgentReply:
-        # A callable that does not look async may still return a coroutine, such as a lambda around an async function.
-        if is_async(self._fn):
-            value = self._fn(prompt, **given)
-        else:
-            call = partial(self._fn, prompt, **given)
-            value = await call_in_thread(default_runtime().abandoned_threads, call)
-        return self._reply(await value if inspect.isawaitable(value) else value)
+        value = await call_function(self._fn, (prompt,), given)
+        return self._reply(await check_plain_call(self._fn, value, (prompt,), given))
 
     def _reply(self, value: Any) -> AgentReply:
         if isinstance(value, str):
@@ -124,10 +119,7 @@ class FunctionAgent:
             return msgspec.structs.replace(reply, text=session.storable(reply.text))
 
         # Two lambdas have the same name. Their steps must not be taken for each other, so the agent's name identifies them.
-        call.__qualname__ = f"agent:{self.name}"
-        if (contract := contract_of(self._fn)) is not None:
-            declare(call, contract)
-        return call
+        return as_step(call, f"agent:{self.name}", contract_of(self._fn), returns=AgentReply)
 
     def __repr__(self) -> str:
         return f"FunctionAgent({self.name!r}, {name_of(self._fn)})"

@@ -10,15 +10,15 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import CATALOG, Fault, HoldfastError
-from holdfast.runtime.callables import name_of
-from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened
+from holdfast.runtime.callables import PLAN_ATTRIBUTE, name_of
+from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened, contract_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.runtime.tool import ToolContract, Verdict
 
-__all__ = ["NOT_VERIFIED", "check", "check_async", "verify", "verify_async"]
+__all__ = ["NOT_VERIFIED", "check", "check_async", "check_plain_call", "recovers", "verify", "verify_async"]
 
 NOT_VERIFIED = "verify failed, so the outcome stays unknown"
 """Why a failure of `verify` is ignored."""
@@ -46,6 +46,20 @@ async def check_async(contract: ToolContract, result: Any, args: tuple[Any, ...]
     except Exception as error:
         raise _failed(contract, f"its check raised {type(error).__name__}: {error}") from error
     _judge(contract, verdict)
+
+
+async def check_plain_call(fn: Any, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return the result of a function that was called without recovery; raise `HoldfastError` if its check rejects it."""
+    contract = contract_of(fn)
+    if contract is not None and not recovers(fn, contract):
+        await check_async(contract, result, args, kwargs)
+    return result
+
+
+def recovers(fn: Any, contract: ToolContract) -> bool:
+    """Whether a function is decorated with `recover` and its recovery knows the contract: it checks each attempt."""
+    plan = getattr(fn, PLAN_ATTRIBUTE, None)
+    return plan is not None and plan.contract is contract
 
 
 def _call_check(contract: ToolContract, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -1,26 +1,32 @@
 """Work that survives a crash of its process: sessions, their turns, and steps that run once.
 
-session      `Session`: open it, work in it, resume it. It has a `TurnRunner` and a `QuestionBroker`
-turn         runs the turns of a session, one after the other
-step_runner  runs the steps of a turn, or of a session outside of turns, each once
-steps        which step a call is, what to do about it, and how a step of unknown outcome is resolved
-log          the entries of the log, and the memory that follows from them
-journal      writes to the log and keeps the memory in step with it; records what recoveries did
-codec        arguments and results as JSON, with tags where plain JSON is not enough
-stored_types which classes a stored value may become
-lease        the right to write, one process at a time
-manifest     what a session was started with, and how that differs when it is resumed
-machine      the states of a session, and which may follow which
-scopes       cancellation of session, turn, stage, tool
-idempotency  the key of a step's calls
-questions/   questions to people, answered once
-admin        show, pause, repair and close a session from outside
-history      what happened in a session, as a person reads it
-keyed_step   a step with a key that the program chose
-parked_runs  runs that wait until a time
-later        work that is retried later, by any process that knows its program
-transfer     a session as JSON Lines, from one store to another; sessions as one JSON list
-retention    drops what a store need not keep
+What is done once is decided in `once/`; this room performs it. First a session and its turns, then steps, the log, and what is outside and later:
+
+session         `Session`: open it, work in it, resume it. It has a `TurnRunner` and a `QuestionBroker`
+machine         the states of a session, and which may follow which
+manifest        what a session was started with, and how that differs when it is resumed
+turn            runs the turns of a session, one after the other
+repeated_turns  the steps of turns that the program may have made before
+scopes          cancellation of session, turn, stage, tool
+questions/      questions to people, answered once
+step_runner     runs the steps of a turn, or of a session outside of turns, each once
+keyed_step      a step with a key that the program chose
+call, callee    a call of a step: its function, its arguments, and what the log knows them by
+place, siblings where in the program a call is made, and which of several equal calls it is
+idempotency     the key of a step's calls
+doubts, steps   what may have happened, and how somebody's finding settles it
+codec           arguments and results as JSON, with tags where plain JSON is not enough; `canonical` gives sets one order
+stored_types    which classes a stored value may become
+log             the entries of the log, and the memory that follows from them
+journal         writes to the log and keeps the memory in step with it
+recorder        writes what recoveries did into the audit trail
+lease           the right to write, one process at a time
+admin           show, pause, repair and close a session from outside
+history         what happened in a session, as a person reads it
+later           work that is retried later, by any process that knows its program
+parked_runs     runs that wait until a time
+transfer        a session as JSON Lines, from one store to another; sessions as one JSON list
+retention       drops what a store need not keep
 """
 
 from __future__ import annotations

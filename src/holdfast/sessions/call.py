@@ -85,12 +85,13 @@ def call_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
 def as_step(work: F, name: str, contract: ToolContract | None = None, *, returns: Any = None) -> F:
     """Prepare a function that is made anew for each call as the function of a step, and return it. The log knows it by the name.
 
-    Its annotations go, because they would be read anew for each call; `returns` is the type of its result.
+    Its annotations go, because they would be read anew for each call; `returns` is the type of its result. It checks what it returns by
+    itself: the session would check the form in which that is stored.
     """
     work.__name__ = work.__qualname__ = name
     work.__annotations__ = {} if returns is None else {"return": returns}
     if contract is not None:
-        declare(work, contract)
+        declare(work, msgspec.structs.replace(contract, check=None))
     return work
 
 

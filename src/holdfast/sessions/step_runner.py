@@ -33,7 +33,7 @@ from holdfast.once.replay import Use, Uses
 from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async
 from holdfast.runtime.evidence import evidence_in
 from holdfast.runtime.left_behind import LEFT_BEHIND
-from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, verify_async
+from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, recovers, verify_async
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.suppress import suppress, suppressed
@@ -457,7 +457,7 @@ class StepRunner:
                     if type(result) not in _PLAIN and inspect.isawaitable(result):
                         result = await result
                     # A function that recovers by itself has checked it in each attempt.
-                    if call.contract is not None and not _recovers(call):
+                    if call.contract is not None and not recovers(call.fn, call.contract):
                         await check_async(call.contract, result, call.args, call.kwargs)
             # Do not catch a cancellation: the outcome of the step is then unknown, and its start is in the log.
             except Exception as error:
@@ -564,7 +564,7 @@ class StepRunner:
         # A function that recovers by itself sends the key of its first call inside the step.
         known = self._memory.steps_of(self.turn).get(self._name(step))
         began_with = step.key if known is None or not known.key else known.key
-        key = call_key_in(began_with) if _recovers(call) else began_with
+        key = call_key_in(began_with) if recovers(call.fn, call.contract) else began_with
         reading = recover(effect="read", runtime=self._journal.runtime)
         try:
             verdict = await reading.call(verify_async, call.contract, key, call.args, call.kwargs)
@@ -645,12 +645,6 @@ class StepRunner:
         known = self._memory.steps_of(self.turn)[name]
         option = cli_option(self._journal.store)
         return unknown_error(self._journal.session, suffix(self.turn, name), known, store_option=option)
-
-
-def _recovers(call: Call) -> bool:
-    """Whether the function is decorated with `recover` and its recovery knows the tool's contract."""
-    plan = getattr(call.fn, PLAN_ATTRIBUTE, None)
-    return plan is not None and plan.contract is call.contract
 
 
 def _was_entered(fn: Callable[..., Any], error: Exception) -> bool:

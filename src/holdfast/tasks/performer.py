@@ -5,19 +5,17 @@ Invariant: with a session, what an agent or a function has answered is stored be
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 import msgspec
 
 from holdfast.faults import InvalidError
 from holdfast.once.outcome import Found, Mark
-from holdfast.runtime.callables import is_async
-from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.postconditions import check_plain_call
 from holdfast.runtime.tool import contract_of
 from holdfast.sessions.call import as_step
 from holdfast.tasks.task import Status, Task, TaskResult, as_json, tokens_in
-from holdfast.tools.threads import call_in_thread
+from holdfast.tools.threads import call_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,13 +131,8 @@ def _of_reply(reply: Any) -> Performance:
 
 
 async def _called(performer: Any, assignment: Assignment) -> TaskResult:
-    if is_async(performer):
-        answer = await performer(assignment)
-    else:
-        answer = await call_in_thread(default_runtime().abandoned_threads, lambda: performer(assignment))
-        if inspect.isawaitable(answer):
-            answer = await answer
-    return _as_result(answer)
+    answer = await call_function(performer, (assignment,), {})
+    return _as_result(await check_plain_call(performer, answer, (assignment,), {}))
 
 
 def _as_result(answer: Any) -> TaskResult:

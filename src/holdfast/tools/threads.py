@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
@@ -15,15 +16,18 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.callables import is_async
 from holdfast.runtime.left_behind import LEFT_BEHIND
+from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import call_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.runtime.limits import AbandonedThreads
+    from holdfast.runtime.runtime import Runtime
 
-__all__ = ["begin_effect", "call_in_thread"]
+__all__ = ["begin_effect", "call_function", "call_in_thread"]
 
 
 def begin_effect() -> None:
@@ -31,6 +35,23 @@ def begin_effect() -> None:
     call = _CALL.get()
     if call is not None:
         call.begin_effect()
+
+
+async def call_function(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    runtime: Runtime | None = None,
+    name: str = "",
+    owner: str = "",
+) -> Any:
+    """Call a function and return its result. A plain one may block, so it runs in a thread: see `call_in_thread`."""
+    if is_async(fn):
+        return await fn(*args, **kwargs)
+    abandoned = (runtime or default_runtime()).abandoned_threads
+    value = await call_in_thread(abandoned, lambda: fn(*args, **kwargs), name=name, owner=owner)
+    return await value if inspect.isawaitable(value) else value
 
 
 async def call_in_thread(

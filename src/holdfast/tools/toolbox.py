@@ -38,7 +38,7 @@ from holdfast.policies.circuit import BRIDGE
 from holdfast.policies.policy import DEFAULT_CIRCUIT
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.target import Target
-from holdfast.runtime.callables import is_async, name_of
+from holdfast.runtime.callables import name_of
 from holdfast.runtime.evidence import in_doubt
 from holdfast.runtime.fault_of import fault_of, found_not_to_have_happened
 from holdfast.runtime.recover import recover
@@ -50,7 +50,7 @@ from holdfast.runtime.tool_fault import fault_of_tool
 from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.tools.results import as_text, masked_document, show, structured, written
 from holdfast.tools.schema import arguments_of, check_document, description_of, result_of
-from holdfast.tools.threads import call_in_thread
+from holdfast.tools.threads import call_function
 from holdfast.views import wire
 
 if TYPE_CHECKING:
@@ -102,17 +102,13 @@ class Tool:
     async def __call__(self, **arguments: Any) -> Any:
         """Call the tool once, without recovery."""
         FAILPOINTS.reach(f"calling {self.name}")
-        value = await self._called(**arguments)
+        value = await self._called(arguments)
         FAILPOINTS.reach(f"called {self.name}")
         return value
 
-    async def _called(self, **arguments: Any) -> Any:
+    async def _called(self, arguments: dict[str, Any]) -> Any:
         try:
-            if is_async(self.fn):
-                return await self.fn(**arguments)
-            threads = default_runtime().abandoned_threads
-            value = await call_in_thread(threads, lambda: self.fn(**arguments), owner=self._owner)
-            return await value if inspect.isawaitable(value) else value
+            return await call_function(self.fn, (), arguments, owner=self._owner)
         except (Exception, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:

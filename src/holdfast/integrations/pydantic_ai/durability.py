@@ -198,9 +198,8 @@ async def _called(
         return _RESULT.on(found)
 
     given = to_jsonable_python(arguments, serialize_unknown=True)
-    step = _named(tool, kept, msgspec.structs.replace(contract, check=None))
     try:
-        found = _RESULT.read(await session.step(step, **given))
+        found = _RESULT.read(await session.step(_named(tool, kept, contract), **given))
     except OutcomeUnknownError as error:
         raise for_the_model(error) from error
     return {"kind": "tool_return", "result": found.result} if isinstance(found, Found) else found

@@ -6,7 +6,6 @@ Assert sees it.
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,13 +16,13 @@ from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError, OutcomeUnknownError
 from holdfast.once.doubt import UnsettledError
 from holdfast.once.outcome import Found, Mark, must_not_repeat
-from holdfast.runtime.callables import is_async
+from holdfast.runtime.postconditions import check_plain_call
 from holdfast.runtime.tool import contract_of
 from holdfast.sessions import codec
 from holdfast.tasks.stages.grants import Grants, Proposal, digest_of
 from holdfast.tasks.stages.stage import Detail
 from holdfast.tools.schema import violations_of
-from holdfast.tools.threads import call_in_thread
+from holdfast.tools.threads import call_function
 from holdfast.tools.toolbox import Answer, Toolbox
 from holdfast.workflow.stage_lifecycle import ActEnded
 
@@ -269,12 +268,10 @@ async def perform(stage: Stage, work: StageWork, runtime: Runtime) -> ActEnded:
 
 
 async def _called(act: Any, work: StageWork, runtime: Runtime) -> Any:
-    if is_async(act):
-        return await act(work)
-    # A plain function may block, so it runs in a thread. A cancelled run leaves it behind; a run that goes on there waits for its end.
+    # A cancelled run leaves a plain function behind in its thread; a run that goes on there waits for its end.
     name = "" if work.session is None else f"{work.session.id} {work.execution} {work.attempt}"
-    value = await call_in_thread(runtime.abandoned_threads, lambda: act(work), name=name)
-    return await value if inspect.isawaitable(value) else value
+    value = await call_function(act, (work,), {}, runtime=runtime, name=name)
+    return await check_plain_call(act, value, (work,), {})
 
 
 async def _agent(stage: Stage, work: StageWork) -> ActEnded:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.runtime.callables import is_async, name_of
+from holdfast.runtime.postconditions import check_plain_call
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import ToolContract, contract_of
 from holdfast.tools import Toolbox, run
-from holdfast.tools.threads import call_in_thread
+from holdfast.tools.threads import call_function
 from holdfast.workflow.frames import SPECIAL
 from holdfast.workflow.primitives import PRIMITIVES
 from holdfast.workflow.requests import Operators
@@ -186,11 +187,8 @@ async def _call(fn: Any, call: Call, session: Session | None) -> Any:
     given = dict(call.inputs)
     if _takes_session(fn):
         given["session"] = session
-    if is_async(fn):
-        return await fn(*call.args, **given)
-    # A plain function may block, so it runs in a thread.
-    value = await call_in_thread(default_runtime().abandoned_threads, lambda: fn(*call.args, **given))
-    return await value if inspect.isawaitable(value) else value
+    value = await call_function(fn, call.args, given)
+    return await check_plain_call(fn, value, call.args, call.inputs)
 
 
 def _takes_session(fn: Any) -> bool:
