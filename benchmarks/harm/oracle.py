@@ -1,9 +1,11 @@
 """The bounds: what Holdfast may not do worse than its twin. A group is all calls that share a door, a service, its health and an extra.
 
-- `answered`: at least the twin's, less 1 % rounded down: in a group of up to 99 calls not one fewer.
+- `answered`: at least the twin's, less 1 % rounded down: in a group of up to 99 calls not one fewer. A limit of places gives seconds, not
+  calls: where the calls that share one have at least the twin's seconds of answers, a long answer stands for several short ones.
 - `requests`, `tokens`: where the service is healthy (it never fails, limits or hangs in this world; slow is healthy) no more than
   the twin's. A hedge may add the requests that it declares. A function that its own HTTP client's limit ends is repeated: that is what
-  its caller wants of a recovery.
+  its caller wants of a recovery. The tokens of a call that its caller cancels on both sides are not compared if nothing is generated after that:
+  the sooner such a call begins, the more is generated until then.
 - `p50`, `p95`: at most 1.05 times the twin's and 0.1 s. An unanswered call took for ever, on both sides, so answering more is
   never punished. Where a service is ill, only calls that both sides answered are compared: a twin that gives up after a second
   has short times because it has few answers, and which call waits is chance: what is compared is the time beyond the answers' own, and
@@ -154,13 +156,26 @@ class _Pairs:
         self._kept: dict[int, tuple[Played, Played]] = {}
         others = tuple(caller for caller in world.callers if not _is_batch(caller))
         beside = 0 < len(others) < len(world.callers) and not world.sync
-        self.alone = play(replace(world, callers=others), side, 0) if beside else None
+        self._others = others if beside else ()
+        self._alone: dict[int, Played] = {}
 
     def __getitem__(self, chance: int) -> tuple[Played, Played]:
         if chance not in self._kept:
             world = self.world.again(chance)
             self._kept[chance] = (play(world, Plain, chance), play(world, self.side, chance))
         return self._kept[chance]
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether some callers, and not all, declared that they yield."""
+        return bool(self._others)
+
+    def alone(self, chance: int) -> Played:
+        """Return the play of our side without those that yield."""
+        if chance not in self._alone:
+            world = replace(self.world, callers=self._others).again(chance)
+            self._alone[chance] = play(world, self.side, chance)
+        return self._alone[chance]
 
 
 def _whole(pairs: _Pairs) -> Iterator[Compared]:
@@ -200,8 +215,8 @@ class _Bounds:
             yield self._plain("effects", *(self._repeated(side) for side in (self.twin, self.ours)))
         if self.extra is not None and self.extra.kind == "usd":
             yield from self._budget()
-        if self.extra is None and self.group.health in (*LIMITED, *HEALTHY) and self.pairs.alone is not None:
-            yield self._beside_batch(self.pairs.alone)
+        if self.extra is None and self.group.health in (*LIMITED, *HEALTHY) and self.pairs.has_batch:
+            yield self._beside_batch()
         yield from self._deadline()
         yield from self._cancel()
         twin, ours = (_quick(side.of({*self.group.names})) for side in (self.twin, self.ours))
@@ -245,6 +260,8 @@ class _Bounds:
         twin, ours = (
             sum(side.calls[name].how == "answered" for name in self.names if name in side.calls) for side in pair
         )
+        if ours < twin and self._serves_longer(pair):
+            return float(ours), float(ours)
         return float(twin), float(ours)
 
     def _quantile(self, pair: tuple[Played, Played], share: float) -> tuple[float, float]:
@@ -255,7 +272,7 @@ class _Bounds:
             return (quantile(twin, share), quantile(ours, share)) if twin else (0.0, 0.0)
         alone = [own_s(self.ours.service.calls[name][1]) for name in self.names]
         both = [one for one in zip(twin, ours, alone, strict=True) if max(one) < math.inf]
-        if not both or (self._shares_limit() and self._answers_more(pair)):
+        if not both or (self._shares_limit() and (self._answers_more(pair) or self._serves_longer(pair))):
             return 0.0, 0.0
         if len(self.group.caller.keys) > 1 and len(both) < sum(took < math.inf for took in ours):
             return 0.0, 0.0
@@ -279,6 +296,18 @@ class _Bounds:
         )
         return ours > twin
 
+    def _serves_longer(self, pair: tuple[Played, Played]) -> bool:
+        """Return whether calls that meet a limit of places had as many seconds of answers as in the twin: a long answer holds a place."""
+        if not any(one.places for one in self.world.troubles_of(self.group.caller)):
+            return False
+        limited = [one for one in self.world.callers if any(trouble.places for trouble in self.world.troubles_of(one))]
+        calls = [(f"{one.name}.{number}", call) for one in limited for number, call in enumerate(one.calls)]
+        twin, ours = (
+            sum(own_s(call) for name, call in calls if name in side.calls and side.calls[name].how == "answered")
+            for side in pair
+        )
+        return ours >= twin
+
     def _mean(
         self,
         bound: str,
@@ -298,16 +327,33 @@ class _Bounds:
             why = f"mean of {len(chances)}"
         return self._make(bound, twin, ours, suspicious, why)
 
-    def _beside_batch(self, alone: Played) -> Compared:
+    def _beside_batch(self) -> Compared:
         """Compare with the same side without its batch: a backlog may make a call wait, but not for the whole of it."""
-        without, beside = ([side.calls[name].took if name in side.calls else math.inf for name in self.names] for side in (alone, self.ours))  # fmt: skip
-        answered = [(one, other) for one, other in zip(without, beside, strict=True) if one < math.inf]
-        if not answered:
-            return self._make("priority", 0, 0, harmed=False)
-        p95 = quantile([one for one, _ in answered], 0.95), quantile([other for _, other in answered], 0.95)
         rates = [one.per_minute for one in self.world.troubles_of(self.group.caller) if one.per_minute]
         one_more = max([BESIDE_S, *(60.0 / rate for rate in rates)])
-        return self._make("priority", p95[0], p95[1], p95[1] > BESIDE_TIMES * p95[0] + one_more)
+
+        def longer(alone: float, beside: float) -> float:
+            return beside - BESIDE_TIMES * alone - one_more
+
+        alone, beside = self._p95_beside(0)
+        is_harmed, why = longer(alone, beside) > 0, ""
+        for chances in () if self.group.healthy else REPLAYS:
+            if not is_harmed:
+                break
+            every = [self._p95_beside(chance) for chance in chances]
+            beyond = [longer(*one) for one in every]
+            is_harmed = math.inf in beyond or mean(beyond) > GRACE * stdev(beyond) / math.sqrt(len(chances))
+            alone, beside = mean(one for one, _ in every), mean(other for _, other in every)
+            why = f"mean of {len(chances)}"
+        return self._make("priority", alone, beside, is_harmed, why)
+
+    def _p95_beside(self, chance: int) -> tuple[float, float]:
+        """Return p95 of the calls that are answered without the batch: without it, and beside it."""
+        without, beside = ([side.calls[name].took if name in side.calls else math.inf for name in self.names] for side in (self.pairs.alone(chance), self.pairs[chance][1]))  # fmt: skip
+        answered = [(one, other) for one, other in zip(without, beside, strict=True) if one < math.inf]
+        if not answered:
+            return 0.0, 0.0
+        return quantile([one for one, _ in answered], 0.95), quantile([other for _, other in answered], 0.95)
 
     # requests
 
@@ -321,8 +367,20 @@ class _Bounds:
         return self._make("requests", twin, ours, ours > max(twin, declared))
 
     def _tokens(self) -> Compared:
-        twin, ours = (sum(sum(sent.tokens) for sent in side.of({*self.group.names})) for side in (self.twin, self.ours))
+        names = {*self.group.names} - {name for name in self.group.names if self._stops_with_its_caller(name)}
+        twin, ours = (sum(sum(sent.tokens) for sent in side.of(names)) for side in (self.twin, self.ours))
         return self._make("tokens", twin, ours, ours > twin * self._copies())
+
+    def _stops_with_its_caller(self, name: str) -> bool:
+        """Return whether a call is cancelled on both sides, and nothing is generated after that: the sooner it begins, the more is before."""
+        ends = [side.calls.get(name) for side in (self.twin, self.ours)]
+        if any(one is None or one.how != "cancelled" for one in ends):
+            return False
+        _, call = self.ours.service.calls[name]
+        until = ends[1].ended + PROMPT_S  # type: ignore[union-attr]
+        return all(
+            sent.tokens[1] <= math.ceil(call.tokens * (until - sent.at) / own_s(call)) for sent in self.ours.of({name})
+        )
 
     # limits
 

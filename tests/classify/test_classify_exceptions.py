@@ -535,3 +535,22 @@ def _stack_depth() -> int:
     while frame is not None:
         frame, depth = frame.f_back, depth + 1  # type: ignore[assignment]
     return depth
+
+
+@pytest.mark.parametrize(
+    "first", [HoldfastError(Fault.of("CIRCUIT_OPEN", retry_after=0.05)), PermissionError("no such key")]
+)
+def test_an_error_that_is_handled_around_the_call_is_no_cause_of_its_failure(first: Exception):
+    """As in a fallback: the failure of the first model is being handled while the second one is called and recovered."""
+    lost = in_module("httpx2", "RemoteProtocolError")
+
+    def second_model() -> str:
+        try:
+            raise lost("peer closed connection without sending complete message body")
+        except lost as error:
+            return from_exception(error).code
+
+    try:
+        raise first
+    except type(first):
+        assert second_model() == "PROVIDER_STREAM_CUT"

@@ -118,6 +118,12 @@ def test_a_service_that_fails_at_random_still_answers_everybody(share: float):
     assert sum(ended.how == "answered" for ended in ours.calls.values()) == 120
 
 
+def test_the_end_of_an_outage_is_noticed_as_soon_as_by_the_plain_client():
+    """Whoever calls just before its end, beside many others: the second or third attempt is answered."""
+    outage = Trouble(kind="status", status=502, end=60.0, after=2.0)
+    assert_no_harm(World(callers=(Caller(name="c0", calls=every(1.33, 45)),), troubles=(outage,), seed=1))
+
+
 def test_an_outage_beside_long_answers_is_no_poison():
     """Answers that began before the outage say nothing about it."""
     outage = Trouble(kind="status", start=40.0, end=70.0)
@@ -212,6 +218,11 @@ def test_XR9_a_post_that_may_have_happened_is_not_repeated(kind: str):
 def test_XR9_a_delay_of_nothing_is_no_hot_loop(kind: str, named: str):
     trouble = Trouble(kind=kind, status=503, per_minute=0.5, retry_after=named, after=0.01, end=60.0)
     assert_no_harm(World(callers=(Caller(name="c0", calls=every(2.0, 3)),), troubles=(trouble,)))
+
+
+def test_XR9_a_tiny_delay_is_kept_to_as_often_as_by_the_plain_client():
+    trouble = Trouble(kind="status", status=503, first=2, retry_after="0.001")
+    assert_no_harm(World(callers=(Caller(name="c0", calls=every(8.5, 20, takes=4.0)),), troubles=(trouble,)))
 
 
 # XR11: the error of a deadline
@@ -322,6 +333,20 @@ def test_a_limit_that_is_announced_and_not_enforced_slows_hardly_anybody(seconds
     soft = Trouble(kind="limit", per_minute=600_000.0, burst=600_000, announces="lie")
     extra = None if seconds is None else Extra(kind="seconds", value=seconds)
     assert_no_harm(World(callers=(Caller(name="c0", calls=every(0.5, 80, takes=0.5), extra=extra),), troubles=(soft,)))
+
+
+@pytest.mark.parametrize("told", ["true", "early", ""])
+@pytest.mark.parametrize("takes", [1.0, 20.0])
+def test_a_limit_that_announces_too_little_is_used_although_answers_take_long(told: str, takes: float):
+    """A rejection comes at once, and the answer that shows that calls are accepted all the same comes later."""
+    lie = Trouble(kind="limit", per_minute=20.0, retry_after=told, announces="lie")
+    assert_no_harm(World(callers=(Caller(name="c0", calls=every(1.0, 60, takes=takes)),), troubles=(lie,)))
+
+
+def test_retries_of_a_call_that_is_always_rejected_hold_no_other_back():
+    calls = every(3.0, 16, takes=7.0)
+    callers = tuple(Caller(name=name, calls=calls, extra=Extra(kind="pool")) for name in ("c0", "c1"))
+    assert_no_harm(World(callers=callers, troubles=(Trouble(kind="status", status=429, caller="c1"),)))
 
 
 @pytest.mark.parametrize("step", [30.0, 5.0])

@@ -149,7 +149,7 @@ def wrapped_post(put: Put) -> None:
 
 
 def xr9_retry_after(put: Put) -> None:
-    put(Decider, "_is_too_quick", lambda *_: False)
+    put(Decider, "_is_too_quick", lambda *_, **__: False)
 
 
 def xr11(put: Put) -> None:

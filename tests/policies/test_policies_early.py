@@ -12,7 +12,9 @@ from holdfast.policies.early import EXPERIMENT_S, FIRST_FREE_S, LONGEST_TRIAL_S,
 
 def after(outcomes: str, early: EarlyCalls | None = None, now: float = 0.0, *, is_early: bool = True) -> EarlyCalls:
     """Return calls that ended so: `+` accepted, `-` rejected."""
-    early = early or EarlyCalls()
+    if early is None:
+        early = EarlyCalls()
+        early.retry_accepted()
     for outcome in outcomes:
         number = early.started(is_early=is_early)
         early.ended(now, number, rejected=outcome == "-", is_early=is_early)
@@ -36,9 +38,24 @@ def test_eight_rejections_in_a_row_hold_nobody_back_and_nine_do():
     assert not after("-" * 9).may_start(0.0)
 
 
+def test_retries_count_only_where_one_was_accepted():
+    early = after("-" * 30, EarlyCalls())
+    assert early.may_start(0.0)
+    early.retry_accepted()
+    assert not early.may_start(0.0)
+
+
+def test_nine_first_attempts_are_enough():
+    early = EarlyCalls()
+    for _ in range(9):
+        assert early.may_start(0.0)
+        early.ended(0.0, early.started(is_early=True), rejected=True, is_early=True, first=early.first_started())
+    assert not early.may_start(0.0)
+
+
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.2])
 def test_rejections_at_random_hardly_hold_anybody_back(share: float):
-    rng, early, held = Random(7), EarlyCalls(), 0
+    rng, early, held = Random(7), after(""), 0
     for number in range(5000):
         held += not early.may_start(float(number))
         after("-" if rng.random() < share else "+", early, float(number))
@@ -58,6 +75,7 @@ def test_where_calls_in_turn_are_rejected_too_everybody_goes_at_once_and_the_nex
     early, now, began = after("-" * 10), 0.0, []
     while now < 200:
         was_held = early.is_held
+        early.retry_accepted()
         early.may_start(now)
         if early.is_held and not was_held:
             began.append(now)

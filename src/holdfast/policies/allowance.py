@@ -72,6 +72,11 @@ class Allowance:
                 # The requests come first: they show whether other programs use the key.
                 others = self._buckets[kind].learn(announced, since, now, accepted=accepted, others=others)
 
+    @property
+    def known_at(self) -> float:
+        """When the call started that brought the latest announcement."""
+        return max((bucket.known_at for bucket in self._buckets.values()), default=-_INFINITY)
+
     def wait(self, now: float, ahead: int = 0) -> float:
         """Return the seconds until a call may start, if `ahead` calls go before it; 0: now. The tighter limit decides."""
         return max((bucket.wait(now, ahead) for bucket in self._buckets.values()), default=0.0)
@@ -93,10 +98,10 @@ class _Bucket:
 
     __slots__ = (
         "_back_at",
+        "_empty_since",
         "_evenly",
         "_fullest",
         "_is_believed",
-        "_known_at",
         "_last_start",
         "_left",
         "_left_at",
@@ -115,6 +120,7 @@ class _Bucket:
         "_trust",
         "_unit",
         "_units_differ",
+        "known_at",
     )
 
     def __init__(self, *, units_differ: bool) -> None:
@@ -128,8 +134,10 @@ class _Bucket:
         self._missing, self._reported = _Usual(), _Usual()
         """What calls took, by what is missing after them, and by what their answers report. The larger one counts: services
         may count tokens that are not in the report, and announced times that are rounded hide what is missing."""
-        self._known_at = -_INFINITY
+        self.known_at = -_INFINITY
         """When the call started that brought the latest announcement."""
+        self._empty_since = _INFINITY
+        """When the first call started of those in a row that announced that nothing remains."""
         self._remaining = self._reset = 0.0
         """That announcement."""
         self._limit: float | None = None
@@ -170,7 +178,7 @@ class _Bucket:
         wait = missing / self._rate if self._rate else max(self._back_at - now, LOOK_S)
         if ahead:
             return wait
-        trusted = max(self._last_start, self._known_at) + min(self._trust, max(TRUSTED_S, TRUSTED_SHARE * self._reset))
+        trusted = max(self._last_start, self.known_at) + min(self._trust, max(TRUSTED_S, TRUSTED_SHARE * self._reset))
         return min(wait, max(0.0, trusted - now))
 
     def started(self, now: float) -> None:
@@ -201,11 +209,13 @@ class _Bucket:
         """
         remaining, reset = announced.remaining, announced.reset
         self._learn_return(remaining, reset, since)
-        if since < self._known_at or (since == self._known_at and remaining > self._remaining):
+        is_lie = accepted and not remaining and self._empty_since < since < self._back_at and not self._rate
+        if since < self.known_at or (since == self.known_at and remaining > self._remaining):
             # An older one: answers do not come back in the order of their calls.
+            if is_lie:
+                self._trust = FIRST_TRUST_S
             return 0.0
-        is_first = self._known_at == -_INFINITY
-        is_lie = accepted and not remaining and self._remaining == 0.0 and since < self._back_at and not self._rate
+        is_first = self.known_at == -_INFINITY
         # Some announce from the first answer on that nothing remains, and accept the next call all the same.
         self._is_believed = not is_lie and (self._is_believed or remaining > 0 or not accepted)
         if remaining > 0:
@@ -214,10 +224,11 @@ class _Bucket:
         elif is_lie:
             self._trust = FIRST_TRUST_S
         elif not accepted:
-            self._trust *= 2
+            # A call that came sooner than the last look shows nothing about a later one.
+            self._trust = max(self._trust, min(2 * self._trust, 2 * (since - self.known_at)))
         if remaining > 0:
             self._lies = 0
-        elif since >= self._known_at + self._reset and announced.limit != 1 and not is_first:
+        elif since >= self.known_at + self._reset and announced.limit != 1 and not is_first:
             self._lies += 1
         # A call that was rejected took nothing.
         calls = self._forget_starts(since) - (not accepted)
@@ -228,7 +239,8 @@ class _Bucket:
         else:
             others = max(0.0, self._missing_at(remaining, since) - calls)
         self._limit, self._most = announced.limit, max(self._most, remaining + self._unit)
-        self._known_at, self._remaining, self._reset = since, remaining, reset
+        self.known_at, self._remaining, self._reset = since, remaining, reset
+        self._empty_since = _INFINITY if remaining else min(self._empty_since, since)
         self._period, self._back_at = max(self._period, reset), since + reset
         self._left = min(self._most, remaining + self._rate * (now - since)) - self._spent
         self._left_at = now
@@ -236,7 +248,7 @@ class _Bucket:
 
     def _missing_at(self, remaining: float, since: float) -> float:
         """Return what was taken since the announcement before."""
-        return min(self._most, self._remaining + self._rate * (since - self._known_at)) - remaining
+        return min(self._most, self._remaining + self._rate * (since - self.known_at)) - remaining
 
     def _forget_starts(self, since: float) -> int:
         """Forget the calls that are in the announcement of the call that started at `since`; return how many."""
@@ -251,7 +263,7 @@ class _Bucket:
 
     def _learn_return(self, remaining: float, reset: float, since: float) -> None:
         """Learn how it comes back. That shows in any announcement, however old."""
-        passed = since - self._known_at
+        passed = since - self.known_at
         if passed > 0 and remaining < self._remaining:
             if reset > self._reset:
                 self._evenly = True

@@ -263,6 +263,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """Nobody named the time in which attempts start."""
     bare_attempts: int = 1
     """Attempts that the client would make without us."""
+    moves_on: bool = False
+    """An attempt may go to another key at once."""
     first_to_wait: bool = False
     """No other caller waits for the circuit, so this one must return the moment it may."""
     withdraw_retry: Callable[[], bool] = _no_quota
@@ -412,7 +414,7 @@ class Decider:
                 return Retry(requested, self._most or None, "requested")
             # It does not fit into the time of the call. The plain client's attempts are made all the same.
             requested = None
-        if requested is not None and self._is_too_quick(requested, backoff):
+        if requested is not None and self._is_too_quick(requested, backoff, trusts=is_plain and not facts.moves_on):
             requested = None
         if requested is None and is_plain:
             # As the plain client: where a second or third attempt helps, no call may be slower than without us. Our own schedule
@@ -440,18 +442,18 @@ class Decider:
         self._last_delay = delay
         return delay
 
-    def _is_too_quick(self, requested: float, backoff: Backoff) -> bool:
+    def _is_too_quick(self, requested: float, backoff: Backoff, *, trusts: bool) -> bool:
         """Whether a requested delay is shorter than the backoff begins with, and is zero or such a delay was kept to before.
 
         Servers send `Retry-After: 0` as a default: it names no time, and the SDKs do not read it either. A client that believes a tiny
-        delay each time sends thousands of requests. The time that the first one saved is added to the next delay of the backoff, so
-        that no more requests are sent than without the header.
+        delay each time sends thousands of requests. So only the attempts of the plain client keep to it each time, and otherwise one
+        does. The time that was saved is added to the next delay of the backoff, so that no more requests are sent than without the header.
         """
         first = min(backoff.wait(1), SHORTEST_TRUSTED_S)
         if requested >= first:
             return False
-        if requested and not self._hurried:
-            self._hurried, self._owed = True, first - requested
+        if requested and (trusts or not self._hurried):
+            self._hurried, self._owed = True, self._owed + first - requested
             return False
         return True
 

@@ -117,11 +117,13 @@ class EarlyCalls:
     __slots__ = (
         "_early",
         "_ends",
+        "_first",
         "_free_s",
         "_free_until",
         "_has_helped",
         "_in_turn",
         "_is_experiment",
+        "_is_of_moment",
         "_trials",
         "is_held",
     )
@@ -130,6 +132,10 @@ class EarlyCalls:
         self.is_held = False
         """Whether calls wait for their turn."""
         self._early, self._in_turn, self._trials = _Share(), _Share(), _Trials()
+        self._first = _Share()
+        """The same of first attempts alone."""
+        self._is_of_moment = False
+        """A retry was accepted since the last experiment that did not help."""
         self._is_experiment = False
         """Nobody knows yet whether it helps that they wait."""
         self._ends = _NEVER
@@ -153,8 +159,14 @@ class EarlyCalls:
         """A call starts, before its turn or in turn. Return its number."""
         return (self._early if is_early else self._in_turn).started()
 
-    def ended(self, now: float, number: int, *, rejected: bool, is_early: bool) -> None:
-        """The call with this number was answered, or rejected because there were too many."""
+    def first_started(self) -> int:
+        """It is an early one, and the first attempt of its operation. Return its number among these."""
+        return self._first.started()
+
+    def ended(self, now: float, number: int, *, rejected: bool, is_early: bool, first: int = 0) -> None:
+        """The call with this number was answered, or rejected because there were too many. `first`: its number as a first attempt."""
+        if first and rejected:
+            self._first.rejected(first)
         if is_early and rejected:
             self._early.rejected(number)
             self._trials.rejected(now)
@@ -164,10 +176,17 @@ class EarlyCalls:
             self._in_turn.rejected(number)
         self._look(now)
 
+    def retry_accepted(self) -> None:
+        """A call was accepted that was rejected before: rejections depend on the moment, and not on the call alone."""
+        self._is_of_moment = True
+
     def _look(self, now: float) -> None:
         """Decide anew whether calls wait."""
         if not self.is_held:
-            if now >= self._free_until and self._early.share > (AGAIN if self._has_helped else MOST):
+            most = AGAIN if self._has_helped else MOST
+            # The retries of a call that is rejected because of what it is, such as another tenant's, say nothing about the calls beside it.
+            is_crowded = self._first.share > most or (self._is_of_moment and self._early.share > most)
+            if is_crowded and now >= self._free_until:
                 self.is_held = self._is_experiment = True
                 self._ends = now + EXPERIMENT_S
                 self._in_turn = _Share(calls=0.0)
@@ -175,7 +194,7 @@ class EarlyCalls:
         elif now < self._ends:
             pass
         elif self._in_turn.share > (MOST_IN_TURN if self._is_experiment else LESS * self._early.share):
-            self.is_held = self._has_helped = False
+            self.is_held = self._has_helped = self._is_of_moment = False
             self._free_until = now + self._free_s
             self._free_s = min(LONGEST_FREE_S, 2 * self._free_s)
         elif self._is_experiment:
@@ -217,7 +236,14 @@ class AnnouncedCalls:
         """Only how it ends counts."""
         return int(is_early)
 
-    def ended(self, now: float, _: int, *, rejected: bool, is_early: bool) -> None:
+    def first_started(self) -> int:
+        """Which attempt it is does not count."""
+        return 0
+
+    def retry_accepted(self) -> None:
+        """It needs no experiment."""
+
+    def ended(self, now: float, _: int, *, rejected: bool, is_early: bool, first: int = 0) -> None:  # noqa: ARG002 - as `EarlyCalls`
         """See `EarlyCalls.ended`."""
         if is_early:
             self._share = min(LARGEST, self._share + NEWER * (rejected - self._share))

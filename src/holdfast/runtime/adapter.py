@@ -43,6 +43,9 @@ class Adapter:
     """Requests that the client makes for one call without Holdfast, if it retries by itself. Where nobody names a time limit, no
     fewer are made, however long each of them takes."""
 
+    moves_on = False
+    """After a failure it may call another key at once."""
+
     @property
     def is_free(self) -> bool:
         """Whether the call asks no model to answer, so that it costs no money and no tokens."""

@@ -86,6 +86,7 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
         limited_for=plan.limited_state.limited_for(now),
         others=_others_meanwhile(op, fault),
         bare_attempts=bare_attempts_of(op),
+        moves_on=op.adapter is not None and op.adapter.moves_on,
         is_window_open=least_attempts_of(op) > 1 and op.cut_at is None and op.outer_deadline is None,
         is_client_timeout=plan.timeout is None and not plan.policy.names_patience and fault.code in TIME_LIMITS,
         is_full=fault.code == "SYS_BULKHEAD_FULL" and _is_of_own_limiter(plan, fault),

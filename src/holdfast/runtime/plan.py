@@ -543,6 +543,11 @@ class Plan:
             now, limited_as = self.monotonic(), self.limited_as
             self.limited_state.announced(limits, since, now, accepted=accepted, limited_as=limited_as)
 
+    def announced_nothing(self, since: float) -> None:
+        """A good answer announced no limits. Its call started at `since`."""
+        if self.limited_state.is_announced:
+            self.limited_state.announced_nothing(since, self.limited_as)
+
     def used(self, tokens: int) -> None:
         """An answer reports how many tokens its call took."""
         self.limited_state.used(tokens, self.limited_as)

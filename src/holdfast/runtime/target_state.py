@@ -201,8 +201,10 @@ class TargetState:
                 return answer
             if not answer.settled:
                 answer.forced, answer.early = wait is not None, early
+                answer.again = tries > 0
                 if early is not None and not (answer.forced and early.is_held and not self._comes_soon(now, early)):
                     answer.number = early.started(is_early=answer.forced)
+                    answer.first = early.first_started() if answer.forced and not tries else 0
             self._queue.served(turn)
             if allowance is not None:
                 allowance.started(now)
@@ -366,6 +368,19 @@ class TargetState:
                 self._limited_at = now
             self.counts_tokens = self.counts_tokens or limits.tokens is not None
 
+    @property
+    def is_announced(self) -> bool:
+        """Whether the other side announces limits."""
+        return bool(self._allowances)
+
+    def announced_nothing(self, since: float, limited_as: str) -> None:
+        """A good answer announced no limit. Its call started at `since`: what was announced before is not in force any more."""
+        with self._lock:
+            allowance = self._allowances.get(limited_as)
+            if allowance is not None and since > allowance.known_at:
+                del self._allowances[limited_as]
+                self._set_pace(self._pace)
+
     def limited_for(self, now: float) -> float:
         """Return the seconds since the other side last rejected a call because there were too many, or announced that it would."""
         return now - self._limited_at
@@ -414,6 +429,8 @@ class TargetState:
         with self._lock:
             self._latest[0].append(permit.started)
             self._learn(permit, now, rejected=False)
+            if permit.again and permit.early is not None:
+                permit.early.retry_accepted()
             if self._paced.pop(permit, None) is not None:
                 assert self._pace is not None
                 self._pace.accepted(permit.started, now)
@@ -430,7 +447,7 @@ class TargetState:
     def _learn(permit: Permit, now: float, *, rejected: bool) -> None:
         """Learn from the outcome of a call whether it helps to wait."""
         if permit.early is not None and permit.number:
-            permit.early.ended(now, permit.number, rejected=rejected, is_early=permit.forced)
+            permit.early.ended(now, permit.number, rejected=rejected, is_early=permit.forced, first=permit.first)
 
     def attempts_since(self, since: float) -> tuple[int, int]:
         """Return how many of the latest attempts that began since then were answered, and how many failed.

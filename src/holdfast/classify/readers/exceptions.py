@@ -189,14 +189,15 @@ def causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the exception and its causes, outermost first.
 
     `__cause__` is always followed. `__context__` is followed only for libraries known to wrap without `from`, because
-    elsewhere it may be an unrelated error that was being handled (R21).
+    elsewhere it may be an unrelated error that was being handled (R21). The same holds for one that was handled around the call:
+    whoever calls a fallback in an `except` block handles the failure of something else.
     """
-    seen: set[int] = set()
+    seen: list[BaseException] = []
     current: BaseException | None = error
-    while current is not None and id(current) not in seen and len(seen) < _MAX_CHAIN:
-        seen.add(id(current))
+    while current is not None and not any(current is one for one in seen) and len(seen) < _MAX_CHAIN:
+        seen.append(current)
         yield current
-        current = _next_cause(current)
+        current = _next_cause(current, seen)
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
@@ -230,7 +231,7 @@ def _cause(error: BaseException, chain: tuple[Cause, ...] = ()) -> Cause:
     )
 
 
-def _next_cause(error: BaseException) -> BaseException | None:
+def _next_cause(error: BaseException, outer: list[BaseException]) -> BaseException | None:
     if error.__cause__ is not None:
         return error.__cause__
     root = _module(error).partition(".")[0]
@@ -239,9 +240,23 @@ def _next_cause(error: BaseException) -> BaseException | None:
     for reason in (held, *_first_arg(error)):
         if isinstance(reason, BaseException):
             return reason
-    if root in _WRAPPERS and not error.__suppress_context__:
+    if root in _WRAPPERS and not error.__suppress_context__ and _was_handled_inside(error.__context__, outer):
         return error.__context__
     return None
+
+
+def _was_handled_inside(context: BaseException | None, outer: list[BaseException]) -> bool:
+    """Whether an error was handled in a frame that one of these came through. Without a traceback, nobody can say that it was not."""
+    if context is None or context.__traceback__ is None:
+        return True
+    handler = context.__traceback__.tb_frame
+    for error in outer:
+        traceback = error.__traceback__
+        while traceback is not None:
+            if traceback.tb_frame is handler:
+                return True
+            traceback = traceback.tb_next
+    return False
 
 
 def _first_arg(error: BaseException) -> tuple[Any, ...]:

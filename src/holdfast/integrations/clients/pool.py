@@ -195,6 +195,7 @@ class KeyChoice(Adapter):
         self._model = model_of(options)
         self._effect = effect_of(options)
         self._asks_model = asks_model(options)
+        self.moves_on = pool.several
         self.observes = False
         """In observe mode the plain call uses the first key, and nothing is learned about any."""
         self._named_retries = pool.named_retries if retries is None else retries
@@ -419,6 +420,8 @@ def learn_limits(response: Any, plan: Plan, since: float) -> Mapping[str, str] |
     found = limit_headers(response.headers.raw)
     limits = announced_limits(found, plan.runtime.clock.wall()) if found else None
     if limits is None:
+        if response.status_code < _FAILED:
+            plan.announced_nothing(since)
         return None
     plan.announced(limits, since, accepted=response.status_code != _TOO_MANY)
     return found

@@ -204,6 +204,8 @@ def learn_limits(response: Any, op: Operation) -> None:
     limits = announced_limits(headers, op.plan.runtime.clock.wall()) if headers else None
     if limits is not None:
         op.plan.announced(limits, op.attempt_started, accepted=response.status_code != _TOO_MANY)
+    elif not is_failure(response):
+        op.plan.announced_nothing(op.attempt_started)
 
 
 def failure_in(response: Any, body: bytes, plan: Plan) -> FailedResponse:

@@ -52,8 +52,6 @@ LOOKS_AGAIN_S = 20.0
 """After failures in so many moments, one of the calls that a fallback could answer is made in so many seconds."""
 SEVERAL = 2
 """Operations whose first attempts must have failed in a row before others make way for a fallback."""
-MANY = 12
-"""Operations whose first attempts must have failed in a row before an open graded circuit holds back a second attempt."""
 USUAL = 10
 FAR = 4.0
 LEAST_S = 10.0
@@ -191,11 +189,8 @@ class Breaker:
         return self.admit_if_closed(now) or self._admit_slowly(now, tries)
 
     def holds_back(self, tries: int) -> bool:
-        """Whether an open circuit holds back an operation that has made so many attempts."""
-        if not self.config.graded or tries >= PLAIN_ATTEMPTS:
-            return True
-        # After the first good probe those who wait come back in a ramp, whatever they have tried.
-        return tries > 0 and (self.first_failures >= MANY or self.good_probes > 0)
+        """Whether an open circuit holds back an operation that has made so many attempts: a graded one none of the plain client's."""
+        return not self.config.graded or tries >= PLAIN_ATTEMPTS
 
     def admit_if_closed(self, now: float) -> Permit | None:
         """Return a permit where the circuit is closed, else None: then call `admit`.

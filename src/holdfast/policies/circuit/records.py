@@ -41,8 +41,12 @@ class Permit(msgspec.Struct, gc=False, eq=False):
     """The call did not wait for its turn."""
     early: EarlyCalls | AnnouncedCalls | None = None
     """What learns from its outcome whether it helps to wait; None: it says nothing about that."""
+    again: bool = False
+    """It is not the first attempt of its operation."""
     number: int = 0
     """Its number there; 0: its outcome does not count."""
+    first: int = 0
+    """Its number there among the first attempts that did not wait; 0: it is none."""
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
