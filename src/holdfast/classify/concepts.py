@@ -278,7 +278,11 @@ _TIME_BUDGET = late_phrases("time budget", "latency budget")
 _SPAN = re.compile(rf"\b\d[\d,.]* ?-?{UNIT}")
 SETTING_OF_TIME = phrases("""
     timeout must | invalid timeout | timeout value | timeout parameter | timeout should | timeout cannot | timeout option
-    timeout argument | deadline must | timeout is not a | unknown timeout | timeout setting | 'timeout' must
+    timeout argument | deadline must | timeout is not a | unknown timeout | timeout setting | 'timeout' must | "timeout" must
+    timeout is out of | timeout is negative | timeout is required | timeout out of range | timeout type | timeout index | timeout line
+    timeout reasons | a timeout value | specify a timeout | parsing timeout | decoding timeout | bogus timeout | unrecognized timeout
+    timeout in seconds | timeout cannot | timeout can't | timeout may not | timeout has to | timeout below | timeout above | timeout flag
+    time specification | default stop timeout | stop timeout: | timeout configuration | timeout structure | setting timeout
 """)
 """A time limit is named, but none ran out."""
 _ENDED = late_phrases(

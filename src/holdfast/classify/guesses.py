@@ -157,8 +157,8 @@ _HEALING: tuple[_Row, ...] = (
         node | master | lease | slot | partition | broker
     """),
         late_phrases("""
-        held | rolling over | rebuilding | reindexing | unreachable | cannot talk | changed since | not elected | lag | syncing | load in progress | shards failed | saturated | empty | full | behind | not master
-        rebalancing | expired | elsewhere | no upstream | not yet | busy
+        held | rolling over | rebuilding | reindexing | unreachable | cannot talk | changed since | not elected | lag | syncing | load in progress | shards failed | saturated | is full | behind | not master
+        rebalancing | expired | elsewhere | no live upstream | no upstream server | no upstream to | pool empty | not yet | busy
     """),
     ),
 )
@@ -173,7 +173,8 @@ _PASSING: tuple[tuple[Code, Phrases], ...] = (
     (
         "PROVIDER_UNAVAILABLE",
         late_phrases("""
-        maintenance | outage | inaccessible | overloaded | overload | congested | degraded | unavailable | temporarily | temporary
+        maintenance | outage | inaccessible | overloaded | overload | congested | degraded | unavailable | temporarily
+        temporary error | temporary failure | temporary issue | temporary network | temporary outage | temporary problem | is temporary
         transient | intermittent | spurious | unable to handle the request | starting up | shutting down | restarting | rebooting
         not ready | server error | internal error | backend error | upstream error | endpoint error | provider error | high demand
         at capacity | no capacity | insufficient capacity | offline | is down | went down | unhealthy | recovering | saturated
@@ -184,8 +185,9 @@ _PASSING: tuple[tuple[Code, Phrases], ...] = (
         "CONN_RESET",
         late_phrases("""
         eof | dial | dialing | unreachable | disconnected | disconnect | reconnect | reconnecting | hung up | reset by | connection
-        unexpectedly closed | closed unexpectedly | transport error | stream error | socket | syscall error | network | handshake
-        websocket | goaway | peer | packet | packets | record mac | nxdomain | hostname | dns | vpn | firewall | tunnel
+        unexpectedly closed | closed unexpectedly | transport error | stream error | socket error | syscall error | network error | handshake
+        websocket | goaway | record mac | nxdomain | dns | network failed | network failure | tunnel error | tunnel failed | vpn
+        hostname lookup | socket failed | peer error | peer failed | packet loss | socket closed | peer closed | network is | network connection
     """),
     ),
 )
@@ -197,7 +199,8 @@ _BREAKS = late_phrases("""
 _STAYS = late_phrases("""
     permission | privilege | policy | unsupported | deprecated | removed | corrupt | syntax | disk | space | cancelled | canceled
     user | already | exists | existing | configuration | config | setting | settings | option | schema | version | install
-    installed | approval | sandbox | hook | compile | test | tests | assertion
+    installed | approval | sandbox | hook | compile | test | tests | assertion | parse | parsing | marshal | unmarshal | encode
+    decode | decoding | encoding | namespace | driver | bug | listener | negative | positive | bogus | should | expected | must
 """)
 """Words for what a person must change."""
 

@@ -25,7 +25,41 @@ def _identifiers(text: str) -> Phrases:
     return codes(text, phrases(" | ".join(text.split()) + "\n"))
 
 
+def _spelled(text: str) -> Phrases:
+    """Declare names in every spelling: `not_controller`, `NotController`, `NotControllerException`, `NotControllerError`."""
+    joined = [name.replace("_", "") for name in text.split()]
+    return _identifiers(f"{text} {' '.join(f'{name} {name}exception {name}error' for name in joined)}")
+
+
 _TABLE: tuple[tuple[Code, Phrases], ...] = (
+    # Kafka and MongoDB mark which of their failures pass. "Invalid session timeout" stands before the timeouts.
+    ("PROVIDER_BAD_REQUEST", _spelled("invalid_session_timeout invalid_txn_timeout invalid_transaction_timeout")),
+    (
+        "PROVIDER_RATE_LIMITED",
+        _spelled("throttling_quota_exceeded bandwidth_limit_exceeded"),
+    ),
+    (
+        "PROVIDER_UNAVAILABLE",
+        _spelled("""
+        broker_not_available coordinator_load_in_progress coordinator_not_available election_in_progress eligible_leaders_not_available
+        failed_to_satisfy_read_preference interrupted_at_shutdown interrupted_due_to_repl_state_change kafka_storage
+        leader_not_available network_exception not_controller not_coordinator not_enough_replicas not_enough_replicas_after_append
+        not_leader_for_partition not_leader_or_follower not_primary_no_secondary_ok not_primary_or_secondary not_writable_primary
+        offset_not_available preferred_leader_not_available read_concern_majority_not_available_yet rebalance_in_progress
+        replica_not_available shutdown_in_progress
+        """)
+        | _identifiers("kafka_storage_error kafkastorageexception networkexception"),
+    ),
+    ("CONN_DNS_FAILED", _spelled("host_not_found")),
+    ("CONN_RESET", _spelled("pooled_connections_dropped")),
+    ("PROVIDER_TIMEOUT", _spelled("exceeded_time_limit max_time_ms_expired request_timed_out")),
+    (
+        "TOOL_RESOURCE_BUSY",
+        _spelled("""
+        concurrent_transactions conflicting_operation_in_progress cursor_in_use lock_busy no_such_transaction stale_config stale_epoch
+        stale_shard_version
+        """),
+    ),
     # Who asks, and what it may do. OAuth, AWS, Azure, Google, Slack, SMTP, Git hosts, SQLSTATE class 28.
     (
         "AUTH_TOKEN_EXPIRED",

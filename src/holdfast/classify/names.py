@@ -20,6 +20,7 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("PROVIDER_QUOTA_EXHAUSTED", ("quotaexceeded", "quotaexhausted")),
     ("PROVIDER_OVERLOADED", ("overloaded",)),
     ("TOOL_INPUT_INVALID", ("inputvalidation", "requestvalidation", "paramvalidation", "argumentvalidation")),
+    ("PROVIDER_BAD_REQUEST", ("invalidtimeout", "invalidsessiontimeout", "invalidtxntimeout")),
     ("AUTH_TOKEN_EXPIRED", ("expiredsignature", "tokenexpired", "expiredtoken", "sessionexpired")),
     # A server or a library says itself that the call may be repeated.
     ("PROVIDER_UNAVAILABLE", ("tryagain", "transienterror", "temporaryerror", "temporarilyunavail")),

@@ -39,7 +39,7 @@ _ANSWERS = frozenset({Source.HTTP, Source.SSE, Source.GRPC})
 _PERSON = phrases("""
     approve | approval | approved | reviewers | reviewer | confirmation | from user | from the user | for user | for the user | by the user
     user input | user to | login timed out | sign-in timed out | signing in | sign in again | log in again | human | pinentry | your response
-    reading password | password prompt
+    reading password | password prompt | oauth flow | oauth callback | device approval | device authorization | permission hook
 """)
 _UNANSWERED = phrases("response from user", "response from the user", "answer from the user", "reply from the user")
 _STAYS: tuple[tuple[Code, Phrases], ...] = (
@@ -73,7 +73,7 @@ _STAYS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_EXECUTION_FAILED",
         phrases("""
-        not supported | unsupported | does not support | only supports | deprecated | no longer supported | not installed | please install
+        failing to pull | not supported | unsupported | does not support | only supports | deprecated | no longer supported | not installed | please install
         not enabled | offline mode is | only-if-cached | already exists | duplicate | checksum | does not match | doesn't match
         constraint | violates | you must | you need to | needs to be | did you mean | unknown option | unknown flag | unknown argument
         invalid argument | not configured | misconfigured | interactive | refusing | frozen | read-only file system | read-only transaction | readonly database | read only replica | merge conflict | no space left
@@ -88,20 +88,77 @@ _ALL = 0
 for _, _group in _STAYS:
     _ALL |= _group
 
+_FOR_NOW = phrases(
+    "temporarily | currently | try again later | retry later | at this time | right now | at the moment | momentarily\n"
+)
+_SHAPES: tuple[tuple[Code, re.Pattern[str]], ...] = (
+    # Somebody has to do something first. "Check your connection" and "wait" are no such thing.
+    (
+        "TOOL_EXECUTION_FAILED",
+        re.compile(
+            r"\b(?:add|adjust|approve|change|check (?!.{0,60}(?:connect|network|internet|status|vpn))|choose|clear|close|configure|correct|create|delete|disable|edit|enable|ensure|exit|fix"
+            r"|free up|grant|include|install|lower|make sure|move|open|pass|provide|quit|remove|rename|replace|reset|resolve|select|set|shorten|specify|split|start|stop|switch|unlock|update"
+            r"|upgrade|use|verify)\b(?!(?: \w+)? (?:exponential|backoff))(?:[^.\n]|\.(?=\w)){1,140}?\b(?:and|then|before|to) (?:please )?(?:try(?:ing)? (?:it )?again|retry(?:ing)?|re-?run(?:ning)?|run (?:it |this )?again)\b"
+        ),
+    ),
+    # What is missing here is missing in the next attempt.
+    (
+        "TOOL_EXECUTION_FAILED",
+        re.compile(
+            r"\b(?:unavailable|not available|disabled) (?:in|inside|on|under|while|with|without) (?:an? |any |non-|redirect|the (?:current|given|selected)|this|that|these|your|\w+ (?:mode|platforms?|environments?|sessions?|builds?|versions?|editions?)\b)"
+        ),
+    ),
+    (
+        "TOOL_INPUT_INVALID",
+        re.compile(
+            r"\b(?:must|should|cannot|can't|may not|has to|needs to|can only) be (?:an? |at (?:least|most)|between|called|empty|equal|greater|higher|in the|larger|less|longer|lower|negative"
+            r"|non-|one of|positive|provided|set|shorter|smaller|specified|used|zero)|\bout of range\b|\bis negative\b"
+        ),
+    ),
+    ("TOOL_EXECUTION_FAILED", re.compile(r"\bthis is a bug\b|\bbug in\b")),
+    ("TOOL_FORBIDDEN", re.compile(r"\bacquire (?:an? |the )?(?:\w+ ){0,2}(?:assertion|token)\b")),
+    # A merge waits for a person, and a name stays taken.
+    (
+        "TOOL_EXECUTION_FAILED",
+        re.compile(
+            r"\b(?:bisect|cherry-pick|merge|rebase|revert)(?:'|\b)(?: \w+){0,3} in progress\b|\b(?:no|not) (?:[\w-]+ ){0,4}?(?:in progress|locked)\b|\bunlock\b|\b(?:cannot|can't|not) be (?:un)?locked\b"
+            r"|\b(?:no|non)[ -]locked\b|\b(?:alias|domain|email|id|identifier|name|oid|slug|subdomain|title|username)\b[^.\n]{0,60}\b(?:is|already|still) (?:in use|taken|used)\b"
+        ),
+    ),
+)
+"""What a person has to change, in whatever words."""
+_OF_A_FILE = re.compile(
+    r"\bjson (?:\w+ )?(?:config\w*|credentials?|document|files?|format for|manifest|parameter|policy|schema|settings|template)\b|\.(?:json|toml|ya?ml)\b|json_file"
+    r"|\b(?:config\w*|credentials?|env|environment|manifest|policy|provided|schema|settings|state file|template)\b(?: \w+){0,3} json\b"
+    r"|\bin (?:the |your )?(?:\S+ )?(?:config\w*|file|manifest|parameter|policy|schema|settings|template)\b"
+)
+"""The text that could not be read is a file of the caller's. What a model or a server sent is read again."""
+
 
 def held_back(evidence: Evidence, verdict: Verdict) -> Verdict:
     """Return the verdict, or one that is not retried if the text also names what a person has to change."""
-    if not evidence.matched & _ALL or evidence.source in _ANSWERS or verdict.rule not in _PROSE:
-        return verdict
-    if verdict.code in _OF_ITSELF and not evidence.matches(_UNANSWERED):
+    if evidence.source in _ANSWERS or verdict.rule not in _PROSE:
         return verdict
     retryable = CATALOG[verdict.code].retryable if verdict.retryable is None else verdict.retryable
     if not retryable or verdict.only_with_delay or (evidence.status or 0) >= 400 or len(evidence.text) > _LONGEST:
         return verdict
-    code = evidence.first_match(_STAYS)
+    code = _what_stays(evidence, verdict.code)
     if code is None:
         return verdict
     return Verdict(code=code, rule=f"restraint.{verdict.rule.rpartition('.')[2]}", weak=verdict.weak)
+
+
+def _what_stays(evidence: Evidence, code: Code) -> Code | None:
+    """Return what the sentence names that a person has to change; None if it names nothing."""
+    if code == "PROVIDER_MALFORMED_RESPONSE" and _OF_A_FILE.search(evidence.text):
+        return "PROVIDER_BAD_REQUEST"
+    if code in _OF_ITSELF and not evidence.matches(_UNANSWERED):
+        return None
+    if evidence.matches(_ALL):
+        return evidence.first_match(_STAYS)
+    if evidence.matches(_FOR_NOW):
+        return None
+    return next((code for code, shape in _SHAPES if shape.search(evidence.text)), None)
 
 
 _REASON = re.compile(

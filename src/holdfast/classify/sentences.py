@@ -45,8 +45,11 @@ _HELD = re.compile(
     # A merge or a rebase in progress waits for a person, so only another's work counts.
     r"|\b(?:another|concurrent|previous) (?:[\w'-]+ ){1,5}?(?:is |are )?(?:already |still |currently )?(?:in progress|running)\b"
     r"|\b(?:another|concurrent) (?:instance|process|command|job|client|session|task)\b(?: \w+){0,2} (?:is|holds|has|performing|to release)\b"
-    r"|\b(?:update|change|operation|deployment|upgrade|install|rollout|migration|backup|snapshot|deletion) (?:\w+ ){0,3}?in progress\b"
+    r"|\b(?:backup|build|change|creation|deletion|deployment|download|failover|import|install|migration|operation|provisioning|rebalance|removal|resize|restart|restore|rollout"
+    r"|snapshot|sync|update|upgrade|upload) (?:\S+ ){0,4}?(?<!\bno )(?<!\bnot )in progress\b|\b(?:already|still|currently) in progress\b"
     r"|\.lock'?: file exists"
+    # Clouds name the state of a thing that they are changing.
+    r"|\b(?:is|was) (?:currently )?in (?:an? |the )?[\"'`]?(?:\w*_in_progress|\w*(?:creating|deleting|modifying|pending|provisioning|rebooting|resizing|starting|stopping|updating|upgrading))[\"'`]? (?:state|status|phase)"
     r"|\bwait (?:until|for) (?:\w+ ){1,6}?(?:to )?(?:finish(?:ed)?|complete[sd]?|end|release)\b"
     r"|\b(?:acquire|obtain|get|take|waiting (?:for|on)) (?:the |a |an )?(?:\w+ ){0,3}lock\b|\block (?:is |was )?(?:held|timeout|not available)\b"
     r"|\bmax(?:imum)? (?:number of )?(?:clients|connections|sessions) (?:is |was |has been )?(?:reached|exceeded)\b"
@@ -57,7 +60,10 @@ _USED_UP = re.compile(
     r"\b(?:hit|reached|exceeded|used up|used all|used 100%|exhausted) (?:all )?(?:of )?(?:your|the included|included) (?:[\w-]+ ){0,3}?(?:limits?|allowance|quota|credits|minutes|hours)\b"
 )
 LATER = re.compile(
-    r"\b(?:try|retry) (?:\w+ ){0,3}?(?:again|later|shortly|in a (?:moment|minute|few))\b|\bplease (?:try|retry)\b|\btemporar(?:y|ily)\b"
+    r"\b(?:try|retry) (?:\w+ ){0,3}?(?:again|later|shortly|in a (?:moment|minute|few))\b|\bplease (?:try|retry)\b(?! to\b)|\btemporarily\b"
+    # A temporary file is no failure that passes.
+    r"|\btemporary (?:\w+ )?(?:condition|disruption|error|failure|fault|glitch|interruption|issue|network|outage|overload|problem|server|service)s?\b"
+    r"|\b(?:is|are|be) (?:\w+ )?temporary\b"
     r"|\b(?:finish|stop)[ _]reason\W{1,4}(?:error|failed|unknown)\b|\bdown for (?:\w+ )?maintenance\b|\bcome back (?:later|in)\b"
     r"|\b(?:server|service|backend|registry|api|host|provider) (?:\w+ ){0,2}?(?:is |are |may be |might be )(?:\w+ )?(?:down|offline|unavailable|busy|overloaded)\b"
 )

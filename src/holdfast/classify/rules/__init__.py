@@ -65,6 +65,7 @@ RULES: tuple[Rule, ...] = (
     *plain.EARLY,
     *python.NAMES,
     *concepts.IN_STDERR,
+    *identifiers.ENDINGS,
     *process.LATE,
     *status.EARLY,
     *aws.LATE,

@@ -40,6 +40,9 @@ _TYPES: dict[str, Code] = {
     "nosuchkey": "TOOL_FILE_NOT_FOUND",
     "nosuchbucket": "TOOL_FILE_NOT_FOUND",
     "nosuchentity": "TOOL_FILE_NOT_FOUND",
+    "bandwidthlimitexceeded": "PROVIDER_RATE_LIMITED",
+    "deleteconflict": "PROVIDER_BAD_REQUEST",
+    "idpcommunicationerror": "PROVIDER_UNAVAILABLE",
 }
 # These codes are not in the table above, because the text decides between a rate limit and a daily limit.
 _THROTTLES = codes("""
@@ -99,7 +102,8 @@ def exception_type(evidence: Evidence) -> Verdict | None:
 
 # The words of which AWS makes its names, for the names that no table lists.
 _PARTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
-    ("PROVIDER_RATE_LIMITED", ("throttl", "toomanyrequest", "slowdown")),
+    ("PROVIDER_BAD_REQUEST", ("validationerror", "deleteconflict", "bucketnotempty")),
+    ("PROVIDER_RATE_LIMITED", ("throttl", "toomanyrequest", "slowdown", "bandwidthlimit")),
     ("PROVIDER_TIMEOUT", ("timeout", "timedout")),
     ("PROVIDER_OVERLOADED", ("capacity", "overload", "busy")),
     ("AUTH_FORBIDDEN", ("denied", "unauthorized", "forbidden", "notauthorized")),
@@ -109,7 +113,15 @@ _PARTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("PROVIDER_QUOTA_EXHAUSTED", ("limitexceeded", "quota")),
     (
         "PROVIDER_UNAVAILABLE",
-        ("unavailable", "notready", "serviceexception", "internal", "serverexception", "servererror"),
+        (
+            "unavailable",
+            "notready",
+            "idpcommunication",
+            "serviceexception",
+            "internal",
+            "serverexception",
+            "servererror",
+        ),
     ),
 )
 _NAME = re.compile(r"an error occurred \((\w+)\) when calling")

@@ -31,6 +31,9 @@ def script_threw(evidence: Evidence) -> Verdict | None:
 
 _NET = re.compile(r"\b(net::err|ns_error|sec_error|ssl_error|mozilla_pkix_error)_(\w+)")
 _NETS: tuple[tuple[Code, re.Pattern[str]], ...] = (
+    # These need a person, although they name a part of the network.
+    ("PROVIDER_BAD_REQUEST", re.compile(r"auth(?!ority)|access_denied|address_in|mandatory|too_big$")),
+    ("CONN_RESET", re.compile(r"bad_record_mac|handshake_not|truncated|shut_down|queue_too_large|max_socket|throttled")),
     ("CONN_TLS_HANDSHAKE_FAILED", re.compile(r"cert|issuer|ssl_(?!handshake_timed)|^ct_|pkcs")),
     ("TOOL_FILE_NOT_FOUND", re.compile(r"file_not_found")),
     ("CONN_DNS_FAILED", re.compile(r"name_|dns|unknown_host|unknown_proxy_host")),

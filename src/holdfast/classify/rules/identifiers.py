@@ -47,7 +47,7 @@ def sql_state(evidence: Evidence) -> Verdict | None:
     state = (found[1] or found[2]) if found else "hy000"
     if state == "hy000":
         return None
-    if state == "08s01" and "packet" in evidence.text:
+    if state == "08s01" and "packet" in evidence.text and "packets" not in evidence.text:
         # MySQL sends the class of lost connections for a statement that is too large.
         return Verdict(code="TOOL_INPUT_TOO_LARGE")
     code = _SQLSTATES.get(state) or _SQLSTATE_CLASSES.get(state[:2])
@@ -82,6 +82,30 @@ def sql_code(evidence: Evidence) -> Verdict | None:
     if evidence.status is not None:
         return None
     return next((Verdict(code=_SQLSTATES[code]) for code in evidence.codes if code in _SQLSTATES), None)
+
+
+_MYSQL = re.compile(r"(?:\berror |^\(|: \()(\d{4})(?: \(|: |, ['\"])")
+_MYSQLS: dict[str, Code] = {
+    **dict.fromkeys(("1158", "1159", "1160", "1161", "1927", "2002", "2003", "2006", "2013", "2055"), "CONN_RESET"),
+    **dict.fromkeys(("1205", "1213", "1614", "1689", "3572"), "TOOL_RESOURCE_BUSY"),
+    **dict.fromkeys(("1053", "1077", "1079"), "PROVIDER_UNAVAILABLE"),
+    **dict.fromkeys(("1907", "3024"), "TOOL_TIMEOUT"),
+    "1040": "PROVIDER_OVERLOADED",
+    "2005": "CONN_DNS_FAILED",
+}
+"""MySQL's numbers for what passes. Every other number means that the statement, the data or the account is wrong."""
+
+
+@applies_when(
+    phrases(
+        "communication packets | connection was killed | shutdown in progress | execution was interrupted | nowait is set | time exceeded\n"
+    )
+)
+def mysql(evidence: Evidence) -> Verdict | None:
+    """MySQL printed a number that passes, in words that no other rule knows."""
+    found = _MYSQL.search(evidence.text) if evidence.status is None else None
+    code = None if found is None else _MYSQLS.get(found[1])
+    return None if code is None else Verdict(code=code)
 
 
 _SMTP = re.compile(r"\((\d{3}), ")
@@ -158,5 +182,41 @@ def _counts_beside(status: int | None, code: Code) -> bool:
 
 _MORE_EXACT = frozenset({"TOOL_QUOTA_EXHAUSTED", "PROVIDER_BILLING"})
 
-RULES = (server_reply, sql_state, oracle, sql_code, in_text)
+_PLACED = re.compile(
+    r"\((?:code:? ?)?([A-Z][A-Za-z_]{7,60})\)|\b(?:[eE]rror)?_?[cC]ode(?:Name)?['\"]?\s*[:=]\s*['\"]?([A-Z][A-Za-z_]{7,60})\b"
+    r"|^(?:\w*[eE]rror: |\W*)([A-Z][a-z]+(?:[A-Z][a-z]+){1,6}|[A-Z]+(?:_[A-Z]+)+): ",
+    re.MULTILINE,
+)
+_ENDINGS: tuple[tuple[Code, re.Pattern[str]], ...] = (
+    ("PROVIDER_BAD_REQUEST", re.compile(r"^(?:illegal|invalid|malformed|missing|noregistered|reserved|unsupported)|(?:notsupported|outofrange|mismatch|violation|invalid|required)$")),
+    ("TOOL_FILE_NOT_FOUND", re.compile(r"^(?:nosuch|unknown)|(?<!module)(?:notfound|notexists?)$")),
+    ("TOOL_EXECUTION_FAILED", re.compile(r"(?:already\w+|exists|notempty|inuse|cannotbe\w+|locked|disabled|notenabled|duplicate\w*)$")),
+    ("TOOL_FORBIDDEN", re.compile(r"^disallowed|(?:denied|forbidden|unauthorized|notauthorized|notallowed|notpermitted|disallowed)$")),
+    ("TOOL_QUOTA_EXHAUSTED", re.compile(r"(?:quotaexceeded|limitexceeded|limitreached)$")),
+    ("PROVIDER_RATE_LIMITED", re.compile(r"throttl|toomanyrequests$|ratelimit")),
+    ("PROVIDER_TIMEOUT", re.compile(r"(?:timeout|timedout)$")),
+    ("PROVIDER_UNAVAILABLE", re.compile(r"(?:unavailable|notready|internal|retryable|preempted|internaloperation|serverbusy|toobusy)$")),
+    ("TOOL_RESOURCE_BUSY", re.compile(r"(?:inprogress|beingmodified|beingupdated)$")),
+)  # fmt: skip
+_SUFFIX = re.compile(r"(?:exception|error|fault|ex)$")
+
+
+def by_ending(evidence: Evidence) -> Verdict | None:
+    """A code that no table lists stands where codes stand: `(SubnetNotFound)`, `Code: ClusterNotReady`. Its ends tell what it means."""
+    if evidence.source in _ANSWERS or (evidence.status or 0) >= 400 or len(evidence.message) > _LONGEST:
+        return None
+    if any(code.startswith("grpc:") for code in evidence.codes):
+        return None
+    for found in _PLACED.finditer(evidence.message):
+        name = _SUFFIX.sub("", (found[1] or found[2] or found[3]).replace("_", "").lower())
+        for code, pattern in _ENDINGS:
+            if pattern.search(name):
+                return Verdict(code=code, weak=True)
+    return None
+
+
+_LONGEST = 2_000
+
+RULES = (server_reply, sql_state, oracle, sql_code, mysql, in_text)
 LATE = (of_exception,)
+ENDINGS = (by_ending,)

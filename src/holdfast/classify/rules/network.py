@@ -178,7 +178,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         protocol banner | failed to reconnect | failed, reason: | closed idle connection | eof detected | other side closed
         websocket connection to | connection has been closed | failed to open a connection | read error: connection
         network failure | network problem | max retries exceeded | stream has been aborted | ssl_error_syscall | ssl syscall error | connection unexpectedly closed
-        terminated the handshake | server aborted pending | expected http/ | during handshake | fail to fetch
+        transport endpoint shutdown | transport endpoint is not connected | terminated the handshake | server aborted pending | expected http/ | during handshake | fail to fetch
         fail to connect | connection interrupted | connection was interrupted | connection was lost | connection was aborted
         retries per request
     """),

@@ -97,6 +97,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         currently holding | failed to lock | could not lock | unable to lock | is updating it | being updated by
         rehashing of slot | tryagain | execution context was destroyed | frame was detached | page is navigating | stale element
         resource temporarily unavailable | currently unable to handle the request
+        interrupted system call | resource deadlock avoided | did not receive an exit event | disruption budget | cannot be upgraded while
         waiting for file lock | exit handler never called | error with npm itself | mount point busy | device offline | hash sum mismatch | file has unexpected size | mirror sync in progress | target is busy | device is busy
     """),
     ),
@@ -168,7 +169,10 @@ _REPORT = phrases("""
     illegal option | expected old/new/ref | cannot find symbol | undeclared identifier | is not assignable to | undefined reference to
 """) | codes("cypresserror assertionerror comparisonfailure")
 _FAILED_TESTS = re.compile(
-    r"\b\d+ (?:failed|failing|failures?)\b.{0,60}\b(?:passed|total|tests?|run)\b|--- fail: |^\s*\d+ failed\s*$|^[\w./@+-]+[:(]\d+[:,]\d+\)?: (?:fatal )?error\b|^failed \S+::|\bfailures: \d",
+    r"\b\d+ (?:failed|failing|failures?)\b.{0,60}\b(?:passed|total|tests?|run)\b|--- fail: |^\s*\d+ failed\s*$|^failed \S+::|\bfailures: \d|\b\d+ examples?, \d+ failures?\b"
+    r"|\bfailed examples:|\bthere (?:was|were) \d+ (?:errors?|failures?):"
+    # A place in a source: file, line, column.
+    r"|^[\w./@+\\-]+\.[a-z]\w{0,6}[:(]\d+[:,]\d+\)?: ",
     re.MULTILINE,
 )
 _SERVER = phrases("""
@@ -191,6 +195,7 @@ _DEFECTS = class_names("""
 """)
 _PROCESS_CLASSES = class_names("CalledProcessError SubprocessError ProcessError")
 _MEMORY = phrases("out of memory", "heap limit", "bad_alloc")
+_USAGE = phrases("usage:", "unknown option", "unknown switch", "is not a git command")
 # A model or a batch does not fit this graphics card, however often it is tried.
 _GPU = phrases(
     "cuda out of memory", "cuda error: out of memory", "cudamalloc", "hip out of memory", "insufficient vram"
@@ -212,8 +217,9 @@ def signals(evidence: Evidence) -> Verdict | None:
     if code is None:
         return None
     signal = -code if code < 0 else code - 128 if 128 < code < 166 else None
-    if signal is None or signal in (2, 127):
-        # Ctrl-C is a cancellation. Many programs return 255 (128 + 127) for any error, so it is not a signal.
+    if signal is None or signal in (2, 127) or (code == 129 and evidence.matches(_USAGE)):
+        # Ctrl-C is a cancellation. Many programs return 255 (128 + 127) for any error, so it is not a signal, and git 129 for
+        # a wrong option.
         return None
     if evidence.matches(_GPU):
         return Verdict(code="PROVIDER_OUT_OF_MEMORY")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.classify.concepts import meant
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
+from holdfast.classify.identifiers import IDENTIFIERS, identified
 from holdfast.classify.names import code_of_name
 from holdfast.classify.phrases import class_names, names, phrases
 from holdfast.faults import Scope
@@ -192,7 +193,8 @@ _ANSWER_KEYS = ("'choices'", "'candidates'")
 
 _LOCKED = phrases("""
     database is locked | database table is locked | resource temporarily unavailable | lock timeout
-    deadlock detected | could not obtain lock | resource busy | text file busy
+    deadlock detected | could not obtain lock | resource busy | text file busy | resource deadlock | interrupted system call
+    could not be acquired immediately
     could not get lock | object has been modified | etxtbsy
     try restarting transaction | deadlock found | deadlock victim | was deadlocked
     could not serialize access | lock wait timeout | state lock | another operation | unable to acquire | could not acquire
@@ -470,6 +472,14 @@ def by_errno(evidence: Evidence) -> Verdict | None:
 
 
 @applies_when(local=True)
+def other_errno(evidence: Evidence) -> Verdict | None:
+    """The operating system gave a number that is in no table. The numbers of what passes are all in one."""
+    raised = evidence.raised
+    listed = raised is not None and raised.type == "OSError" and raised.errno in errno.errorcode
+    return Verdict(code="TOOL_EXECUTION_FAILED") if listed else None
+
+
+@applies_when(local=True)
 def timeouts(evidence: Evidence) -> Verdict | None:
     """The exception is a TimeoutError or derives from it. Since Python 3.10 a socket's timeout is one too."""
     if evidence.named_in(_TIMEOUTS):
@@ -500,6 +510,9 @@ def database(evidence: Evidence) -> Verdict | None:
     raised = evidence.raised
     if raised is not None and (evidence.named_in(_DATABASE) or raised.module.startswith(_DRIVERS)):
         named = code_of_name(raised.type.lower())
+        if named is None and evidence.matches(IDENTIFIERS):
+            # MongoDB has one class for all failures, and names the failure in its text.
+            named = identified(evidence)
         return Verdict(code=named if named in _OF_A_SERVER else "TOOL_EXECUTION_FAILED")
     return None
 
@@ -533,8 +546,10 @@ def by_name(evidence: Evidence) -> Verdict | None:
 
 
 _OF_A_SERVER = frozenset(
-    {"SYS_TIMEOUT", "CONN_RESET", "CONN_REFUSED", "PROVIDER_UNAVAILABLE", "TOOL_RESOURCE_BUSY", "AUTH_FAILED"}
-)
+    {
+        "SYS_TIMEOUT", "PROVIDER_TIMEOUT", "CONN_RESET", "CONN_REFUSED", "CONN_DNS_FAILED", "PROVIDER_UNAVAILABLE", "TOOL_RESOURCE_BUSY", "AUTH_FAILED"
+    }
+)  # fmt: skip
 """What the name of a driver's class may say about the server. Every other class is about the statement or the data."""
 
 
@@ -573,4 +588,4 @@ def _undecodable(evidence: Evidence) -> Verdict:
 FIRST = (defects, own_words)
 EARLY = (plain_timeout, of_a_file, by_class, client_side, between, no_slot, locked, by_errno)
 NAMES = (named_in_text,)
-LATE = (timeouts, sdk_class, database, by_name, programming)
+LATE = (other_errno, timeouts, sdk_class, database, by_name, programming)

@@ -62,6 +62,9 @@ _BARE = re.compile(
 _MISSHAPEN = phrases("""
     invalid length | expected length | invalid character | invalid format | malformed | uuid | urn:uuid | parse | wrong length
 """)
+_OF_A_LOGIN = phrases(
+    "sso | re-authenticate | reauthenticate | log in | login | sign in | credentials | refresh token\n"
+)
 _OF_A_SESSION = frozenset({None, 200, 400, 404, 500})
 _NONE_SENT = phrases("bad request: no valid session", "bad request: no session")
 # Transports of MCP clients. The tool's process is gone, so the call may be sent again after a restart.
@@ -165,7 +168,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         ),
     ),
     ("CONN_REFUSED", phrases("econnrefused", "connection refused", "err_connection_refused")),
-    ("CONN_DNS_FAILED", phrases("enotfound", "err_name_not_resolved", "could not resolve", "name resolution")),
+    ("CONN_DNS_FAILED", phrases("enotfound", "err_name_not_resolved", "could not resolve host", "name resolution")),
     (
         "CONN_RESET",
         phrases("""
@@ -195,7 +198,7 @@ def session_gone(evidence: Evidence) -> Verdict | None:
     over_http = evidence.status == 404 and "posting to endpoint" in evidence.text
     # The bare sentence is the protocol's own. Elsewhere a session is one of a login or of a browser.
     bare = _BARE.fullmatch(evidence.text.strip()) is not None and evidence.status in _OF_A_SESSION
-    if (not over_http and not bare and not _speaks_rpc(evidence)) or evidence.matches(_MISSHAPEN):
+    if (not over_http and not bare and not _speaks_rpc(evidence)) or evidence.matches(_MISSHAPEN | _OF_A_LOGIN):
         return None
     # "Bad Request: No valid session ID provided": the client sent none, and sends none again.
     return Verdict(code="TOOL_SESSION_EXPIRED", retryable=False if evidence.matches(_NONE_SENT) else None)
