@@ -84,7 +84,7 @@ def test_the_order_is_cancellation_then_machine_codes_then_prose_then_status_the
         ("network.by_class", "network.by_wrapper"),
     ]:
         assert order.index(earlier) < order.index(later), (earlier, later)
-    assert order[-11:] == (
+    assert order[-12:] == (
         "concepts.by_word_groups",
         "concepts.by_parts_of_words",
         "plain.answered_no",
@@ -94,6 +94,7 @@ def test_the_order_is_cancellation_then_machine_codes_then_prose_then_status_the
         "guesses.obliged",
         "plain.failed_here",
         "plain.cautious",
+        "plain.told",
         "plain.explained",
         "server.stream_failed",
     )

@@ -328,3 +328,23 @@ def test_a_sentence_about_what_passes_is_retried(text: str):
 )
 def test_a_report_and_a_wrong_option_are_no_failure_of_a_network_or_a_signal(exit_code: int, text: str):
     assert from_process(exit_code, text).code == "TOOL_EXECUTION_FAILED"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the `start` date must precede the `end` date",
+        "Query has complexity of 1200, which exceeds max complexity of 1000",
+        "The working directory has uncommitted changes",
+        "checksum of the archive does not match the manifest",
+        "PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'jobs' in vhost '/'",
+    ],
+)
+def test_a_sentence_that_says_what_is_wrong_has_a_code(text: str):
+    fault = from_text(text)
+    assert fault.code != "SYS_UNKNOWN"
+    assert not fault.retryable
+
+
+def test_a_sentence_that_only_says_what_happened_stays_unknown():
+    assert from_text("The gripper let item 7 fall").code == "SYS_UNKNOWN"

@@ -100,7 +100,15 @@ _SURE_ON_STDERR = frozenset({
 })  # fmt: skip
 """What the output of a program may mean although its exit code says only that it failed. A program prints the words of a network
 or of a provider for many reasons: in options, in reports, in advice."""
-_GUESSED = ("guesses.", "concepts.", "plain.cautious", "plain.explained", "plain.failed_here", "plain.absent")
+_GUESSED = (
+    "guesses.",
+    "concepts.",
+    "plain.cautious",
+    "plain.explained",
+    "plain.failed_here",
+    "plain.absent",
+    "plain.told",
+)
 """Rules that guess. What carries a text is more certain than a guess."""
 _PROSE = frozenset({"restraint", "limits", "overflow", "access", "request", "server", "plain"})
 """Families of rules that read sentences."""
@@ -185,8 +193,8 @@ class Classifier:
             # The verdict on the beginning of a long text is weak. The rest of the text may be clearer.
             evidence = msgspec.structs.replace(evidence, matched=evidence.matched | find_phrases(evidence.text))
             verdict = self._first(evidence)
-        if verdict is _UNKNOWN_TEXT:
-            verdict = self._as_output(evidence)
+        if verdict is _UNKNOWN_TEXT or verdict.rule == "plain.told":
+            verdict = self._as_output(evidence, verdict)
         if verdict.carrier and evidence.text:
             verdict = self._unwrapped(evidence, verdict)
         verdict = held_back(evidence, verdict)
@@ -205,13 +213,13 @@ class Classifier:
             return verdict
         return msgspec.structs.replace(inner, rule=f"restraint.{verdict.rule.rpartition('.')[2]}")
 
-    def _as_output(self, evidence: Evidence) -> Verdict:
+    def _as_output(self, evidence: Evidence, guess: Verdict) -> Verdict:
         """Return what the text would mean as the output of a program. Whoever passes it on may have lost where it is from."""
         printed = msgspec.structs.replace(evidence, source=Source.PROCESS, exit_code=UNKNOWN_EXIT)
         verdict = self._first(printed)
         # A retry needs a phrase that only one failure has. What merely sounds like one is not worth it for an unknown text.
         sure = verdict.rule in _EXACT_OUTPUT or not CATALOG[verdict.code].retryable
-        return verdict if sure and not verdict.carrier and verdict.code != "SYS_UNKNOWN" else _UNKNOWN_TEXT
+        return verdict if sure and not verdict.carrier and verdict.code != "SYS_UNKNOWN" else guess
 
     def _unwrapped(self, evidence: Evidence, verdict: Verdict) -> Verdict:
         """Return the verdict on the text alone if it says more than the verdict on its carrier."""

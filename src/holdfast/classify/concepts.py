@@ -189,7 +189,7 @@ _OVER = late_phrases("""
 UNACCEPTED = late_phrases("""
     invalid | expired | revoked | missing | failed | disabled | inactive | does not exist | lacks | required | rejected
     blocked
-    denied | not accepted | could not | mismatch | ended | suspended | unverified | wrong | incorrect | must | please
+    authorization violation | denied | not accepted | could not | mismatch | ended | suspended | unverified | wrong | incorrect | must | please
     not valid
     unknown | not found | refused | unable | cannot | again | deactivated | banned | locked | not set | need | needed
     not recognized
@@ -209,7 +209,7 @@ _POLICY = late_phrases("""
     cannot help with | unable to help with | disallowed content | safety | against policy | policy | offensive | copyrighted
 """)
 _NOT_POLICY = late_phrases(
-    "row-level security | security policy | constraint | access violation | retry policy | restart policy | sharing violation | memory safety\n"
+    "authorization violation | row-level security | security policy | constraint | access violation | retry policy | restart policy | sharing violation | memory safety\n"
 )
 _GONE = late_phrases("""
     shut down | sunset | retired | deprecated | discontinued | removed | no longer | end of life | eol | decommissioned

@@ -69,7 +69,7 @@ _STAYING: tuple[_Row, ...] = (
     """),
         late_phrases("""
         may not call | may not use | lacks | turned off | forbids | forbid | escapes | revoked | gated | accept the | paused | outside the | key changed | not shared with
-        not assigned | switched off by | locked out
+        not assigned | switched off by | locked out | requires sso | ask an owner | ask an admin | ask your admin | contact an admin | contact your admin
     """),
     ),
     (
@@ -158,7 +158,7 @@ _HEALING: tuple[_Row, ...] = (
     """),
         late_phrases("""
         held | rolling over | rebuilding | reindexing | unreachable | cannot talk | changed since | not elected | lag | syncing | load in progress | shards failed | saturated | is full | behind | not master
-        rebalancing | expired | elsewhere | no live upstream | no upstream server | no upstream to | pool empty | not yet | busy
+        rebalancing | relocating | backed up | expired | elsewhere | no live upstream | no upstream server | no upstream to | pool empty | not yet | busy
     """),
     ),
 )

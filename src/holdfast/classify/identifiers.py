@@ -235,7 +235,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         insufficientinstancecapacity insufficientcapacity insufficienthostcapacity insufficientcapacityerror
         zone_resource_pool_exhausted zone_resource_pool_exhausted_with_details allocationfailed zonalallocationfailed
         overconstrainedallocationrequest serverbusy server_busy slowdown servertoobusy capacitynotavailable
-        resourcepoolexhausted circuit_breaking_exception es_rejected_execution_exception unschedulable failedscheduling model_overloaded resources_exhausted nodehaspressure
+        resourcepoolexhausted circuit_breaking_exception es_rejected_execution_exception esrejectedexecutionexception unschedulable failedscheduling model_overloaded resources_exhausted nodehaspressure
         """),
     ),
     (

@@ -59,6 +59,7 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
             "notauthenticated",
             "credential",
             "authfail",
+            "badhostkey",
         ),
     ),
     ("AUTH_FORBIDDEN", ("permissiondenied", "accessdenied", "forbidden")),
@@ -138,7 +139,10 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("TOOL_CRASHED", ("crashed", "diederror", "deaderror", "killed")),
     # "Blocked" contains "locked".
     ("AUTH_FORBIDDEN", ("blocked", "banned", "notallowed")),
-    ("TOOL_RESOURCE_BUSY", ("locked", "busy", "deadlock", "notready", "serializationfail")),
+    (
+        "TOOL_RESOURCE_BUSY",
+        ("locked", "busy", "acquirelock", "lockacquisition", "deadlock", "notready", "serializationfail"),
+    ),
     ("SYS_CANCELLED", ("cancelled", "canceled", "aborterror")),
     # These stand last: they say least.
     (

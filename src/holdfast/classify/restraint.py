@@ -73,7 +73,7 @@ _STAYS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_EXECUTION_FAILED",
         phrases("""
-        failing to pull | not supported | unsupported | does not support | only supports | deprecated | no longer supported | not installed | please install
+        failing to pull | yet supported | yet implemented | manual intervention | not supported | unsupported | does not support | only supports | deprecated | no longer supported | not installed | please install
         not enabled | offline mode is | only-if-cached | already exists | duplicate | checksum | does not match | doesn't match
         constraint | violates | you must | you need to | needs to be | did you mean | unknown option | unknown flag | unknown argument
         invalid argument | not configured | misconfigured | interactive | refusing | frozen | read-only file system | read-only transaction | readonly database | read only replica | merge conflict | no space left
@@ -96,8 +96,8 @@ _SHAPES: tuple[tuple[Code, re.Pattern[str]], ...] = (
     (
         "TOOL_EXECUTION_FAILED",
         re.compile(
-            r"\b(?:add|adjust|approve|change|check (?!.{0,60}(?:connect|network|internet|status|vpn))|choose|clear|close|configure|correct|create|delete|disable|edit|enable|ensure|exit|fix"
-            r"|free up|grant|include|install|lower|make sure|move|open|pass|provide|quit|remove|rename|replace|reset|resolve|select|set|shorten|specify|split|start|stop|switch|unlock|update"
+            r"\b(?:abort|add|adjust|approve|change|check (?!.{0,60}(?:connect|network|internet|status|vpn))|choose|clear|close|configure|correct|create|delete|disable|edit|enable|ensure|exit|fix"
+            r"|free up|grant|include|install|lower|make sure|move|open|pass|pause|provide|quit|remove|rename|replace|reset|resolve|resume|select|set|shorten|specify|split|start|stop|switch|unlock|unset|update"
             r"|upgrade|use|verify)\b(?!(?: \w+)? (?:exponential|backoff))(?:[^.\n]|\.(?=\w)){1,140}?\b(?:and|then|before|to) (?:please )?(?:try(?:ing)? (?:it )?again|retry(?:ing)?|re-?run(?:ning)?|run (?:it |this )?again)\b"
         ),
     ),
@@ -112,17 +112,23 @@ _SHAPES: tuple[tuple[Code, re.Pattern[str]], ...] = (
         "TOOL_INPUT_INVALID",
         re.compile(
             r"\b(?:must|should|cannot|can't|may not|has to|needs to|can only) be (?:an? |at (?:least|most)|between|called|empty|equal|greater|higher|in the|larger|less|longer|lower|negative"
-            r"|non-|one of|positive|provided|set|shorter|smaller|specified|used|zero)|\bout of range\b|\bis negative\b"
+            r"|non-|one of|positive|provided|set|shorter|smaller|specified|used|zero|[<>]=? ?\d)|\bout of range\b|\bis negative\b"
         ),
     ),
     ("TOOL_EXECUTION_FAILED", re.compile(r"\bthis is a bug\b|\bbug in\b")),
+    (
+        "TOOL_EXECUTION_FAILED",
+        re.compile(
+            r"\b(?:call|connect|create|initialize|install|launch|log in|open|run|sign in|start|use) (?:[\w().`'-]+ ){0,3}?[\w().`'-]+ first\b"
+        ),
+    ),
     ("TOOL_FORBIDDEN", re.compile(r"\bacquire (?:an? |the )?(?:\w+ ){0,2}(?:assertion|token)\b")),
     # A merge waits for a person, and a name stays taken.
     (
         "TOOL_EXECUTION_FAILED",
         re.compile(
             r"\b(?:bisect|cherry-pick|merge|rebase|revert)(?:'|\b)(?: \w+){0,3} in progress\b|\b(?:no|not) (?:[\w-]+ ){0,4}?(?:in progress|locked)\b|\bunlock\b|\b(?:cannot|can't|not) be (?:un)?locked\b"
-            r"|\b(?:no|non)[ -]locked\b|\b(?:alias|domain|email|id|identifier|name|oid|slug|subdomain|title|username)\b[^.\n]{0,60}\b(?:is|already|still) (?:in use|taken|used)\b"
+            r"|\b(?:no|non)[ -]locked\b|\b(?:address|port) (?:\S+ )?(?:is )?(?:already |currently |being )*(?:allocated|in use|occupied|taken|used)\b|\b(?:alias|domain|email|id|identifier|name|oid|slug|subdomain|title|username)\b[^.\n]{0,60}\b(?:is|already|still) (?:in use|taken|used)\b"
         ),
     ),
 )

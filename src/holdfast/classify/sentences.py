@@ -60,7 +60,7 @@ _USED_UP = re.compile(
     r"\b(?:hit|reached|exceeded|used up|used all|used 100%|exhausted) (?:all )?(?:of )?(?:your|the included|included) (?:[\w-]+ ){0,3}?(?:limits?|allowance|quota|credits|minutes|hours)\b"
 )
 LATER = re.compile(
-    r"\b(?:try|retry) (?:\w+ ){0,3}?(?:again|later|shortly|in a (?:moment|minute|few))\b|\bplease (?:try|retry)\b(?! to\b)|\btemporarily\b"
+    r"\b(?:try|retry) (?:\w+ ){0,3}?(?:again|later|shortly|in a (?:moment|minute|few))\b|\bplease (?:retry|try (?:again|later|once))\b|\btemporarily\b"
     # A temporary file is no failure that passes.
     r"|\btemporary (?:\w+ )?(?:condition|disruption|error|failure|fault|glitch|interruption|issue|network|outage|overload|problem|server|service)s?\b"
     r"|\b(?:is|are|be) (?:\w+ )?temporary\b"

@@ -93,7 +93,7 @@ def codes_for(word: str) -> tuple[Code, ...]:
     for evidence in _readings(word):
         verdict = CLASSIFIER.judge(evidence)
         # What a word group guesses of an unlisted name is no meaning of that word: a misspelt code would get another's page.
-        if verdict.code == "SYS_UNKNOWN" or verdict.rule.startswith("concepts."):
+        if verdict.code == "SYS_UNKNOWN" or verdict.rule.startswith(("concepts.", "plain.told")):
             continue
         found[verdict.code] = None
         if verdict.weak or verdict.code == "PROVIDER_RATE_LIMITED":

@@ -22,6 +22,8 @@ MAX_STDIN = 1_048_576
 _LONGEST_NAME = 100
 _SENTENCE = 3
 """From so many words on it is the text of a failure, and not a name such as `HTTP 429`."""
+_GUESS = "plain.told"
+"""The rule for sentences of which only the tone is known. It explains nothing."""
 _SCHEMA = "holdfast.explain/1"
 _WRAPPERS = {
     "RetryError": "the attempts are used up; the failure is inside: `error.last_attempt.exception()` of tenacity, else `__cause__`",
@@ -46,7 +48,11 @@ def explain(name: str, *, as_json: bool, now: float) -> Exit:
     if (file := _file(name)) is not None:
         with file.open("rb") as log:
             return _explain_text(tail(log, MAX_STDIN), f"in {name}", as_json=as_json, now=now)
-    if len(name.split()) >= _SENTENCE and (fault := _fault_in(name, now)).code != "SYS_UNKNOWN":
+    if (
+        len(name.split()) >= _SENTENCE
+        and (fault := _fault_in(name, now)).code != "SYS_UNKNOWN"
+        and fault.rule != _GUESS
+    ):
         return _show(fault.entry, fault, as_json=as_json)
     # The word is cut, because somebody may paste a whole log line here.
     word = name[:_LONGEST_NAME] or "''"

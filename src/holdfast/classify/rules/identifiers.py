@@ -184,14 +184,17 @@ _MORE_EXACT = frozenset({"TOOL_QUOTA_EXHAUSTED", "PROVIDER_BILLING"})
 
 _PLACED = re.compile(
     r"\((?:code:? ?)?([A-Z][A-Za-z_]{7,60})\)|\b(?:[eE]rror)?_?[cC]ode(?:Name)?['\"]?\s*[:=]\s*['\"]?([A-Z][A-Za-z_]{7,60})\b"
-    r"|^(?:\w*[eE]rror: |\W*)([A-Z][a-z]+(?:[A-Z][a-z]+){1,6}|[A-Z]+(?:_[A-Z]+)+): ",
+    r"|^(?:\w*[eE]rror: |\W*)([A-Z][a-z]+(?:[A-Z][a-z]+){1,6}|[A-Z]+(?:_[A-Z]+)+)(?:: | - )",
     re.MULTILINE,
 )
 _ENDINGS: tuple[tuple[Code, re.Pattern[str]], ...] = (
     ("PROVIDER_BAD_REQUEST", re.compile(r"^(?:illegal|invalid|malformed|missing|noregistered|reserved|unsupported)|(?:notsupported|outofrange|mismatch|violation|invalid|required)$")),
     ("TOOL_FILE_NOT_FOUND", re.compile(r"^(?:nosuch|unknown)|(?<!module)(?:notfound|notexists?)$")),
-    ("TOOL_EXECUTION_FAILED", re.compile(r"(?:already\w+|exists|notempty|inuse|cannotbe\w+|locked|disabled|notenabled|duplicate\w*)$")),
-    ("TOOL_FORBIDDEN", re.compile(r"^disallowed|(?:denied|forbidden|unauthorized|notauthorized|notallowed|notpermitted|disallowed)$")),
+    # RabbitMQ.
+    ("TOOL_RESOURCE_BUSY", re.compile(r"^resourcelocked$")),
+    ("CONN_RESET", re.compile(r"^connectionforced$")),
+    ("TOOL_EXECUTION_FAILED", re.compile(r"(?:preconditionfailed|already\w+|exists|notempty|inuse|cannotbe\w+|locked|disabled|notenabled|duplicate\w*)$")),
+    ("TOOL_FORBIDDEN", re.compile(r"^disallowed|(?:accessrefused|denied|forbidden|unauthorized|notauthorized|notallowed|notpermitted|disallowed)$")),
     ("TOOL_QUOTA_EXHAUSTED", re.compile(r"(?:quotaexceeded|limitexceeded|limitreached)$")),
     ("PROVIDER_RATE_LIMITED", re.compile(r"throttl|toomanyrequests$|ratelimit")),
     ("PROVIDER_TIMEOUT", re.compile(r"(?:timeout|timedout)$")),

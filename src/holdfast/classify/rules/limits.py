@@ -71,7 +71,7 @@ _DAILY = phrases("""
     perday
 """)
 _RATE = phrases("""
-    rate limit | rate-limit | ratelimit | rate_limit | rate_limited | local_rate_limited | too many requests | too many concurrent | too many simultaneous | too many parallel | too frequent
+    rate limit | rate-limit | ratelimit | rate_limit | rate_limited | local_rate_limited | too many requests | too many calls | too many queries | too many concurrent | too many simultaneous | too many parallel | too frequent
     requests per min… | tokens per min… | per minute | per second | max rpm | max tpm | exceeded token rate
     concurrency limit | concurrent requests | concurrent connections | request rate increased too quickly
     throttled | throttling | throttle | quota exceeded | rate exceeded | requests rate | request limit

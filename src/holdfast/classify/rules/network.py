@@ -168,7 +168,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         err_network_changed | err_internet_disconnected | err_network_io_suspended | networkerror when attempting
         gone away | unexpected end of stream | end of file reached | end-of-file on communication | channel closed
         socket closed
-        software caused connection abort | no listener | failed_connect | secure connection to the server cannot be made
+        software caused connection abort | no responders | no listener | failed_connect | secure connection to the server cannot be made
         prematurely closed | stream reset | appears to be offline | closed unexpectedly | framing layer | send failure
         recv failure | tunnel error | network_error
         tunnel connection failed | non-properly terminated | cannot connect | can't connect | couldn't connect | lost connection

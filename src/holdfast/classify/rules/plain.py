@@ -274,6 +274,29 @@ _DENIES = late_phrases("""
 """)
 
 
+_MISTAKEN = late_phrases("""
+    unexpected | expected | mutually exclusive | out of range | outside the | not both | conflicts with | conflicting | without a value | unknown
+    unhandled | ambiguous | not a valid | is not a | is not an | is not one | not set | not specified | unset | unsupported | reserved | too small | too few
+    at least | does not match | doesn't match | do not match | mismatch | complexity | redirects | duplicate | unresolved | has to be | restricted to
+""")
+_WITHOUT_SUCCESS = late_phrases("""
+    uncommitted | not initialized | not initialised | not enabled | disappeared | superseded | cancelled | canceled | exists | already | conflict
+    conflicts | violated | violation | unmerged | dirty | stale | incompatible | inconsistent | corrupted | broken | bad | wrong | refused | rejected
+    lost | nothing | insufficient | deprecated | obsolete | unable
+""")
+
+
+def told(evidence: Evidence) -> Verdict | None:
+    """A sentence says what is not so, must be so or is wrong, and names nothing that passes: it is not retried."""
+    plain = evidence.source is Source.TEXT and evidence.status is None and evidence.rpc_code is None
+    if not plain or len(evidence.text) > LONGEST or len(evidence.text.split(maxsplit=2)) <= 2:
+        return None
+    late = find_late(evidence.text)
+    if late & _MISTAKEN or evidence.matches(LIMIT):
+        return Verdict(code="PROVIDER_BAD_REQUEST", weak=True)
+    return Verdict(code="TOOL_EXECUTION_FAILED", weak=True) if late & (_DENIES | _WITHOUT_SUCCESS) else None
+
+
 def explained(evidence: Evidence) -> Verdict | None:
     """An exception says what is not so or must be so, and names nothing that passes: it is not retried.
 
@@ -309,9 +332,13 @@ def cautious(evidence: Evidence) -> Verdict | None:
         return Verdict(code="PROVIDER_ENTITLEMENT_MISSING", scope=Scope.REQUEST, retryable=False, weak=True)
     if evidence.matches(_OF_A_QUOTA):
         return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", scope=Scope.REQUEST, retryable=False, weak=True)
-    return Verdict(code="SYS_UNKNOWN", retryable=False, weak=True)
+    # A size or a number that is too large is one of the request.
+    return Verdict(
+        code="PROVIDER_BAD_REQUEST" if evidence.matches(_OF_A_SIZE) else "SYS_UNKNOWN", retryable=False, weak=True
+    )
 
 
+_OF_A_SIZE = phrases("too long | too large | too big | too many | at most | no more than | exceeds | maximum\n")
 _OF_A_QUOTA = phrases("quota", "allowance", "tomorrow")
 _OF_A_PLAN = phrases("""
     upgrade | subscription | credit | billing | payment | free tier | paid plan | purchase | not eligible | ineligible | eligibility
@@ -337,4 +364,4 @@ def file_call(evidence: Evidence) -> Verdict | None:
 EARLY = (file_call, by_meaning)
 WORDS = (absent, exited_in_text, by_words)
 BEFORE = (answered_no,)
-LAST = (failed_here, cautious, explained)
+LAST = (failed_here, cautious, told, explained)

@@ -111,7 +111,7 @@ _NEVER_HEALS = frozenset({
 _DEFECTS = class_names("""
     NameError AttributeError IndexError KeyError LookupError ArithmeticError AssertionError NotImplementedError
     ImportError ModuleNotFoundError SyntaxError StopIteration StopAsyncIteration ReferenceError BufferError
-    InvalidStateError UndefinedError PicklingError UnpicklingError FrozenInstanceError StreamConsumed StreamClosed
+    NoMethodError InvalidStateError UndefinedError PicklingError UnpicklingError FrozenInstanceError StreamConsumed StreamClosed
     RequestNotRead ResponseNotRead CannotSendRequest ResponseNotReady ClosedPoolError TimeoutStateError
 """)
 # Python raises RuntimeError for many reasons. These texts mean that the calling code is wrong.

@@ -65,6 +65,10 @@ _MISSHAPEN = phrases("""
 _OF_A_LOGIN = phrases(
     "sso | re-authenticate | reauthenticate | log in | login | sign in | credentials | refresh token\n"
 )
+_OTHERS = phrases("""
+    agent session | browser session | chat session | debug session | editor session | game session | source session | subagent session
+    terminal session | test session | tmux session | user session
+""")
 _OF_A_SESSION = frozenset({None, 200, 400, 404, 500})
 _NONE_SENT = phrases("bad request: no valid session", "bad request: no session")
 # Transports of MCP clients. The tool's process is gone, so the call may be sent again after a restart.
@@ -199,6 +203,15 @@ def session_gone(evidence: Evidence) -> Verdict | None:
     # The bare sentence is the protocol's own. Elsewhere a session is one of a login or of a browser.
     bare = _BARE.fullmatch(evidence.text.strip()) is not None and evidence.status in _OF_A_SESSION
     if (not over_http and not bare and not _speaks_rpc(evidence)) or evidence.matches(_MISSHAPEN | _OF_A_LOGIN):
+        return None
+    if (
+        evidence.rpc_code is None
+        and evidence.status is None
+        and not bare
+        and evidence.source is Source.JSONRPC
+        and evidence.matches(_OTHERS)
+    ):
+        # A tool answered, so the protocol's session is there. The tool's own session is not.
         return None
     # "Bad Request: No valid session ID provided": the client sent none, and sends none again.
     return Verdict(code="TOOL_SESSION_EXPIRED", retryable=False if evidence.matches(_NONE_SENT) else None)
