@@ -119,7 +119,7 @@ class Uses:
         self._by_identity: dict[Identity, tuple[Use, ...]] = {}
         self._by_function: dict[tuple[str, str], list[Use]] = {}
         """By function and place."""
-        self._waiting: dict[tuple[str, str], list[Use]] = {}
+        self._waiting: dict[tuple[str, str], dict[str, Use]] = {}
         """Those of them that the program may not have called yet in this run. A long run does not look through all of them at each call."""
         self._by_place: dict[str, list[Use]] = {}
         """Those that were called in this run inside of a place."""
@@ -185,7 +185,7 @@ class Uses:
             use.taken, use.seen = False, None
             assert use.of is not None
             if not use.of.key and not is_within(use.of):
-                self._waiting.setdefault((use.of.fn, use.of.place), []).append(use)
+                self._waiting.setdefault((use.of.fn, use.of.place), {})[use.name] = use
 
     def before(self, identity: Identity, name: str, earlier: Callable[[], Identity]) -> list[str]:
         """Return the names of the uses of a call that come before the one with this name."""
@@ -206,8 +206,9 @@ class Uses:
         if attempts:
             # In a later attempt of a recovery, what an earlier one called is not called yet.
             return self._by_function.get((fn, place), [])
-        waiting = self._waiting[fn, place] = [use for use in self._waiting.get((fn, place), ()) if use.seen is None]
-        return waiting
+        waiting = {name: use for name, use in self._waiting.get((fn, place), {}).items() if use.seen is None}
+        self._waiting[fn, place] = waiting
+        return list(waiting.values())
 
     def not_called(self) -> list[str]:
         """Return the names of recorded steps that this run of the program has not called, and that nothing around them leaves out."""
@@ -251,7 +252,7 @@ class Uses:
         # Earlier versions did not say which part a step was called in. The part may be left out: nothing has drifted then.
         if not identity.key and not is_within(identity):
             self._by_function.setdefault((identity.fn, identity.place), []).append(use)
-            self._waiting.setdefault((identity.fn, identity.place), []).append(use)
+            self._waiting.setdefault((identity.fn, identity.place), {})[use.name] = use
         return use
 
 

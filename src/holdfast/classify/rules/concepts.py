@@ -57,11 +57,14 @@ def by_parts_of_words(evidence: Evidence) -> Verdict | None:
 _LOGIN = late_phrases("""
     sso | mfa | multi-factor | two-factor | 2fa | oauth | access token | refresh token | auth token | api token | api key
     credential
+    sudoers | read the password | no_pubkey | not signed | signing failed | authentication information | trust required | host key
     token scope | scope | logged out | credentials | passphrase | keychain | keyring | authenticate | authentication | not authorized | bearer | requires auth | needs auth | no auth | auth method
 """)
 
 
-_ASKS = late_phrases("requires | needs\n")
+_ASKS = late_phrases(
+    "requires | needs | is not in | not signed | signing failed | no authentication | trust required | does not match\n"
+)
 
 
 @applies_when(local=True)

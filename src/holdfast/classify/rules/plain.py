@@ -277,7 +277,8 @@ _DENIES = late_phrases("""
 _MISTAKEN = late_phrases("""
     unexpected | expected | mutually exclusive | out of range | outside the | not both | conflicts with | conflicting | without a value | unknown
     unhandled | ambiguous | not a valid | is not a | is not an | is not one | not set | not specified | unset | unsupported | reserved | too small | too few
-    at least | does not match | doesn't match | do not match | mismatch | complexity | redirects | duplicate | unresolved | has to be | restricted to
+     at least | too late | need to | needs to | out of order | called with | disagree | more than once | does not match | doesn't match | do not match
+     mismatch | complexity | redirects | duplicate | unresolved | has to be | restricted to
 """)
 _WITHOUT_SUCCESS = late_phrases("""
     uncommitted | not initialized | not initialised | not enabled | disappeared | superseded | cancelled | canceled | exists | already | conflict
@@ -304,7 +305,11 @@ def explained(evidence: Evidence) -> Verdict | None:
     """
     if evidence.raised is None or evidence.source not in _WRITTEN or len(evidence.text.split(maxsplit=2)) <= 2:
         return None
-    return Verdict(code="TOOL_EXECUTION_FAILED", weak=True) if find_late(evidence.text) & (_DENIES | _FAILED) else None
+    return (
+        Verdict(code="TOOL_EXECUTION_FAILED", weak=True)
+        if find_late(evidence.text) & (_DENIES | _FAILED | _MISTAKEN)
+        else None
+    )
 
 
 _ANSWERED_NO = re.compile(r"['\"]ok['\"]: ?false\b")

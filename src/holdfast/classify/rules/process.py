@@ -48,6 +48,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         )
         | phrases("terminated abruptly"),
     ),
+    ("PROVIDER_CONTEXT_OVERFLOW", phrases("output token maximum", "has hit a token limit")),
     # This stands before the file errors: the shell reports E2BIG with the name of the program.
     ("TOOL_INPUT_TOO_LARGE", phrases("argument list too long")),
     (
@@ -278,6 +279,25 @@ def curl_number(evidence: Evidence) -> Verdict | None:
     return None if code is None else Verdict(code=code)
 
 
+_RSYNC = re.compile(r"^rsync (?:error|warning): [^\n]*\(code (\d{1,2})\)", re.MULTILINE)
+_RSYNCS: dict[str, Code] = {
+    **dict.fromkeys(("10", "12"), "ACTOR_CLI_NETWORK"),
+    **dict.fromkeys(("30", "35"), "CONN_TIMEOUT"),
+    "22": "TOOL_OUT_OF_MEMORY",
+}
+_IN_THE_WAY = phrases(
+    "permission denied | no such file | no space left | command not found | not found | quota exceeded | unknown module | auth failed | publickey\n"
+)
+
+
+@applies_when(phrases("(code"), local=True)
+def rsync_number(evidence: Evidence) -> Verdict | None:
+    """The number that rsync ends with means what passes, unless a line before it names a reason that stays."""
+    found = None if evidence.status or evidence.matches(_IN_THE_WAY) else _RSYNC.search(evidence.text)
+    code = None if found is None else _RSYNCS.get(found[1])
+    return None if code is None else Verdict(code=code)
+
+
 @applies_when(local=True)
 def stderr(evidence: Evidence) -> Verdict | None:
     """The text on stderr decides."""
@@ -353,5 +373,5 @@ def defect_of_a_child(evidence: Evidence) -> Verdict | None:
 # EARLY runs before the rules for Python classes, because a child's traceback is not ours.
 EARLY = (defect_of_a_child, missing_program, signals, shell_codes)
 REPORT = (report,)
-STDERR = (curl_number, stderr)
+STDERR = (curl_number, rsync_number, stderr)
 LATE = (server_words, download, exited)

@@ -87,6 +87,10 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "SYS_RESOURCE_EXHAUSTED",
         phrases("disk quota exceeded", "no space left on device", "too many open files", "enospc"),
     ),
+    # A node of a blockchain has not seen the block yet, and a wallet that lacks money is not the caller's account here.
+    ("TOOL_RESOURCE_BUSY", phrases("header not found", "blockhash not found")),
+    ("TOOL_INPUT_INVALID", phrases("insufficient funds for gas")),
+    ("TOOL_EXECUTION_FAILED", phrases("cannot be canceled", "cannot be cancelled")),
     ("TASK_TURNS_EXHAUSTED", phrases("max turns", "maximum turns", "number of turns", "max_turns")),
     # The request that failed may have been for the limits themselves.
     ("CONN_RESET", phrases("error sending request for url")),
@@ -146,7 +150,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_FORBIDDEN",
         phrases("""
-        permission denied | eacces | eperm | access denied | forbidden | not allowed | outside allowed
+        permission denied | access restriction | eacces | eperm | access denied | forbidden | not allowed | outside allowed
         unauthorized | not authorized | not authorised | authentication | http 401 | http 403 | not permitted | bad credentials | status code 401
         status code 403 | invalid api key | token expired | not logged in | invalid token | missing scope | 401 client error
     """),
