@@ -79,7 +79,7 @@ def _order(part: Part, style: Style, name: str = "order") -> Iterator[str]:
     """One branch of parallel work."""
     yield f"async def {name}(who):"
     if part.variant % 2:
-        yield f'    await asyncio.sleep(0.02 if who == "{part.who[0]}" else 0)'
+        yield "    await asyncio.sleep(random.random() / 30)"
     yield '    text = await session.step(draft, f"to {who}")'
     yield f"    {style.variable} = {paid('who', style)}"
     yield '    say(f"text {who}", text)'

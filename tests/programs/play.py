@@ -30,7 +30,7 @@ MOST_STARTS = 14
 _PARKED_S = 0.02
 """Longer than the drawn programs wait when they try something again later."""
 _TRANSIENT = frozenset({"SESS_LEASE_LOST", "SESS_STORE_UNAVAILABLE"})
-_NAMES_A_WAY = ("key", "resolve", "accept", "holdfast sessions")
+_NAMES_A_WAY = ("key", "resolve", "accept", "unfinished=", "holdfast sessions")
 _MISTAKES = ("waits for its own end", "got an equal call of", "a function that is declared once")
 """What is said of a program that cannot be right. It says so at its first run, or when it first comes to the call."""
 _numbers = count(1)
@@ -153,6 +153,9 @@ class _Play:
         odd = any(part.odd in ("no id", "reset", "refused") for part in self._program.parts)
         if end.code.startswith("TASK_OUTPUT") and any(part.kind == "tasks_unsafe" for part in self._program.parts):
             # It asks for a number, and the bank gives none.
+            return True
+        if self._program.edit == "renamed parameter" and end.code == "TASK_EVALUATION_FAILED":
+            # A program of the workflow language gives the parameter by its name.
             return True
         return odd and end.code.startswith(("TASK_", "TOOL_EXECUTION", "SYS_PROGRAMMING", "CONN_"))
 

@@ -98,6 +98,7 @@ starts."""
 
 KNOWN: dict[str, str] = {
     "other_account": "a call that was rejected is made again by the next run, although the program went another way after it",
+    "event:restore": "a start that was killed between a commit and the note of it beside the file: the loss of that commit is not noticed",
     "event:reopen": "an opening is a run: a program that opens its session twice looks like one that was started twice",
 }
 """The elements, odds, edits and events that are off in the sample of `make test`, each with the finding that must be fixed first."""
@@ -240,6 +241,9 @@ def draw(seed: int, switches: Iterable[str] = SWITCHES, *, kills: int = 5, start
     drawn = next(([kind] for kind in drawn if ELEMENTS[kind].alone), drawn)
     parts = tuple(_part(rng, kind, names, on) for kind in drawn)
     edits = [edit for edit in EDITS if f"edit:{edit}" in on]
+    if any(part.kind in ("turns", "turns_same") for part in parts):
+        # A turn without a key may be meant anew, and with another call than an earlier turn of its words.
+        edits = [edit for edit in edits if not EDITS[edit].typed]
     edit = rng.choice(edits) if edits and rng.random() < 0.35 else ""
     happens = {event: f"event:{event}" in on and rng.random() < (0.5 if event == "disk" else 0.25) for event in EVENTS}
     program = Program(

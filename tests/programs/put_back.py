@@ -14,7 +14,7 @@ from holdfast.agents import once as agents_once  # noqa: F401 - loaded, so that 
 from holdfast.once import replay
 from holdfast.once.identity import function_name
 from holdfast.runtime.left_behind import LeftBehind
-from holdfast.sessions import call, doubts, journal, place, siblings, step_runner
+from holdfast.sessions import call, doubts, journal, place, session, siblings, step_runner
 from holdfast.sessions.callee import given_hash
 from holdfast.sessions.repeated_turns import EqualTurnSteps
 from holdfast.sessions.step_runner import StepRunner
@@ -124,6 +124,11 @@ def xk1(put: Put) -> None:
     put(workflow_run, "in_doubt", lambda *_: False)
 
 
+def xk2(put: Put) -> None:
+    """A call of a workflow is known by the path of its strand."""
+    put(session.Session, "part", lambda self, key, *, task="", earlier="": place.part(self._journal, earlier or key))
+
+
 def xk4(put: Put) -> None:
     """The answer of a function belongs to the prompt alone."""
     real = performer.performed
@@ -131,15 +136,15 @@ def xk4(put: Put) -> None:
     class Blind:
         """A session that does not look at the inputs."""
 
-        def __init__(self, session: Any) -> None:
-            self._session = session
+        def __init__(self, real: Any) -> None:
+            self._real = real
 
         def step(self, fn: Any, prompt: str, *_: Any) -> Any:
-            return self._session.step(fn, prompt)
+            return self._real.step(fn, prompt)
 
-    async def performed(name: str, by: Any, assignment: Any, session: Any) -> Any:
-        is_function = session is not None and not performer.is_agent(by)
-        return await real(name, by, assignment, Blind(session) if is_function else session)
+    async def performed(name: str, by: Any, assignment: Any, given: Any) -> Any:
+        is_function = given is not None and not performer.is_agent(by)
+        return await real(name, by, assignment, Blind(given) if is_function else given)
 
     put(sys.modules["holdfast.tasks.execution"], "performed", performed)
 
@@ -171,6 +176,7 @@ BUGS: dict[str, Callable[[Put], None]] = {
         xd16,
         xd17,
         xk1,
+        xk2,
         xk4,
         xk5,
         xt1,

@@ -123,9 +123,10 @@ def inside(journal: Journal, use: Use) -> Here:
 
 
 @contextmanager
-def part(journal: Journal, key: str) -> Iterator[None]:
+def part(journal: Journal, key: str, task: str = "", earlier: str = "") -> Iterator[None]:
     """A part with its own key: see `Session.part`."""
-    with Here(journal, (*places_of(here(journal)), in_part(key)), key, None):
+    name = in_task("", "", [task]) if task else ""
+    with Here(journal, (*places_of(here(journal)), in_part(key)), earlier or key, None, name):
         yield
 
 

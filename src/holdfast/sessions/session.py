@@ -423,16 +423,17 @@ class Session:
             raise InvalidError.at("session.keyed", "a text that is not empty", key)
         return KeyedStep(key, self._turns.steps)
 
-    def part(self, key: str) -> AbstractContextManager[None]:
+    def part(self, key: str, *, task: str = "", earlier: str = "") -> AbstractContextManager[None]:
         """Return a block in which steps and questions are known by this key too, and are counted apart from all others.
 
             with session.part("call-7"):
                 await session.step(check, order)
 
         Use it for code that is left out if the program is run again, because its result is stored: the steps inside are then not
-        called, and must not be taken for those of another place.
+        called, and must not be taken for those of another place. `task` tells parts of one key apart that run at the same time: equal
+        calls in them keep their results. `earlier` is the key that the part had in logs of earlier versions, if it was another one.
         """
-        return part(self._journal, key)
+        return part(self._journal, key, task, earlier)
 
     async def numbered(self, name: str, given: Any, work: Callable[[str], Awaitable[T]]) -> T:
         """Return `await work(key)`, for work that has steps of its own. The key is the same in every run of the program.

@@ -8,6 +8,7 @@ call runs in constant space.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.workflow.environment import MISSING, Env
@@ -15,7 +16,7 @@ from holdfast.workflow.failure import Problem
 from holdfast.workflow.frames import SPECIAL, Arguments, Frame, Sequence, check_count, special
 from holdfast.workflow.requests import Log, Parallel, Template
 from holdfast.workflow.syntax import Form, Symbol, is_list_of_symbols, quoted
-from holdfast.workflow.values import Closure, Primitive, Reference, kind_of, show
+from holdfast.workflow.values import Closure, Primitive, Reference, digest, kind_of, show
 
 if TYPE_CHECKING:
     from holdfast.workflow.failure import Failure
@@ -375,10 +376,23 @@ def _begin_map(machine: Evaluation, form: Form, env: Env, values: list[Value]) -
     path = f"{machine.path}{machine.number('map')}"
     collect = bool(options.get("collect", False))
 
+    known = _numbered(items)
+
     def strand(index: int) -> Any:
-        return machine.strand(f"{path}.{index}/", fn, items[index], form, env, collect=collect)
+        return machine.strand(f"{path}.{index}/", fn, items[index], form, env, known=known[index], collect=collect)
 
     machine.ask(Parallel(path, len(items), options.get("limit"), collect, strand, machine.scopes))
+
+
+def _numbered(items: list[Value]) -> list[str]:
+    """Return what each item is known by: its value, and its number among equal ones."""
+    seen: Counter[str] = Counter()
+    known = []
+    for item in items:
+        value = digest(item)
+        seen[value] += 1
+        known.append(f"{value}#{seen[value]}")
+    return known
 
 
 def _map_options(values: list[Value]) -> dict[str, Value]:

@@ -125,7 +125,7 @@ class Evaluation(Protocol):
     def enter_budget(self, scope: BudgetScope) -> None:
         """Put a budget in force."""
 
-    def strand(self, path: str, fn: Value, item: Value, form: Form, env: Env, *, collect: bool) -> Any:
+    def strand(self, path: str, fn: Value, item: Value, form: Form, env: Env, *, known: str, collect: bool) -> Any:
         """Return a machine that calls a function with one item, beside this one."""
 
     def check_strand(self, what: str, owner: str) -> None:

@@ -75,6 +75,8 @@ class Machine:
         """Why it failed; None while it has not."""
         self.path = ""
         """The strand that it is; empty for the program itself."""
+        self.known = ""
+        """The same by the values of the items, which an edit of the program does not change."""
         self.parent: tuple[Machine, bool] | None = None
         """The machine whose strand it is, and whether that collects failures."""
         self.scopes: tuple[BudgetScope, ...] = ()
@@ -312,6 +314,7 @@ class Machine:
                 expression=show(form, 200),
                 template=self.templates.get(fn.name) if fn.kind == "template" else None,
                 scopes=self.scopes,
+                strand=self.known,
             )
         )
 
@@ -341,11 +344,12 @@ class Machine:
         self.scope_use[scope.id] = [self.meter.steps, 0]
         self.scopes = (*self.scopes, scope)
 
-    def strand(self, path: str, fn: Value, item: Value, form: Form, env: Env, *, collect: bool) -> Machine:
+    def strand(self, path: str, fn: Value, item: Value, form: Form, env: Env, *, known: str, collect: bool) -> Machine:
         """Return a machine that calls a function with one item, beside this one."""
         child = Machine((), self.operators, redactor=self.redactor)
         child.meter, child.templates, child.scopes = self.meter, self.templates, self.scopes
         child.scope_use, child.path, child.parent = self.scope_use, path, (self, collect)
+        child.known = f"{self.known}{known}/"
         child.env = Env({}, env, path)
         child.evaluate(Form((Symbol("quote"), item), form.position), child.env)
         child.stack.append(CallWith(fn, form, child.env))

@@ -80,6 +80,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     template: Template | None = None
     scopes: tuple[BudgetScope, ...] = ()
     """The budgets around it, outer ones first."""
+    strand: str = ""
+    """Names the strand that makes it by the items of the maps around it, and by no index: an edit of the program leaves it as it is."""
 
 
 class Binding(msgspec.Struct, frozen=True):

@@ -9,7 +9,10 @@ once, except by `plain`, which gives what JSON can hold: `size_of` says before h
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
 
 from holdfast.workflow.syntax import Form, Symbol
 
@@ -26,6 +29,7 @@ __all__ = [
     "Reference",
     "Size",
     "Value",
+    "digest",
     "equal",
     "fold",
     "kind_of",
@@ -284,3 +288,27 @@ def _plain_atom(value: Any) -> Any:
     if isinstance(value, (Closure, Primitive, Reference)):
         return _atom(value, 80)
     return value
+
+
+_MOST_COPIES = 10_000
+"""Cells of a value that are copies, up to which its digest is that of its JSON."""
+
+
+def digest(value: Any) -> str:
+    """Return a short text that tells values apart, also after a restart."""
+    if size_of(value).shared > _MOST_COPIES:
+        return fold(value, _digest_of_atom, _digest_of_items)
+    try:
+        written = msgspec.json.encode(plain(value))
+    except (RecursionError, TypeError, ValueError, OverflowError):
+        written = show(value, 1_000_000).encode()
+    return sha256(written).hexdigest()[:16]
+
+
+def _digest_of_atom(value: Any) -> str:
+    return sha256(show(value, 1_000_000).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _digest_of_items(value: list[Any] | dict[str, Any], inner: list[str]) -> str:
+    names = "list" if isinstance(value, list) else msgspec.json.encode(list(value)).decode()
+    return sha256(" ".join((names, *inner)).encode()).hexdigest()[:16]

@@ -1,6 +1,6 @@
 """A workflow's results, failures and bindings in the log of its session.
 
-A call is a step of the session: it is known by its name, its inputs, and whether it is the first, second … of them in its strand. A run
+A call is a step of the session: it is known by its name, its inputs, and whether it is the first, second … of them. A run
 that is made again gets the stored results, so the machine goes the same way again.
 
 Invariant: a call that has a stored result is not made again. A failure is stored as a result only if the program handles it, because only
@@ -10,7 +10,6 @@ then the program went on from it; any other failed call is made again. An unsafe
 from __future__ import annotations
 
 import asyncio
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +21,7 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import codec
 from holdfast.sessions.call import as_step
 from holdfast.sessions.later import ask_operator, ends_the_run, wait_later
-from holdfast.workflow.values import fold, plain, show, size_of
+from holdfast.workflow.values import digest, plain, show
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,8 +47,6 @@ _OUTCOME = Mark("holdfast.workflow")
 """Stands around the stored outcome of a call."""
 BINDINGS = "holdfast.bindings"
 """The field of a stored checkpoint that holds its bindings."""
-_MOST_COPIES = 10_000
-"""Cells of a value that are copies, up to which its digest is that of its JSON."""
 _SHOWN = 1_000
 """Characters of a value that a checkpoint shows."""
 
@@ -133,7 +130,7 @@ class InSession(Keeper):
             ran = True
             return _OUTCOME.on(msgspec.to_builtins(await make()))
 
-        with self._session.part(f"{self._run}/{strand}"):
+        with self._session.part(self._run, task=call.strand, earlier=f"{self._run}/{strand}"):
             step = as_step(made, call.name, contract and contract.about_repeating)
             stored = _OUTCOME.read(await self._session.step(step, *call.args, **call.inputs))
         ended = Ended(value=stored.result) if isinstance(stored, Found) else msgspec.convert(stored, Ended)
@@ -199,7 +196,7 @@ def _record(binding: Binding) -> dict[str, Any]:
     return {
         "name": binding.name,
         "shown": shown_value(binding.name, binding.value),
-        "digest": _digest(binding.value),
+        "digest": digest(binding.value),
         "line": binding.position.line,
         "column": binding.position.column,
     }
@@ -211,25 +208,6 @@ def shown_value(name: str, value: Any, most: int = _SHOWN) -> str:
         # A large or deep value is cut before it is masked, because masking reads all of it.
         return process_redactor().text(show(value, most))
     return show(process_redactor().value({name: plain(value)})[name], most)
-
-
-def _digest(value: Any) -> str:
-    if size_of(value).shared > _MOST_COPIES:
-        return fold(value, _digest_of_atom, _digest_of_items)
-    try:
-        written = msgspec.json.encode(plain(value))
-    except (RecursionError, TypeError, ValueError, OverflowError):
-        written = show(value, 1_000_000).encode()
-    return sha256(written).hexdigest()[:16]
-
-
-def _digest_of_atom(value: Any) -> str:
-    return sha256(show(value, 1_000_000).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _digest_of_items(value: list[Any] | dict[str, Any], inner: list[str]) -> str:
-    names = "list" if isinstance(value, list) else msgspec.json.encode(list(value)).decode()
-    return sha256(" ".join((names, *inner)).encode()).hexdigest()[:16]
 
 
 def _drift(session: str, then: dict[str, Any], now: dict[str, Any]) -> HoldfastError:
