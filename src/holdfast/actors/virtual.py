@@ -297,7 +297,7 @@ class VirtualActors:
             self._store = given
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
         if kind is None:
             # As a supervisor's: messages that were told are worked on. Each has its time limit.
             await asyncio.gather(*self._told, return_exceptions=True)

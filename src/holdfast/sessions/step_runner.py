@@ -35,6 +35,7 @@ from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, verify_async
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.shown_request import DOUBT
 from holdfast.runtime.suppress import suppress, suppressed
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened
 from holdfast.sessions import codec
@@ -84,13 +85,9 @@ _PLAIN = frozenset({str, int, float, bool, bytes, dict, list, tuple, type(None)}
 """Types of results that nobody awaits."""
 
 
-_DOUBT = "__holdfast_doubt__"
-"""The attribute of an exception with the key of the step that it left in doubt."""
-
-
 def doubt_about(error: BaseException) -> str:
     """Return the key of the step that raised an error and is in doubt since; empty if it is known that it did not happen."""
-    return str(error.__dict__.get(_DOUBT, ""))
+    return str(error.__dict__.get(DOUBT, ""))
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -448,7 +445,7 @@ class StepRunner:
                 verdict = await self._failed(step, error, entered=_was_entered(call.fn, error))
                 if isinstance(verdict, Happened):
                     return verdict.result
-                error.__dict__[_DOUBT] = step.key if self.may_have_happened(self._name(step)) else ""
+                error.__dict__[DOUBT] = step.key if self.may_have_happened(self._name(step)) else ""
                 raise
             try:
                 await self._ended(step, codec.encode_result(result, call.returns, call.name))
