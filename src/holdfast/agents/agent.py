@@ -30,6 +30,7 @@ from holdfast.providers.messages import ToolSpec
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import ToolContract, contract_of_call, declare_by_call
 from holdfast.sessions.call import as_step
+from holdfast.sessions.place import may_be_left_out
 from holdfast.tools.toolbox import Toolbox, shown_result
 
 if TYPE_CHECKING:
@@ -311,11 +312,11 @@ class Agent:
         if remembers:
             self._report_unknown_tools(session)
 
-        may_be_left_out = session.is_inside_step
+        is_inside = may_be_left_out()
 
         async def work(run: str) -> tuple[Loop, AgentReply] | HoldfastError:
             ended = await self._once(run, prompt, session, feed, remembers=remembers)
-            if may_be_left_out and remembers:
+            if is_inside and remembers:
                 # The step around it is not called again once its result is stored, and then this run would not be remembered again.
                 await save(session)
             return ended

@@ -96,7 +96,7 @@ async def save(session: Session) -> None:
     """Store now what is remembered of this turn. A turn that is repeated has it stored."""
     turn = session.current_turn
     if turn is None or not turn.replayed:
-        await session.save_context_of(_CONTEXT, _REPLACED, _UNSEEN)
+        await session.checkpoint(_CONTEXT, _REPLACED, _UNSEEN)
 
 
 def _forget_replaced(session: Session, agent: str) -> None:

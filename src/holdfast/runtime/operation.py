@@ -566,8 +566,7 @@ class Operation:
         self.history = (*self.history, reports.attempt_of(self, fault, now, then))
 
     def _give_up(self, error: Exception, fault: Fault, reason: Reason, now: float) -> None:
-        self.over = True
-        self.reason = reason
+        self.over, self.reason = True, reason
         if self.plan.per_operation:
             self._settle_failure(self.blamed or fault, now)
         retryable = fault.retryable

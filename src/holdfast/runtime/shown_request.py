@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from holdfast.runtime.plan import Plan
     from holdfast.runtime.request_search import ShownRequest
 
-__all__ = ["is_wrong_arguments", "may_have_happened", "unrepeatable_request", "unsafe_in_doubt"]
+__all__ = ["DOUBT", "is_wrong_arguments", "may_have_happened", "unrepeatable_request", "unsafe_in_doubt"]
+
+DOUBT = "__holdfast_doubt__"
+"""The attribute of an exception that came out of a step of a session: the key of the step, if it is in doubt."""
 
 _UNREPEATABLE = frozenset({"POST", "PATCH"})
 _OWN_ADDRESSES = ("openai", "anthropic")
@@ -87,7 +90,9 @@ def is_wrong_arguments(error: BaseException, fault: Fault) -> bool:
 
 def unrepeatable_request(error: BaseException, plan: Plan) -> str | None:
     """Return the request that a failure shows, if it may have happened and a second one may do harm: `POST shop.test/orders`."""
-    if (name := unsafe_in_doubt(error, plan)) is not None:
+    # A step of a session is not repeated by itself: its next call says what to do, or that it has drifted.
+    is_of_step = any(hasattr(cause, DOUBT) for cause in exceptions_of(error))
+    if not is_of_step and (name := unsafe_in_doubt(error, plan)) is not None:
         return f"{name}, which is declared unsafe,"
     for cause in exceptions_of(error):
         if is_unsent(cause):

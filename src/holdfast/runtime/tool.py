@@ -9,6 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from enum import Enum
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -316,13 +317,13 @@ def declare_by_call(find: Callable[..., ToolContract | None]) -> Callable[[F], F
 
 def calls_named_tool(fn: Any) -> bool:
     """Whether it calls one of several tools, which an argument names."""
-    return hasattr(_whole(fn, (), {})[0], _BY_CALL)
+    return _finder(_whole(fn, (), {})[0]) is not None
 
 
 def contract_of_call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ToolContract | None:
     """Return the contract of a call: of its function, or of the tool that an argument names."""
     method, args, kwargs = _whole(fn, args, kwargs)
-    find = getattr(method, _BY_CALL, None)
+    find = _finder(method)
     if find is None:
         return contract_of(fn)
     try:
@@ -331,6 +332,12 @@ def contract_of_call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         # The call itself says which argument is wrong.
         return None
     return found if isinstance(found, ToolContract) else None
+
+
+def _finder(method: Any) -> FunctionType | None:
+    # Some objects have every attribute that they are asked for.
+    find = getattr(method, _BY_CALL, None)
+    return find if isinstance(find, FunctionType) and hasattr(method, "__self__") else None
 
 
 def _whole(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:

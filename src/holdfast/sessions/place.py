@@ -33,6 +33,7 @@ __all__ = [
     "inside",
     "is_inside",
     "known_as",
+    "may_be_left_out",
     "part",
     "places_of",
     "task_here",
@@ -97,6 +98,12 @@ def here(journal: Journal) -> Here | None:
     while around is not None and around.journal is not journal:
         around = around.around
     return around
+
+
+def may_be_left_out() -> bool:
+    """Whether the running code is inside of a step or a part: the next run of the program leaves it out if that has ended."""
+    around = _HERE.get()
+    return around is not None and bool(around.places)
 
 
 def uses_around() -> set[Use]:

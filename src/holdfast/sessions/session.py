@@ -35,7 +35,7 @@ from holdfast.sessions.manifest import (
     manifest_fields,
 )
 from holdfast.sessions.parked_runs import ParkedRuns
-from holdfast.sessions.place import enter_root, here, part, places_of
+from holdfast.sessions.place import enter_root, part
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.broker import QuestionBroker
 from holdfast.sessions.questions.question import TOOL_CALL, Notice, question_of
@@ -561,26 +561,15 @@ class Session:
         receipt = await self._journal.write(message, claim=claim)
         return receipt.first
 
-    async def checkpoint(self) -> int:
+    async def checkpoint(self, *names: str) -> int:
         """Save `context` now, as far as it changed. Return the log's last offset.
 
         The end of a turn, and leaving the block, save it automatically. If a turn that saved it fails, the context is again what it was
-        before the turn.
+        before the turn. With names only these values are saved: for what a step made beside its result, because a step that has ended is
+        not called again.
         """
-        await self._journal.save(self.context)
+        await (self._turns.save_context_of(names) if names else self._journal.save(self.context))
         return self._journal.seen
-
-    async def save_context_of(self, *names: str) -> None:
-        """Save these values of `context` now, and no others.
-
-        For values that a step makes beside its result: a step whose result is stored is not called again, and would not make them again.
-        """
-        await self._turns.save_context_of(names)
-
-    @property
-    def is_inside_step(self) -> bool:
-        """Whether the running code is inside of a step or a part: it is left out in the next run of the program if that has ended."""
-        return bool(places_of(here(self._journal)))
 
     async def resolve(self, key: str, *, happened: bool, result: Any = None, by: str = "") -> None:
         """Record whether a step whose outcome is unknown has happened.

@@ -36,6 +36,7 @@ from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, recovers, verify_async
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.shown_request import DOUBT
 from holdfast.runtime.suppress import suppress, suppressed
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened
 from holdfast.sessions import codec
@@ -464,6 +465,7 @@ class StepRunner:
                 verdict = await self._failed(step, error, entered=_was_entered(call.fn, error))
                 if isinstance(verdict, Happened):
                     return verdict.result
+                error.__dict__[DOUBT] = step.key if self.may_have_happened(self._name(step)) else ""
                 if not isinstance(error, UnsettledError):
                     raise
                 if verdict != NOT_HAPPENED:
