@@ -64,7 +64,7 @@ T = TypeVar("T")
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _LONGEST_NAME = 50
 _TELLS_S = 5.0
-"""How long leaving the block waits for the messages that were told."""
+"""How long leaving the block waits for messages of `tell`."""
 _TRIES = 10
 """How often a message is sent again to a new activation, if the one before ended before it began to work on it."""
 
@@ -262,7 +262,7 @@ class VirtualActors:
         async with VirtualActors("postgresql://…/work") as rooms:
             await rooms.get(Room, "lobby").ask(Room.join, "ann")
 
-    Leaving the block waits up to 5 s for what was told, ends all activations, and gives their keys back.
+    Leaving the block waits up to 5 s for messages of `tell`, ends all activations, and gives their keys back.
 
     store: a store, or its address; an address is opened with the block.
     idle: seconds without work after which an actor leaves memory (300).
@@ -317,7 +317,7 @@ class VirtualActors:
             await self._close()
 
     async def _wait_for_tells(self) -> None:
-        """Wait for the messages that were told, also for those that these messages tell."""
+        """Wait for the messages of `tell`, also for those that such messages send."""
         now = asyncio.get_running_loop().time
         ends = now() + _TELLS_S
         while self._told and (left := ends - now()) > 0:
