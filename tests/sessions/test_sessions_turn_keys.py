@@ -351,6 +351,18 @@ def test_a_loop_that_continues_its_failed_turn_pays_once_and_ends() -> None:
     assert DONE == ["ada"]
 
 
+def test_a_turn_with_a_key_that_went_on_stands_in_the_way_of_no_later_one() -> None:
+    async def main() -> None:
+        async with MemoryStore() as store, Session.open("s", store=store) as session:
+            with suppress(ValueError):
+                await pays_and_fails(session, key="first")
+            assert await pays_and_fails(session, fail=False, key="first") == "ada has 1"
+            # This run has made both, so it means another one.
+            assert await pays_and_fails(session, fail=False) == "ada has 2"
+
+    run(main())
+
+
 def test_a_turn_that_a_crash_gave_up_does_not_pay_again() -> None:
     async def main() -> None:
         store = DyingStore()

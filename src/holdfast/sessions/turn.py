@@ -477,6 +477,9 @@ class TurnRunner:
             ended = TurnEnded(turn=number, outcome=outcome, reason=reason)
             if not _may_come_again(ended) and (done := _what_it_did(self._journal.memory)) is not None:
                 self._failed.append(done)
+            elif outcome == "ok" and self._failed:
+                # A turn with a key went on.
+                self._failed = [turn for turn in self._failed if turn.turn != number]
             record = audit("Turn", self._journal.session, turn=number, event="ended", outcome=outcome, reason=reason)
             # Store the end and the context in one commit. Without the turn's context the application would repeat the work.
             await self._journal.save(self.context if outcome == "ok" else None, ended, audit=(record,))
