@@ -351,7 +351,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TOOL_NOT_FOUND", lambda: rpc_error(-32601, "Method not found")),
     ("TOOL_FILE_NOT_FOUND", lambda: raised_by(lambda: Path("/no/such/file").read_text())),
     ("TOOL_COMMAND_NOT_FOUND", lambda: fault_of(ended("sh", "-c", "no-such-command-here"))),
-    ("SYS_UNKNOWN", lambda: from_text("the gripper lost item 7")),
+    ("SYS_UNKNOWN", lambda: from_text("the gripper and item 7")),
     ("SYS_PROGRAMMING_ERROR", lambda: raised_by(lambda: {}["plan"])),
     ("SYS_TIMEOUT", time_is_up),
     ("SYS_BUDGET_EXHAUSTED", lambda: from_text("pydantic_ai.exceptions.UsageLimitExceeded: The next request would exceed the request_limit of 50")),

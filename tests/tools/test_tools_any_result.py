@@ -64,8 +64,8 @@ class OddError(Exception):
         raise RuntimeError("again")
 
 
-class BareError(BaseException):
-    """Nobody expects it."""
+class KilledError(BaseException):
+    """A program's own way to end itself at once."""
 
 
 def raising(error):
@@ -95,8 +95,7 @@ RETURNED = {
 }
 RAISED = {
     "SystemExit": SystemExit(3),
-    "a group": BaseExceptionGroup("two", [SystemExit(1)]),
-    "a bare exception": BareError("x"),
+    "a group": BaseExceptionGroup("two", [SystemExit(1), ValueError("x")]),
     "RecursionError": RecursionError("x"),
     "MemoryError": MemoryError(),
     "StopIteration": StopIteration(3),
@@ -143,6 +142,14 @@ def test_any_exception_is_a_failed_call_and_ends_nothing_else(name, is_async):
     assert answer.is_error
     assert answer.fault.maybe_executed
     json.loads(answer.content)
+
+
+@pytest.mark.parametrize(
+    "error", [KilledError(), KeyboardInterrupt(), BaseExceptionGroup("two", [SystemExit(1), KilledError()])]
+)
+def test_what_ends_the_program_passes_the_tool(error):
+    with pytest.raises(type(error)):
+        answered(tool(effect="unsafe", name="make")(raising(error)))
 
 
 @pytest.mark.parametrize(

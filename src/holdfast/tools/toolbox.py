@@ -109,9 +109,9 @@ class Tool:
     async def _called(self, arguments: dict[str, Any]) -> Any:
         try:
             return await call_function(self.fn, (), arguments, owner=self._owner)
-        except (Exception, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:
+            if not _wants_exit(error):
+                raise
             # A tool may end its call, and neither the task of its caller nor the program.
             context = {"tool": self.name, "reason": f"it raised {type(error).__name__}"}
             raise HoldfastError(Fault.of("TOOL_EXECUTION_FAILED", context=context, maybe_executed=True)) from error
@@ -130,6 +130,13 @@ class Tool:
 
     def __repr__(self) -> str:
         return f"<tool {self.name} ({self.contract.effect})>"
+
+
+def _wants_exit(error: BaseException) -> bool:
+    """Whether code called `sys.exit()`. A cancellation, Ctrl-C and what a program made to end itself are not the tool's to raise."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(SystemExit)[0] is not None and error.split((SystemExit, Exception))[1] is None
+    return isinstance(error, SystemExit)
 
 
 def as_tool(given: Any) -> Tool:
