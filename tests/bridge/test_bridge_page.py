@@ -357,9 +357,9 @@ def test_a_password_is_answered_and_kept_nowhere_in_the_browser(served: Served, 
 def test_recovery_lines_replace_each_other_and_offer_what_can_be_done(served: Served, tab: Page) -> None:
     show(tab, served.session("recovery"))
     can = ["retry_now", "fall_back", "cancel"]
-    served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying… (1/3)", "run": "r", "can": can}))
-    served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying… (2/3)", "run": "r", "can": can}))
-    expect(tab.locator(".recovery .line")).to_have_text(["Retrying… (2/3)"])
+    served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying... (1/3)", "run": "r", "can": can}))
+    served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying... (2/3)", "run": "r", "can": can}))
+    expect(tab.locator(".recovery .line")).to_have_text(["Retrying... (2/3)"])
     assert tab.locator(".recovery button").all_text_contents() == ["Retry now", "Use the fallback", "Cancel"]
     served.publish("recovery", ("recovery", {"event": {}, "line": "Recovered after 2 retries", "run": "r", "can": []}))
     expect(tab.locator(".recovery button")).to_have_count(0)
@@ -368,7 +368,7 @@ def test_recovery_lines_replace_each_other_and_offer_what_can_be_done(served: Se
 def test_a_retry_of_a_real_agent_is_made_now_on_command(served: Served, tab: Page) -> None:
     show(tab, served.session("retry"))
     say(tab, "fail once")
-    expect(tab.locator(".recovery .line")).to_have_text("Retrying… (2/3)")
+    expect(tab.locator(".recovery .line")).to_have_text("Retrying... (2/3)")
     tab.get_by_role("button", name="Retry now").click()
     expect(tab.locator("#log .agent .text")).to_have_text("At last.")
     expect(tab.locator(".recovery button")).to_have_count(0)
@@ -438,7 +438,7 @@ def test_it_fits_the_screen_and_everything_has_a_name(served: Served, browser: B
         ("stream_end", {"stream_id": "a"}),
         ("tool_call", {"tool_call_id": "t", "tool": "bash", "params": {"command": "pytest " + "tests/very_long_name " * 20}}),
         ("tool_result", {"tool_call_id": "t", "tool": "bash", "success": False, "content": "1 failed", "duration_ms": 1800}),
-        ("recovery", {"event": {}, "line": "Retrying… (2/3)", "run": "r", "can": ["retry_now", "fall_back", "cancel"]}),
+        ("recovery", {"event": {}, "line": "Retrying... (2/3)", "run": "r", "can": ["retry_now", "fall_back", "cancel"]}),
         ("approval_required", {"tool_call_id": str(uuid4()), "tool": "bash", "params": {"command": "git push --force"}, "risk_level": "high"}),
     )  # fmt: skip
     expect(page.get_by_role("button", name="Approve")).to_be_visible()

@@ -301,7 +301,12 @@ def test_an_event_is_told_in_words_not_by_position(kind):
 
 @pytest.mark.parametrize(
     ("attempt", "most", "text"),
-    [(1, 3, "Retrying… (2/3)"), (2, 3, "Retrying… (3/3)"), (1, 2, "Retrying… (2/2)"), (9, 10, "Retrying… (10/10)")],
+    [
+        (1, 3, "Retrying... (2/3)"),
+        (2, 3, "Retrying... (3/3)"),
+        (1, 2, "Retrying... (2/2)"),
+        (9, 10, "Retrying... (10/10)"),
+    ],
 )
 def test_S1_28_the_line_a_person_sees_counts_the_attempt_to_come(attempt, most, text):
     assert Retry(at=0.0, attempt=attempt, max_attempts=most, delay=1.0, fault=OVERLOADED).text == text

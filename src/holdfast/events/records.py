@@ -115,7 +115,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class Retry(_Record, frozen=True, kw_only=True, tag="retry"):
-    """An attempt failed and another one follows after `delay`: `print(event.text)` shows "Retrying… (2/3)".
+    """An attempt failed and another one follows after `delay`: `print(event.text)` shows "Retrying... (2/3)".
 
     Where no number limits the attempts, it shows the time: "Retrying… attempt 4 · 37 s left".
     """
@@ -147,7 +147,7 @@ class Retry(_Record, frozen=True, kw_only=True, tag="retry"):
     def text(self) -> str:
         """The line that a UI shows; it counts the next attempt."""
         if self.max_attempts is not None:
-            return f"Retrying… ({self.attempt + 1}/{self.max_attempts})"
+            return f"Retrying... ({self.attempt + 1}/{self.max_attempts})"
         return f"Retrying… attempt {self.attempt + 1}{'' if self.left is None else f' · {self.left:.0f} s left'}"
 
 

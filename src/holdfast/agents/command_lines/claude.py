@@ -69,7 +69,7 @@ class ClaudeLines(LineReader):
         attempt, most = int(number(found.get("attempt")) or 1), int(number(found.get("max_retries")) or 0)
         status, word = found.get("error_status"), str(found.get("error") or "unknown")
         fault = from_http(status, {}, word, provider="anthropic") if isinstance(status, int) else from_text(word)
-        line = f"Retrying… ({attempt + 1}/{most + 1})" if most else f"Retrying… attempt {attempt + 1}"
+        line = f"Retrying... ({attempt + 1}/{most + 1})" if most else f"Retrying… attempt {attempt + 1}"
         delay = (number(found.get("retry_delay_ms")) or 0.0) / 1000
         return [Retrying(line=line, attempt=attempt, delay=delay, fault=fault)]
 
