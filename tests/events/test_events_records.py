@@ -28,6 +28,7 @@ from holdfast.events import (
     Failed,
     Fallback,
     GaveUp,
+    HookEvent,
     MailboxPressure,
     MCPReconnectAttempt,
     MCPServerDisconnected,
@@ -240,6 +241,17 @@ WRITTEN = [
         {"type": "subtask-failed", "depth": 1, "fault": FAULT, "again": True},
     ),
     (TaskHalted(at=1.0, fault=OVERLOADED), {"type": "task-halted", "fault": FAULT}),
+    (
+        HookEvent(at=1.0, what="failed", hook="Stop", validator="style", exit_code=2, message="too long"),
+        {
+            "type": "hook",
+            "what": "failed",
+            "hook": "Stop",
+            "validator": "style",
+            "exit_code": 2,
+            "message": "too long",
+        },
+    ),
     (TaskFinished(at=1.0, took=2.5, fault=OVERLOADED), {"type": "task-finished", "took": 2.5, "fault": FAULT}),
     (
         Observed(at=1.0, outcome="failed", took=2.5, would="retry", delay=0.7, requests=3, fault=OVERLOADED),

@@ -19,6 +19,7 @@ from holdfast.events.records import (
     Event,
     Failed,
     Fallback,
+    HookEvent,
     Recovered,
     Retry,
     Unknown,
@@ -108,8 +109,8 @@ def schema() -> dict[str, Any]:
     return msgspec.json.schema(Event)
 
 
-def write_document(event: RecoveryEvent, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:
-    """Return a recovery event as a plain document: camelCase names, delays in milliseconds, faults as ClassifiedError.
+def write_document(event: RecoveryEvent | HookEvent, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:
+    """Return the event of a recovery or a validator as a plain document: camelCase names, milliseconds, faults as ClassifiedError.
 
     >>> write_document(Degraded(at=0.0, reason="cached"))
     {'type': 'degraded', 'reason': 'cached'}
@@ -140,8 +141,10 @@ def _of_newer_writer(line: bytes | str) -> Unknown | None:
     )
 
 
-def _document(event: RecoveryEvent) -> dict[str, Any]:
+def _document(event: RecoveryEvent | HookEvent) -> dict[str, Any]:
     match event:
+        case HookEvent():
+            return _hook_document(event)
         case Retry():
             return {
                 "type": "retry",
@@ -169,3 +172,21 @@ def _document(event: RecoveryEvent) -> dict[str, Any]:
             return {"type": "recovered", "after": event.after * _MS, "attempts": event.attempts}
         case Failed():
             return {"type": "failed", "error": category.write(event.fault), "exhausted": event.exhausted}
+
+
+def _hook_document(event: HookEvent) -> dict[str, Any]:
+    correction = event.correction
+    optional = {
+        "filePath": event.path or None,
+        "exitCode": event.exit_code,
+        "message": event.message or None,
+        "correction": None if correction is None else {"before": correction.before, "after": correction.after},
+    }
+    return {
+        "type": f"hook_{event.what}",
+        "hookType": event.hook,
+        "validator": event.validator,
+        "toolCallId": event.call,
+        **{name: value for name, value in optional.items() if value is not None},
+        "timestamp": event.at * _MS,
+    }

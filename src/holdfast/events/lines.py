@@ -34,6 +34,7 @@ from holdfast.events.records import (
     Failed,
     Fallback,
     GaveUp,
+    HookEvent,
     MailboxPressure,
     MCPReconnectAttempt,
     MCPServerDisconnected,
@@ -227,6 +228,7 @@ class LogLines:
             SubtaskFailed: (levels.step, _subtask_failed),
             TaskHalted: (levels.warned, _halted),
             TaskFinished: (levels.attempt, _task_finished),
+            HookEvent: (levels.attempt, _hook),
             Observed: (levels.observed, self._observed),
         }
 
@@ -236,6 +238,8 @@ class LogLines:
         # One kind of event, two levels: only an opened circuit needs attention.
         if isinstance(event, CircuitStateChange) and (event.to is CircuitState.OPEN or event.rule == _DIVERTS):
             level = self.levels.circuit_opened
+        if isinstance(event, HookEvent) and event.what in ("failed", "corrected", "error"):
+            level = self.levels.step
         # The operation around it retries, falls back, or reports the failure itself: nobody has to act yet.
         if isinstance(event, Failed) and event.within:
             level = self.levels.failed_inside
@@ -504,6 +508,11 @@ def _subtask_failed(event: SubtaskFailed) -> str:
 def _halted(event: TaskHalted) -> str:
     then = ", another approach is tried" if event.again else ""
     return f"{_name(event)} gets nowhere{then}{_because_of(event.fault)}"
+
+
+def _hook(event: HookEvent) -> str:
+    about = event.path or event.call or "the answer"
+    return f"validator {event.validator} ({event.hook}): {event.what}, {about}"
 
 
 def _task_finished(event: TaskFinished) -> str:

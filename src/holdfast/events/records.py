@@ -31,11 +31,15 @@ __all__ = [
     "CircuitStateChange",
     "Command",
     "Commanded",
+    "Correction",
     "Degraded",
     "Event",
     "Failed",
     "Fallback",
     "GaveUp",
+    "HookEvent",
+    "HookState",
+    "HookType",
     "MCPReconnectAttempt",
     "MCPServerDisconnected",
     "MCPServerReconnected",
@@ -592,6 +596,36 @@ Would: TypeAlias = Literal["nothing", "retry", "repair", "fall-back", "give-up",
 """What recovery would have done about a plain call: `event.would == "retry"`."""
 
 
+HookType: TypeAlias = Literal["PreToolUse", "PostToolUse", "Stop"]
+"""When a validator looks at an agent's work: before a tool call, after it, at the end."""
+HookState: TypeAlias = Literal["pending", "triggered", "passed", "failed", "corrected", "error", "skipped"]
+"""What a validator is at. `error`: it could not check. `skipped`: another one has rejected it already."""
+
+
+class Correction(msgspec.Struct, frozen=True, kw_only=True):
+    """What a validator changed: `Correction(before="x=1", after="x = 1")`."""
+
+    before: Any
+    after: Any
+
+
+class HookEvent(_Record, frozen=True, kw_only=True, tag="hook"):
+    """A validator looks at an agent's work, or has looked at it."""
+
+    what: HookState
+    hook: HookType
+    validator: str
+    call: str = ""
+    """The id of the tool call; empty at the end of a run."""
+    path: str = ""
+    """The file that the call is about."""
+    exit_code: int | None = None
+    """0: passed; 1: it could not check; 2: wrong, and corrected or rejected. None: it has not ended."""
+    message: str = ""
+    """Why it was rejected, or could not be checked."""
+    correction: Correction | None = None
+
+
 # One for each call, also for those that work: a share of failures needs the number of all calls.
 class Observed(_Record, frozen=True, kw_only=True, tag="observed"):
     """In observe mode a plain call has ended. This is what recovery would have done about it; it has done nothing."""
@@ -682,6 +716,7 @@ Event: TypeAlias = (
     | SubtaskFailed
     | TaskHalted
     | TaskFinished
+    | HookEvent
     | Observed
 )
 """Every event that this version writes. A log may also contain `Unknown` records."""

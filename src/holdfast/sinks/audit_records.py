@@ -24,6 +24,7 @@ from holdfast.events import (
     Failed,
     Fallback,
     GaveUp,
+    HookEvent,
     MailboxPressure,
     MCPReconnectAttempt,
     MCPServerDisconnected,
@@ -102,6 +103,7 @@ CLASSES: Mapping[type[Event], AuditClass] = {
     StepNotReplayed: "Integrity",
     StagePreFired: "StageExecution",
     StagePostFired: "StageExecution",
+    HookEvent: "ToolInvocation",
     AttemptEnded: "ProviderExchange",
     Observed: "ProviderExchange",
 }
