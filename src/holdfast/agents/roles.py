@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast import options
 from holdfast.agents.kind import check_agent
 from holdfast.agents.role import Role
@@ -130,7 +132,9 @@ class Roles:
 def _of_these_agents(roles: Mapping[str, RoleSettings], agents: Collection[str]) -> dict[str, RoleSettings]:
     """Return the roles whose agent the program has, with those of their understudies that it has."""
     return {
-        name: settings.replace(understudies=tuple(one for one in settings.understudies if one in agents))
+        name: msgspec.structs.replace(
+            settings, understudies=tuple(one for one in settings.understudies if one in agents)
+        )
         for name, settings in roles.items()
         if (settings.agent or name) in agents
     }
