@@ -4,7 +4,7 @@
     python scripts/documents.py --check    # fails if that page is stale, or a statement lacks a test that can fail
 
 The statements and their ids stand in `tests/documents/ids.txt`. A test of `tests/documents/` names the ids that it proves
-(`test_S0_21_N0_4_a_command_…`), and the first line of its docstring is the document's sentence in our words.
+(`test_S0_21_N0_4_a_command_…`), and its docstring begins with the document's sentence in our words.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def proofs(source: str, file: str) -> list[Proof]:
         if named is None or not _asserts(node) or any(_is_not_run(mark) for mark in node.decorator_list):
             continue
         ids = tuple(re.sub(r"_(?=\d+$)", "-", part) for part in re.findall(r"[SN][0-4]_\d+", named[1]))
-        sentence = (ast.get_docstring(node) or "").partition("\n")[0]
+        sentence = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
         found.append(Proof(ids, node.name, file, sentence))
     return found
 
