@@ -41,6 +41,10 @@ from holdfast.events import (
     Repaired,
     Retry,
     RetryDenied,
+    SessionActive,
+    SessionClosed,
+    SessionPersisted,
+    SessionResumed,
     SessionTurnEnd,
     SessionTurnStart,
     StagePostFired,
@@ -241,6 +245,24 @@ WRITTEN = [
         {"type": "subtask-failed", "depth": 1, "fault": FAULT, "again": True},
     ),
     (TaskHalted(at=1.0, fault=OVERLOADED), {"type": "task-halted", "fault": FAULT}),
+    (
+        SessionActive(at=1.0, before="Idle", edge="FirstTurn"),
+        {"type": "session-active", "before": "Idle", "edge": "FirstTurn"},
+    ),
+    (
+        SessionPersisted(at=1.0, before="Active", edge="Snapshot"),
+        {"type": "session-persisted", "before": "Active", "edge": "Snapshot"},
+    ),
+    (
+        SessionResumed(at=1.0, before="Closed", edge="Resume", skipped_extensions=({"extId": "x", "reason": "gone"},)),
+        {
+            "type": "session-resumed",
+            "before": "Closed",
+            "edge": "Resume",
+            "skipped_extensions": [{"extId": "x", "reason": "gone"}],
+        },
+    ),
+    (SessionClosed(at=1.0, before="Active"), {"type": "session-closed", "before": "Active"}),
     (
         HookEvent(at=1.0, what="failed", hook="Stop", validator="style", exit_code=2, message="too long"),
         {

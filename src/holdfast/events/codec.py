@@ -24,7 +24,7 @@ from holdfast.events.records import (
     Retry,
     Unknown,
 )
-from holdfast.events.tracker import unwritable
+from holdfast.events.tracker import facts_of, unwritable
 from holdfast.faults import REDACTOR, InvalidError
 from holdfast.views import category
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.events.records import RecoveryEvent
     from holdfast.faults import Redactor
 
-__all__ = ["decode", "decode_lines", "encode", "encode_lines", "schema", "write_document"]
+__all__ = ["decode", "decode_lines", "encode", "encode_lines", "schema", "write_document", "write_envelope"]
 
 
 class _Header(msgspec.Struct):
@@ -117,6 +117,21 @@ def write_document(event: RecoveryEvent | HookEvent, *, redactor: Redactor = RED
     """
     document: dict[str, Any] = redactor.value(_document(event))
     return document
+
+
+def write_envelope(event: Event, monotonic: float, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:
+    """Return an event as `{name, correlationId, monotonicTs, payload}`. `monotonic`: seconds of the clock that only goes forward.
+
+    >>> write_envelope(Degraded(at=0.0, reason="cached", run="r1"), 2.5)["correlationId"]
+    'r1'
+    """
+    facts = facts_of(event, redactor)
+    return {
+        "name": type(event).__name__,
+        "correlationId": event.run or event.session,
+        "monotonicTs": monotonic * _MS,
+        "payload": {name: value for name, value in facts.items() if name not in ("type", "v", "run")},
+    }
 
 
 def _of_newer_writer(line: bytes | str) -> Unknown | None:

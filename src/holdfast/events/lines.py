@@ -46,6 +46,10 @@ from holdfast.events.records import (
     Repaired,
     Retry,
     RetryDenied,
+    SessionActive,
+    SessionClosed,
+    SessionPersisted,
+    SessionResumed,
     SessionTurnEnd,
     SessionTurnStart,
     StagePostFired,
@@ -218,6 +222,9 @@ class LogLines:
             OperatorAsked: (levels.failed, _asked),
             SessionTurnStart: (levels.attempt, _turn_started),
             SessionTurnEnd: (levels.attempt, _turn_ended),
+            **dict.fromkeys(
+                (SessionActive, SessionPersisted, SessionResumed, SessionClosed), (levels.attempt, _lifecycle)
+            ),
             StepNotReplayed: (levels.warned, _not_replayed),
             StagePreFired: (levels.attempt, _phase_entered),
             StagePostFired: (levels.attempt, _phase_left),
@@ -380,6 +387,13 @@ def _asked(event: OperatorAsked) -> str:
     if event.fault.code == "TOOL_OUTCOME_UNKNOWN":
         return f"{_name(event)} may have happened, and somebody has to find out{_because_of(event.fault)}"
     return f"{_name(event)} failed {event.attempts} times, and the operator is asked{_because_of(event.fault)}"
+
+
+def _lifecycle(event: SessionActive | SessionPersisted | SessionResumed | SessionClosed) -> str:
+    state = type(event).__name__.removeprefix("Session").lower()
+    missing = [each["extId"] for each in event.skipped_extensions] if isinstance(event, SessionResumed) else []
+    without = f", without the extensions {', '.join(missing)}" if missing else ""
+    return f"session {event.session} is {state}{without}"
 
 
 def _turn_started(event: SessionTurnStart) -> str:

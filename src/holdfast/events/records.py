@@ -52,6 +52,10 @@ __all__ = [
     "Repaired",
     "Retry",
     "RetryDenied",
+    "SessionActive",
+    "SessionClosed",
+    "SessionPersisted",
+    "SessionResumed",
     "SessionTurnEnd",
     "SessionTurnStart",
     "StagePostFired",
@@ -560,6 +564,34 @@ class SessionTurnEnd(_Record, frozen=True, kw_only=True, tag="session-turn-end")
     """Why it failed."""
 
 
+class _Lifecycle(_Record, frozen=True, kw_only=True):
+    """A session changed its state, and the store has acknowledged that."""
+
+    before: str
+    """The state before: `Idle`, `Active`, `Persisted`, `Closed`, `Resumed`."""
+    edge: str = ""
+    """What led here: `FirstTurn`, `Snapshot`, `Sigterm`, `Resume`; empty where the table of states names no edge."""
+
+
+class SessionActive(_Lifecycle, frozen=True, kw_only=True, tag="session-active"):
+    """The first turn of a session, or of a session that was resumed, has begun."""
+
+
+class SessionPersisted(_Lifecycle, frozen=True, kw_only=True, tag="session-persisted"):
+    """A session was left, and everything of it is stored."""
+
+
+class SessionResumed(_Lifecycle, frozen=True, kw_only=True, tag="session-resumed"):
+    """A session is open again, after it was left or after its process died."""
+
+    skipped_extensions: tuple[dict[str, str], ...] = ()
+    """Extensions that are not there this time, each with `extId` and `reason`. A session is resumed without them."""
+
+
+class SessionClosed(_Lifecycle, frozen=True, kw_only=True, tag="session-closed"):
+    """A session was closed. It cannot be opened again."""
+
+
 class StepNotReplayed(_Record, frozen=True, kw_only=True, tag="step-not-replayed"):
     """A program ended well and did not call an unsafe step that an earlier run of it did: the code may have changed.
 
@@ -706,6 +738,10 @@ Event: TypeAlias = (
     | OperatorAsked
     | SessionTurnStart
     | SessionTurnEnd
+    | SessionActive
+    | SessionPersisted
+    | SessionResumed
+    | SessionClosed
     | StepNotReplayed
     | StagePreFired
     | StagePostFired

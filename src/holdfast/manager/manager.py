@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 from holdfast import options as checks
-from holdfast.events import KINDS, CircuitState, Event, RecoveryEvent, write_document
+from holdfast.events import KINDS, CircuitState, Event, HookEvent, RecoveryEvent, write_document, write_envelope
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.manager.circuit import CircuitHandle, policy_for
 from holdfast.manager.metrics import ResilienceMetrics, Tallies
@@ -45,6 +45,7 @@ EVENT_NAMES: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for
 """The kinds of events by name: `retry`, `circuit-state-change`, `fallback`, `agent-fallback` …"""
 
 _NO_OPTIONS = ExecutionOptions()
+_DOCUMENTED = (*get_args(RecoveryEvent), HookEvent)
 
 
 class ResilienceManager:
@@ -186,16 +187,20 @@ class ResilienceManager:
         """Call `handler` with every event of this name. Raises `InvalidError` if the name is not in `EVENT_NAMES`.
 
         Where the program keeps to the profile `spec016`, the events of a recovery are plain documents, as
-        `holdfast.events.write_document` writes them: `{"type": "retry", "attempt": 1, "delay": 1000.0, "error": {…}}`.
+        `holdfast.events.write_document` writes them: `{"type": "retry", "attempt": 1, "delay": 1000.0, "error": {…}}`. With `stud` every
+        event is an envelope, as `holdfast.events.write_envelope` writes it.
         """
         kind = EVENT_NAMES.get(event)
         if kind is None:
             raise InvalidError.at("on", f"one of {', '.join(sorted(EVENT_NAMES))}", event)
-        if not callable(handler) or kind not in get_args(RecoveryEvent):
+        if not callable(handler):
             return self._runtime.on(handler, kind)
 
         def show(event: Any) -> object:
-            return handler(write_document(event) if self._runtime.profile.has_event_documents else event)
+            form = self._runtime.profile.event_form
+            if form == "document" and kind in _DOCUMENTED:
+                return handler(write_document(event))
+            return handler(write_envelope(event, self._runtime.clock.monotonic()) if form == "envelope" else event)
 
         # The report of a handler that raises names it.
         show.__qualname__ = getattr(handler, "__qualname__", type(handler).__name__)

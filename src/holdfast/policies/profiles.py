@@ -59,8 +59,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts and delays by kind of operation, whatever the failure, for operations that have their own."""
     roles: Mapping[str, RoleSettings] = {}
     """The agents that the specification names, with those that take over from them. `holdfast.agents.Roles` has them by default."""
-    has_event_documents: bool = False
-    """Handlers of a `ResilienceManager` get plain documents, as the specification writes its events: camelCase, milliseconds."""
+    event_form: Literal["record", "document", "envelope"] = "record"
+    """What handlers of a `ResilienceManager` get: a record; a document of the recovery-event format; or an envelope,
+    `{name, correlationId, monotonicTs, payload}`."""
     limits: Mapping[str, float] = {}
     """The specification's other numbers by name: seconds in names that end in `_s`, otherwise bytes, counts and shares."""
 
@@ -99,6 +100,7 @@ STUD = Profile(
     },
     circuit=circuit.PROVIDER,
     timeouts={**_OPERATIONS, **_TOOLS},
+    event_form="envelope",
 )
 """Three attempts for what passes by itself, six for rate limits; delays differ by kind of failure."""
 
@@ -179,7 +181,7 @@ SPEC016 = Profile(
         )
         for name in AGENTS
     },
-    has_event_documents=True,
+    event_form="document",
 )
 """One backoff for everything that may be retried, including tools."""
 

@@ -185,6 +185,8 @@ class Runtime:
         """Tasks that ignored their cancellation and still run."""
         self.rules = Rules()
         """The rules that its operations recognise failures by; extensions add theirs."""
+        self.skipped_extensions: tuple[dict[str, str], ...] = ()
+        """The extensions that were left out, as `Extensions` says it. A session that is resumed reports them."""
         self.log_readers: dict[object, frozenset[type[Event]]] = {}
         self.diverted: set[str] = set()
         """The targets whose calls go to their fallbacks although no circuit has opened."""
