@@ -14,8 +14,9 @@ from typing import Any, get_args, get_type_hints
 import anthropic
 import httpx2
 import pytest
+from documents_kit import Model, World, failing, http
 
-from holdfast import Agent, HoldfastError, Ok, Runtime, Session, fault_of, tool
+from holdfast import Agent, HoldfastError, Ok, Session, fault_of, tool
 from holdfast.agents import FunctionAgent, Hooks, Roles, Validator
 from holdfast.anthropic import recovering
 from holdfast.documents.spec016 import (
@@ -54,11 +55,11 @@ from holdfast.documents.spec016 import (
 )
 from holdfast.events import Correction, HookEvent, UserNotified, write_document
 from holdfast.policies.circuit import PROVIDER, SPEC016
-from holdfast.providers import Offers, Reply, ToolCall
+from holdfast.providers import Reply, ToolCall
 from holdfast.runtime import MemoryCache
 from holdfast.sinks import HookBadge, watch_hooks, watch_live
 from holdfast.stores import MemoryStore
-from holdfast.testing import Capture, FaultProvider, Midpoint, VirtualClock, run
+from holdfast.testing import FaultProvider, Midpoint, run
 from holdfast.testing.provider.script import read_script
 
 CLAUDE = ResilienceOptions(provider="claude", operation_type="llm-call")
@@ -66,48 +67,9 @@ BDD = CircuitBreakerConfig()
 """The circuit of the acceptance criteria: five failures in a row, whatever the volume, and one good probe."""
 
 
-class World:
-    """A program in virtual time that keeps to a profile, its events and its manager."""
-
-    def __init__(self, profile: Any = "spec016", **options: Any) -> None:
-        self.clock = VirtualClock()
-        self.runtime = Runtime(profile=profile, clock=self.clock, rng=Midpoint(), **options)
-        self.heard = Capture()
-        self.runtime.on(self.heard)
-        self.manager = ResilienceManager(self.runtime)
-
-    def of(self, kind: type) -> list[Any]:
-        return [event for event in self.heard.events if isinstance(event, kind)]
-
-    @property
-    def now(self) -> float:
-        return self.clock.monotonic()
-
-
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def failing(*errors: BaseException | None) -> Any:
-    """A function that raises these errors in turn, the last one for ever; None answers."""
-    left = list(errors)
-
-    def ask() -> str:
-        ask.calls += 1
-        error = left.pop(0) if len(left) > 1 else left[0]
-        if error is not None:
-            raise error
-        return "answer"
-
-    ask.calls = 0
-    return ask
-
-
-def http(status: int, **headers: str) -> httpx2.HTTPStatusError:
-    request = httpx2.Request("POST", "http://provider.test/v1/messages")
-    response = httpx2.Response(status, headers=headers, request=request)
-    return httpx2.HTTPStatusError(f"HTTP {status}", request=request, response=response)
 
 
 def claude_client(world: World, script: str) -> tuple[Any, FaultProvider]:
@@ -670,36 +632,16 @@ def test_S1_24_a_turn_that_failed_is_tried_again_by_hand():
     world = World()
 
     async def main() -> tuple[str, int]:
-        store, model = MemoryStore(), _Model(http(503))
+        store, model = MemoryStore(), Model("own/model", http(503), Reply(text="fine"))
         agent = Agent("helper", model, runtime=world.runtime)
         async with Session.open("s", store=store, runtime=world.runtime) as session:
             with pytest.raises(httpx2.HTTPStatusError):
                 await agent.run("hello", session=session)
-            model.error = None
             reply = await agent.run("hello", session=session)
             return reply.text, model.calls
 
     text, calls = run(main(), clock=world.clock)
     assert (text, calls) == ("fine", 2)
-
-
-class _Model:
-    """A model of the application's own."""
-
-    name = "own/model"
-    offers = Offers()
-
-    def __init__(self, error: Exception | None = None, *replies: Reply) -> None:
-        self.error, self.calls, self.replies = error, 0, list(replies)
-
-    async def exchange(self, request: Any) -> Reply:
-        self.calls += 1
-        if self.error is not None:
-            raise self.error
-        return self.replies.pop(0) if self.replies else Reply(text="fine")
-
-    def stream(self, request: Any, *, after_first: str = "raise") -> Any:
-        raise NotImplementedError
 
 
 def test_S1_25_RESILIENCE_ENABLED_false_makes_plain_calls(monkeypatch):
@@ -1052,7 +994,7 @@ def test_N1_10_hooks_show_as_badges_toasts_and_a_history_beside_the_recoveries(w
         ToolCall(id=str(place), name="write_text", arguments={"file_path": "a.py", "text": text})
         for place, text in enumerate(("x=1", "ok", "bad"))
     )
-    model = _Model(None, Reply(calls=calls))
+    model = Model("own/model", Reply(calls=calls), Reply(text="fine"))
     checks = [
         Validator(name="style", check=spaced, on="PreToolUse"),
         Validator(name="late", check=lambda checked: None, on="PreToolUse"),
