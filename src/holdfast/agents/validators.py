@@ -79,8 +79,7 @@ class Validator(msgspec.Struct, frozen=True, kw_only=True):
     """The tools whose calls it looks at. None: all."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.strip():
-            raise InvalidError.at("validator.name", "a name", self.name)
+        options.name("validator.name", self.name)
         options.function("validator.check", self.check, "check=f")
         options.one_of("validator.on", self.on, get_args(HookType))
         options.names("validator.tools", self.tools, optional=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
+from holdfast import options
 from holdfast.faults import InvalidError, Schedule
 from holdfast.manager.manager import ResilienceManager
 from holdfast.manager.options import ExecutionOptions, FallbackChain
@@ -46,7 +47,11 @@ _MS = 1000
 def classify_error(error: Any) -> ClassifiedError:
     """Return the ClassifiedError of any failure: an exception, an HTTP response, a text.
 
-    classify_error(TimeoutError())["category"]      # "timeout"
+        from holdfast.manager import classify_error
+
+        classify_error(TimeoutError())["category"]      # "timeout"
+
+    It is the category view of `fault_of(error)`.
     """
     return cast("ClassifiedError", category.write(fault_of(error)))
 
@@ -58,8 +63,7 @@ def calculate_delay(attempt: int, config: Tries = DEFAULT_RETRY_CONFIG, *, rng: 
 
     Raises `InvalidError` for a negative attempt.
     """
-    if not isinstance(attempt, int) or attempt < 0:
-        raise InvalidError.at("calculate_delay.attempt", "a number from 0", attempt)
+    options.count("calculate_delay.attempt", attempt, least=0)
     return config.backoff.delay(attempt + 1, rng or random.Random())  # noqa: S311 - jitter, not secrets
 
 
@@ -94,8 +98,8 @@ def with_timeout(operation: Callable[[], Any], timeout_ms: float, *, runtime: Ru
 
         answer = await with_timeout(ask_claude, 60_000)
     """
-    options = ExecutionOptions(timeout=timeout_ms / _MS, skip_retry=True, threads=True)
-    return ResilienceManager(runtime).execute(operation, options)
+    limited = ExecutionOptions(timeout=timeout_ms / _MS, skip_retry=True, threads=True)
+    return ResilienceManager(runtime).execute(operation, limited)
 
 
 def with_fallback(chain: FallbackChain, *, runtime: Runtime | None = None) -> Any:

@@ -21,8 +21,8 @@ from holdfast.faults import (
     OutcomeUnknownError,
     Scope,
 )
+from holdfast.faults.sentences import operation_timed_out
 from holdfast.faults.surfaces import fill
-from holdfast.faults.wording import operation_timed_out
 from holdfast.policies.circuit import Rule
 from holdfast.policies.decide import Reason
 from holdfast.policies.profiles import SPEC016

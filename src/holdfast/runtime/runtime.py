@@ -153,12 +153,7 @@ class Runtime:
         options.flag("runtime.log", log)
         options.count("runtime.most_circuits", most_circuits)
         options.one_of("runtime.profile", profile, PROFILES)
-        if enabled is not None and not isinstance(enabled, bool):
-            raise InvalidError.at("runtime.enabled", "True or False or None", enabled)
-        if mode is not None:
-            options.one_of("runtime.mode", mode, MODES)
-            if enabled is not None and enabled != (mode != "off"):
-                raise InvalidError.saying("runtime.enabled", f"nothing beside mode={mode!r}", repr(enabled))
+        _check_mode(mode, enabled)
         self.clock: Clock = clock or SystemClock()
         self.rng: Rng = rng or random.Random()  # noqa: S311 - jitter, not secrets
         self.waits = waits
@@ -512,6 +507,15 @@ def _check(clock: Any, rng: Any, consent: Any) -> None:
         raise InvalidError.at("runtime.rng", "a source of chance, with random()", rng)
     if consent is not None and not callable(consent):
         raise InvalidError.at("runtime.consent", "a function or None", consent)
+
+
+def _check_mode(mode: Any, enabled: Any) -> None:
+    if enabled is not None and not isinstance(enabled, bool):
+        raise InvalidError.at("runtime.enabled", "True or False or None", enabled)
+    if mode is not None:
+        options.one_of("runtime.mode", mode, MODES)
+        if enabled is not None and enabled != (mode != "off"):
+            raise InvalidError.saying("runtime.enabled", f"nothing beside mode={mode!r}", repr(enabled))
 
 
 def mode_by_environment() -> Mode:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["edge_between", "first_turn_began", "state_changed"]
 
-_KINDS = {
+_KINDS: dict[StudState, type[SessionActive | SessionPersisted | SessionClosed]] = {
     StudState.ACTIVE: SessionActive,
     StudState.PERSISTED: SessionPersisted,
     StudState.CLOSED: SessionClosed,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 
 from holdfast.faults import Category, Cause, Fault, Schedule
-from holdfast.faults.wording import operation_timed_out
+from holdfast.faults.sentences import operation_timed_out
 from holdfast.views.view import MS, View, code_for, given, is_retryable, milliseconds, read_delay, write_delay
 
 if TYPE_CHECKING:
