@@ -87,7 +87,8 @@ class Agent:
     alternatives: models that a person may choose from if the model lacks something that is needed, such as tool calls.
     hooks: functions that change requests, observe the run, and deny tool calls.
     concurrency: tool calls of one answer that run at the same time.
-    max_output: tokens that one answer may have.
+    max_output: tokens that one answer may have. Nothing of an answer that reaches this limit is used, and TASK_OUTPUT_EXHAUSTED is raised. By
+        default it is 4,096, and an answer that reaches it is asked for again with four times as many, twice at most.
     policy: how requests recover, for models that are given by name; otherwise the configured one.
     on_limit: what happens at a usage limit that says when it ends. In a session the run is parked: it goes on after that time, in this
         process or another one. `"wait"` waits, `"raise"` raises the provider's error, whose fault says until when. `"auto"` waits if the limit
@@ -125,7 +126,7 @@ class Agent:
         alternatives: Sequence[str | Model] = (),
         hooks: Hooks | Iterable[Hooks] | None = None,
         concurrency: int = 8,
-        max_output: int = 4096,
+        max_output: int | None = None,
         policy: Policy | None = None,
         on_limit: OnLimit = "auto",
         approval: Approval | None = None,

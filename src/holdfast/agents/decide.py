@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.providers.messages import Message, Reply
 
 __all__ = [
+    "LEAST_OUTPUT",
     "AskAgain",
     "Bounds",
     "Completion",
@@ -38,9 +39,15 @@ __all__ = [
     "after_invalid",
     "after_reply",
     "before_request",
+    "raised_limit",
     "unusable",
 ]
 
+LEAST_OUTPUT = 4096
+"""The limit of the tokens of an answer if the application names none."""
+_RAISED = 4
+"""How many times as many tokens the next answer may have after one that reached that limit."""
+_MOST_OUTPUT = LEAST_OUTPUT * _RAISED * _RAISED
 _SHOWN = 300
 """Characters of a call's arguments that a message shows."""
 
@@ -252,22 +259,31 @@ def _completed(completion: Completion, reply: Reply, record: Record, bounds: Bou
     return None
 
 
-def unusable(reply: Reply) -> Fault | None:
-    """Return why a reply is no answer at all: it is refused, empty or cut; None if it can be used."""
+def unusable(reply: Reply, limit: int | None = None) -> Fault | None:
+    """Return why a reply is no answer at all: it is refused, cut or empty; None if it can be used.
+
+    No call of such a reply may run: where it was cut, its arguments may be incomplete and still be valid JSON. `limit` is the limit of its
+    tokens.
+    """
     if reply.stop == "refused":
         context = {"reason": reply.text} if reply.text else {}
         return Fault.of("PROVIDER_CONTENT_POLICY", "The model declined to answer", context=context)
-    if reply.calls:
-        return None
-    if not reply.text.strip() and reply.data is None:
-        return Fault.of("PROVIDER_EMPTY_RESPONSE", "The model answered with no text and no tool call")
     if reply.stop == "length":
-        message = "The answer reached the limit of its tokens before its end; raise max_output"
-        return Fault.of("TASK_OUTPUT_EXHAUSTED", message)
+        of = "the limit of its tokens" if limit is None else f"the limit of {limit} tokens (max_output)"
+        message = f"The answer reached {of} before its end, so nothing of it was used. Allow more with max_output, or ask for less"
+        return Fault.of("TASK_OUTPUT_EXHAUSTED", message, context={} if limit is None else {"limit": limit})
     if reply.stop == "other":
         message = "The provider ended the answer before its end, and gave no reason that we know"
         return Fault.of("PROVIDER_MALFORMED_RESPONSE", message, retryable=False)
+    if not reply.calls and not reply.text.strip() and reply.data is None:
+        return Fault.of("PROVIDER_EMPTY_RESPONSE", "The model answered with no text and no tool call")
     return None
+
+
+def raised_limit(reply: Reply, limit: int, record: Record, bounds: Bounds) -> int | None:
+    """Return the limit with which to ask again for an answer that reached its limit; None: it is not asked for again."""
+    is_last = record.turns + 1 >= bounds.max_turns
+    return None if reply.stop != "length" or limit >= _MOST_OUTPUT or is_last else limit * _RAISED
 
 
 def after_invalid(reason: str, record: Record, bounds: Bounds) -> AskAgain | End:

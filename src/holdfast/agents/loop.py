@@ -25,6 +25,7 @@ from holdfast.agents.approver import Granting
 from holdfast.agents.compaction import Compact, Compaction, Summary, can_compact, compacted
 from holdfast.agents.conversation import is_valid, summary_prompt, with_own_ids
 from holdfast.agents.decide import (
+    LEAST_OUTPUT,
     AskAgain,
     Bounds,
     Completion,
@@ -36,6 +37,7 @@ from holdfast.agents.decide import (
     after_invalid,
     after_reply,
     before_request,
+    raised_limit,
     unusable,
 )
 from holdfast.agents.feed import Followed
@@ -43,14 +45,14 @@ from holdfast.agents.hooks import Hooks, guards_of
 from holdfast.agents.kind import AnyAgent
 from holdfast.agents.meter import Meter
 from holdfast.agents.models import listed_names
-from holdfast.agents.once import Answered, Misread, Once, Overflowed, RequestEnd
+from holdfast.agents.once import Answered, Cut, Misread, Once, Overflowed, RequestEnd
 from holdfast.agents.output import Output
 from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
 from holdfast.agents.reply import AgentReply
 from holdfast.agents.subagent import answer_of_agent
 from holdfast.agents.tool_calls import CallResult, ToolCalls
 from holdfast.agents.usage_limit import OnLimit, Parking
-from holdfast.events import SuppressedError
+from holdfast.events import Retry, SuppressedError
 from holdfast.faults import AbortedError, BudgetError, Category, Fault, HoldfastError, InvalidError, Scope
 from holdfast.policies.models.capabilities import Needs, able
 from holdfast.policies.models.prices import LIST_PRICES
@@ -79,6 +81,7 @@ Keep: TypeAlias = "Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 # Each request repeats the conversation, so most of its prompt can come from the provider's cache at a tenth of the price.
 _CACHED = Needs(levels={"promptCaching": "probed"})
 _OVERFLOWS = frozenset({"PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
+_REJECTED = frozenset({"PROVIDER_BAD_REQUEST", "PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
 _NO_SUMMARY = Fault.of("PROVIDER_EMPTY_RESPONSE", "The model answered with no summary")
 _MISSING = frozenset({"PROVIDER_CAPABILITY_MISSING", "PROVIDER_MISSING_STREAMING", "PROVIDER_MISSING_TOOL_CALLING"})
 
@@ -99,7 +102,8 @@ class Setup(msgspec.Struct, frozen=True):
     compact: Compact
     hooks: tuple[Hooks, ...]
     concurrency: int
-    max_output: int
+    max_output: int | None
+    """None: the usual limit, which is raised for an answer that reaches it."""
     runtime: Runtime
     on_limit: OnLimit = "auto"
     approval: Approval | None = None
@@ -115,7 +119,7 @@ class Setup(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         options.tool_name("agent.name", self.name)
         options.count("agent.concurrency", self.concurrency)
-        options.count("agent.max_output", self.max_output)
+        options.count("agent.max_output", self.max_output, optional=True)
         options.seconds("agent.expires", self.expires, optional=True)
         if self.approval is not None and not isinstance(self.approval, Approval):
             raise InvalidError.at("agent.approval", "an Approval", self.approval)
@@ -172,6 +176,10 @@ class Loop:
             execute=self._execute,
         )
         self._requests = 0
+        self._limit = setup.max_output or LEAST_OUTPUT
+        """Tokens that the next answer may have."""
+        self._cut: Fault | None = None
+        """Why the last answer was cut; None: it was not."""
         self._shortened_at = -1
         """The number of turns when the conversation was last made shorter."""
         self._has_asked_for_credentials = False
@@ -224,12 +232,13 @@ class Loop:
         )
 
     async def _turn(self) -> Decision | None:
-        """Make one request, and return what follows; None: the conversation was made shorter."""
+        """Make one request, and return what follows; None: it is to be made again, in another form."""
         setup, record = self._setup, self._record
         self._requests += 1
         ended = await self._ended_request()
         match ended:
             case Answered(reply=reply, with_secrets=places, unused=unused):
+                self._cut = None
                 record.add_unused(unused)
                 record.add_reply(reply)
                 self.messages.append(reply.message)
@@ -241,6 +250,12 @@ class Loop:
                 record.add_unused(unused)
                 record.turns += 1
                 return after_invalid(reason, record, setup.bounds)
+            case Cut(limit=limit, unused=unused):
+                record.add_unused(unused)
+                record.turns += 1
+                self._cut = unusable(Reply(stop="length"), self._limit)
+                self._limit = limit
+                return None
             case Overflowed():
                 await self._compact()
                 return None
@@ -277,10 +292,15 @@ class Loop:
             if fault.code == "PROVIDER_OUTPUT_INVALID" and record.reasks < bounds.reasks:
                 return Misread(reason=str(fault.context.get("reason", fault.message)), unused=meter.unused(None))
             record.add_unused(meter.unused(None))
+            if self._cut is not None and fault.code in _REJECTED:
+                # The provider rejects the higher limit, which nobody asked for. What the user must know is the limit that was reached.
+                raise HoldfastError(self._cut) from error
             raise
         unused = meter.unused(reply)
         reply = with_own_ids(reply, self.messages)
-        fault_in_reply = unusable(reply)
+        fault_in_reply = unusable(reply, request.max_output)
+        if fault_in_reply is not None and (cut := self._raised(reply, request, fault_in_reply, meter)) is not None:
+            return cut
         if fault_in_reply is not None:
             # It is raised here and not stored, so that a later run asks again.
             record.add_unused(unused)
@@ -290,13 +310,28 @@ class Loop:
             raise HoldfastError(fault_in_reply)
         return Answered(reply=reply, unused=unused)
 
+    def _raised(self, reply: Reply, request: Request, fault: Fault, meter: Meter) -> Cut | None:
+        """Ask again, with a higher limit, for an answer that has reached its limit. A limit that the application gave is kept."""
+        if self._setup.max_output is not None or request.max_output != self._limit:
+            return None
+        limit = raised_limit(reply, request.max_output, self._record, self._setup.bounds)
+        if limit is None:
+            return None
+        runtime = self._setup.runtime
+        why = f"the answer may now have {limit} tokens"
+        at = runtime.clock.wall()
+        runtime.bus.emit(
+            Retry(at=at, operation=self._setup.name, attempt=1, max_attempts=None, delay=0, fault=fault, why=why)
+        )
+        return Cut(limit=limit, unused=meter.unused(None))
+
     async def _compose(self) -> Request:
         setup = self._setup
         request = Request(
             messages=tuple(self.messages),
             system=setup.system,
             tools=setup.specs,
-            max_output=setup.max_output,
+            max_output=self._limit,
             schema=None if setup.output is None else setup.output.schema,
             needs=_CACHED,
         )
@@ -472,7 +507,9 @@ class Loop:
     async def _summary(self, dropped: Sequence[Message]) -> Summary:
         """Ask the model for a summary. Without one, the messages are just left out, and an event says so."""
         runtime = self._setup.runtime
-        request = Request(messages=(User(text=summary_prompt(dropped)),), max_output=self._setup.max_output)
+        request = Request(
+            messages=(User(text=summary_prompt(dropped)),), max_output=self._setup.max_output or LEAST_OUTPUT
+        )
         budget = _open_budget(self._model)
         cost: dict[str, Any] = {}
         try:

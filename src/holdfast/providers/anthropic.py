@@ -77,7 +77,7 @@ class Messages:
             request,
             text="".join(incoming.texts),
             called=incoming.called.values(),
-            stop=_STOPS.get(incoming.stop, "other"),
+            stop="other" if incoming.open else _STOPS.get(incoming.stop, "other"),
             usage=usage_of({"usage": incoming.usage}),
             model=incoming.model,
             blocks=incoming.whole_blocks(),
@@ -93,6 +93,8 @@ class _Incoming:
         self.called: dict[int, Called] = {}
         self.blocks: dict[int, dict[str, Any]] = {}
         """Thinking, and what we do not know, as it came."""
+        self.open: set[int] = set()
+        """The blocks without an end."""
         self.usage: dict[str, Any] = {}
         self.stop: str | None = None
         self.ended = False
@@ -104,11 +106,14 @@ class _Incoming:
                 self.model = event.message.model
                 self.usage |= _counts(event.message.usage)
             case "content_block_start":
+                self.open.add(event.index)
                 self.blocks[event.index] = event.content_block.to_dict()
                 if event.content_block.type == "tool_use":
                     self.called[event.index] = Called(event.content_block.id, event.content_block.name, "")
             case "content_block_delta":
                 return self._add(event.index, event.delta)
+            case "content_block_stop":
+                self.open.discard(event.index)
             case "message_delta":
                 self.stop = event.delta.stop_reason
                 self.usage |= _counts(event.usage)

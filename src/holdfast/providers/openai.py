@@ -63,28 +63,26 @@ class Responses:
 def _read(request: Request, response: Any) -> Reply:
     raise_for_error(response)
     items = [item for item in response.output if item.type == "message"]
-    called = [
-        Called(item.call_id, item.name, item.arguments) for item in response.output if item.type == "function_call"
-    ]
+    functions = [item for item in response.output if item.type == "function_call"]
     parts = [part for item in items for part in item.content]
     refusals = [part.refusal for part in parts if part.type == "refusal"]
     return reply(
         request,
         text="".join(part.text for part in parts if part.type == "output_text") or "".join(refusals),
-        called=called,
-        stop="refused" if refusals else _stop(response, called),
+        called=[Called(item.call_id, item.name, item.arguments) for item in functions],
+        stop="refused" if refusals else _stop(response, functions),
         usage=usage_of(response),
         model=response.model,
     )
 
 
-def _stop(response: Any, called: list[Called]) -> Stop:
+def _stop(response: Any, functions: list[Any]) -> Stop:
     if response.status == "incomplete":
         return _INCOMPLETE.get(getattr(response.incomplete_details, "reason", None), "other")
-    if response.status != "completed":
-        # The response is cancelled or still in progress, so the agent must not use it as an answer.
+    # A response that is cancelled or still in progress is no answer, and an unfinished call must not run.
+    if response.status != "completed" or any(item.status not in (None, "completed") for item in functions):
         return "other"
-    return "tools" if called else "end"
+    return "tools" if functions else "end"
 
 
 def _body(model: str, request: Request) -> dict[str, Any]:

@@ -42,11 +42,12 @@ def reply(
 ) -> Reply:
     """Return the reply.
 
-    If the answer reached its token limit, a tool call that was cut off is left out. In any other answer such a call raises
-    `PROVIDER_OUTPUT_INVALID`, and so does text that is not the JSON that the request's schema requires.
+    An answer that did not come to its end has no tool calls: the arguments of the last one may be incomplete and still be valid JSON, such
+    as `{}`. In a complete answer arguments that are no JSON object raise `PROVIDER_OUTPUT_INVALID`, and so does text that is not the
+    JSON that the request's schema requires.
     """
     try:
-        calls = tuple(call for one in called if (call := _call(one, may_be_cut=stop == "length")) is not None)
+        calls = tuple(map(_call, called)) if stop in ("end", "tools") else ()
         # An answer that calls tools, or was cut off, is not the JSON yet.
         wants_data = request.schema is not None and stop == "end" and not calls
         data = _data(text) if wants_data else None
@@ -76,14 +77,11 @@ def cut() -> HoldfastError:
     return HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last event"))
 
 
-def _call(called: Called, *, may_be_cut: bool) -> ToolCall | None:
+def _call(called: Called) -> ToolCall:
     try:
-        # A tool without parameters may be called with an empty text.
+        # The answer is complete, so an empty text is not what is left of a longer one: the tool has no parameters.
         arguments = msgspec.json.decode(called.arguments or "{}", type=dict[str, Any])
     except msgspec.DecodeError as error:
-        if may_be_cut:
-            # Incomplete arguments must never run a tool. The model may call it again in its next answer.
-            return None
         raise _InvalidError(f"the arguments of {called.name} are not a JSON object: {error}") from error
     return ToolCall(id=called.id, name=called.name, arguments=arguments)
 
