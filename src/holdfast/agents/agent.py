@@ -81,7 +81,7 @@ class Agent:
     same_failure: how often the same call may fail in the same way. After that it is not run; if the model insists, TASK_HALTED is raised.
     no_progress: how many turns in a row may bring only results that the model has already seen; None: any number.
     output: the form of the answer: a type (msgspec, dataclass, TypedDict, pydantic) or a JSON Schema. `reply.data` is of that type.
-        An answer of another form is asked for again, `reasks` times, with what is wrong.
+        An answer of another form is asked for again, `reasks` times in a row, with what is wrong. So is a call whose arguments are no JSON.
     compact: what happens if the conversation is too long for the model: `"drop"` leaves older messages out, `"summarise"` lets the model
         summarise them, a function gets the messages and returns others, None raises PROVIDER_CONTEXT_OVERFLOW.
     alternatives: models that a person may choose from if the model lacks something that is needed, such as tool calls.

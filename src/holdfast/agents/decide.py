@@ -63,7 +63,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     no_progress: int | None = 5
     """How many turns in a row may bring only results that the model has already seen."""
     reasks: int = 2
-    """How often the model is asked again for an answer of the right form."""
+    """How often in a row the model is asked again for an answer of the right form."""
 
     def __post_init__(self) -> None:
         options.count("agent.max_turns", self.max_turns)
@@ -131,6 +131,7 @@ class Record:
         self.turns = 0
         self.tool_calls = 0
         self.reasks = 0
+        """How often in a row the model was asked again for an answer of the right form."""
         self.text = ""
         """The last text of the model."""
         self.model = ""
@@ -189,6 +190,10 @@ class Record:
         """Whether so many turns in a row brought nothing new."""
         return turns is not None and self._repeated >= turns
 
+    def add_calls(self, calls: Sequence[ToolCall]) -> None:
+        """Count calls that are about to be run. Without a mistake in them an earlier slip is corrected."""
+        self.reasks = self.reasks + 1 if any(call.mistake for call in calls) else 0
+
     def warn(self, call: ToolCall) -> bool:
         """Note that the result of a call says that it was not run. Return False if an earlier result did."""
         key = _key(call)
@@ -239,6 +244,9 @@ def after_reply(
         return End(fault)
     if completion is not None and (decision := _completed(completion, reply, record, bounds)) is not None:
         return decision
+    mistakes = [call.mistake for call in reply.calls if call.mistake]
+    if mistakes and record.reasks >= bounds.reasks:
+        return after_invalid("; ".join(mistakes), record, bounds)
     if reply.calls:
         return _calls(reply.calls, record, bounds, with_secrets, completion)
     if check is None:

@@ -202,7 +202,8 @@ class Loop:
         while True:
             decision = before_request(record, bounds) or await self._turn()
             match decision:
-                case RunTools():
+                case RunTools(calls=calls):
+                    record.add_calls(calls)
                     await self._run_tools(decision)
                 case Finish():
                     if self._setup.completion is not None:
@@ -333,6 +334,7 @@ class Loop:
             tools=setup.specs,
             max_output=self._limit,
             schema=None if setup.output is None else setup.output.schema,
+            accepts_invalid=True,
             needs=_CACHED,
         )
         for hooks in setup.hooks:

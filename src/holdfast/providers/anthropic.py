@@ -49,11 +49,8 @@ class Messages:
         # Without an explicit timeout the SDK rejects requests for long answers that are not streamed.
         answer = await self._client.messages.create(**_body(model, request), timeout=self._client.timeout)
         raise_for_error(answer)
-        # Encode the arguments again, so that streamed and whole answers make a reply in the same way.
         called = [
-            Called(block.id, block.name, msgspec.json.encode(block.input).decode())
-            for block in answer.content
-            if block.type == "tool_use"
+            Called(block.id, block.name, _written(block.input)) for block in answer.content if block.type == "tool_use"
         ]
         return reply(
             request,
@@ -62,7 +59,7 @@ class Messages:
             stop=_STOPS.get(answer.stop_reason, "other"),
             usage=usage_of(answer),
             model=answer.model,
-            blocks=[block.to_dict() for block in answer.content],
+            blocks=[block.to_dict(warnings=False) for block in answer.content],
         )
 
     async def parts(self, model: str, request: Request) -> AsyncGenerator[Part, None]:
@@ -140,14 +137,13 @@ class _Incoming:
         return ""
 
     def whole_blocks(self) -> list[dict[str, Any]]:
-        """Return the blocks as a whole answer has them. A tool call that was cut off stays without its arguments."""
-        for index, called in self.called.items():
-            try:
-                self.blocks[index]["input"] = msgspec.json.decode(called.arguments or "{}")
-            except msgspec.DecodeError:
-                # `reply` decides about a call that was cut off: it is left out, or raises.
-                continue
+        """Return the blocks as a whole answer has them. `reply` knows the arguments of its calls."""
         return [self.blocks[index] for index in sorted(self.blocks)]
+
+
+def _written(arguments: Any) -> str:
+    """Return arguments as text, so that streamed and whole answers make a reply in the same way. Some servers send text."""
+    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
 def _body(model: str, request: Request) -> dict[str, Any]:

@@ -31,13 +31,15 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     pass
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The model's request to run a tool."""
 
     id: str
     """The provider's id of the call. The result must carry the same id."""
     name: str
     arguments: dict[str, Any]
+    mistake: str = ""
+    """Why the call cannot be run: its arguments are no JSON object, and stand in `arguments` as `{"invalid_json": "…"}`. Empty: it can."""
 
 
 class User(_Message, frozen=True, kw_only=True, tag="user"):
@@ -86,6 +88,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The most tokens the answer may have."""
     schema: dict[str, Any] | None = None
     """The JSON Schema the answer must follow; it is then in `Reply.data`."""
+    accepts_invalid: bool = False
+    """Whether an answer of the wrong form is returned, with `ToolCall.mistake` or without `Reply.data`, and not raised as
+    PROVIDER_OUTPUT_INVALID. The caller then asks again, with that answer in the conversation."""
     needs: Needs = Needs()
     """What the model must be able to do, beyond what tools, schema and streaming already require."""
 
