@@ -39,6 +39,7 @@ __all__ = [
     "after_invalid",
     "after_reply",
     "before_request",
+    "is_asked_again",
     "raised_limit",
     "unusable",
 ]
@@ -48,6 +49,7 @@ LEAST_OUTPUT = 4096
 _RAISED = 4
 """How many times as many tokens the next answer may have after one that reached that limit."""
 _MOST_OUTPUT = LEAST_OUTPUT * _RAISED * _RAISED
+_EMPTY = "Your last answer was empty: it had no text and called no tool. Go on with the task. If it is done, say in words what the result is."
 _SHOWN = 300
 """Characters of a call's arguments that a message shows."""
 
@@ -241,7 +243,7 @@ def after_reply(
     must not run, because their arguments held a secret.
     """
     if (fault := unusable(reply)) is not None:
-        return End(fault)
+        return AskAgain(_EMPTY) if is_asked_again(fault, record, bounds) else End(fault)
     if completion is not None and (decision := _completed(completion, reply, record, bounds)) is not None:
         return decision
     mistakes = [call.mistake for call in reply.calls if call.mistake]
@@ -286,6 +288,11 @@ def unusable(reply: Reply, limit: int | None = None) -> Fault | None:
     if not reply.calls and not reply.text.strip() and reply.data is None:
         return Fault.of("PROVIDER_EMPTY_RESPONSE", "The model answered with no text and no tool call")
     return None
+
+
+def is_asked_again(fault: Fault, record: Record, bounds: Bounds) -> bool:
+    """Whether the model is asked again after such an answer. An empty one ends no run as long as it may be asked for another form."""
+    return fault.code == "PROVIDER_EMPTY_RESPONSE" and record.reasks < bounds.reasks
 
 
 def raised_limit(reply: Reply, limit: int, record: Record, bounds: Bounds) -> int | None:

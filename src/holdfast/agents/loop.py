@@ -37,6 +37,7 @@ from holdfast.agents.decide import (
     after_invalid,
     after_reply,
     before_request,
+    is_asked_again,
     raised_limit,
     unusable,
 )
@@ -242,7 +243,8 @@ class Loop:
                 self._cut = None
                 record.add_unused(unused)
                 record.add_reply(reply)
-                self.messages.append(reply.message)
+                if unusable(reply) is None:
+                    self.messages.append(reply.message)
                 if self._is_watched:
                     await self._show_text(reply)
                 check = None if setup.output is None else setup.output.value
@@ -290,6 +292,9 @@ class Loop:
                 # Before the overflow is stored: if this fails, a later run asks again.
                 self._compaction = await self._compacted()
                 return Overflowed()
+            if is_asked_again(fault, record, bounds):
+                # The answer had no part at all, so there is none to store.
+                return Answered(reply=Reply(), unused=meter.unused(None))
             if fault.code == "PROVIDER_OUTPUT_INVALID" and record.reasks < bounds.reasks:
                 return Misread(reason=str(fault.context.get("reason", fault.message)), unused=meter.unused(None))
             record.add_unused(meter.unused(None))
@@ -302,7 +307,7 @@ class Loop:
         fault_in_reply = unusable(reply, request.max_output)
         if fault_in_reply is not None and (cut := self._raised(reply, request, fault_in_reply, meter)) is not None:
             return cut
-        if fault_in_reply is not None:
+        if fault_in_reply is not None and not is_asked_again(fault_in_reply, record, bounds):
             # It is raised here and not stored, so that a later run asks again.
             record.add_unused(unused)
             record.add_reply(reply)
