@@ -23,7 +23,7 @@ from holdfast import options
 from holdfast.agents.approval import Approval
 from holdfast.agents.approver import Granting
 from holdfast.agents.compaction import Compact, Compaction, Summary, can_compact, compacted
-from holdfast.agents.conversation import is_valid, summary_prompt, with_own_ids
+from holdfast.agents.conversation import CallIds, is_valid, summary_prompt, with_own_ids
 from holdfast.agents.decide import (
     LEAST_OUTPUT,
     AskAgain,
@@ -157,6 +157,7 @@ class Loop:
         self._followed = Followed(setup.runtime) if observers else None
         self._is_watched = feed is not None or bool(observers)
         self.messages: list[Message] = [*history, User(text=prompt)]
+        self._call_ids = CallIds()
         self._prompt_at = len(history)
         """The place of the request that this run is about."""
         self._compaction: Compaction | None = None
@@ -303,7 +304,7 @@ class Loop:
                 raise HoldfastError(self._cut) from error
             raise
         unused = meter.unused(reply)
-        reply = with_own_ids(reply, self.messages)
+        reply = with_own_ids(reply, self._call_ids.of(self.messages))
         fault_in_reply = unusable(reply, request.max_output)
         if fault_in_reply is not None and (cut := self._raised(reply, request, fault_in_reply, meter)) is not None:
             return cut

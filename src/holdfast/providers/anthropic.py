@@ -10,6 +10,7 @@ from holdfast.policies.models.usage import usage_of
 from holdfast.providers.messages import Assistant, ToolResult, User
 from holdfast.providers.model import RecoveringModel
 from holdfast.providers.replies import Called, cut, raise_for_error, reply
+from holdfast.providers.written import Written
 from holdfast.runtime.stream import ALIVE
 
 if TYPE_CHECKING:
@@ -44,10 +45,11 @@ class Messages:
 
     def __init__(self, client: AsyncAnthropic) -> None:
         self._client = client
+        self._written = Written(_add)
 
     async def exchange(self, model: str, request: Request) -> Reply:
         # Without an explicit timeout the SDK rejects requests for long answers that are not streamed.
-        answer = await self._client.messages.create(**_body(model, request), timeout=self._client.timeout)
+        answer = await self._client.messages.create(**self._body(model, request), timeout=self._client.timeout)
         raise_for_error(answer)
         called = [
             Called(block.id, block.name, _written(block.input)) for block in answer.content if block.type == "tool_use"
@@ -59,12 +61,15 @@ class Messages:
             stop=_STOPS.get(answer.stop_reason, "other"),
             usage=usage_of(answer),
             model=answer.model,
-            blocks=[block.to_dict(warnings=False) for block in answer.content],
+            # Text and calls alone are in the reply already.
+            blocks=[block.to_dict(warnings=False) for block in answer.content]
+            if any(block.type not in ("text", "tool_use") for block in answer.content)
+            else (),
         )
 
     async def parts(self, model: str, request: Request) -> AsyncGenerator[Part, None]:
         incoming = _Incoming()
-        async with await self._client.messages.create(**_body(model, request), stream=True) as stream:
+        async with await self._client.messages.create(**self._body(model, request), stream=True) as stream:
             async for event in stream:
                 # An event without text, such as a part of a tool call, still shows that the provider is at work.
                 yield incoming.take(event) or ALIVE
@@ -79,6 +84,25 @@ class Messages:
             model=incoming.model,
             blocks=incoming.whole_blocks(),
         )
+
+    def _body(self, model: str, request: Request) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": model,
+            "max_tokens": request.max_output,
+            "messages": self._written.of(request.messages),
+        }
+        if request.system:
+            body["system"] = request.system
+        if request.tools:
+            body["tools"] = [
+                {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+                for tool in request.tools
+            ]
+        if request.schema is not None:
+            body["output_config"] = {"format": {"type": "json_schema", "schema": request.schema}}
+        if request.needs.level("promptCaching") != "absent":
+            body["cache_control"] = {"type": "ephemeral"}
+        return body
 
 
 class _Incoming:
@@ -146,31 +170,11 @@ def _written(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
-def _body(model: str, request: Request) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": model, "max_tokens": request.max_output, "messages": _messages(request.messages)}
-    if request.system:
-        body["system"] = request.system
-    if request.tools:
-        body["tools"] = [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-            for tool in request.tools
-        ]
-    if request.schema is not None:
-        body["output_config"] = {"format": {"type": "json_schema", "schema": request.schema}}
-    if request.needs.level("promptCaching") != "absent":
-        body["cache_control"] = {"type": "ephemeral"}
-    return body
-
-
-def _messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+def _add(turns: list[dict[str, Any]], message: Message) -> None:
     """Put the results of several calls into one user turn, because the API rejects two turns of one role in a row."""
-    turns: list[dict[str, Any]] = []
-    for message in messages:
-        role = "assistant" if isinstance(message, Assistant) else "user"
-        if not turns or turns[-1]["role"] != role:
-            turns.append({"role": role, "content": []})
-        turns[-1]["content"] += _blocks(message)
-    return turns
+    role = "assistant" if isinstance(message, Assistant) else "user"
+    before = turns.pop()["content"] if turns and turns[-1]["role"] == role else []
+    turns.append({"role": role, "content": [*before, *_blocks(message)]})
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from holdfast.policies.models.usage import usage_of
 from holdfast.providers.messages import Assistant, ToolResult, User
 from holdfast.providers.model import RecoveringModel
 from holdfast.providers.replies import Called, cut, raise_for_error, reply
+from holdfast.providers.written import Written
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.stream import ALIVE
 
@@ -40,13 +41,14 @@ class Responses:
 
     def __init__(self, client: AsyncOpenAI) -> None:
         self._client = client
+        self._written = Written(_add)
 
     async def exchange(self, model: str, request: Request) -> Reply:
-        return _read(request, await self._client.responses.create(**_body(model, request)))
+        return _read(request, await self._client.responses.create(**self._body(model, request)))
 
     async def parts(self, model: str, request: Request) -> AsyncGenerator[Part, None]:
         response: Any = None
-        async with await self._client.responses.create(**_body(model, request), stream=True) as stream:
+        async with await self._client.responses.create(**self._body(model, request), stream=True) as stream:
             async for event in stream:
                 if event.type == "error":
                     # The SDK yields a failure like any other event, so it is raised here.
@@ -58,6 +60,32 @@ class Responses:
         if response is None:
             raise cut()
         yield _read(request, response)
+
+    def _body(self, model: str, request: Request) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": model,
+            "max_output_tokens": request.max_output,
+            "input": self._written.of(request.messages),
+            # Every request contains the whole conversation, so the provider need not store it.
+            "store": False,
+        }
+        if request.system:
+            body["instructions"] = request.system
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters,
+                    # Strict mode rejects schemas with optional properties, which tools often have.
+                    "strict": False,
+                }
+                for tool in request.tools
+            ]
+        if request.schema is not None:
+            body["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": request.schema}}
+        return body
 
 
 def _read(request: Request, response: Any) -> Reply:
@@ -85,31 +113,8 @@ def _stop(response: Any, functions: list[Any]) -> Stop:
     return "tools" if functions else "end"
 
 
-def _body(model: str, request: Request) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "model": model,
-        "max_output_tokens": request.max_output,
-        "input": [item for message in request.messages for item in _items(message)],
-        # Every request contains the whole conversation, so the provider need not store it.
-        "store": False,
-    }
-    if request.system:
-        body["instructions"] = request.system
-    if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.parameters,
-                # Strict mode rejects schemas with optional properties, which tools often have.
-                "strict": False,
-            }
-            for tool in request.tools
-        ]
-    if request.schema is not None:
-        body["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": request.schema}}
-    return body
+def _add(turns: list[dict[str, Any]], message: Message) -> None:
+    turns += _items(message)
 
 
 def _items(message: Message) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from holdfast.policies.models.usage import usage_of
 from holdfast.providers.messages import Assistant, ToolResult, User
 from holdfast.providers.model import RecoveringModel
 from holdfast.providers.replies import Called, cut, raise_for_error, reply
+from holdfast.providers.written import Written
 from holdfast.runtime.stream import ALIVE
 
 if TYPE_CHECKING:
@@ -48,9 +49,10 @@ class Completions:
 
     def __init__(self, client: AsyncOpenAI) -> None:
         self._client = client
+        self._written = Written(_add)
 
     async def exchange(self, model: str, request: Request) -> Reply:
-        answer = await self._client.chat.completions.create(**_body(model, request))
+        answer = await self._client.chat.completions.create(**self._body(model, request))
         raise_for_error(answer)
         if not answer.choices:
             raise HoldfastError(Fault.of("PROVIDER_EMPTY_RESPONSE"))
@@ -72,7 +74,7 @@ class Completions:
     async def parts(self, model: str, request: Request) -> AsyncGenerator[Part, None]:
         incoming = _Incoming()
         # Without this option a stream reports no usage, and the budget would not be charged.
-        body = {**_body(model, request), "stream": True, "stream_options": {"include_usage": True}}
+        body = {**self._body(model, request), "stream": True, "stream_options": {"include_usage": True}}
         async with await self._client.chat.completions.create(**body) as stream:
             async for chunk in stream:
                 yield incoming.take(chunk) or ALIVE
@@ -87,6 +89,28 @@ class Completions:
             usage=usage_of({"usage": incoming.usage}),
             model=incoming.model,
         )
+
+    def _body(self, model: str, request: Request) -> dict[str, Any]:
+        system = [{"role": "system", "content": request.system}] if request.system else []
+        body: dict[str, Any] = {
+            "model": model,
+            "max_completion_tokens": request.max_output,
+            "messages": [*system, *self._written.of(request.messages)],
+        }
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+                }
+                for tool in request.tools
+            ]
+        if request.schema is not None:
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": request.schema, "strict": True},
+            }
+        return body
 
 
 class _Incoming:
@@ -122,27 +146,8 @@ class _Incoming:
             called.arguments += call.function.arguments or ""
 
 
-def _body(model: str, request: Request) -> dict[str, Any]:
-    system = [{"role": "system", "content": request.system}] if request.system else []
-    body: dict[str, Any] = {
-        "model": model,
-        "max_completion_tokens": request.max_output,
-        "messages": [*system, *(_message(message) for message in request.messages)],
-    }
-    if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
-            }
-            for tool in request.tools
-        ]
-    if request.schema is not None:
-        body["response_format"] = {
-            "type": "json_schema",
-            "json_schema": {"name": "answer", "schema": request.schema, "strict": True},
-        }
-    return body
+def _add(turns: list[dict[str, Any]], message: Message) -> None:
+    turns.append(_message(message))
 
 
 def _message(message: Message) -> dict[str, Any]:
