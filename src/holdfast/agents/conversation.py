@@ -114,9 +114,9 @@ def with_own_ids(reply: Reply, known: AbstractSet[str]) -> Reply:
 def _with_ids(blocks: Sequence[dict[str, Any]], calls: Sequence[ToolCall]) -> tuple[dict[str, Any], ...]:
     """Return a provider's own form of an answer, with the ids of these calls."""
     ids = iter(call.id for call in calls)
-    return tuple(
-        {**block, "id": next(ids, block.get("id"))} if block.get("type") == "tool_use" else block for block in blocks
-    )
+    fields = {"tool_use": "id", "function_call": "call_id"}
+    named = ((block, fields.get(str(block.get("type")))) for block in blocks)
+    return tuple(block if name is None else {**block, name: next(ids, block.get(name))} for block, name in named)
 
 
 def size(messages: Sequence[Message]) -> int:

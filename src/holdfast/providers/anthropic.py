@@ -184,7 +184,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
         case ToolResult():
             result = {"type": "tool_result", "tool_use_id": message.id, "content": message.text}
             return [{**result, "is_error": True} if message.failed else result]
-        case Assistant() if message.blocks:
+        case Assistant() if message.blocks and not message.items:
             # The API rejects thinking that was changed or left out before the results of its tool calls.
             return list(message.blocks)
         case Assistant():

@@ -54,8 +54,13 @@ class Assistant(_Message, frozen=True, kw_only=True, tag="assistant"):
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     blocks: tuple[dict[str, Any], ...] = ()
-    """The answer as its provider gave it, if it holds more than text and calls, such as thinking. Anthropic wants it back unchanged;
+    """The answer as its provider gave it, if it holds more than text and calls, such as thinking. That provider wants it back unchanged;
     other providers do not get it."""
+
+    @property
+    def items(self) -> tuple[dict[str, Any], ...]:
+        """The blocks, if they are items of OpenAI's Responses: they have reasoning among them."""
+        return self.blocks if any(block.get("type") == "reasoning" for block in self.blocks) else ()
 
 
 class ToolResult(_Message, frozen=True, kw_only=True, tag="tool"):

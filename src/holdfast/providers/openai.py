@@ -10,6 +10,7 @@ from holdfast.faults import HoldfastError
 from holdfast.policies.models.usage import usage_of
 from holdfast.providers.messages import Assistant, ToolResult, User
 from holdfast.providers.model import RecoveringModel
+from holdfast.providers.offers import offers_of
 from holdfast.providers.replies import Called, cut, raise_for_error, reply
 from holdfast.providers.written import Written
 from holdfast.runtime.fault_of import fault_of
@@ -33,14 +34,18 @@ _LAST = frozenset({"response.completed", "response.incomplete", "response.failed
 
 def openai_model(model: str, client: AsyncOpenAI, **options: Unpack[ModelOptions]) -> RecoveringModel:
     """Return a model that sends its requests through a copy of this client, with the client's own retries off."""
-    return RecoveringModel.over(Responses(client.copy(max_retries=0)), client, model, "openai", options)
+    offers = options.get("offers") or offers_of(model)
+    wire = Responses(client.copy(max_retries=0), reasons=offers.reasoning is True)
+    return RecoveringModel.over(wire, client, model, "openai", options)
 
 
 class Responses:
     """The wire protocol. One call is one request."""
 
-    def __init__(self, client: AsyncOpenAI) -> None:
+    def __init__(self, client: AsyncOpenAI, *, reasons: bool = False) -> None:
         self._client = client
+        self._reasons = reasons
+        """Whether the model is known to reason. Others reject a request for their reasoning."""
         self._written = Written(_add)
 
     async def exchange(self, model: str, request: Request) -> Reply:
@@ -69,6 +74,9 @@ class Responses:
             # Every request contains the whole conversation, so the provider need not store it.
             "store": False,
         }
+        if self._reasons:
+            # Nothing is stored at the provider, so the reasoning that led to a call must come back with the call's result.
+            body["include"] = ["reasoning.encrypted_content"]
         if request.system:
             body["instructions"] = request.system
         if request.tools:
@@ -101,7 +109,16 @@ def _read(request: Request, response: Any) -> Reply:
         stop="refused" if refusals else _stop(response, functions),
         usage=usage_of(response),
         model=response.model,
+        blocks=_kept_items(response),
     )
+
+
+def _kept_items(response: Any) -> list[dict[str, Any]]:
+    """Return the items of an answer with reasoning that can be sent back; empty: text and calls are enough, or all there is."""
+    reasoning = [item for item in response.output if item.type == "reasoning"]
+    if not reasoning or not all(getattr(item, "encrypted_content", None) for item in reasoning):
+        return []
+    return [item.to_dict(warnings=False) for item in response.output]
 
 
 def _stop(response: Any, functions: list[Any]) -> Stop:
@@ -123,6 +140,9 @@ def _items(message: Message) -> list[dict[str, Any]]:
             return [{"role": "user", "content": message.text}]
         case ToolResult():
             return [{"type": "function_call_output", "call_id": message.id, "output": message.text}]
+        case Assistant() if message.items:
+            # Reasoning is rejected without the item that it led to, and that item without its reasoning.
+            return list(message.items)
         case Assistant():
             texts = [{"role": "assistant", "content": message.text}] if message.text else []
             return [*texts, *(_called(call.id, call.name, call.arguments) for call in message.calls)]

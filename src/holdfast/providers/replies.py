@@ -103,9 +103,18 @@ def _kept_blocks(blocks: Sequence[dict[str, Any]], calls: tuple[ToolCall, ...]) 
             case "tool_use":
                 if (call := complete.get(str(block.get("id")))) is not None:
                     kept.append({**block, "input": call.arguments})
+            case "function_call":
+                if (call := complete.get(str(block.get("call_id")))) is None:
+                    # Its reasoning cannot stand alone.
+                    return ()
+                kept.append({**block, "arguments": _written(call)})
             case _:
                 kept.append(block)
     return tuple(kept)
+
+
+def _written(call: ToolCall) -> str:
+    return msgspec.json.encode(call.arguments).decode()
 
 
 def _data(text: str, request: Request) -> Any:
