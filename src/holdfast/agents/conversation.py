@@ -229,5 +229,7 @@ def _size(message: Message) -> int:
     match message:
         case Assistant():
             return len(message.text) + (len(msgspec.json.encode(message.calls)) if message.calls else 0)
+        case User(files=files):
+            return len(message.text) + sum(len(file.data) for file in files)
         case _:
             return len(message.text)

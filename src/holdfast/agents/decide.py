@@ -33,6 +33,7 @@ __all__ = [
     "Decision",
     "End",
     "Finish",
+    "GoOn",
     "Record",
     "RunTools",
     "Spent",
@@ -95,13 +96,20 @@ class AskAgain(msgspec.Struct, frozen=True):
     text: str
 
 
+class GoOn(msgspec.Struct, frozen=True):
+    """The provider goes on with its answer when it gets it back: its own tools take long."""
+
+    text: str
+    """What it has said so far."""
+
+
 class End(msgspec.Struct, frozen=True):
     """End the run with this fault."""
 
     fault: Fault
 
 
-Decision: TypeAlias = Finish | RunTools | AskAgain | End
+Decision: TypeAlias = Finish | RunTools | AskAgain | GoOn | End
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -244,6 +252,8 @@ def after_reply(
     """
     if (fault := unusable(reply)) is not None:
         return AskAgain(_EMPTY) if is_asked_again(fault, record, bounds) else End(fault)
+    if reply.stop == "paused":
+        return GoOn(reply.text)
     if completion is not None and (decision := _completed(completion, reply, record, bounds)) is not None:
         return decision
     mistakes = [call.mistake for call in reply.calls if call.mistake]
@@ -285,7 +295,7 @@ def unusable(reply: Reply, limit: int | None = None) -> Fault | None:
     if reply.stop == "other":
         message = "The provider ended the answer before its end, and gave no reason that we know"
         return Fault.of("PROVIDER_MALFORMED_RESPONSE", message, retryable=False)
-    if not reply.calls and not reply.text.strip() and reply.data is None:
+    if reply.stop != "paused" and not reply.calls and not reply.text.strip() and reply.data is None:
         return Fault.of("PROVIDER_EMPTY_RESPONSE", "The model answered with no text and no tool call")
     return None
 

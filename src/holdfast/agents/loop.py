@@ -13,25 +13,21 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from holdfast import options
 from holdfast.agents.approval import Approval
-from holdfast.agents.approver import Granting
-from holdfast.agents.compaction import Compact, Compaction, Summary, can_compact, compacted
+from holdfast.agents.compaction import Compaction, Summary, can_compact, compacted
 from holdfast.agents.conversation import CallIds, is_valid, summary_prompt, with_own_ids
 from holdfast.agents.decide import (
     LEAST_OUTPUT,
     AskAgain,
-    Bounds,
-    Completion,
     Decision,
     End,
     Finish,
+    GoOn,
     Record,
     RunTools,
     after_invalid,
@@ -42,95 +38,45 @@ from holdfast.agents.decide import (
     unusable,
 )
 from holdfast.agents.feed import Followed
-from holdfast.agents.hooks import Hooks, guards_of
-from holdfast.agents.kind import AnyAgent
+from holdfast.agents.hooks import guards_of
 from holdfast.agents.meter import Meter
 from holdfast.agents.models import listed_names
 from holdfast.agents.once import Answered, Cut, Misread, Once, Overflowed, RequestEnd
-from holdfast.agents.output import Output
 from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
 from holdfast.agents.reply import AgentReply
 from holdfast.agents.subagent import answer_of_agent
 from holdfast.agents.tool_calls import CallResult, ToolCalls
-from holdfast.agents.usage_limit import OnLimit, Parking
+from holdfast.agents.usage_limit import Parking
 from holdfast.events import Retry, SuppressedError
 from holdfast.faults import AbortedError, BudgetError, Category, Fault, HoldfastError, InvalidError, Scope
-from holdfast.policies.models.capabilities import Needs, able
+from holdfast.policies.models.capabilities import able
 from holdfast.policies.models.prices import LIST_PRICES
-from holdfast.providers.messages import Message, Reply, Request, ToolResult, ToolSpec, User
-from holdfast.providers.model import Model
+from holdfast.providers.messages import Message, Reply, Request, ToolResult, User
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.fault_of import leave_fault
-from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.secrets import process_redactor
-from holdfast.tools.toolbox import Answer, Toolbox
+from holdfast.tools.toolbox import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.agents.feed import Feed
     from holdfast.agents.parts import AgentPart
+    from holdfast.agents.setup import Setup
     from holdfast.providers.messages import ToolCall
+    from holdfast.providers.model import Model
     from holdfast.runtime.budget import Budget
     from holdfast.sessions.session import Session
 
-__all__ = ["Keep", "Loop", "Setup"]
+__all__ = ["Keep", "Loop"]
 
 Keep: TypeAlias = "Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]"
 """Returns what is stored at a place of the run; without it makes it and stores it."""
 
-# Each request repeats the conversation, so most of its prompt can come from the provider's cache at a tenth of the price.
-_CACHED = Needs(levels={"promptCaching": "probed"})
 _OVERFLOWS = frozenset({"PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
 _REJECTED = frozenset({"PROVIDER_BAD_REQUEST", "PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
 _NO_SUMMARY = Fault.of("PROVIDER_EMPTY_RESPONSE", "The model answered with no summary")
 _MISSING = frozenset({"PROVIDER_CAPABILITY_MISSING", "PROVIDER_MISSING_STREAMING", "PROVIDER_MISSING_TOOL_CALLING"})
-
-
-class Setup(msgspec.Struct, frozen=True):
-    """What an agent is made of. It does not change."""
-
-    name: str
-    model: Model
-    alternatives: tuple[Model, ...]
-    toolbox: Toolbox
-    agents: Mapping[str, AnyAgent]
-    """The agents among the tools, by name."""
-    specs: tuple[ToolSpec, ...]
-    system: str
-    bounds: Bounds
-    output: Output | None
-    compact: Compact
-    hooks: tuple[Hooks, ...]
-    concurrency: int
-    max_output: int | None
-    """None: the usual limit, which is raised for an answer that reaches it."""
-    runtime: Runtime
-    on_limit: OnLimit = "auto"
-    approval: Approval | None = None
-    grant: Granting | None = None
-    expires: float | None = None
-    envelope: frozenset[str] | None = None
-    """The tools that the present stage allows; None: all."""
-    completion: Completion | None = None
-    """The tool that ends the run, in a stage that has one."""
-    detail: Literal["typed", "full"] = "typed"
-    """What the model gets of a failed tool call."""
-
-    def __post_init__(self) -> None:
-        options.tool_name("agent.name", self.name)
-        options.count("agent.concurrency", self.concurrency)
-        options.count("agent.max_output", self.max_output, optional=True)
-        options.seconds("agent.expires", self.expires, optional=True)
-        if self.approval is not None and not isinstance(self.approval, Approval):
-            raise InvalidError.at("agent.approval", "an Approval", self.approval)
-        if self.grant is not None and not callable(self.grant):
-            raise InvalidError.at("agent.grant", "a function of the call", self.grant)
-        options.one_of("agent.on_limit", self.on_limit, get_args(OnLimit))
-        if not isinstance(self.system, str):
-            raise InvalidError.at("agent.instructions", "a text", self.system)
-        if not callable(self.compact) and self.compact is not None:
-            options.one_of("agent.compact", self.compact, ("drop", "summarise"))
 
 
 class Loop:
@@ -139,7 +85,7 @@ class Loop:
     def __init__(
         self,
         setup: Setup,
-        prompt: str,
+        prompt: User,
         once: Once,
         *,
         history: Sequence[Message] = (),
@@ -156,7 +102,7 @@ class Loop:
         self._observers = observers
         self._followed = Followed(setup.runtime) if observers else None
         self._is_watched = feed is not None or bool(observers)
-        self.messages: list[Message] = [*history, User(text=prompt)]
+        self.messages: list[Message] = [*history, prompt]
         self._call_ids = CallIds()
         self._prompt_at = len(history)
         """The place of the request that this run is about."""
@@ -178,7 +124,9 @@ class Loop:
             execute=self._execute,
         )
         self._requests = 0
-        self._limit = setup.max_output or LEAST_OUTPUT
+        self._begun = ""
+        """The text before a pause of the provider."""
+        self._limit = setup.asked.least_output(setup.max_output)
         """Tokens that the next answer may have."""
         self._cut: Fault | None = None
         """Why the last answer was cut; None: it was not."""
@@ -205,12 +153,15 @@ class Loop:
             decision = before_request(record, bounds) or await self._turn()
             match decision:
                 case RunTools(calls=calls):
+                    self._begun = ""
                     record.add_calls(calls)
                     await self._run_tools(decision)
                 case Finish():
                     if self._setup.completion is not None:
                         self._close_calls()
                     return self._answer(decision)
+                case GoOn(text=text):
+                    self._begun += text
                 case AskAgain(text=text):
                     record.reasks += 1
                     self.messages.append(User(text=text))
@@ -222,7 +173,7 @@ class Loop:
     def _answer(self, finish: Finish) -> AgentReply:
         record = self._record
         return AgentReply(
-            text=finish.text,
+            text=self._begun + finish.text,
             data=finish.data,
             turns=record.turns,
             tool_calls=record.tool_calls,
@@ -341,7 +292,7 @@ class Loop:
             max_output=self._limit,
             schema=None if setup.output is None else setup.output.schema,
             accepts_invalid=True,
-            needs=_CACHED,
+            **setup.asked.fields(has_called=self._record.tool_calls > 0),
         )
         for hooks in setup.hooks:
             if hooks.transform is not None:

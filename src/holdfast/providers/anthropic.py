@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from anthropic import AsyncAnthropic
 
-    from holdfast.providers.messages import Message, Part, Reply, Request, Stop
+    from holdfast.providers.messages import File, Message, Part, Reply, Request, Stop
     from holdfast.providers.model import ModelOptions
 
 __all__ = ["anthropic_model"]
@@ -32,7 +32,10 @@ _STOPS: Mapping[str | None, Stop] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "refused",
+    "pause_turn": "paused",
 }
+
+_CHOICES = {"required": {"type": "any"}, "none": {"type": "none"}}
 
 
 def anthropic_model(model: str, client: AsyncAnthropic, **options: Unpack[ModelOptions]) -> RecoveringModel:
@@ -93,13 +96,27 @@ class Messages:
         }
         if request.system:
             body["system"] = request.system
-        if request.tools:
-            body["tools"] = [
-                {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-                for tool in request.tools
-            ]
+        tools = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+            for tool in request.tools
+        ]
+        if tools or request.server_tools:
+            body["tools"] = [*tools, *request.server_tools]
+            if request.tool_choice != "auto":
+                body["tool_choice"] = _CHOICES.get(request.tool_choice) or {"type": "tool", "name": request.tool_choice}
+        if request.temperature is not None:
+            # Newer versions of the SDK do not know it any more; many models do.
+            body["extra_body"] = {"temperature": request.temperature}
+        output: dict[str, Any] = {}
+        if isinstance(request.thinking, int):
+            body["thinking"] = {"type": "enabled", "budget_tokens": request.thinking}
+        elif request.thinking is not None:
+            body["thinking"] = {"type": "adaptive"}
+            output["effort"] = request.thinking
         if request.schema is not None:
-            body["output_config"] = {"format": {"type": "json_schema", "schema": request.schema}}
+            output["format"] = {"type": "json_schema", "schema": request.schema}
+        if output:
+            body["output_config"] = output
         if request.needs.level("promptCaching") != "absent":
             body["cache_control"] = {"type": "ephemeral"}
         return body
@@ -114,6 +131,8 @@ class _Incoming:
         self.called: dict[int, Called] = {}
         self.blocks: dict[int, dict[str, Any]] = {}
         """Thinking, and what we do not know, as it came."""
+        self.inputs: dict[int, str] = {}
+        """What calls of the provider's own tools were called with."""
         self.open: set[int] = set()
         """The blocks without an end."""
         self.usage: dict[str, Any] = {}
@@ -152,6 +171,10 @@ class _Incoming:
                 return str(delta.text)
             case "input_json_delta" if index in self.called:
                 self.called[index].arguments += delta.partial_json
+            case "input_json_delta":
+                self.inputs[index] = self.inputs.get(index, "") + delta.partial_json
+            case "citations_delta":
+                block["citations"] = [*(block.get("citations") or ()), delta.citation.to_dict(warnings=False)]
             case "thinking_delta":
                 block["thinking"] = block.get("thinking", "") + delta.thinking
             case "signature_delta":
@@ -162,6 +185,8 @@ class _Incoming:
 
     def whole_blocks(self) -> list[dict[str, Any]]:
         """Return the blocks as a whole answer has them. `reply` knows the arguments of its calls."""
+        for index, written in self.inputs.items():
+            self.blocks[index]["input"] = msgspec.json.decode(written or "{}") if index not in self.open else {}
         return [self.blocks[index] for index in sorted(self.blocks)]
 
 
@@ -177,10 +202,21 @@ def _add(turns: list[dict[str, Any]], message: Message) -> None:
     turns.append({"role": role, "content": [*before, *_blocks(message)]})
 
 
+def _file(file: File) -> dict[str, Any]:
+    source = (
+        {"type": "url", "url": file.url}
+        if file.url
+        else {"type": "base64", "media_type": file.media_type, "data": file.data}
+    )
+    if file.is_image:
+        return {"type": "image", "source": source}
+    return {"type": "document", "source": source, **({"title": file.name} if file.name else {})}
+
+
 def _blocks(message: Message) -> list[dict[str, Any]]:
     match message:
         case User():
-            return [{"type": "text", "text": message.text}]
+            return [*map(_file, message.files), {"type": "text", "text": message.text}]
         case ToolResult():
             result = {"type": "tool_result", "tool_use_id": message.id, "content": message.text}
             return [{**result, "is_error": True} if message.failed else result]

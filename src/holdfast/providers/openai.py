@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from openai import AsyncOpenAI
 
-    from holdfast.providers.messages import Message, Part, Reply, Request, Stop
+    from holdfast.providers.messages import File, Message, Part, Reply, Request, Stop
     from holdfast.providers.model import ModelOptions
 
 __all__ = ["openai_model"]
@@ -79,7 +80,19 @@ class Responses:
             body["include"] = ["reasoning.encrypted_content"]
         if request.system:
             body["instructions"] = request.system
-        if request.tools:
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.effort is not None:
+            body["reasoning"] = {"effort": request.effort}
+        if request.needs.level("promptCaching") != "absent":
+            # Requests of one conversation find its cache only on the machine that has it.
+            body["extra_body"] = {"prompt_cache_key": _cache_key(request)}
+        if request.tools or request.server_tools:
+            if request.tool_choice != "auto":
+                is_named = request.tool_choice not in ("required", "none")
+                body["tool_choice"] = (
+                    {"type": "function", "name": request.tool_choice} if is_named else request.tool_choice
+                )
             body["tools"] = [
                 {
                     "type": "function",
@@ -90,7 +103,7 @@ class Responses:
                     "strict": False,
                 }
                 for tool in request.tools
-            ]
+            ] + list(request.server_tools)
         if request.schema is not None:
             body["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": request.schema}}
         return body
@@ -134,10 +147,28 @@ def _add(turns: list[dict[str, Any]], message: Message) -> None:
     turns += _items(message)
 
 
+def _cache_key(request: Request) -> str:
+    """Return what the requests of one conversation share: its instructions and its first message."""
+    first = request.messages[:1]
+    return sha256(msgspec.json.encode([request.system, first])).hexdigest()[:32]
+
+
+def _file(file: File) -> dict[str, Any]:
+    if file.is_image:
+        return {"type": "input_image", "detail": "auto", "image_url": file.address}
+    if file.url:
+        return {"type": "input_file", "file_url": file.url}
+    return {"type": "input_file", "filename": file.name or "document.pdf", "file_data": file.address}
+
+
 def _items(message: Message) -> list[dict[str, Any]]:
     match message:
         case User():
-            return [{"role": "user", "content": message.text}]
+            if not message.files:
+                return [{"role": "user", "content": message.text}]
+            return [
+                {"role": "user", "content": [*map(_file, message.files), {"type": "input_text", "text": message.text}]}
+            ]
         case ToolResult():
             return [{"type": "function_call_output", "call_id": message.id, "output": message.text}]
         case Assistant() if message.items:

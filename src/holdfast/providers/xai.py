@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies.models.usage import usage_of
 from holdfast.providers.messages import Assistant, ToolResult, User
 from holdfast.providers.model import RecoveringModel
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from openai import AsyncOpenAI
 
-    from holdfast.providers.messages import Message, Part, Reply, Request, Stop
+    from holdfast.providers.messages import File, Message, Part, Reply, Request, Stop
     from holdfast.providers.model import ModelOptions
 
 __all__ = ["XAI_URL", "xai_model"]
@@ -97,14 +97,22 @@ class Completions:
             "max_completion_tokens": request.max_output,
             "messages": [*system, *self._written.of(request.messages)],
         }
-        if request.tools:
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.effort is not None:
+            body["reasoning_effort"] = request.effort
+        if request.tools or request.server_tools:
+            if request.tool_choice != "auto":
+                is_named = request.tool_choice not in ("required", "none")
+                function = {"type": "function", "function": {"name": request.tool_choice}}
+                body["tool_choice"] = function if is_named else request.tool_choice
             body["tools"] = [
                 {
                     "type": "function",
                     "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
                 }
                 for tool in request.tools
-            ]
+            ] + list(request.server_tools)
         if request.schema is not None:
             body["response_format"] = {
                 "type": "json_schema",
@@ -150,10 +158,20 @@ def _add(turns: list[dict[str, Any]], message: Message) -> None:
     turns.append(_message(message))
 
 
+def _file(file: File) -> dict[str, Any]:
+    if file.is_image:
+        return {"type": "image_url", "image_url": {"url": file.address}}
+    if file.url:
+        raise InvalidError.saying("file.url", "the content of a document, which this protocol needs", file.url)
+    return {"type": "file", "file": {"filename": file.name or "document.pdf", "file_data": file.address}}
+
+
 def _message(message: Message) -> dict[str, Any]:
     match message:
         case User():
-            return {"role": "user", "content": message.text}
+            if not message.files:
+                return {"role": "user", "content": message.text}
+            return {"role": "user", "content": [*map(_file, message.files), {"type": "text", "text": message.text}]}
         case ToolResult():
             return {"role": "tool", "tool_call_id": message.id, "content": message.text}
         case Assistant():
