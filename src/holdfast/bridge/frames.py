@@ -39,7 +39,7 @@ _IDS: Final = UUID("7d5fbd4c-6a0e-4b7e-9c55-0d6b1a3f2e18")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """A UUID as Python writes it. Others are made so."""
 _ENCODER: Final = msgspec.json.Encoder()
-_EVENT_FIELDS: Final = ("turn", "step", "state", "outcome", "ok", "reason", "agent", "until", "role")
+_EVENT_FIELDS: Final = ("turn", "step", "state", "title", "by", "outcome", "ok", "reason", "agent", "until", "role")
 """What of an entry a client learns that needs no more than that it happened: names, never arguments or results."""
 
 

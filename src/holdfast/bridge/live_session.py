@@ -19,8 +19,10 @@ from holdfast.bridge.log import log_warning
 from holdfast.bridge.message_ids import new_message_id
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
+from holdfast.sessions.admin import RENAMED
 from holdfast.sessions.journal import Read, entries_of, fresh_id, read_memory
 from holdfast.sessions.log import Message, new_entry
+from holdfast.sessions.manifest import decode_manifest
 from holdfast.sessions.questions.question import mismatch
 from holdfast.stores import Claim, Commit, NewEntry, Receipt, SessionState
 from holdfast.stores.store import commit_all
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.log import SessionMemory
     from holdfast.stores import Entry, SessionRecord, Store
     from holdfast.stores.wakeups import Follower
-    from holdfast.wire.messages import Payload
+    from holdfast.wire.messages import Doing, Payload
     from holdfast.wire.position import Resumption
 
 __all__ = ["Incoming", "LiveSession"]
@@ -96,6 +98,7 @@ class LiveSession:
     ) -> None:
         self.id = record.id
         self.state = record.state
+        self.title = _title(record)
         self.clients: set[Any] = set()
         """The connections that have joined it."""
         self.opened_by = ""
@@ -338,6 +341,8 @@ class LiveSession:
 
     def _take_state(self, entry: Entry) -> None:
         body = msgspec.json.decode(entry.body)
+        if entry.type == RENAMED:
+            self.title = str(body.get("title", ""))
         with suppress(ValueError):
             self.state = SessionState(body.get("state", ""))
 
@@ -421,17 +426,21 @@ class LiveSession:
         """Return what the session does now. client: whose messages it lists that are stored, and whose acks may have been lost."""
         memory = await self._memory()
         approvals, questions = self._open_questions(memory)
-        waits = bool(approvals or questions)
         return SessionStatePayload(
             session_id=self.id,
             at_offset=self.top,
             state=self.state.value,
-            turn="requires_action" if waits else "running" if memory.in_flight else "idle",
+            turn=_turn(memory),
             pending_approvals=approvals,
             pending_questions=questions,
             stop_reason=memory.ended,
             unacked_client_ids=[id_ for sender, id_ in self._stored if sender == client],
         )
+
+    async def doing(self) -> tuple[Doing, int]:
+        """Return what its agent does now, and how many questions wait for a person."""
+        memory = await self._memory()
+        return _turn(memory), len(memory.pending())
 
     async def snapshot(self) -> Snapshot:
         """Return the session as it is, and the position at which a client goes on."""
@@ -517,6 +526,18 @@ class LiveSession:
         context = {"session_id": self.id, "tool_call_id": tool_call}
         message = f"Session '{self.id}' has no question about tool call '{tool_call}'"
         raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context=context))
+
+
+def _turn(memory: SessionMemory) -> Doing:
+    return "requires_action" if memory.pending() else "running" if memory.in_flight else "idle"
+
+
+def _title(record: SessionRecord) -> str:
+    """Return a session's title; empty also if its manifest is damaged, which whoever opens it learns."""
+    try:
+        return decode_manifest(record.id, bytes(record.manifest)).title
+    except HoldfastError:
+        return ""
 
 
 def _result(message: Incoming, receipt: Receipt) -> AckResult:

@@ -28,6 +28,7 @@ Reason: TypeAlias = Annotated[str, Meta(max_length=4_096)]
 Secret: TypeAlias = Annotated[str, Meta(max_length=8_192)]
 Text: TypeAlias = Annotated[str, Meta(max_length=1_000_000)]
 Role: TypeAlias = Literal["controller", "observer"]
+Doing: TypeAlias = Literal["running", "idle", "requires_action"]
 Time: TypeAlias = Annotated[str, Meta(max_length=64, description="A date and time of ISO 8601.")]
 ConnectionMode: TypeAlias = Literal["local_only", "private_network", "secure_remote", "direct_public", "misconfigured"]
 
@@ -107,6 +108,8 @@ class SessionList(Payload, frozen=True, kw_only=True):
 
     after: Id = ""
     """The id after which the list goes on: `next` of the answer before."""
+    in_use: bool = False
+    """Only those that this server has in use: the ones that may work, or wait for a person. The answer is short, so a client may ask often."""
 
 
 class SessionCreate(_OfSession, frozen=True, kw_only=True):
@@ -219,6 +222,13 @@ class SessionEnd(_OfSession, frozen=True, kw_only=True):
     reason: Literal["user_request", "timeout", "error", "completed"] = "user_request"
 
 
+class SessionRename(_OfSession, frozen=True, kw_only=True):
+    """Gives the session another title. Its id stays."""
+
+    title: Name
+    """Empty: none, and clients show the id."""
+
+
 class SessionPlain(_OfSession, frozen=True, kw_only=True):
     """Leaves, pauses or closes the session, stops its turn, or asks for a snapshot of it."""
 
@@ -244,6 +254,7 @@ FROM_CLIENT: dict[str, type[Payload]] = {
     "notification_ack": NotificationAck,
     "command": Command,
     "session_end": SessionEnd,
+    "session_rename": SessionRename,
     "session_leave": SessionPlain,
     "session_pause": SessionPlain,
     "session_close": SessionPlain,
@@ -274,6 +285,12 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     agent: str = ""
     title: str = ""
     working_directory: str = ""
+    turn: Doing | UnsetType = UNSET
+    """What its agent does. Only of sessions that this server has in use."""
+    questions: int = 0
+    """How many questions and approvals wait for a person in it."""
+    last_at: Time = ""
+    """When something was last stored in it."""
     cut: tuple[str, ...] = ()
     """The names of the texts above that are longer than what stands there."""
 
@@ -380,7 +397,7 @@ class SessionStatePayload(Payload, frozen=True, kw_only=True):
     session_id: str
     at_offset: int
     state: str
-    turn: Literal["running", "idle", "requires_action"]
+    turn: Doing
     stop_reason: str = ""
     """How the last turn ended, if none runs: `ok`, or why it failed or was cancelled."""
     pending_approvals: list[Any] = []
@@ -545,6 +562,10 @@ class Recovery(Payload, frozen=True, kw_only=True):
 
     event: dict[str, Any]
     line: str
+    reason: str = ""
+    """Why an attempt is made again, in words for people."""
+    until: Time = ""
+    """When the next attempt is made."""
     run: str = ""
     can: list[Literal["retry_now", "fall_back", "cancel"]] = []
 
@@ -582,6 +603,10 @@ class SessionEvent(Payload, frozen=True, kw_only=True):
     step: str = ""
     state: str = ""
     """The session's new state."""
+    title: str = ""
+    """With `session_renamed`: the session's new title."""
+    by: str = ""
+    """Who did it, where the log says so."""
     outcome: str = ""
     """How the turn ended."""
     ok: bool | UnsetType = UNSET

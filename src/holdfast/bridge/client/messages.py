@@ -161,6 +161,10 @@ class Recovery(_Message, frozen=True, kw_only=True):
     """A retry, a fallback or another recovery event. `line` is what a person reads: `Retrying… (2/3)`."""
 
     line: str
+    reason: str = ""
+    """Why an attempt is made again, in words for people."""
+    until: str = ""
+    """When the next attempt is made, as ISO 8601; empty: none is made."""
     event: dict[str, Any] = {}
     run: str = ""
     """The operation that waits: `session.command(message.run, "retry_now")`."""
