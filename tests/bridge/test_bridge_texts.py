@@ -198,3 +198,18 @@ def test_XB8_a_tool_result_that_is_cut_says_so_in_a_field():
         return "r" * 300_000
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("replies", "reason"),
+    [([Reply(text="half an ans", stop="length")], "length"), ([Reply(text="not", stop="other")], "error"), ([Reply(text="all")], "stop")],
+)  # fmt: skip
+def test_XB8_the_end_of_an_answer_says_whether_it_is_whole(replies, reason):
+    async def scenario():
+        async with serving(Agent("writer", Model(*replies))) as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+            await client.say("go")
+            assert (await client.until("stream_end"))["payload"]["finish_reason"] == reason
+
+    run(scenario())

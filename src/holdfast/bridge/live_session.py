@@ -48,6 +48,8 @@ __all__ = ["Incoming", "LiveSession"]
 
 _PREFILL = 256
 """The most entries that are read into the ring when a session is opened."""
+_TAKES = (SessionState.CREATED, SessionState.ACTIVE, SessionState.PAUSED)
+"""The states in which a message of a user gets an answer."""
 _LOOK_S = 30.0
 """How often the store is asked whether the log began anew, if nothing else happens."""
 _STORE_DOWN_S = 1.0
@@ -390,7 +392,7 @@ class LiveSession:
         )
         digest = sha256(msgspec.json.encode(message.content)).digest()[:16]
         claim = Claim(client=message.client or "bridge", id=message.id, body_hash=digest)
-        return Commit(session=self.id, entries=(new,), claim=claim)
+        return Commit(session=self.id, expect=_TAKES, entries=(new,), claim=claim)
 
     def _take(self, stored: Iterable[tuple[Incoming, Commit, Receipt | Exception]]) -> None:
         """Give clients what this process has stored. Reading it from the store would cost more than storing it."""
