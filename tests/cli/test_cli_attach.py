@@ -239,6 +239,20 @@ def test_XB5_a_call_is_shown_as_it_runs_and_opened_before_it_is_approved() -> No
     run(work)
 
 
+def test_XB5_a_call_that_cannot_be_shown_whole_is_not_approved() -> None:
+    async def work() -> None:
+        details = {"tool": "put", "arguments": json.dumps({"text": "x" * 5_000_000})}
+        async with MemoryStore() as store, serving(store=store) as bridge, Session.open("s", store=store) as session:
+            asked = asyncio.create_task(session.approval("Run put(…)?", details=details, expires=30, call="c"))
+            _, _, shown = await attached(bridge.ws_url, "s", given=b"o\ny\n")
+            assert not asked.done()
+            assert "nobody can say yes here" in shown
+            await attached(bridge.ws_url, "s", given=b"n\n")
+            assert (await asked).outcome == "rejected"
+
+    run(work)
+
+
 async def shows(terminal: int, *wanted: str) -> None:
     """Read the terminal until it has shown all of these."""
     shown = ""

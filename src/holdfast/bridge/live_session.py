@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.bridge.frames import Place, approval_payload, frame_of, question_payload, tool_call_of, user_frame
+from holdfast.bridge.frames import (
+    Place,
+    approval_payload,
+    fitting,
+    frame_of,
+    question_payload,
+    tool_call_of,
+    user_frame,
+)
 from holdfast.bridge.log import log_warning
 from holdfast.bridge.message_ids import new_message_id
 from holdfast.faults import Fault, HoldfastError
@@ -492,9 +500,9 @@ class LiveSession:
             raised = msgspec.to_builtins(each)
             payload = question_payload(raised)
             if tool_call_of(raised):
-                approvals.append(self._redactor.value(payload | approval_payload(raised)))
+                approvals.append(fitting(payload | approval_payload(raised), self._redactor))
             else:
-                questions.append(self._redactor.value(payload) | self._secret(each.id))
+                questions.append(fitting(payload, self._redactor) | self._secret(each.id))
         return approvals, questions
 
     def _secret(self, question: str) -> dict[str, str]:

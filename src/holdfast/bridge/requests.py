@@ -192,9 +192,9 @@ class Requests:
         settings, connection = self._hub.settings, self._connection
         mode = connection.machine.mode
         in_use = [live for live in self._hub.sessions.values() if live.state is SessionState.PAUSED]
-        open_ones = [live for live in in_use if self._identity.may_see(live.id)]
-        shown = await self._hub.visible(self._identity, states=_OPEN, most=_SHOWN_SESSIONS)
-        active = await summaries((*open_ones, *shown)[:_SHOWN_SESSIONS], self._hub.sessions, most=_SHOWN_BYTES)
+        shown: list[SessionRecord | LiveSession] = [live for live in in_use if self._identity.may_see(live.id)]
+        shown += await self._hub.visible(self._identity, states=_OPEN, most=_SHOWN_SESSIONS)
+        active = await summaries(shown[:_SHOWN_SESSIONS], self._hub.sessions, most=_SHOWN_BYTES)
         name = "" if self._hub.agent is None else agent_name(self._hub.agent)
         return wire.ConnectionAck(
             connection_id=connection.id,

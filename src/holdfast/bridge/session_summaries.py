@@ -68,9 +68,11 @@ def _summary(record: SessionRecord | LiveSession) -> SessionSummary:
     return SessionSummary(
         session_id=record.id,
         status=machine.bridge_view(record.state, resumable=manifest.resumable),
+        agent=shown["agent"],
+        title=shown["title"],
+        working_directory=shown["working_directory"],
         last_at=last_at,
         cut=tuple(name for name in whole if shown[name] != whole[name]),
-        **shown,
     )
 
 

@@ -257,6 +257,8 @@ class _Attached:
             if answer is not None and answer.value is True:
                 return narrate("it is longer than what was shown: o shows all, and then you can say yes")
         answer = _answer_of(question, text)
+        if question.cut and answer is not None and answer.value is True:
+            return narrate("what is asked is too long to be shown whole, so nobody can say yes here: n says no")
         if answer is None:
             return narrate(
                 "answer with y or n; a reason may follow" if question.kind in _YES_OR_NO else "answer with a number"
@@ -373,7 +375,7 @@ def _asked(question: Question) -> str:
     if _is_folded(question):
         lines.append(f"  … {len(whole) - _SHOWN_QUESTION} characters more: o shows them")
     if question.cut:
-        lines.append("  these arguments are not whole: they were cut when they were stored")
+        lines.append("  these arguments are not whole, so you cannot say yes here")
     if question.url:
         code = f" with the code {visible(question.user_code)}" if question.user_code else ""
         lines.append(f"  sign in at {visible(question.url)}{code}")

@@ -43,6 +43,11 @@ class _OfSession(Payload, frozen=True, kw_only=True):
     """The session; without it the one that the connection has joined."""
 
 
+class _Long(Payload, frozen=True, kw_only=True):
+    cut: bool = False
+    """Whether its texts and lists are not whole: they were too long for a message. The session's log has all of it."""
+
+
 # --- from the client ---
 
 
@@ -442,7 +447,7 @@ class SessionsPayload(Payload, frozen=True, kw_only=True):
     """There are more: ask for those after this id."""
 
 
-class UserMessage(Payload, frozen=True, kw_only=True):
+class UserMessage(_Long, frozen=True, kw_only=True):
     """A message of a user that was accepted, for all clients of the session."""
 
     content: str
@@ -474,7 +479,7 @@ class StreamEnd(Payload, frozen=True, kw_only=True):
     usd: float | None = None
 
 
-class ToolCall(Payload, frozen=True, kw_only=True):
+class ToolCall(_Long, frozen=True, kw_only=True):
     """The agent calls a tool."""
 
     tool_call_id: str
@@ -497,7 +502,7 @@ class ToolResult(Payload, frozen=True, kw_only=True):
     duration_ms: int | None = None
 
 
-class ToolError(Payload, frozen=True, kw_only=True):
+class ToolError(_Long, frozen=True, kw_only=True):
     """A tool call has failed."""
 
     tool_call_id: str
@@ -535,7 +540,7 @@ class ApprovalResolved(Payload, frozen=True, kw_only=True):
     question_id: str = ""
 
 
-class Question(Payload, frozen=True, kw_only=True):
+class Question(_Long, frozen=True, kw_only=True):
     """A question to a person. One with a code for signing in comes again without an offset: the code is in no log."""
 
     question_id: str
@@ -557,7 +562,7 @@ class QuestionClosed(Payload, frozen=True, kw_only=True):
     by: str = ""
 
 
-class Recovery(Payload, frozen=True, kw_only=True):
+class Recovery(_Long, frozen=True, kw_only=True):
     """A recovery event: a retry, a fallback, a circuit. `line` is what a person reads."""
 
     event: dict[str, Any]
@@ -570,7 +575,7 @@ class Recovery(Payload, frozen=True, kw_only=True):
     can: list[Literal["retry_now", "fall_back", "cancel"]] = []
 
 
-class ClaudeEvent(Payload, frozen=True, kw_only=True):
+class ClaudeEvent(_Long, frozen=True, kw_only=True):
     """A hook event of a command-line agent."""
 
     event: str
@@ -578,7 +583,7 @@ class ClaudeEvent(Payload, frozen=True, kw_only=True):
     event_id: str = ""
 
 
-class Notification(Payload, frozen=True, kw_only=True):
+class Notification(_Long, frozen=True, kw_only=True):
     """Something that a person should know."""
 
     notification_id: str
@@ -589,7 +594,7 @@ class Notification(Payload, frozen=True, kw_only=True):
     data: dict[str, Any] = {}
 
 
-class SessionEvent(Payload, frozen=True, kw_only=True):
+class SessionEvent(_Long, frozen=True, kw_only=True):
     """Anything else that the session's log holds: a turn or a step began or ended, a state changed. A client may ignore it.
 
     It has names only, no arguments and no results. Every entry of the log is one message, so that the offsets have no holes.
