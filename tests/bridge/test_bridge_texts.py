@@ -276,7 +276,7 @@ def test_XB2_a_long_question_keeps_nobody_out_and_is_not_approved_unseen():
     run(scenario())
 
 
-@pytest.mark.parametrize("before", [262_000, 262_100, 262_143, 270_000, 270_335])
+@pytest.mark.parametrize("before", [262_000, 262_143, 270_000, 270_330])
 def test_XB2_no_half_of_a_secret_is_left_where_a_long_text_is_cut(before):
     secret = "ghp_abcdefghij1234567890ABCDEF"
     # What stands before it is masked too, and makes the text shorter.
