@@ -472,8 +472,9 @@ class AgentRunner:
                     async for part in parts:
                         shown.take(part)
                         await self._publisher.room()
-            except BaseException:
-                shown.end("error")
+            except BaseException as error:
+                is_cut = isinstance(error, HoldfastError) and error.fault.code == "TASK_OUTPUT_EXHAUSTED"
+                shown.end("length" if is_cut else "error")
                 raise
             return
         turn = Turn(text, session, number, self._publisher)
