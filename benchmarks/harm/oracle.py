@@ -22,7 +22,8 @@
 - `deadline`: `Policy(deadline=)` and `Budget(seconds=)` are kept to 0.1 s; a request's own limit is never longer than the SDK's `timeout`.
   A call that ends because its time is over says so: `TimeoutError` or the SDK's `APITimeoutError`.
 - `flood`: no call is repeated at once more often in a row than by the twin, or twice.
-- `rejected`: a limit rejects no more requests than the twin's, or ten for each call: what a limit accepts can be learned.
+- `rejected`: a limit rejects no more requests than the twin's, or ten for each call: what a limit accepts can be learned. It is confirmed
+  as answers and times are: how long a single call is rejected beside others, until one place is free for it, is chance.
 - `cancel`: a cancelled call ends within 0.1 s. `text`: an answer belongs to its question. `error`: what surfaces is an error of
   the SDK (of the function) or a documented one of Holdfast. `hang`: a world ends.
 
@@ -222,12 +223,7 @@ class _Bounds:
         twin, ours = (_quick(side.of({*self.group.names})) for side in (self.twin, self.ours))
         yield self._make("flood", twin, ours, ours > max(2, twin))
         if self.group.health in LIMITED or self.group.health == "sick":
-            twin, ours = (
-                sum(sent.met == "limit" for sent in side.of({*self.group.names})) for side in (self.twin, self.ours)
-            )
-            yield self._make(
-                "rejected", twin, ours, ours > max(twin, REJECTIONS * self._copies() * len(self.group.names))
-            )
+            yield self._mean("rejected", self._rejected, self._more_rejected)
         yield self._errors()
 
     def _make(self, bound: str, twin: float, ours: float, harmed: bool, why: str = "") -> Compared:  # noqa: FBT001
@@ -383,6 +379,13 @@ class _Bounds:
         )
 
     # limits
+
+    def _rejected(self, pair: tuple[Played, Played]) -> tuple[float, float]:
+        twin, ours = (sum(sent.met == "limit" for sent in side.of({*self.group.names})) for side in pair)
+        return float(twin), float(ours)
+
+    def _more_rejected(self, twin: float, ours: float, _: int) -> float:
+        return ours - max(twin, REJECTIONS * self._copies() * len(self.group.names))
 
     def _budget(self) -> Iterator[Compared]:
         limit = dollars(self.group.caller)
