@@ -26,6 +26,7 @@
   as answers and times are: how long a single call is rejected beside others, until one place is free for it, is chance.
 - `cancel`: a cancelled call ends within 0.1 s. `text`: an answer belongs to its question. `error`: what surfaces is an error of
   the SDK (of the function) or a documented one of Holdfast. `hang`: a world ends.
+- `busy`: beyond the twin's, no more than 500 timers are set for each call: whoever waits does not look all the time.
 
 Chance: where a service is ill, chance decides what a call meets: jitter, the service's coins, and the moment at which an outage ends. A
 suspicious group there is played again, on both sides, with other jitter, other coins, and callers that come up to a second later. The
@@ -61,6 +62,7 @@ TIMES, SECONDS = 1.05, 0.1
 PROMPT_S = 0.1
 """How late a deadline or a cancellation may be."""
 REJECTIONS = 10
+TIMERS = 500
 BESIDE_TIMES, BESIDE_S = 1.5, 1.0
 REPLAYS = (range(1, 6), range(6, 26))
 """The plays in which a suspicion must be confirmed, one series after the other."""
@@ -81,6 +83,7 @@ BOUNDS = (
     "text",
     "error",
     "hang",
+    "busy",
 )
 
 
@@ -182,6 +185,7 @@ class _Pairs:
 def _whole(pairs: _Pairs) -> Iterator[Compared]:
     twin, ours = pairs[0]
     yield Compared("hang", "world", "the world", twin.hung, ours.hung, ours.hung and not twin.hung)
+    yield Compared("busy", "world", "the world", twin.timers, ours.timers, ours.timers > twin.timers + TIMERS * pairs.world.calls)  # fmt: skip
     wrong = [name for name, ended in ours.calls.items() if ended.how == "wrong"]
     yield Compared("text", "world", "the world", 0, len(wrong), bool(wrong), ", ".join(wrong))
 
