@@ -31,6 +31,7 @@ from holdfast.runtime.tool import Happened, tool
 from holdfast.sessions.later import run_due
 from holdfast.sessions.parked_runs import ParkedError
 from holdfast.stores import MemoryStore
+from holdfast.stores.errors import unavailable
 from holdfast.tasks.stages import END, Go, StageError
 from holdfast.testing import VirtualClock
 from holdfast.workflow.stage_lifecycle import PHASES
@@ -1252,18 +1253,30 @@ async def test_a_secret_in_the_result_of_a_tool_is_masked_and_the_tool_runs_once
 async def test_an_unsafe_call_whose_result_cannot_be_stored_is_not_made_again():
     ran = []
 
+    class Full(MemoryStore):
+        """The disk is full as soon as the call has been made."""
+
+        async def commit(self, commit):
+            if ran and not free:
+                raise unavailable("the disk is full")
+            return await super().commit(commit)
+
     @tool(effect="unsafe")
     async def show() -> str:
         ran.append(1)
-        return "\ud800"
+        return "shown"
 
     async def act(work):
         return (await work.call("show")).is_error
 
-    async with Session.open("s", store=MemoryStore()) as session:
-        for _ in range(2):
-            with pytest.raises(OutcomeUnknownError):
-                await StageMachine([Stage("a", act)], tools=[show]).run(session)
+    store, free = Full(), False
+    with pytest.raises(HoldfastError):
+        async with Session.open("s", store=store) as session:
+            await StageMachine([Stage("a", act)], tools=[show]).run(session)
+    free = True
+    async with Session.open("s", store=store) as session:
+        with pytest.raises(OutcomeUnknownError):
+            await StageMachine([Stage("a", act)], tools=[show]).run(session)
     assert ran == [1]
 
 
