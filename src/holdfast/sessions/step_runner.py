@@ -127,13 +127,15 @@ class _Batch(NamedTuple):
 class StepRunner:
     """The steps of one turn, or with turn 0 the steps of a session outside of turns."""
 
-    def __init__(self, journal: Journal, turn: int, scope: Scope, *, threads: bool = False) -> None:
+    def __init__(
+        self, journal: Journal, turn: int, scope: Scope, *, threads: bool = False, called: frozenset[str] = frozenset()
+    ) -> None:
         self.turn = turn
         self.scope = scope
         self._threads = threads
         """Whether plain functions run in a thread."""
         self._journal = journal
-        self._uses = Uses(self._memory.steps_of(turn))
+        self._uses = Uses(self._memory.steps_of(turn), called=called)
         self._questions = Uses(self._memory.questions_of(turn))
         self._numbered = Uses({})
 
@@ -203,6 +205,11 @@ class StepRunner:
                             at=runtime.clock.wall(), operation=call_text(steps[name]), key=key, session=session
                         )
                     )
+
+    def called(self) -> frozenset[str]:
+        """Return the names of the unsafe steps that this run of the program has called, also in earlier openings of the session."""
+        steps = self._memory.steps_of(self.turn)
+        return frozenset(name for name in self._uses.called() if name in steps and is_bound(steps[name]))
 
     def _taken(self, uses: Uses, identity: Identity) -> Use:
         use = uses.take(calling_of(self._journal, identity), of_any_task=True)
