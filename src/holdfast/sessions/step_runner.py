@@ -483,14 +483,23 @@ class StepRunner:
                 evidence = getattr(self._memory.steps_of(self.turn)[self._name(step)], "evidence", "")
                 await self._journal.write(step.ended(ok=True, result=stored, evidence=evidence))
                 return error.result
-            try:
-                await self._ended(step, codec.encode_result(result, call.returns, call.name))
-            except InvalidError as error:
-                # The step has happened, but its result cannot be stored. An unsafe step must not be repeated then.
-                await self._failed(step, error, happened=True)
-                error.add_note(_unstored(step))
-                raise
+            await self._store_result(step, result)
             return result
+
+    async def _store_result(self, step: _Step, result: Any) -> None:
+        call = step.call
+        try:
+            await self._ended(step, codec.encode_result(result, call.returns, call.name))
+        except InvalidError as error:
+            # The step has happened, but its result cannot be stored. An unsafe step must not be repeated then.
+            await self._failed(step, error, happened=True)
+            error.add_note(_unstored(step))
+            raise
+        except HoldfastError as error:
+            if call.effect == "unsafe":
+                # It has happened, and the log cannot say so: nothing may be done in its place.
+                self._journal.unstored = error.__dict__[DOUBT] = step.key
+            raise
 
     async def _in_thread(self, step: _Step) -> Any:
         """Call the function, in a thread if it is a plain one. The result may still have to be awaited."""
@@ -644,7 +653,9 @@ class StepRunner:
     def _check_open(self) -> None:
         """Raise if the turn is over. A task that runs longer than its turn must not write into the next turn."""
         if self._journal.failed is not None:
-            raise HoldfastError(self._journal.failed)
+            error = HoldfastError(self._journal.failed)
+            error.__dict__[DOUBT] = self._journal.unstored
+            raise error
         if not self._memory.is_open(self.turn):
             message = f"Session '{self._journal.session}' takes no step: its turn {self.turn} is over"
             context = {"session_id": self._journal.session, "turn": self.turn}
