@@ -45,7 +45,8 @@ _KEPT: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[tuple[str, str],
 
 def take(journal: Journal) -> Openings:
     """Return what the run did before this opening of the session. Only `keep` makes it known to the next one."""
-    found = _KEPT.get(asyncio.get_running_loop(), {}).pop((journal.store.id, journal.session), _NONE)
+    kept = _KEPT.get(asyncio.get_running_loop())
+    found = _NONE if kept is None else kept.pop((journal.store.id, journal.session), _NONE)
     return _NONE if is_later(attempts_around(), found.attempts) else found
 
 
