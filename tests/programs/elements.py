@@ -100,11 +100,11 @@ def group(part: Part, style: Style) -> Iterator[str]:
     yield "        tasks.create_task(order(who))"
 
 
-@element("pay", names=2, weight=3)
+@element("pay", names=4, weight=4)
 def slow_sibling(part: Part, style: Style) -> Iterator[str]:
     """Another branch may come first in each run."""
     yield "async def order(who):"
-    yield "    await asyncio.sleep(random.choice((0, 0.05)))"
+    yield "    await asyncio.sleep(random.choice((0, 0.02, 0.04)))"
     yield f"    {style.variable} = {paid('who', style)}"
     yield f'    say(f"paid {{who}}", {style.variable})'
     yield f"await asyncio.gather({', '.join(f'order({literal(who)})' for who in part.who)})"

@@ -242,6 +242,9 @@ def draw(seed: int, switches: Iterable[str] = SWITCHES, *, kills: int = 5, start
     if any(part.kind in _TURNS_WITHOUT_KEYS for part in parts):
         # A turn without a key may be meant anew, and with another call than an earlier turn of its words.
         edits = [edit for edit in edits if not EDITS[edit].typed]
+    if any(part.kind == "workflow_tools" for part in parts):
+        # Its program gives the parameter by its name, and may handle the failure of a call that does not fit any more.
+        edits = [edit for edit in edits if edit != "renamed parameter"]
     edit = rng.choice(edits) if edits and rng.random() < 0.35 else ""
     happens = {event: f"event:{event}" in on and rng.random() < (0.5 if event == "disk" else 0.25) for event in EVENTS}
     program = Program(
