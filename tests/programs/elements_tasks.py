@@ -216,12 +216,11 @@ def stages_again(part: Part, style: Style) -> Iterator[str]:
     yield f'say("text {who}", ended.results["plan"]["text"])'
 
 
-@element("review", whats="", names=2, odd=())
+@element("review", whats="", names=2, odd=(), inserts=True, weight=2)
 def tasks(part: Part, style: Style) -> Iterator[str]:
     """One prompt, with other inputs."""
-    del style
     yield "reviews = TaskSystem(review)"
-    yield f"for who in {listed(part.who)}:"
+    yield f"for who in {listed(part.names(style))}:"
     yield '    text = await reviews.run(Task("Review the document.", name="review", inputs={"doc": who}), session=session)'
     yield '    say(f"about {who}", text)'
 
