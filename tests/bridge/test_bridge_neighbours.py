@@ -185,6 +185,7 @@ def test_XB6_an_agent_that_talks_without_an_end_leaves_others_their_turn():
             return "here"
         for number in range(1_000_000):
             await turn.say(f"line {number}")
+        return "done"
 
     async def scenario():
         async with serving(agent) as bridge, raw(bridge) as chatterer, raw(bridge) as neighbour:
