@@ -252,7 +252,7 @@ class CommandRun:
         return Talk(process, reader, Permissions(approver, self._session, self._key))
 
     def _time_left(self) -> float | None:
-        total = self._agent.total
+        total = self._agent.total(is_stream=self._feed is not None)
         if total is None:
             return None
         left = self._began + total - asyncio.get_running_loop().time()
