@@ -22,7 +22,7 @@ import inspect
 import time
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Required, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Required, TypeAlias, TypedDict, cast, get_args
 
 import msgspec
 
@@ -58,6 +58,7 @@ __all__ = [
 ]
 
 Strategy: TypeAlias = Literal["one-for-one", "one-for-all"]
+Supervision: TypeAlias = Literal["ignore", "restart", "fail_parent"]
 _RESTARTS = int(ACTOR.limits["restarts"])
 _WINDOW_MS = ACTOR.limits["restart_window_s"] * 1000
 _STOP_S = 5.0
@@ -193,10 +194,11 @@ class MessageActor:
 
 
 class _Child:
-    __slots__ = ("actor", "factory", "has_ended", "limit", "lock", "made", "restarts")
+    __slots__ = ("actor", "factory", "has_ended", "limit", "lock", "made", "restarts", "supervision")
 
-    def __init__(self, factory: Callable[[], Any], actor: Any) -> None:
+    def __init__(self, factory: Callable[[], Any], actor: Any, supervision: Supervision) -> None:
         self.factory = factory
+        self.supervision = supervision
         self.actor = actor
         self.lock = asyncio.Lock()
         self.restarts: list[float] = []
@@ -206,6 +208,15 @@ class _Child:
         self.limit: asyncio.Timeout | None = None
         """The time limit of the message that it works on."""
         self.has_ended = False
+
+    async def work(self, answer: Awaitable[Any], limit: asyncio.Timeout) -> Any:
+        """Return what the actor returns, within a limit."""
+        self.limit = limit
+        try:
+            async with limit:
+                return await answer
+        finally:
+            self.limit = None
 
     async def end_message(self) -> None:
         """End the message that it works on, and wait for that. One that ignores it is left behind."""
@@ -254,8 +265,11 @@ class MessageSupervisor:
         self._runtime = default_runtime() if runtime is None else runtime
         self._children: dict[str, _Child] = {}
 
-    async def supervise(self, factory: Callable[[], Any]) -> str:
+    async def supervise(self, factory: Callable[[], Any], supervision: Supervision = "restart") -> str:
         """Make an actor with `factory`, start it, and return its id. The factory makes its successors too.
+
+        supervision: what a crash does. `restart`: a new instance takes its place. `ignore`: it stays as it is. `fail_parent`: the
+        supervisor stops, with all its actors.
 
         Raises what the factory or the hook `start` raises, and `InvalidError` for an id that is taken, or for an actor
         instead of a factory: an instance that crashed cannot be made again.
@@ -266,11 +280,12 @@ class MessageSupervisor:
             raise InvalidError.at(
                 "supervise", "a function that makes an actor, such as lambda: Notes('notes-1')", factory
             )
+        options.one_of("supervise.supervision", supervision, get_args(Supervision))
         actor = await _made(factory)
         name = actor.id
         if name in self._children:
             raise InvalidError.saying("supervise", "an id that no other actor has", repr(name))
-        self._children[name] = _Child(factory, actor)
+        self._children[name] = _Child(factory, actor, supervision)
         return str(name)
 
     @property
@@ -325,11 +340,9 @@ class MessageSupervisor:
         return _with_duration(response, (time.perf_counter() - began) * 1000)
 
     async def _answer(self, name: str, child: _Child, message: Message) -> Response:
-        actor = child.actor
-        limit = child.limit = asyncio.timeout(self._timeout)
+        actor, limit = child.actor, asyncio.timeout(self._timeout)
         try:
-            async with limit:
-                return _response(await actor.send(message))
+            return _response(await child.work(actor.send(message), limit))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an actor never takes its supervisor with it
@@ -340,17 +353,16 @@ class MessageSupervisor:
                 stopped = Fault.of("ACTOR_STOPPED", maybe_executed=True, context={"actor": name})
                 return _failed(stopped if child.has_ended else self._timed_out(message))
             return await self._crashed(name, child, actor, error)
-        finally:
-            child.limit = None
 
     async def _crashed(self, name: str, child: _Child, actor: Any, error: BaseException) -> Response:
         """Restart the actor within its budget, or remove it."""
         reason = str(error) or type(error).__name__
         self._report_crash(name, child, error)
-        if child.actor is not actor or not self._runtime.supervises:
-            # It was replaced with a sibling while it worked on this message, so it is restarted already.
+        is_kept = not self._runtime.supervises or child.supervision == "ignore"
+        if is_kept or child.actor is not actor:
+            # If it was replaced with a sibling while it worked on this message, it is restarted already.
             return _crash(name, reason, len(child.restarts))
-        while self._may_restart(child):
+        while child.supervision == "restart" and self._may_restart(child):
             count = len(child.restarts)
             self._report(ChildRestarting, name, error, attempt=count, delay=0.0)
             try:
@@ -361,6 +373,11 @@ class MessageSupervisor:
             return _crash(name, reason, count)
         self._children.pop(name, None)
         window = self._window_ms / 1000
+        if child.supervision == "fail_parent":
+            self._report(GaveUp, name, error, restarts=0, window=window)
+            await self._stop(actor)
+            await self.stop()
+            return _crash(name, reason, len(child.restarts))
         self._report(GaveUp, name, error, restarts=self._max_restarts, window=window, child_only=True)
         context = {"actor": name, "restarts": self._max_restarts, "window_s": window, "original_error": reason}
         return _failed(Fault.of("ACTOR_MAX_RESTARTS", context=context))
