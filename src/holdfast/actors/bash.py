@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.tools.process import Process, Run
 
-__all__ = ["BashActor", "BashStream", "StreamEvent"]
+__all__ = ["BashActor", "BashStream", "StreamEvent", "create_bash_actor"]
 
 
 class StreamEvent(TypedDict, total=False):
@@ -156,6 +156,11 @@ class BashActor(MessageActor):
             env=self._env,
             output_cap=self._output_cap,
         )
+
+
+def create_bash_actor(id: str, timeout: float = ACTOR.timeout("bash") * 1000) -> BashActor:  # noqa: A002 - the word of the specification
+    """Return a Bash actor whose commands may take `timeout` milliseconds: `create_bash_actor("bash", timeout=100)`."""
+    return BashActor(id, timeout=timeout / 1000)
 
 
 class BashStream:

@@ -52,6 +52,7 @@ __all__ = [
     "MessageActor",
     "MessageSupervisor",
     "Response",
+    "SupervisorConfig",
     "UnexpectedFailure",
     "ValidationError",
     "create_message",
@@ -226,6 +227,14 @@ class _Child:
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_S), self.lock:
                 pass
+
+
+class SupervisorConfig(TypedDict, total=False):
+    """The options of a `MessageSupervisor` as one value: `MessageSupervisor(**config)`."""
+
+    max_restarts: int
+    window_ms: float
+    strategy: Strategy
 
 
 class MessageSupervisor:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from holdfast import options
 from holdfast.faults import CircuitOpenError, Fault, HoldfastError, InvalidError, Schedule
@@ -163,12 +163,12 @@ async def with_retry(
         runtime=runtime,
     )
     try:
-        return await around.call(attempt)
+        return cast("Response", await around.call(attempt))
     except _ReturnedError as last:
         response, error = last.response, last.response["error"]
         # Once: a retry inside of this one may have counted its own attempts.
         message = f"Failed after {attempts} attempts: {_COUNTED.sub('', error['message'])}"
-        return {**response, "error": {**error, "message": message}}
+        return cast("Response", {**response, "error": {**error, "message": message}})
 
 
 def _is_raised(error: Exception) -> bool:

@@ -145,7 +145,7 @@ class Execution:
             WAITING.reset(waiting)
         self._last = result = performance.result
         self._usage = self._usage.with_answer(tokens_in(assignment.prompt), performance.output_tokens)
-        if result.status is Status.FAILED:
+        if result.status == Status.FAILED:
             raise HoldfastError(result.fault or Fault.of("TASK_UNEXPECTED", partial=Partial(payload=result.content)))
         if task.max_output is not None and performance.output_tokens > task.max_output:
             raise self._exhausted("TASK_OUTPUT_EXHAUSTED", performance.output_tokens, task.max_output)
@@ -236,7 +236,7 @@ class Execution:
 
     # --- how it failed ---
 
-    def _exhausted(self, code: Any, used: int, limit: int) -> HoldfastError:
+    def _exhausted(self, code: Any, used: int, limit: float) -> HoldfastError:
         return HoldfastError(Fault.of(code, context={"used": used, "limit": limit}))
 
     def _own_fault(self, fault: Fault) -> Fault:

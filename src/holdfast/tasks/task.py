@@ -21,6 +21,7 @@ from holdfast.views.task import Status
 __all__ = [
     "MATCHING",
     "ContextUse",
+    "DataUsage",
     "Status",
     "Task",
     "TaskError",
