@@ -802,8 +802,11 @@ RESULT = json.dumps(
 
 
 async def started(marker: str) -> None:
-    while not living(marker):
-        await asyncio.sleep(0.01)
+    def wait() -> None:
+        while not living(marker):
+            time.sleep(0.005)
+
+    await asyncio.to_thread(wait)
 
 
 def test_S4_14_S4_15_stop_and_cancel_end_the_programs_of_an_agent(tmp_path):

@@ -246,7 +246,10 @@ class CancellableOperation(Generic[T]):
 
 
 class CircuitBreakerConfig(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """When a `CircuitBreaker` opens and closes: `CircuitBreakerConfig(failure_threshold=5, success_threshold=2, timeout=60_000)`."""
+    """When a `CircuitBreaker` opens and closes: `CircuitBreakerConfig(failure_threshold=5, success_threshold=2, timeout=60_000)`.
+
+    Wrong options raise `InvalidError`.
+    """
 
     failure_threshold: int = ACTOR.circuit.failures or 1
     """Failures in a row that open it."""

@@ -130,6 +130,9 @@ class Runtime:
     Wrong options raise `InvalidError`.
     """
 
+    supervises: bool = True
+    """Whether supervisors restart what crashed. The settings of the phases 1 and 2 say no."""
+
     @options.suggests
     def __init__(
         self,
@@ -168,8 +171,6 @@ class Runtime:
         self._consent = consent
         self._policy = INTERACTIVE
         self._policies: Mapping[str, Policy] = {}
-        self.supervises = True
-        """Whether supervisors restart what crashed. The settings of the phases 1 and 2 say no."""
         self.configured_from = ""
         """Where the policies of recoveries that were given none come from: a file, `the environment`, `code`; empty if from nowhere."""
         self.bus = Bus(CHANGES.happened)

@@ -30,6 +30,7 @@ from holdfast.tasks.decomposition import Decomposer, Decomposition, Merge, check
 from holdfast.tasks.director import DirectorLoop, iterate, not_accepted
 from holdfast.tasks.execution import Execution, retries_of
 from holdfast.tasks.limits import in_time, left_here, limits_of
+from holdfast.tasks.partials import Summary, bounded
 from holdfast.tasks.performer import Performer, is_agent, is_unsafe
 from holdfast.tasks.place import DEPTH, HERE, Place, check_depth
 from holdfast.tasks.reports import TaskReport, subtask_failed
@@ -65,15 +66,8 @@ Change: TypeAlias = Callable[[Task, Fault], "Task | None"]
 """Returns another request for a task that failed; None: there is none."""
 Handle: TypeAlias = Callable[[Task, Fault], Any]
 """Returns another request for a task that failed, or its result; None: it fails as it would without. It may be async."""
-Summary: TypeAlias = Callable[[Sequence[Any]], Any]
-"""Returns a short text in the place of the older partial results. It may be async."""
 
-MOST_BYTES = 65_536
-"""Of partial results; older ones are cut first."""
 _FINAL = frozenset({"TASK_CYCLE", "TASK_DEPTH_EXCEEDED", "TASK_SUBTASK_FAILED"})
-_CUT = "[older results were cut]"
-_SUMMARY_CHARS = 4_096
-"""Of the text that stands for older results."""
 
 
 def simplified(task: Task, fault: Fault) -> Task | None:
@@ -213,7 +207,9 @@ class TaskSystem:
             given = task if isinstance(task, Task) else Task.from_request(task)
             return await self._execute(given, place, session), None
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
-            return TaskResult.of_fault(await self._bounded(self._runtime.fault_of(error))), _original(error)
+            return TaskResult.of_fault(
+                await bounded(self._runtime.fault_of(error), self._summary, self._runtime)
+            ), _original(error)
 
     async def execute_s_expression(
         self,
@@ -237,7 +233,7 @@ class TaskSystem:
             workflow = Workflow(source, tasks=known, agent=agent, runtime=self._given_runtime)
             value = await workflow.run(session, inputs=inputs)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the result
-            return TaskResult.of_fault(await self._bounded(self._runtime.fault_of(error)))
+            return TaskResult.of_fault(await bounded(self._runtime.fault_of(error), self._summary, self._runtime))
         return _result_of(value)
 
     def _callable(self, task: Task) -> Callable[..., Awaitable[Any]]:
@@ -536,33 +532,6 @@ class TaskSystem:
 
     # --- parts of it ---
 
-    async def _bounded(self, fault: Fault) -> Fault:
-        """Return the fault with partial results of at most 65,536 bytes. Older ones are summarised or cut first, with a mark."""
-        partial = fault.partial
-        if partial is None or len(as_json(partial.payload)) <= MOST_BYTES:
-            return fault
-        payload: Any = partial.payload
-        if isinstance(payload, list):
-            older, kept = _newest(payload)
-            payload = [await self._mark_of(older), *kept]
-        if len(as_json(payload)) > MOST_BYTES:
-            text = payload if isinstance(payload, str) else as_json(payload)
-            payload = _CUT + text.encode("utf-8", "replace")[-(MOST_BYTES - len(_CUT)) :].decode("utf-8", "ignore")
-        return msgspec.structs.replace(fault, partial=msgspec.structs.replace(partial, payload=payload, truncated=True))
-
-    async def _mark_of(self, older: list[Any]) -> str:
-        """Return what stands in the place of older results: their summary, or that they were cut."""
-        if self._summary is None or not older:
-            return _CUT
-        try:
-            told = self._summary(older)
-            told = await in_time(told) if isinstance(told, Awaitable) else told
-        except Exception as error:  # noqa: BLE001 - the task has failed already, and that must not be hidden
-            at = self._runtime.clock.wall()
-            self._runtime.bus.hook_raised(self._summary, "tasks.summary", error, at=at)
-            return _CUT
-        return f"[{len(older)} older results in short] {str(told)[:_SUMMARY_CHARS]}"
-
     @property
     def _runtime(self) -> Runtime:
         return self._given_runtime or default_runtime()
@@ -616,19 +585,6 @@ def _original(error: Exception) -> Exception:
     while isinstance(error, TaskError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     return error
-
-
-def _newest(results: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Return the older results, and the newest ones that have room beside what stands for the others."""
-    kept: list[Any] = []
-    # Brackets, and the mark with its quotes and comma.
-    left = MOST_BYTES - _SUMMARY_CHARS - len(_CUT) - 5
-    for each in reversed(results):
-        left -= len(as_json(each)) + 1
-        if left < 0 and kept:
-            break
-        kept.append(each)
-    return results[: len(results) - len(kept)], kept[::-1]
 
 
 def _is_matching(task: Task, fault: Fault) -> bool:
