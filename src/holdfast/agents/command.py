@@ -56,11 +56,10 @@ _OUTPUT_CAP = 1_073_741_824
 _SERVICES = {"claude": "agent-sdk"}
 """What the programs of a form depend on; others have a service of their own name."""
 
-_TRIES = "claude-send"
 # Document 004: one more attempt, after 2 s, at most 5 s. Its limits are the agent's own, not the policy's.
 DEFAULT_POLICY = Policy(
-    attempts=ACTOR.tries[_TRIES].attempts,
-    backoff=ACTOR.tries[_TRIES].backoff,
+    attempts=ACTOR.tries["claude-send"].attempts,
+    backoff=ACTOR.tries["claude-send"].backoff,
     patience=None,
     circuit=BRIDGE,
     wait_for_circuit=False,
@@ -172,7 +171,7 @@ class CommandAgent:
         chosen = self.runtime.policy_for(self.target)
         if chosen is INTERACTIVE:
             return DEFAULT_POLICY
-        tries = PROFILES[chosen.profile].tries.get(_TRIES)
+        tries = PROFILES[chosen.profile].tries.get("claude-send")
         if tries is None or chosen.attempts is not None or chosen.backoff is not None:
             return chosen
         # The profile has numbers for such agents, and their time limits are their own.
