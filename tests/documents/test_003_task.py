@@ -374,8 +374,9 @@ def test_S3_10_the_caller_may_handle_each_kind_by_itself(kind, code):
 
 def test_S3_10_the_words_of_a_programmer_choose_no_reason():
     """The document's own sentence, raised by a function, is an unexpected error and not one of a provider."""
-    error = error_of(answering(RuntimeError("Failed to process data format")), Task("x"))
-    assert error["reason"] == "unexpected_error"
+    result = executed(answering(RuntimeError("Failed to process data format")), Task("x"))
+    error = result.notes["error"]
+    assert (result.fault.code, error["reason"]) == ("TASK_UNEXPECTED", "unexpected_error")
     assert "Failed to process data format" in error["message"]
 
 
