@@ -709,8 +709,9 @@ def test_N3_2_other_types_of_errors_hold_their_own_facts():
     assert (invalid["type"], bool(invalid["violations"])) == ("INVALID_OUTPUT", True)
     xml = error_of(answering("<a>"), Task("x", output=XmlOutput("a"), reasks=0))
     assert (xml["type"], xml["location"]) == ("XML_PARSE_ERROR", "line 1, column 4")
-    model = error_of(answering("x"), {"type": "atomic", "description": "x", "turns": 0})
-    assert model["type"] in {"VALIDATION_ERROR", "TASK_FAILURE"}
+    both = {"inherit_context": "full", "fresh_context": "enabled"}
+    model = error_of(answering("x"), {"type": "atomic", "description": "x", "context_management": both})
+    assert (model["type"], model["path"]) == ("VALIDATION_ERROR", "context.fresh")
     template = error_of(answering("x"), Task("x", agent="nobody"))
     assert template["reason"] == "template_not_found"
     assert read_task_error({"type": "TASK_FAILURE", "reason": "llm_error", "message": "m"}).code == "TASK_LLM_FAILED"
