@@ -485,6 +485,20 @@ def test_S3_14_after_the_second_failure_the_result_has_output_and_score():
     assert len(plain.assignments) == 1
 
 
+def test_S3_14_in_a_session_a_matching_is_tried_twice_and_never_a_third_time():
+    """The retry is a stored step like any other: a program that runs again repeats neither attempt."""
+    perform = answering(raising("TASK_CONTEXT_MATCHING_FAILED"), "found")
+
+    async def main():
+        async with MemoryStore() as store:
+            for _ in range(2):
+                async with Session.open("s", store=store) as session:
+                    result = await TaskSystem(perform).execute_task(matching(), session=session)
+        return result.content, len(perform.assignments)
+
+    assert run(main()) == ("found", 2)
+
+
 def test_S3_14_no_retry_repeats_what_may_have_happened():
     """A matching that a person must put right, or that may have had an effect, is not retried."""
     perform = answering(raising("AUTH_FAILED"))
@@ -529,6 +543,25 @@ def test_S3_15_the_sample_of_a_subtask_failure_and_its_recovery_by_the_parent():
     assert "Failed to process data format" in details["subtaskError"]["message"]
     assert (details["nestingDepth"], details["partialOutput"]) == (2, "Partial processing results before failure")
     assert (retried.status, retried.content) == (TaskStatus.COMPLETE, "done in a simple way: {'rows': 3}")
+
+
+def test_S3_15_the_sample_of_a_parent_reads_type_reason_and_details_of_the_error():
+    """The parent catches the error, and reads its type, reason and details as the sample does."""
+
+    def perform(assignment):
+        if assignment.task.prompt == "complex":
+            return asking(description="Process complex data")
+        raise raising("TASK_HALTED", partial="half")
+
+    with pytest.raises(TaskError) as caught:
+        run(TaskSystem(perform, change=None).run(Task("complex")))
+    error = caught.value
+    assert (error.type, error.reason) == ("TASK_FAILURE", "subtask_failure")
+    assert error.details["subtaskRequest"]["description"] == "Process complex data"
+    assert error.details["partialOutput"] == "half"
+    with pytest.raises(TaskError) as caught:
+        run(TaskSystem(perform).run(Task("x" * 99, context=2)))
+    assert (caught.value.type, caught.value.reason, caught.value.details) == ("RESOURCE_EXHAUSTION", "context", {})
 
 
 # 3.4 Validation of a recovery

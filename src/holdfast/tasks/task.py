@@ -69,12 +69,36 @@ Inherit: TypeAlias = Literal["full", "subset", "none"]
 class TaskError(HoldfastError):
     """A task failed. `error.result` is the failed `TaskResult`, with what there was of the output; `error.fault` says why.
 
+    `type`, `reason` and `details` are those of its task document.
+
     For example:
         except TaskError as error:
             print(error.fault.code, error.result.content)
+            if error.reason == "subtask_failure":
+                request = error.details["subtaskRequest"]
     """
 
     code = "TASK_UNEXPECTED"
+
+    @property
+    def type(self) -> str:
+        """`RESOURCE_EXHAUSTION`, `TASK_FAILURE` or another type of error."""
+        return str(self._document["type"])
+
+    @property
+    def reason(self) -> str:
+        """Why a task failed, such as `subtask_failure`; of an exhausted resource its name, such as `turns`."""
+        return str(self._document.get("reason", self._document.get("resource", "")))
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What is known about the failure."""
+        found: dict[str, Any] = self._document.get("details", {})
+        return found
+
+    @property
+    def _document(self) -> dict[str, Any]:
+        return view.write(plain_fault(self.fault))
 
     @property
     def result(self) -> TaskResult:
