@@ -195,7 +195,7 @@ class MessageActor:
 
 
 class _Child:
-    __slots__ = ("actor", "factory", "has_ended", "limit", "lock", "made", "restarts", "supervision")
+    __slots__ = ("actor", "factory", "has_ended", "limit", "lock", "made", "restarts", "supervision", "task")
 
     def __init__(self, factory: Callable[[], Any], actor: Any, supervision: Supervision) -> None:
         self.factory = factory
@@ -208,20 +208,24 @@ class _Child:
         """How many instances there were."""
         self.limit: asyncio.Timeout | None = None
         """The time limit of the message that it works on."""
+        self.task: asyncio.Task[Any] | None = None
+        """The task that works on the message."""
         self.has_ended = False
 
     async def work(self, answer: Awaitable[Any], limit: asyncio.Timeout) -> Any:
         """Return what the actor returns, within a limit."""
-        self.limit = limit
+        self.limit, self.task = limit, asyncio.current_task()
         try:
             async with limit:
                 return await answer
         finally:
-            self.limit = None
+            self.limit = self.task = None
 
     async def end_message(self) -> None:
         """End the message that it works on, and wait for that. One that ignores it is left behind."""
-        self.has_ended = True
+        if self.task is asyncio.current_task():
+            # The actor stops its own supervisor: it ends after this message.
+            return
         if self.limit is not None and not self.limit.expired():
             self.limit.reschedule(asyncio.get_running_loop().time())
         with suppress(TimeoutError):
@@ -334,6 +338,7 @@ class MessageSupervisor:
         """
         for name in reversed(self.ids):
             child = self._children.pop(name)
+            child.has_ended = True
             await self._stop(child.actor)
             await child.end_message()
 
@@ -367,7 +372,7 @@ class MessageSupervisor:
         """Restart the actor within its budget, or remove it."""
         reason = str(error) or type(error).__name__
         self._report_crash(name, child, error)
-        is_kept = not self._runtime.supervises or child.supervision == "ignore"
+        is_kept = child.has_ended or not self._runtime.supervises or child.supervision == "ignore"
         if is_kept or child.actor is not actor:
             # If it was replaced with a sibling while it worked on this message, it is restarted already.
             return _crash(name, reason, len(child.restarts))
