@@ -372,6 +372,21 @@ def test_S3_10_the_caller_may_handle_each_kind_by_itself(kind, code):
     assert executed(perform, Task("x"), handlers=others).fault.code == code
 
 
+def test_S3_10_a_handler_with_a_defect_hides_nothing():
+    """A handler of the caller that raises is reported, and the failure stays what it was."""
+
+    def broken(task, fault):
+        raise ZeroDivisionError
+
+    assert (
+        executed(answering("{}"), Task("x", output="array", reasks=0), handlers={"format": broken}).fault.code
+        == "TASK_OUTPUT_FORMAT"
+    )
+    for wrong in ({"handlers": {"ctx": broken}}, {"handlers": {"context": 1}}, {"summary": 5}):
+        with pytest.raises(InvalidError, match=r"tasks\."):
+            TaskSystem(answering("x"), **wrong)
+
+
 def test_S3_10_the_words_of_a_programmer_choose_no_reason():
     """The document's own sentence, raised by a function, is an unexpected error and not one of a provider."""
     result = executed(answering(RuntimeError("Failed to process data format")), Task("x"))
@@ -783,8 +798,9 @@ def test_N3_3_a_request_for_a_subtask_is_obeyed_in_all_its_fields(files):
     assert escape.notes["error"]["reason"] == "input_validation_failure"
     unknown = executed(answering("x"), {"type": "atomic", "description": "x", "file_path": ["a"]})
     assert "file_paths" in unknown.notes["error"]["message"]
-    again = Task.from_request(assignment.task.request())
+    again = Task.from_request(assignment.task.with_(output="array", criteria="all").request())
     assert (again.files, again.hints, again.use) == (("billing.md",), ("unknown", "clerk"), assignment.task.use)
+    assert (again.output, again.criteria, again.prompt) == ("array", "all", "What costs {what}?")
 
 
 def test_N3_4_the_depth_is_limited_and_cycles_are_found_by_their_signature():

@@ -135,6 +135,12 @@ class TaskSystem:
         self._handlers = dict(handlers or {})
         for name in self._handlers:
             options.one_of("tasks.handlers", name, tuple(Handler))
+        for path, given in {
+            "tasks.summary": summary,
+            **{f"tasks.handlers[{n!r}]": h for n, h in self._handlers.items()},
+        }.items():
+            if given is not None and not callable(given):
+                raise InvalidError.at(path, "a function", given)
         self._summary = summary
         self._index = context
         self._max_depth = check_depth(max_depth)
@@ -318,12 +324,23 @@ class TaskSystem:
     async def _handled(
         self, handler: Handler, task: Task, fault: Fault, place: Place, session: Session | None, *, report: TaskReport
     ) -> TaskResult | None:
-        """Let the caller's own handler make something of a failure; None: it makes nothing of it, or there is none."""
+        """Let the caller's own handler make something of a failure; None: it makes nothing of it, or there is none.
+
+        A handler with a defect is reported, and does not hide the failure.
+        """
         handle = self._handlers.get(cast("HandlerName", str(handler)))
         if handle is None:
             return None
-        found = handle(task, fault)
-        found = await in_time(found) if isinstance(found, Awaitable) else found
+        try:
+            found = handle(task, fault)
+            found = await in_time(found) if isinstance(found, Awaitable) else found
+        except HoldfastError:
+            raise
+        except Exception as broken:  # noqa: BLE001 - what it handles must not be hidden
+            self._runtime.bus.hook_raised(
+                handle, f"tasks.handlers[{str(handler)!r}]", broken, at=self._runtime.clock.wall()
+            )
+            return None
         if isinstance(found, Task):
             with limits_of(found, self._runtime, inside_of=task):
                 return await self._execution(self._with_window(found), place, session, report).run()

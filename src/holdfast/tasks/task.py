@@ -209,7 +209,7 @@ class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_om
         options.one_of("task.supervision", self.supervision, get_args(Supervision))
         for name in ("files", "hints"):
             given: Any = getattr(self, name)
-            if isinstance(given, str) or not all(isinstance(each, str) for each in given):
+            if not (isinstance(given, (list, tuple)) and all(isinstance(each, str) for each in given)):
                 raise InvalidError.at(f"task.{name}", "a list of texts", given, "TASK_MODEL_INVALID")
             msgspec.structs.force_setattr(self, name, tuple(given))
         options.count("task.unchanged", self.unchanged, least=2, optional=True)
@@ -285,6 +285,8 @@ class Task(options.Options, Generic[T], frozen=True, omit_defaults=True, repr_om
         for name in ("name", "subtype", "criteria", "max_depth", "turns", "seconds"):
             if (value := getattr(self, name)) != _NOTHING[name]:
                 found[name] = value
+        if isinstance(self.output, (str, Mapping)):
+            found["output"] = self.output
         if self.files:
             found["file_paths"] = list(self.files)
         if hints := (*((self.agent,) if self.agent else ()), *self.hints):
