@@ -361,12 +361,17 @@ class CommandRun:
     def _fault(self, report: Report, form: Form, finished: Finished | None, stopped: Fault | None) -> Fault | None:
         agent = self._agent
         total = agent.total(is_stream=self._feed is not None)
-        if stopped is not None and stopped.context.get("limit") == "timeout" and total is not None:
+        is_late = stopped is not None and stopped.context.get("limit") == "timeout"
+        if is_late and total is not None:
             # The program was stopped after what was left of the limit; a person knows the limit.
             stopped = self._unfinished(total)
         resumes = bool(self._conversation and agent.can_resume(form, report))
         now = agent.runtime.clock.wall()
-        return command_fault(report, form, finished, stopped, agent=agent.name, resumes=resumes, now=now)
+        fault = command_fault(report, form, finished, stopped, agent=agent.name, resumes=resumes, now=now)
+        if fault is None or not is_late:
+            return fault
+        took = round((asyncio.get_running_loop().time() - self._began) * 1000)
+        return msgspec.structs.replace(fault, context={**fault.context, "duration_ms": took})
 
     @property
     def _budget(self) -> Budget | None:
