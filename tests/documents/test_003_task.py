@@ -619,7 +619,7 @@ def test_S3_16_a_recovery_is_checked_for_resources_progress_form_and_depth():
 # 4. Examples
 
 
-def test_S3_17_the_sample_of_a_broken_index_is_recovered_by_another_strategy(files):
+def test_S3_17_the_sample_of_a_broken_index_is_recovered_by_another_strategy(files, tmp_path):
     """The index is corrupted: context_retrieval_failure says how, and the context is found by the names of files."""
     error = {
         "type": "TASK_FAILURE",
@@ -628,8 +628,14 @@ def test_S3_17_the_sample_of_a_broken_index_is_recovered_by_another_strategy(fil
         "details": {"error": "Index corruption detected"},
     }
 
+    database = tmp_path / "index.db"
+
     async def main():
-        tasks = TaskSystem(answering("x"), context=ContextIndex(files))
+        index = ContextIndex(files, database)
+        await index.match("tokens")
+        index.close()
+        database.write_bytes(b"this is no database" * 500)
+        tasks = TaskSystem(answering("x"), context=ContextIndex(files, database))
         return await tasks.recover_from_context_failure(error)
 
     recovery = run(main())
