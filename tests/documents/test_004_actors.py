@@ -915,6 +915,14 @@ def test_S4_16_without_supervision_nothing_is_restarted(number, scene):
 # 7. Examples
 
 
+@pytest.mark.parametrize(("number", "total"), [(1, 3_600), (2, 120), (4, 120)])
+def test_S4_16_time_limits_come_with_phase_2(number, total, scene):
+    """Phase 1 only classifies: a Claude call gets its two minutes with phase 2."""
+    read({"phase": number}).apply(scene.runtime)
+    agent = CommandAgent(["claude", "-p"], runtime=scene.runtime)
+    assert (agent.total(is_stream=False), agent.policy.attempts) == (total, 1 if number == 1 else 2)
+
+
 def test_S4_17_the_unknown_message_lists_what_is_supported():
     """Example 1: the response names the supported types and the received one, and restarts nothing."""
     named = type("Task", (TaskActor,), {})

@@ -160,7 +160,11 @@ class CommandAgent:
         """Return the seconds for everything: as given, or as the profile of its policy has them for such agents."""
         if self._total is not _TOTAL:
             return self._total
-        limits = PROFILES[self.policy.profile].timeouts
+        chosen = self._policy or self.runtime.policy_for(self.target)
+        if self._policy is None and chosen.timeout is None:
+            # The first phase of a gradual introduction has no time limits yet.
+            return _TOTAL
+        limits = PROFILES[chosen.profile].timeouts
         return limits.get("stream" if is_stream else "claude", _TOTAL)
 
     @property
