@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.agents.agent import Agent
     from holdfast.agents.approval import Approval
     from holdfast.agents.command import CommandAgent
-    from holdfast.agents.command_actor import CommandActor
+    from holdfast.agents.command_actor import ClaudeActor, CommandActor
     from holdfast.agents.command_faults import CommandError, CommandTimeoutError
     from holdfast.agents.function import FunctionAgent
     from holdfast.agents.hooks import Hooks
@@ -55,6 +55,7 @@ __all__ = [
     "Approval",
     "Asking",
     "CallResult",
+    "ClaudeActor",
     "CommandActor",
     "CommandAgent",
     "CommandError",
@@ -84,6 +85,7 @@ _HOMES = dict.fromkeys(__all__, "holdfast.agents.parts") | {
     "Agent": "holdfast.agents.agent",
     "AgentReply": "holdfast.agents.reply",
     "AnyAgent": "holdfast.agents.kind",
+    "ClaudeActor": "holdfast.agents.command_actor",
     "CommandActor": "holdfast.agents.command_actor",
     "CommandAgent": "holdfast.agents.command",
     "CommandError": "holdfast.agents.command_faults",
