@@ -15,7 +15,7 @@ LITELLM := .venv-litellm
 # Half of a small machine is already two workers; more only makes them wait for each other.
 WORKERS ?= auto
 
-.PHONY: run test check lint mypy basedpyright docs types bench soak pythons postgres pgbouncer erlang chromium agents format clean help
+.PHONY: run test check lint mypy basedpyright docs types bench live soak pythons postgres pgbouncer erlang chromium agents format clean help
 
 run: $(RUN)/.ready  ## the whole in under a minute, each count beside the other side's
 	@$(RUN)/bin/python examples/whole
@@ -50,6 +50,9 @@ types: $(READY)  ## types as each supported Python sees them (make check looks a
 
 bench: $(READY) postgres pgbouncer  ## speed, side by side with the peers
 	@$(BIN)/python -m benchmarks
+
+live: $(READY)  ## a few small calls with your own keys: what the real providers do otherwise than the fault provider
+	@$(BIN)/python scripts/live.py
 
 soak: types postgres pgbouncer erlang chromium agents $(LITELLM)/.ready  ## the long runs of which `make test` holds a sample, then every Python found here
 	HOLDFAST_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)

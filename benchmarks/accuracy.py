@@ -11,7 +11,7 @@ from benchmarks.peers import Worker
 from benchmarks.table import show
 
 # The name of the part of `met/` that was collected last.
-LAST = "fifteenth"
+LAST = "sixteenth"
 
 NOTES = """\
 category: the label or one of its alternatives; all right: category, retryable and, where labelled, the delay within 2 % or 0.1 s

@@ -22,9 +22,11 @@
 - `deadline`: `Policy(deadline=)` and `Budget(seconds=)` are kept to 0.1 s; a request's own limit is never longer than the SDK's `timeout`.
   A call that ends because its time is over says so: `TimeoutError` or the SDK's `APITimeoutError`.
 - `flood`: no call is repeated at once more often in a row than by the twin, or twice.
-- `rejected`: a limit rejects no more requests than the twin's, or ten for each call: what a limit accepts can be learned.
+- `rejected`: a limit rejects no more requests than the twin's, or ten for each call: what a limit accepts can be learned. It is confirmed
+  as answers and times are: how long a single call is rejected beside others, until one place is free for it, is chance.
 - `cancel`: a cancelled call ends within 0.1 s. `text`: an answer belongs to its question. `error`: what surfaces is an error of
   the SDK (of the function) or a documented one of Holdfast. `hang`: a world ends.
+- `busy`: beyond the twin's, no more than 500 timers are set for each call: whoever waits does not look all the time.
 
 Chance: where a service is ill, chance decides what a call meets: jitter, the service's coins, and the moment at which an outage ends. A
 suspicious group there is played again, on both sides, with other jitter, other coins, and callers that come up to a second later. The
@@ -60,6 +62,7 @@ TIMES, SECONDS = 1.05, 0.1
 PROMPT_S = 0.1
 """How late a deadline or a cancellation may be."""
 REJECTIONS = 10
+TIMERS = 500
 BESIDE_TIMES, BESIDE_S = 1.5, 1.0
 REPLAYS = (range(1, 6), range(6, 26))
 """The plays in which a suspicion must be confirmed, one series after the other."""
@@ -80,6 +83,7 @@ BOUNDS = (
     "text",
     "error",
     "hang",
+    "busy",
 )
 
 
@@ -181,6 +185,7 @@ class _Pairs:
 def _whole(pairs: _Pairs) -> Iterator[Compared]:
     twin, ours = pairs[0]
     yield Compared("hang", "world", "the world", twin.hung, ours.hung, ours.hung and not twin.hung)
+    yield Compared("busy", "world", "the world", twin.timers, ours.timers, ours.timers > twin.timers + TIMERS * pairs.world.calls)  # fmt: skip
     wrong = [name for name, ended in ours.calls.items() if ended.how == "wrong"]
     yield Compared("text", "world", "the world", 0, len(wrong), bool(wrong), ", ".join(wrong))
 
@@ -222,12 +227,7 @@ class _Bounds:
         twin, ours = (_quick(side.of({*self.group.names})) for side in (self.twin, self.ours))
         yield self._make("flood", twin, ours, ours > max(2, twin))
         if self.group.health in LIMITED or self.group.health == "sick":
-            twin, ours = (
-                sum(sent.met == "limit" for sent in side.of({*self.group.names})) for side in (self.twin, self.ours)
-            )
-            yield self._make(
-                "rejected", twin, ours, ours > max(twin, REJECTIONS * self._copies() * len(self.group.names))
-            )
+            yield self._mean("rejected", self._rejected, self._more_rejected)
         yield self._errors()
 
     def _make(self, bound: str, twin: float, ours: float, harmed: bool, why: str = "") -> Compared:  # noqa: FBT001
@@ -383,6 +383,13 @@ class _Bounds:
         )
 
     # limits
+
+    def _rejected(self, pair: tuple[Played, Played]) -> tuple[float, float]:
+        twin, ours = (sum(sent.met == "limit" for sent in side.of({*self.group.names})) for side in pair)
+        return float(twin), float(ours)
+
+    def _more_rejected(self, twin: float, ours: float, _: int) -> float:
+        return ours - max(twin, REJECTIONS * self._copies() * len(self.group.names))
 
     def _budget(self) -> Iterator[Compared]:
         limit = dollars(self.group.caller)

@@ -63,6 +63,8 @@ class Played:
     service: Service
     calls: dict[str, Ended] = field(default_factory=dict)
     hung: bool = False
+    timers: int = 0
+    """How often somebody began to wait for a time."""
 
     def of(self, names: set[str]) -> list[Any]:
         """Return the requests of these calls."""
@@ -600,6 +602,7 @@ def play(world: World, side: type[Plain] = Plain, jitter: int = 0) -> Played:
 
 
 async def _play(world: World, side: type[Plain], jitter: int, played: Played) -> None:
+    _count_timers(played)
     made = side(world, played.service, jitter)
     last = max((call.at for caller in world.callers for call in caller.calls), default=0.0)
     jumps = [asyncio.get_running_loop().call_later(at, played.service.clock.jump, by) for at, by in world.jumps]
@@ -607,6 +610,17 @@ async def _play(world: World, side: type[Plain], jitter: int, played: Played) ->
         await asyncio.gather(*[_caller(made, caller, played) for caller in world.callers])
     for jump in jumps:
         jump.cancel()
+
+
+def _count_timers(played: Played) -> None:
+    loop = asyncio.get_running_loop()
+    call_at = loop.call_at
+
+    def counted(*args: Any, **options: Any) -> asyncio.TimerHandle:
+        played.timers += 1
+        return call_at(*args, **options)
+
+    loop.call_at = counted  # type: ignore[method-assign]
 
 
 async def _caller(side: Plain, caller: Caller, played: Played) -> None:

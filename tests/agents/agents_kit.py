@@ -16,6 +16,7 @@ from holdfast.policies.circuit import PROVIDER
 from holdfast.providers import Offers, Part, Reply, Request
 from holdfast.providers.anthropic import anthropic_model
 from holdfast.providers.openai import openai_model
+from holdfast.providers.xai import xai_model
 from holdfast.testing import Capture, FaultProvider, Midpoint, VirtualClock, run
 from holdfast.testing.provider.script import Script, read_script
 
@@ -69,7 +70,8 @@ class World:
             claude = anthropic.AsyncAnthropic(base_url="http://provider.test", api_key=key, http_client=http)
             return anthropic_model(name, claude, runtime=self.runtime, **more)
         client = openai.AsyncOpenAI(base_url="http://provider.test/v1", api_key=key, http_client=http)
-        return openai_model(name, client, runtime=self.runtime, **more)
+        make = xai_model if name.startswith("grok") else openai_model
+        return make(name, client, runtime=self.runtime, **more)
 
     def agent(self, *tools: Any, name: str = "coder", model: Any = None, **more: Any) -> Agent:
         return Agent(name, model or self.model(), list(tools), runtime=self.runtime, **more)

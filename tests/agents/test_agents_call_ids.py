@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import tool
-from holdfast.agents.conversation import is_valid, with_own_ids
+from holdfast.agents.conversation import CallIds, is_valid, with_own_ids
 from holdfast.faults import Fault, HoldfastError
-from holdfast.providers import Reply, ToolCall, User
+from holdfast.providers import Assistant, Reply, ToolCall, User
 
 
 @tool(effect="read")
@@ -53,9 +53,10 @@ _IDS = st.lists(st.text(max_size=5) | st.sampled_from(["a", "a_2", "a.2", "", "c
 
 @given(_IDS, _IDS)
 def test_ids_are_valid_and_unique_and_the_same_each_time(earlier: list[str], now: list[str]):
-    before = with_own_ids(reply(*earlier), [User(text="go")])
-    after = with_own_ids(reply(*now), [User(text="go"), before.message])
-    assert after == with_own_ids(reply(*now), [User(text="go"), before.message])
+    before = with_own_ids(reply(*earlier), frozenset())
+    messages = [User(text="go"), before.message]
+    after = with_own_ids(reply(*now), CallIds().of(messages))
+    assert after == with_own_ids(reply(*now), CallIds().of(messages))
     ids = [call.id for call in (*before.calls, *after.calls)]
     assert len(set(ids)) == len(ids)
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]+", id_) for id_ in ids)
@@ -65,12 +66,23 @@ def test_ids_are_valid_and_unique_and_the_same_each_time(earlier: list[str], now
 @given(st.lists(st.from_regex(r"\A[a-zA-Z0-9_-]{1,20}\Z"), unique=True, max_size=6))
 def test_ids_that_are_valid_and_unique_stay(ids: list[str]):
     given_reply = reply(*ids)
-    assert with_own_ids(given_reply, [User(text="go")]) is given_reply
+    assert with_own_ids(given_reply, frozenset()) is given_reply
 
 
 def test_a_provider_s_own_form_of_the_answer_has_the_new_ids_too():
     thinking = {"type": "thinking", "thinking": "…", "signature": "s"}
     calls = ({"type": "tool_use", "id": "a.1", "name": "look"}, {"type": "tool_use", "id": "b", "name": "look"})
-    changed = with_own_ids(Reply(calls=reply("a.1", "b").calls, blocks=(thinking, *calls)), [])
+    changed = with_own_ids(Reply(calls=reply("a.1", "b").calls, blocks=(thinking, *calls)), frozenset())
     assert changed.blocks[0] is thinking
     assert [block["id"] for block in changed.blocks[1:]] == [call.id for call in changed.calls] == ["a_1", "b"]
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), max_size=2), max_size=6), st.integers(0, 6))
+def test_the_ids_of_a_growing_conversation_are_those_of_all_its_messages(answers, looks):
+    messages, ids = [], CallIds()
+    for number, called in enumerate(answers):
+        messages.append(Assistant(calls=tuple(ToolCall(id=one, name="t", arguments={}) for one in called)))
+        if number % (looks + 1) == 0:
+            assert ids.of(messages) == {call.id for message in messages for call in message.calls}
+    shorter = messages[-1:]
+    assert ids.of(shorter) == CallIds().of(shorter)

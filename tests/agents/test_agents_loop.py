@@ -186,15 +186,6 @@ def test_an_answer_that_stays_wrong_is_a_fault_after_the_bounded_number_of_reque
     assert ended.fault.partial.payload["text"] == '{"value": "five"}'
 
 
-def test_invalid_json_arguments_are_asked_for_again():
-    world = World(Turn(tool="add", arguments='{"a": 1, '), "Done.")
-    ended = world.run(world.agent(add, model=world.model("gpt-5-mini")).outcome("go"))
-    assert ended.fault.code == "PROVIDER_OUTPUT_INVALID"
-    # The recovery of a request asks twice, and the agent asks again twice with what was wrong.
-    assert world.received == 6
-    assert "arguments of add are not a JSON object" in world.sent[2]["input"][-1]["content"]
-
-
 def test_G18_a_spent_budget_starts_no_further_request():
     world = World(*(Turn(tool="add", arguments={"a": n, "b": n}) for n in range(9)))
 

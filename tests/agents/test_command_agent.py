@@ -254,6 +254,51 @@ def test_what_is_kept_of_a_cut_run_has_all_text_under_the_names_of_agent(program
     assert (error.fault.partial.payload["text"], error.fault.partial.payload["tool_calls"]) == (text, calls)
 
 
+API_ERROR = 'API Error: 401 {"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}} · Please run /login'
+
+
+def synthetic(text: str) -> list:
+    message = {"id": "m-error", "model": "<synthetic>", "content": [{"type": "text", "text": text}]}
+    return line(type="assistant", session_id=ID, is_api_error_message=True, message=message)
+
+
+def again(status: int, word: str) -> list:
+    facts = {"attempt": 1, "max_retries": 10, "retry_delay_ms": 500, "error_status": status, "error": word}
+    return line(type="system", subtype="api_retry", session_id=ID, **facts)
+
+
+@pytest.mark.parametrize(
+    ("form", "acts"),
+    [
+        ("claude", [["out", API_ERROR]]),
+        ("claude", [["err", API_ERROR]]),
+        ("claude", [init(), synthetic(API_ERROR)]),
+        ("claude", [init(), synthetic("Invalid API key · Please run /login")]),
+        ("claude", [init(), again(401, "authentication_failed")]),
+        ("claude", [init(), ["out", "Failed to authenticate. API Error: 401 Invalid authentication credentials"]]),
+        ("plain", [["out", API_ERROR]]),
+        ("plain", [["out", "Invalid API key · Please run /login"]]),
+    ],
+)
+def test_XA11_a_program_that_printed_that_its_key_is_wrong_and_then_hung_has_a_wrong_key(program: Program, form, acts):
+    error = failure(program.script([*acts, ["hang"]], form=form, idle=0.6, start=5))
+    assert error.fault.code.startswith("AUTH_")
+    assert len(program.starts) == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "acts"),
+    [
+        ("claude", [init(), said("The server answers 401 Unauthorized: invalid API key.")]),
+        ("claude", [init(), again(529, "overloaded")]),
+        ("plain", [["out", "The server answers 401 Unauthorized: invalid API key."]]),
+    ],
+)
+def test_a_program_that_only_speaks_of_it_was_stopped_by_its_limit(program: Program, form, acts):
+    error = failure(program.script([*acts, ["hang"]], form=form, idle=0.6, start=5, policy=NOW.replace(attempts=1)))
+    assert error.fault.code == "PROVIDER_STREAM_STALLED"
+
+
 def test_an_overload_after_a_tool_call_says_why_the_program_is_not_started_again(program: Program):
     failed = line(type="error", message="Overloaded", status=529)
     call = line(type="tool-call", id="1", name="pay", arguments={})

@@ -164,7 +164,7 @@ def test_nothing_else_is_served(path: str) -> None:
 def test_the_page_has_no_inline_script_or_style() -> None:
     html = (PAGE / "index.html").read_text(encoding="utf-8")
     assert re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=|javascript:", html) is None
-    for name in ("page.js", "log_view.js", "question_view.js"):
+    for name in ("page.js", "log_view.js", "markdown.js", "question_view.js"):
         assert (
             re.search(
                 r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(",

@@ -1,189 +1,24 @@
 """The page of the bridge in a real browser: it loses nothing, shows two people the same, and makes no markup of what an agent writes.
 
-`HOLDFAST_SCREENSHOTS=folder` keeps pictures of it at 1280 and 360 pixels, light and dark.
+`python scripts/page_pictures.py folder` makes pictures of it to look at.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import shutil
-import threading
-from collections.abc import Callable, Coroutine, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
-from bridge_kit import serving
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from page_kit import Served, chunk, opened, say, show
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from holdfast import Backoff, Policy, Runtime, recover
 from holdfast.bridge.pairing import Pairing, pair_link
-from holdfast.bridge.server import Bridge
 from holdfast.bridge.tokens import Tokens
-from holdfast.bridge.turn import Turn
 from holdfast.sessions import Session
-from holdfast.stores import MemoryStore
-
-T = TypeVar("T")
-LIMIT_MS = 8000
-PICTURES = os.environ.get("HOLDFAST_SCREENSHOTS")
-expect.set_options(timeout=LIMIT_MS)
-
-
-def agent_with(runtime: Runtime) -> Callable[[Turn], Coroutine[Any, Any, str | None]]:
-    """An agent that fails once, or works for ever, if it is told to. To everything else it says nothing."""
-    calls = set[str]()
-
-    @recover("flaky", policy=Policy(attempts=3, backoff=Backoff(initial=600, cap=600), patience=None), runtime=runtime)
-    async def flaky(session: str) -> str:
-        if session not in calls:
-            calls.add(session)
-            raise ConnectionResetError
-        return "At last."
-
-    async def agent(turn: Turn) -> str | None:
-        if turn.text == "fail once":
-            return await flaky(turn.session.id)
-        if turn.text == "work for ever":
-            await asyncio.Event().wait()
-        return None
-
-    return agent
-
-
-class Served:
-    """A bridge in a thread of its own, because playwright's plain interface needs this one."""
-
-    def __init__(self, tokens: Tokens | None = None) -> None:
-        self._tokens = tokens
-        self.loop = asyncio.new_event_loop()
-        self.bridge: Bridge
-        self._store = MemoryStore()
-        self._port = 0
-        self._thread = threading.Thread(target=self.loop.run_forever)
-        self._thread.start()
-        self.do(self._store.__aenter__)
-        self.do(self._start)
-
-    async def _start(self) -> None:
-        runtime = Runtime()
-        self._serving = serving(
-            agent_with(runtime), runtime=runtime, store=self._store, port=self._port, tokens=self._tokens
-        )
-        self.bridge = await self._serving.__aenter__()
-        self._port = int(self.bridge.url.rpartition(":")[2])
-
-    async def _end(self) -> None:
-        await self._serving.__aexit__(None, None, None)
-
-    def restart(self) -> None:
-        """End the server and start another one at the same address, with the same store."""
-        self.do(self._end)
-        self.do(self._start)
-
-    def close(self) -> None:
-        self.do(self._end)
-        self.do(lambda: self._store.__aexit__(None, None, None))
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
-        self.loop.close()
-
-    def do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return asyncio.run_coroutine_threadsafe(work(), self.loop).result(10)
-
-    def session(self, name: str) -> str:
-        """Make a session; return its address on the page."""
-
-        async def make() -> None:
-            await self.bridge.hub.create(name)
-
-        self.do(make)
-        return f"{self.bridge.url}/#token=token&session={name}"
-
-    def publish(self, session: str, *messages: tuple[str, dict[str, Any]]) -> None:
-        async def publish() -> None:
-            await (await self.bridge.hub.live(session)).publish(*messages)
-
-        self.do(publish)
-
-    def stored(self, session: str) -> list[str]:
-        """Return the messages of users in the log."""
-
-        async def read() -> list[str]:
-            live = await self.bridge.hub.live(session)
-            await live.catch_up()
-            held, _ = live.held_since(None)
-            return [found for each in held for found in re.findall(rb'"user_message".*?"content":"(.*?)"', each.frame)]
-
-        return [text.decode() for text in self.do(read)]
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    made = Served()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip(
-            "Chromium is missing: the tests of the bridge's page are SKIPPED (Debian: apt-get install chromium)"
-        )
-    with sync_playwright() as playwright:
-        # A container has no user namespaces for the sandbox, and only our own page is opened.
-        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    made = browser.new_context(viewport={"width": 1280, "height": 800})
-    made.set_default_timeout(LIMIT_MS)
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def tab(browser: Browser, served: Served) -> Iterator[Page]:
-    """A tab that stays open over several tests: opening one takes longer than most of them."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(LIMIT_MS)
-    yield opened(context, f"{served.bridge.url}/#token=token")
-    context.close()
-
-
-def show(tab: Page, address: str) -> None:
-    """Show another session in the tab."""
-    tab.goto(address)
-    expect(tab.locator("#title")).to_have_text(address.rpartition("=")[2])
-    expect(tab.locator("#status-text")).to_have_text("Connected")
-    expect(tab.locator("#log[data-loaded]")).to_be_attached()
-
-
-def opened(context: BrowserContext, address: str) -> Page:
-    """Open the page, and fail on any error in it."""
-    page = context.new_page()
-    page.on("pageerror", lambda error: pytest.fail(f"an error on the page: {error}"))
-    page.goto(address)
-    expect(page.locator("#status-text")).to_have_text("Connected")
-    return page
-
-
-def chunk(text: str, stream: str = "a") -> tuple[str, dict[str, Any]]:
-    return "stream_chunk", {"stream_id": stream, "text": text}
-
-
-def say(page: Page, text: str) -> None:
-    page.fill("#text", text)
-    page.click("#send")
 
 
 def test_offline_and_back_without_a_loss(served: Served, context: BrowserContext) -> None:
@@ -359,16 +194,166 @@ def test_recovery_lines_replace_each_other_and_offer_what_can_be_done(served: Se
     can = ["retry_now", "fall_back", "cancel"]
     served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying... (1/3)", "run": "r", "can": can}))
     served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying... (2/3)", "run": "r", "can": can}))
-    expect(tab.locator(".recovery .line")).to_have_text(["Retrying... (2/3)"])
+    expect(tab.locator(".recovery .line")).to_have_text(["Retrying... (2/3) "])
     assert tab.locator(".recovery button").all_text_contents() == ["Retry now", "Use the fallback", "Cancel"]
     served.publish("recovery", ("recovery", {"event": {}, "line": "Recovered after 2 retries", "run": "r", "can": []}))
     expect(tab.locator(".recovery button")).to_have_count(0)
 
 
+def in_seconds(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def test_XB11_a_retry_shows_its_reason_and_counts_down(served: Served, tab: Page) -> None:
+    show(tab, served.session("countdown"))
+    retry = {"event": {}, "line": "Retrying... (2/3)", "reason": "The AI service is overloaded.", "run": "r"}
+    served.publish("countdown", ("recovery", retry | {"can": ["retry_now"], "until": in_seconds(40)}))
+    shown = tab.locator(".recovery")
+    expect(shown.locator(".reason")).to_have_text("The AI service is overloaded.")
+    expect(shown.locator(".countdown")).to_have_text(re.compile(r"^Next attempt in (39|40|41) s\.$"))
+    first = shown.locator(".countdown").inner_text()
+    expect(shown.locator(".countdown")).not_to_have_text(first)
+    # The next one replaces it; and one that is over counts nothing.
+    served.publish("countdown", ("recovery", {"event": {}, "line": "Recovered after 1 retry", "run": "r", "can": []}))
+    expect(shown).to_have_text("Recovered after 1 retry ")
+    assert tab.locator(".recovery button").count() == 0
+
+
+def test_XB11_commands_are_gone_when_the_session_is_idle_again(served: Served, context: BrowserContext) -> None:
+    address = served.session("stale")
+    retry = {"event": {}, "line": "Retrying... (2/3)", "run": "r", "can": ["retry_now"], "until": in_seconds(-60)}
+    served.publish("stale", ("recovery", retry))
+    tab = opened(context, address)
+    expect(tab.locator("#log[data-loaded]")).to_be_attached()
+    expect(tab.locator(".recovery .what")).to_have_text("Retrying... (2/3)")
+    expect(tab.locator(".recovery button")).to_have_count(0)
+
+
+def test_XB11_answers_show_when_they_ended_and_what_they_cost(served: Served, tab: Page) -> None:
+    show(tab, served.session("cost"))
+    say(tab, "hello")
+    usage = {"input": 1200, "cached": 34, "output": 56}
+    served.publish(
+        "cost",
+        ("stream_start", {"stream_id": "a"}),
+        chunk("Hi."),
+        ("stream_end", {"stream_id": "a", "usage": usage, "usd": 0.0123}),
+    )
+    expect(tab.locator(".agent .meta")).to_have_text(re.compile(r"\d\d.* · 1,234 tokens in, 56 out · \$0\.01"))
+    assert tab.locator(".agent .meta time").get_attribute("datetime")
+    expect(tab.locator(".meta.mine time")).to_be_visible()
+
+
+def test_XB11_what_waits_for_a_person_is_first_in_the_list(served: Served, context: BrowserContext) -> None:
+    for name in ("list-a", "list-b", "list-c"):
+        served.session(name)
+    tab = opened(context, f"{served.bridge.url}/#token=token&session=list-a")
+    entry = tab.locator("#sessions button")
+    other = opened(context, f"{served.bridge.url}/#token=token&session=list-b")
+    say(other, "work for ever")
+    expect(entry.filter(has_text="list-b").locator(".state")).to_have_text("Working")
+    expect(entry.first).to_contain_text("list-b")
+    tab.evaluate("document.querySelector('#sessions button').focus()")
+
+    async def ask() -> bool:
+        async with Session.open("list-c", store=served.bridge.hub.store) as session:
+            return await session.approve("Deploy?", expires=60)
+
+    third = opened(context, f"{served.bridge.url}/#token=token&session=list-c")
+    asked = asyncio.run_coroutine_threadsafe(ask(), served.loop)
+    expect(entry.first).to_contain_text("list-c")
+    expect(entry.first.locator(".state")).to_have_text("Needs you")
+    # The order changes, and the focus stays on its session.
+    assert "list-b" in tab.evaluate("document.activeElement.textContent")
+    third.get_by_role("button", name="Approve").click()
+    assert asked.result(10) is True
+    expect(entry.filter(has_text="list-c").locator(".state")).not_to_have_text("Needs you")
+    other.locator("#stop").click()
+
+
+def test_XB11_a_session_is_renamed_for_everybody(served: Served, context: BrowserContext) -> None:
+    address = served.session("rename")
+    tabs = [opened(context, address), opened(context, address)]
+    tabs[0].get_by_label("More about this session").click()
+    tabs[0].get_by_role("button", name="Rename…").click()
+    tabs[0].get_by_label("Title").fill("Release <42>")
+    tabs[0].get_by_role("button", name="Rename", exact=True).click()
+    for tab in tabs:
+        expect(tab.locator("#title")).to_have_text("Release <42>")
+        expect(tab.locator("#log .note")).to_have_text("Renamed to “Release <42>” by Ada")
+        expect(tab.locator("#sessions button", has_text="Release <42>")).to_be_visible()
+    # It is stored, not only shown.
+    tabs[0].reload()
+    expect(tabs[0].locator("#title")).to_have_text("Release <42>")
+
+
+def test_XB11_sessions_are_found_by_title_and_id(served: Served, context: BrowserContext) -> None:
+    for name in ("search-one", "search-two"):
+        served.session(name)
+    served.rename("search-two", "Quarterly figures")
+    tab = opened(context, f"{served.bridge.url}/#token=token")
+    entry = tab.locator("#sessions button")
+    for wanted, found in (
+        ("QUARTERLY", "Quarterly figures"),
+        ("search-t", "Quarterly figures"),
+        ("search-o", "search-one"),
+    ):
+        tab.get_by_label("Search in the sessions").fill(wanted)
+        expect(entry).to_have_count(1)
+        expect(entry.locator(".name")).to_have_text(found)
+    tab.get_by_label("Search in the sessions").fill("no such")
+    expect(tab.locator("#no-sessions")).to_have_text("No session fits.")
+
+
+def test_XB11_a_session_is_closed_by_a_person(served: Served, context: BrowserContext) -> None:
+    address = served.session("ending")
+    tabs = [opened(context, address), opened(context, address)]
+    tabs[0].get_by_label("More about this session").click()
+    tabs[0].get_by_role("button", name="Close…").click()
+    tabs[0].get_by_role("button", name="Close the session").click()
+    for tab in tabs:
+        expect(tab.locator("#log .note")).to_have_text(["The session is closed."])
+        expect(tab.locator("#composer")).to_be_hidden()
+    tabs[1].goto(f"{served.bridge.url}/#")
+    expect(tabs[1].locator("#sessions button", has_text="ending")).to_have_count(0)
+    tabs[1].get_by_label("Search in the sessions").fill("ending")
+    expect(tabs[1].locator("#sessions button .state")).to_have_text("Closed")
+
+
+def test_XB11_hooks_name_their_tool(served: Served, tab: Page) -> None:
+    show(tab, served.session("hooks"))
+    served.publish(
+        "hooks",
+        ("claude_event", {"event": "PreToolUse", "data": {"tool": "Bash", "params": {"command": "make test"}}}),
+        ("claude_event", {"event": "PostToolUse", "data": {"tool_name": "Read", "tool_input": {"path": "a.py"}}}),
+        ("claude_event", {"event": "Notification", "data": {"message": "Waiting for you"}}),
+    )
+    expect(tab.locator("#log .hook")).to_have_text(
+        ["PreToolUse Bash make test", "PostToolUse Read a.py", "Notification Waiting for you"]
+    )
+
+
+def test_XB11_a_call_shows_its_arguments_once_and_who_approved_it(served: Served, tab: Page) -> None:
+    show(tab, served.session("decided"))
+    call = {"tool_call_id": "c1", "tool": "bash", "params": {"command": "git push"}}
+    served.publish("decided", ("tool_call", call), ("approval_required", call | {"question_id": "q1"}))
+    expect(tab.locator(".question pre")).to_have_text("git push")
+    assert tab.locator(".question").inner_text().count("git push") == 1
+    served.publish(
+        "decided",
+        ("approval_resolved", {"tool_call_id": "c1", "question_id": "q1", "decision": "approved", "by": "Ada"}),
+    )
+    expect(tab.locator("#log .decided")).to_have_text("Approved by Ada")
+    assert tab.locator("#log").inner_text().count("git push") == 1
+
+
 def test_a_retry_of_a_real_agent_is_made_now_on_command(served: Served, tab: Page) -> None:
     show(tab, served.session("retry"))
     say(tab, "fail once")
-    expect(tab.locator(".recovery .line")).to_have_text("Retrying... (2/3)")
+    expect(tab.locator(".recovery .what")).to_have_text("Retrying... (2/3)")
+    expect(tab.locator(".recovery .reason")).to_have_text("The connection broke off. Trying again.")
+    # The agent waits for 600 s. Then the time of day says more than a number.
+    expect(tab.locator(".recovery .countdown")).to_have_text(re.compile(r"Next attempt at \d"))
     tab.get_by_role("button", name="Retry now").click()
     expect(tab.locator("#log .agent .text")).to_have_text("At last.")
     expect(tab.locator(".recovery button")).to_have_count(0)
@@ -442,12 +427,9 @@ def test_it_fits_the_screen_and_everything_has_a_name(served: Served, browser: B
         ("approval_required", {"tool_call_id": str(uuid4()), "tool": "bash", "params": {"command": "git push --force"}, "risk_level": "high"}),
     )  # fmt: skip
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
-    for scheme in ("light", "dark") if PICTURES else ():
-        page.emulate_media(color_scheme=scheme)
-        page.screenshot(path=Path(PICTURES or "") / f"{name}-{scheme}.png")
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    unnamed = "[...document.querySelectorAll('button,input,textarea')].filter(e => e.offsetParent && !(e.innerText?.trim() || e.ariaLabel || e.labels?.length))"
+    unnamed = "[...document.querySelectorAll('button,input,textarea')].filter(e => e.checkVisibility() && !(e.innerText?.trim() || e.ariaLabel || e.labels?.length))"
     assert page.evaluate(f"{unnamed}.map(e => e.outerHTML)") == []
-    small = "[...document.querySelectorAll('.tray button, .tray textarea, .bar button')].filter(e => e.offsetParent && e.offsetHeight < 44)"
+    small = "[...document.querySelectorAll('.tray button, .tray textarea, .bar button, .bar summary')].filter(e => e.checkVisibility() && e.offsetHeight < 44)"
     assert page.evaluate(f"{small}.map(e => e.outerHTML)") == []
     context.close()

@@ -93,7 +93,8 @@ def test_N0_1_a_client_of_the_other_protocol_works_from_auth_to_its_end() -> Non
             assert (await client.ask("heartbeat_ping", {}, "heartbeat_pong"))["type"] == "heartbeat_pong"
             assert (await client.ask("notification_ack", {"notification_ids": ["n-1"]}, "ack"))["type"] == "ack"
             listed = (await client.ask("session_list", {}, "sessions"))["payload"]["sessions"]
-            assert listed == [{"session_id": "s", "status": "active", "agent": "echo", "working_directory": "/work"}]
+            made = {"session_id": "s", "status": "active", "agent": "echo", "working_directory": "/work"}
+            assert [{name: each.get(name) for name in made} for each in listed] == [made]
             again = (await client.ask("session_start", {"session_id": "s", "resume": True}, "session_ready"))["payload"]
             assert again["session_id"] == "s"
             assert (await client.ask("session_end", {"reason": "completed"}, "ack"))["type"] == "ack"

@@ -8,7 +8,7 @@ import pytest
 from bridge_kit import raw, serving
 
 from holdfast.bridge.resume_tokens import ResumeTokens, role_of
-from holdfast.stores import MemoryStore
+from holdfast.stores import Commit, MemoryStore, SessionState
 
 
 def run(coroutine):
@@ -28,6 +28,8 @@ async def into(state: str, bridge, client) -> None:
         assert (await client.ask("session_pause", {}, "ack"))["type"] == "ack"
     if state == "closed":
         await client.ask("session_close", {}, "ack")
+    if state == "error":
+        await bridge.hub.store.commit(Commit(session="s", state=SessionState.ERROR))
     assert (await bridge.hub.store.session("s")).state.value == state
 
 
@@ -51,6 +53,16 @@ async def into(state: str, bridge, client) -> None:
         ("closed", "session_resume", "SESS_CLOSED"),
         ("closed", "session_close", "SESS_CLOSED"),
         ("closed", "session_join", "SESS_CLOSED"),
+        *((state, "session_join", "joined") for state in ("created", "active", "paused", "error")),
+        *((state, "session_rename", "stored") for state in ("created", "active", "paused", "error")),
+        ("closed", "session_rename", "SESS_CLOSED"),
+        *((state, "stop", "SESS_ILLEGAL_TRANSITION") for state in ("created", "active", "paused", "error", "closed")),
+        *((state, "session_snapshot", "seen") for state in ("created", "active", "paused", "error", "closed")),
+        # Nobody would ever answer it.
+        ("error", "session_message", "SESS_ILLEGAL_TRANSITION"),
+        ("error", "session_pause", "SESS_ILLEGAL_TRANSITION"),
+        ("error", "session_resume", "SESS_NOT_RESUMABLE"),
+        ("error", "session_close", "SESS_ILLEGAL_TRANSITION"),
     ],
 )
 def test_B92_B93_B95_an_operation_in_a_state(state, operation, expected):
@@ -59,10 +71,12 @@ def test_B92_B93_B95_an_operation_in_a_state(state, operation, expected):
             await client.auth()
             await client.create("s")
             await into(state, bridge, client)
-            payload = {"session_id": "s"} | ({"content": "x"} if operation == "session_message" else {})
-            answer = await client.ask(operation, payload, "ack", "session_joined")
-            if answer["type"] == "session_joined":
-                found = "joined"
+            texts = {"session_message": {"content": "x"}, "session_rename": {"title": "x"}}
+            answer = await client.ask(
+                operation, {"session_id": "s"} | texts.get(operation, {}), "ack", "session_joined", "snapshot"
+            )
+            if answer["type"] != "ack" and answer["type"] != "error":
+                found = {"session_joined": "joined", "snapshot": "seen"}[answer["type"]]
             elif answer["type"] == "ack":
                 (result,) = answer["payload"]["results"]
                 found = result["status"] if result["status"] != "rejected" else result["error"]["code"]

@@ -14,9 +14,12 @@ from test_bridge_agents import Model
 
 from holdfast import Agent, tool
 from holdfast.agents import FunctionAgent
-from holdfast.bridge import Client, ToolReturned
+from holdfast.bridge import Client, Notification, ToolReturned
+from holdfast.bridge.frames import fitting
 from holdfast.faults import HoldfastError
 from holdfast.providers.messages import Reply, ToolCall
+from holdfast.runtime.secrets import process_redactor
+from holdfast.sessions import Session
 from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.stores import Commit, MemoryStore, NewSession
 from holdfast.wire.messages import FROM_CLIENT
@@ -198,3 +201,87 @@ def test_XB8_a_tool_result_that_is_cut_says_so_in_a_field():
         return "r" * 300_000
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("replies", "reason"),
+    [([Reply(text="half an ans", stop="length")], "length"), ([Reply(text="not", stop="other")], "error"), ([Reply(text="all")], "stop")],
+)  # fmt: skip
+def test_XB8_the_end_of_an_answer_says_whether_it_is_whole(replies, reason):
+    async def scenario():
+        async with serving(Agent("writer", Model(*replies))) as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+            await client.say("go")
+            assert (await client.until("stream_end"))["payload"]["finish_reason"] == reason
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload"),
+    [
+        ("notification", {"notification_id": "n", "notification_type": "x", "title": "t" * 20_000_000}),
+        ("tool_call", {"tool_call_id": "c", "tool": "put", "params": {"text": "é" * 9_000_000, "n": 1}}),
+        ("tool_call", {"tool_call_id": "c", "tool": "put", "params": {str(number): "x" * 200 for number in range(100_000)}}),
+        ("tool_result", {"tool_call_id": "c", "tool": "put", "success": False, "error": {"rows": ["r" * 60] * 400_000}}),
+        ("claude_event", {"event": "PostToolUse", "data": {"result": [["y" * 100] * 1_000] * 200}}),
+    ],
+)  # fmt: skip
+def test_XB2_one_long_message_keeps_nobody_out_of_a_session(type_, payload):
+    """A client that cannot read one message of a log connects again for ever, and never sees what follows."""
+
+    async def scenario():
+        async with serving() as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+            live = await bridge.hub.live("s")
+            await live.publish(
+                (type_, payload), ("notification", {"notification_id": "e", "notification_type": "end", "title": ""})
+            )
+            shown = (await client.until(type_))["payload"]
+            assert shown["cut"]
+            assert len(json.dumps(shown, ensure_ascii=False).encode()) < 5 * 2**20
+            async with Client(bridge.ws_url, token="token") as other, other.join("s") as session:
+                async for message in session:
+                    if isinstance(message, Notification) and message.kind == "end":
+                        break
+
+    run(scenario())
+
+
+def test_XB2_a_long_question_keeps_nobody_out_and_is_not_approved_unseen():
+    async def scenario():
+        async with serving() as bridge, raw(bridge) as client:
+            await client.auth()
+            await client.create("s")
+
+            async def ask():
+                details = {"tool": "put", "arguments": json.dumps({"text": "x" * 20_000_000})}
+                async with Session.open("s", store=bridge.hub.store) as session:
+                    await session.approval("Run it?", details=details, call="c-1")
+
+            asked = asyncio.create_task(ask())
+            shown = (await client.until("approval_required"))["payload"]
+            assert (shown["cut"], len(shown["params"]["text"])) == (True, 262_144)
+            async with raw(bridge) as other:
+                await other.auth()
+                await other.join("s")
+                (again,) = (await other.until("session_state"))["payload"]["pending_approvals"]
+                assert again["cut"]
+                assert again["arguments_hash"] == shown["arguments_hash"]
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("before", [262_000, 262_143, 270_000, 270_330])
+def test_XB2_no_half_of_a_secret_is_left_where_a_long_text_is_cut(before):
+    secret = "ghp_abcdefghij1234567890ABCDEF"
+    # What stands before it is masked too, and makes the text shorter.
+    text = (f"{secret} " * 300 + "x" * 300_000)[: before - 1] + f" {secret} " + "y" * 5_000_000
+    shown = fitting({"title": text}, process_redactor().uncut())
+    assert shown["cut"]
+    assert "ghp_" not in shown["title"]
+    assert len(shown["title"]) > 200_000

@@ -239,6 +239,48 @@ def test_XB5_a_call_is_shown_as_it_runs_and_opened_before_it_is_approved() -> No
     run(work)
 
 
+def test_XB5_a_call_that_cannot_be_shown_whole_is_not_approved() -> None:
+    async def work() -> None:
+        details = {"tool": "put", "arguments": json.dumps({"text": "x" * 5_000_000})}
+        async with MemoryStore() as store, serving(store=store) as bridge, Session.open("s", store=store) as session:
+            asked = asyncio.create_task(session.approval("Run put(…)?", details=details, expires=30, call="c"))
+            _, _, shown = await attached(bridge.ws_url, "s", given=b"o\ny\nn too much\n")
+            assert "nobody can say yes here" in shown
+            assert (await asked).outcome == "rejected"
+
+    run(work)
+
+
+def test_XB9_a_question_that_is_too_old_to_be_replayed_is_asked_and_answered() -> None:
+    async def work() -> None:
+        bridge_ = serving(store=(store := MemoryStore()), limits=limits(ring_bytes=2_000))
+        async with store, bridge_ as bridge, Session.open("s", store=store) as session:
+            asked = asyncio.create_task(session.approve("Deploy?", expires=30))
+            live = await bridge.hub.live("s")
+            while not (await live.doing())[1]:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
+            note = {"notification_id": "n", "notification_type": "x", "title": "n" * 500}
+            await live.publish(*[("notification", note)] * 10)
+            _, _, shown = await attached(bridge.ws_url, "s", given=b"y\n")
+            assert "? Deploy?" in shown
+            assert await asked is True
+
+    run(work)
+
+
+def test_XB11_a_hook_line_names_its_tool() -> None:
+    async def work() -> None:
+        async with serving() as bridge:
+            await bridge.hub.create("s")
+            hooks = [{"event": "PreToolUse", "data": {"tool": "Bash"}}, {"event": "Stop", "data": {}}]
+            await (await bridge.hub.live("s")).publish(*[("claude_event", each) for each in hooks])
+            _, _, shown = await attached(bridge.ws_url, "s", given=b"/pending\n")
+            assert "· PreToolUse Bash\n" in shown
+            assert "· Stop\n" in shown
+
+    run(work)
+
+
 async def shows(terminal: int, *wanted: str) -> None:
     """Read the terminal until it has shown all of these."""
     shown = ""

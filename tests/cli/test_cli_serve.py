@@ -20,7 +20,11 @@ from cli_runs import environment, holdfast, running
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from holdfast.bridge.settings import BridgeSettings
 from holdfast.bridge.tls import TlsFiles
+from holdfast.bridge.tokens import Tokens
+from holdfast.cli.serve import _made_tokens
+from holdfast.cli.sessions import person
 
 _LIMIT = 20.0
 
@@ -170,3 +174,11 @@ def test_a_port_that_is_taken_is_all_that_it_says_and_no_token_is_made_that_nobo
     assert "hf_" not in result.stderr
     with served(tmp_path) as (_, _, token):
         assert token.startswith("hf_device_"), "the token of the first start was made, and shown to nobody"
+
+
+def test_XB11_a_token_that_serve_makes_names_the_person(tmp_path: Path) -> None:
+    """People read "Approved by ann@laptop", the name of the token that somebody answered with."""
+    tokens = Tokens(tmp_path / "tokens.json")
+    made = _made_tokens(BridgeSettings(), tokens)
+    assert tokens.identify(made["device"], peer="127.0.0.1").name == person()
+    assert tokens.identify(made["hook"], peer="127.0.0.1").name == f"hooks of {person()}"

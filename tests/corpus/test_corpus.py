@@ -23,7 +23,11 @@ HERE = Path(__file__).parent
 GIVEN = HERE / "provider_errors.jsonl"
 # `reconstructed/` stands apart: figures about accuracy read only this folder, and its lines were written with their rules.
 # The blind parts of `met/` are judged in `test_met.py`: no rule is written from them.
-CORPORA = sorted(path for path in HERE.rglob("*.jsonl") if not path.name.startswith("blind"))
+# A part that was only measured is held from the day rules are written from it.
+MEASURED = {"open_sixteenth.jsonl"}
+CORPORA = sorted(
+    path for path in HERE.rglob("*.jsonl") if not path.name.startswith("blind") and path.name not in MEASURED
+)
 REACHED = 0.97
 
 # Codes whose failure is the same, or worse, when the same request is sent again.

@@ -34,6 +34,8 @@ HERE = Path(__file__).parent / "met"
         ("blind_fourteenth.jsonl", 128, True),
         ("open_fifteenth.jsonl", 128, False),
         ("blind_fifteenth.jsonl", 128, True),
+        ("open_sixteenth.jsonl", 128, False),
+        ("blind_sixteenth.jsonl", 128, True),
     ],
 )
 def test_the_hash_of_the_id_decides_what_is_put_aside(name: str, bound: int, below: bool):

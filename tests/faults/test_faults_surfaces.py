@@ -53,6 +53,23 @@ def test_a_person_is_not_promised_a_retry_that_will_not_come():
     assert "Trying again" not in Fault.of("PROVIDER_OVERLOADED", retryable=False).for_user()
 
 
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("retryable", [False, True])
+def test_XA6_a_model_is_not_promised_a_retry(code, retryable):
+    """What it reads is the end of its call."""
+    context = model_context(Fault.of(code, "m", retryable=retryable))
+    for promise in ("Trying", "Asking again", "Waiting as", "handling this"):
+        assert promise not in context["message"] + context["advice"]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_XA6_nor_is_a_person_after_the_last_attempt(code):
+    attempt = Attempt(number=1, code="SYS_TIMEOUT", message="late", took=1.0)
+    fault = msgspec.structs.replace(Fault.of(code), attempts=(attempt,))
+    for promise in ("Trying", "Asking again", "Waiting as"):
+        assert promise not in fault.for_user()
+
+
 def test_S2_11_a_person_is_told_when_it_goes_on():
     fault = Fault.of("PROVIDER_RATE_LIMITED", retry_after=14.0)
     assert fault.for_user().endswith(" It can go on in 14 s.")
@@ -99,7 +116,10 @@ def test_S2_11_do_not_retry_before():
 @pytest.mark.parametrize(
     ("fault", "advice"),
     [
-        (Fault.of("PROVIDER_OVERLOADED"), "The runtime is handling this; you need not call again yourself."),
+        (
+            Fault.of("PROVIDER_OVERLOADED"),
+            "Nobody repeats it for you: call again later if it is still needed, or go on without it.",
+        ),
         (
             Fault.of("AUTH_FAILED"),
             "Do not repeat the same call. You cannot fix this: tell the user, or go on without it.",

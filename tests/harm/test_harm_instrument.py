@@ -92,6 +92,19 @@ class IgnoresCancels(Plain):
         return task.result()
 
 
+class LooksAllTheTime(Plain):
+    """Waits for each answer by looking every millisecond."""
+
+    def asker(self, caller: Caller):
+        return partial(self._look, super().asker(caller))
+
+    async def _look(self, ask, name: str, call: Call) -> str:
+        task = asyncio.ensure_future(ask(name, call))
+        while not task.done():  # noqa: ASYNC110 - the bug
+            await asyncio.sleep(0.001)
+        return task.result()
+
+
 class MixesAnswers(Plain):
     def asker(self, caller: Caller):
         return lambda name, call: super(MixesAnswers, self).asker(caller)("c0.0", call)
@@ -127,6 +140,10 @@ def test_a_late_cancellation_is_found():
     world = World(callers=(Caller(name="c0", calls=(Call(takes=30.0, cancel=2.0),)),))
     assert bounds(world, Plain) == set()
     assert "cancel" in bounds(world, IgnoresCancels)
+
+
+def test_a_call_that_looks_all_the_time_is_found():
+    assert bounds(STEADY, LooksAllTheTime) == {"busy"}
 
 
 def test_an_answer_to_another_question_is_found():

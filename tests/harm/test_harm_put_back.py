@@ -106,7 +106,7 @@ def xr6(put: Put) -> None:
     put(
         Limiter,
         "acquire_async",
-        lambda self, runtime, until, check=None, _="normal": acquire(self, runtime, until, check),
+        lambda self, runtime, until, check, _, settings: acquire(self, runtime, until, check, settings=settings),
     )
 
 

@@ -15,18 +15,20 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelRetry, RunContext, ToolReturn
 from pydantic_ai.exceptions import ApprovalRequired, ModelHTTPError
-from pydantic_ai.messages import ModelResponse, ToolReturnPart
+from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, ToolReturnPart
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from holdfast import Happened, InvalidError, Session, call_key, tool
+from holdfast import Happened, InvalidError, Runtime, Session, call_key, tool
 from holdfast.pydantic_ai import SessionDurability, StoreHistory, durable
-from holdfast.stores import open_store
-from holdfast.testing import FaultProvider
+from holdfast.stores import MemoryStore, open_store
+from holdfast.testing import FaultProvider, VirtualClock
+from holdfast.testing import run as run_virtual
 from holdfast.testing.provider import Script, serve_in_thread
 from holdfast.testing.provider.replies import ToolCall, Turn
+from holdfast.testing.provider.script import read_script
 from holdfast.transcript import check
 
 SETTLE = (
@@ -62,6 +64,35 @@ def contents(messages):
     return [part.content for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
 
 
+# --- live ---
+
+
+@pytest.mark.parametrize("model", [claude, gpt])
+def test_XA5_the_words_of_a_durable_run_arrive_while_the_model_speaks(model):
+    clock = VirtualClock()
+    provider = FaultProvider(read_script("drip;every=0.2, ok"), clock=clock)
+    heard: list[float] = []
+
+    async def listen(_, events):
+        words = (event async for event in events if isinstance(event, PartStartEvent | PartDeltaEvent))
+        heard.extend([clock.monotonic() async for _ in words])
+
+    agent = Agent(model(provider), name="speaker", capabilities=[SessionDurability(event_stream_handler=listen)])
+    store = MemoryStore(clock=clock)
+
+    async def main():
+        async with Session.open("s", store=store, runtime=Runtime(clock=clock)) as session:
+            with durable(session):
+                return (await agent.run("one two three four five six")).output
+
+    assert run_virtual(main(), clock=clock) == "You said: one two three four five six"
+    assert heard[0] < clock.monotonic() / 2
+    assert len(set(heard)) > 2, "each word comes at its own time"
+    heard.clear()
+    assert run_virtual(main(), clock=clock) == "You said: one two three four five six"
+    assert (heard, provider.counters.received) == ([], 1)
+
+
 # --- runs as steps ---
 
 PROGRAM = """
@@ -74,7 +105,7 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 
 from holdfast import Session
 from holdfast.pydantic_ai import SessionDurability, StoreHistory, durable
-from holdfast.stores import open_store
+from holdfast.stores import MemoryStore, open_store
 
 what, url, address, log, kill = *sys.argv[1:4], Path(sys.argv[4]), sys.argv[5]
 model = AnthropicModel("claude-haiku-4-5", provider=AnthropicProvider(api_key="k", base_url=url))
@@ -494,7 +525,7 @@ def test_messages_are_added_limited_and_cleared():
             done = await plain(claude(FaultProvider())).run("hello")
             await history.add(done.new_messages())
             assert await history.messages() == done.all_messages()
-            assert isinstance((await history.messages(limit=1))[0], ModelResponse)
+            assert [message.kind for message in await history.messages(limit=1)] == ["request", "response"]
             await history.clear()
             assert await history.messages() == []
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.policies.pace import BURST, FREE, LONGEST_PAUSE_S, Pace
+from holdfast.policies.pace import BURST, FREE, LONGEST_PAUSE_S, Pace, Places
 
 
 class Bucket:
@@ -222,6 +222,20 @@ def test_a_call_that_fails_or_is_stopped_frees_its_place() -> None:
         pace.started(now)
     pace.ended()
     assert not pace.wait(now)
+
+
+def test_a_call_behind_others_never_looks_all_the_time_for_a_guessed_place() -> None:
+    """Those ahead may wait for an open circuit: a call looked every 3 µs whether they had gone, and took a whole processor."""
+    places = Places()
+    for _ in range(8):
+        places.taken(0.0)
+    places.rejected(0.0, beside=7, waiting=20, began_before=False)
+    assert places.is_guessed
+    for number in range(60):
+        places.freed()
+        places.taken(float(number))
+        places.freed()
+    assert places.wait(100.0, ahead=1) >= 0.01
 
 
 def test_a_delay_that_is_named_is_kept_where_places_are_known() -> None:

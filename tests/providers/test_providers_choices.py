@@ -6,12 +6,13 @@ import asyncio
 import sys
 import textwrap
 
+import anthropic
 import msgspec
 import pytest
 from providers_kit import KINDS, MODELS, TOOL, World, question
 
 from holdfast import HoldfastError, InvalidError, fault_of
-from holdfast.events import AttemptStarted, Fallback, Recovered, SuppressedError
+from holdfast.events import AttemptStarted, CircuitStateChange, Fallback, Recovered, SuppressedError
 from holdfast.extensions import Extensions
 from holdfast.policies.models.capabilities import Needs, Offers
 from holdfast.providers import CachedModel, ModelChain, choose
@@ -114,10 +115,103 @@ def test_S1_15_the_next_model_answers_where_the_first_is_down():
 
 def test_a_model_whose_circuit_is_open_is_skipped_and_the_next_answers_at_once():
     down, up = World("529, loop"), World()
-    chain = ModelChain([down.model("anthropic"), up.model("openai")], runtime=down.runtime)
+    first = down.model("anthropic")
+    for _ in range(2):
+        with pytest.raises(anthropic.APIStatusError):
+            down.exchange(first, question())
+    before = down.received
+    chain = ModelChain([first, up.model("openai")], runtime=down.runtime)
     for _ in range(6):
         assert down.exchange(chain, question()).text == "You said: hello"
-    assert (down.received, up.received) == (5, 6)
+    assert (down.received, up.received) == (before, 6)
+
+
+STREAMED = pytest.mark.parametrize("streamed", [False, True])
+
+
+class Pair:
+    """A chain whose first model fails by a script, and whose second one always answers."""
+
+    def __init__(self, script, **options):
+        self.down, self.up = World(script), World()
+        models = [self.down.model("anthropic"), self.up.model("openai")]
+        self.chain = ModelChain(models, runtime=self.down.runtime, **options)
+
+    def ask(self, streamed=False):
+        """Ask, and return the model that answered."""
+        if streamed:
+            return self.down.stream(self.chain, question())[-1].model
+        return self.down.exchange(self.chain, question()).model
+
+    def wait(self, seconds):
+        self.down.run(asyncio.sleep(seconds))
+
+
+@STREAMED
+def test_XA10_the_model_that_answered_in_place_of_another_stays(streamed):
+    pair = Pair("529, loop")
+    assert [pair.ask(streamed) for _ in range(9)] == ["gpt-5-mini"] * 9
+    assert (pair.down.received, pair.up.received) == (3, 9)
+    (change,) = [event for event in pair.down.of(CircuitStateChange) if event.rule == "fallback"]
+    assert (change.circuit, change.to.value) == ("model:anthropic/claude-haiku-4-5", "open")
+
+
+@STREAMED
+def test_XA10_the_first_model_answers_again_once_it_is_back(streamed):
+    pair = Pair("529*3, ok")
+    assert pair.ask(streamed) == "gpt-5-mini"
+    pair.wait(29)
+    assert pair.ask(streamed) == "gpt-5-mini"
+    pair.wait(2)
+    assert [pair.ask(streamed) for _ in range(3)] == ["claude-haiku-4-5"] * 3
+    assert [event.to.value for event in pair.down.of(CircuitStateChange) if event.rule == "fallback"] == [
+        "open",
+        "closed",
+    ]
+
+
+def test_XA10_it_is_asked_less_and_less_often_as_long_as_it_fails():
+    pair = Pair("529, loop")
+    asked = []
+    for _ in range(600):
+        before = pair.down.received
+        pair.ask()
+        if pair.down.received > before:
+            asked.append(pair.down.runtime.clock.monotonic())
+        pair.wait(5)
+    assert len(asked) <= 9
+
+
+def test_XA10_it_is_asked_again_when_its_failure_said():
+    pair = Pair("429;retry-after=200, ok")
+    assert pair.ask() == "gpt-5-mini"
+    pair.wait(195)
+    assert pair.ask() == "gpt-5-mini"
+    pair.wait(6)
+    assert pair.ask() == "claude-haiku-4-5"
+
+
+@STREAMED
+def test_XA10_a_failure_of_the_request_itself_says_nothing_about_the_next_request(streamed):
+    pair = Pair("overflow, ok")
+    assert [pair.ask(streamed) for _ in range(2)] == ["gpt-5-mini", "claude-haiku-4-5"]
+
+
+def test_XA10_if_the_one_that_stays_fails_the_first_one_is_asked_too():
+    down, up = World("529*3, ok"), World("ok, 529*9")
+    chain = ModelChain([down.model("anthropic"), up.model("openai")], runtime=down.runtime)
+    models = [down.exchange(chain, question()).model for _ in range(2)]
+    assert models == ["gpt-5-mini", "claude-haiku-4-5"]
+    # Now that one stays.
+    assert down.exchange(chain, question()).model == "claude-haiku-4-5"
+
+
+def test_XA10_a_request_that_nobody_answered_changes_nothing():
+    down, up = World("529*3, ok"), World("529*3, ok")
+    chain = ModelChain([down.model("anthropic"), up.model("openai")], runtime=down.runtime)
+    with pytest.raises(anthropic.APIStatusError):
+        down.exchange(chain, question())
+    assert down.exchange(chain, question()).model == "claude-haiku-4-5"
 
 
 def test_a_model_without_the_capability_is_skipped_with_an_event():
@@ -218,6 +312,7 @@ def test_a_stream_is_taken_over_before_its_first_word_and_never_after():
     chain = ModelChain([down.model("anthropic"), up.model("openai")], runtime=down.runtime)
     *words, reply = down.stream(chain, question("one"))
     assert ("".join(words), reply.model) == ("You said: one", "gpt-5-mini")
+    down.run(asyncio.sleep(31))
     with pytest.raises(HoldfastError) as raised:
         down.stream(chain, question("one"))
     assert raised.value.fault.partial.payload == "You said:"

@@ -127,18 +127,34 @@ def test_why_it_stopped_is_one_word(kind, body, stop):
     assert (reply.stop, reply.text) == (stop, "Well")
 
 
+LIMIT = {"incomplete_details": {"reason": "max_output_tokens"}}
+USE = {"type": "tool_use", "id": "1", "name": "weather"}
+
+
+@pytest.mark.parametrize("written", [HALF, "", "{}", WHOLE])
 @pytest.mark.parametrize(
-    ("kind", "body"),
+    ("kind", "make", "stop"),
     [
-        ("openai", response("incomplete", called(HALF), incomplete_details={"reason": "max_output_tokens"})),
-        ("xai", completion("length", tool_calls=[function(HALF)])),
+        ("anthropic", lambda written: message("max_tokens", {**USE, "input": parsed(written)}), "length"),
+        ("anthropic", lambda written: message("something_new", {**USE, "input": parsed(written)}), "other"),
+        ("anthropic", lambda written: message(None, {**USE, "input": parsed(written)}), "other"),
+        ("openai", lambda written: response("incomplete", called(written), **LIMIT), "length"),
+        ("openai", lambda written: response("in_progress", called(written)), "other"),
+        ("openai", lambda written: response("completed", {**called(written), "status": "incomplete"}), "other"),
+        ("xai", lambda written: completion("length", tool_calls=[function(written)]), "length"),
+        ("xai", lambda written: completion("insufficient_system_resource", tool_calls=[function(written)]), "other"),
     ],
 )
-def test_a_call_that_was_cut_off_at_the_limit_is_not_there(kind, body):
-    wire = Wire(body)
+def test_XA1_an_answer_that_did_not_come_to_its_end_has_no_calls(kind, make, stop, written):
+    wire = Wire(make(written))
     reply = wire.reply(kind)
-    assert (reply.stop, reply.calls) == ("length", ())
+    assert (reply.stop, reply.calls) == (stop, ())
     assert wire.requests == 1
+
+
+def parsed(written):
+    """What Anthropic has for arguments that were cut."""
+    return json.loads(written) if written == WHOLE else {}
 
 
 START = {"type": "message_start", "message": message(None)}
@@ -160,11 +176,20 @@ def stopped(reason):
     return {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 2}}
 
 
-def test_of_several_calls_that_are_streamed_the_whole_ones_are_kept_and_the_cut_one_is_not():
-    wire = Wire(START, *block(0, '{"city": ', '"Oslo"}'), *block(1, HALF), stopped("max_tokens"), END, stream=True)
-    reply = wire.reply("anthropic")
-    assert [(call.id, call.arguments) for call in reply.calls] == [("0", {"city": "Oslo"})]
-    assert reply.stop == "length"
+@pytest.mark.parametrize(
+    ("pieces", "reason", "stop"),
+    [
+        ([*block(0, '{"city": ', '"Oslo"}'), *block(1, HALF)], "max_tokens", "length"),
+        (block(0, WHOLE), "max_tokens", "length"),
+        (block(0), "max_tokens", "length"),
+        # The block has no end, although the message has one.
+        (block(0)[:-1], "tool_use", "other"),
+    ],
+)
+def test_XA1_nor_has_a_streamed_one(pieces, reason, stop):
+    reply = Wire(START, *pieces, stopped(reason), END, stream=True).reply("anthropic")
+    assert reply.calls == ()
+    assert reply.stop == stop
     assert (reply.usage.input, reply.usage.output) == (1, 2)
 
 

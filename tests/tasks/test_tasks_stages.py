@@ -31,6 +31,7 @@ from holdfast.runtime.tool import Happened, tool
 from holdfast.sessions.later import run_due
 from holdfast.sessions.parked_runs import ParkedError
 from holdfast.stores import MemoryStore
+from holdfast.stores.errors import unavailable
 from holdfast.tasks.stages import END, Go, StageError
 from holdfast.testing import VirtualClock
 from holdfast.workflow.stage_lifecycle import PHASES
@@ -1252,18 +1253,30 @@ async def test_a_secret_in_the_result_of_a_tool_is_masked_and_the_tool_runs_once
 async def test_an_unsafe_call_whose_result_cannot_be_stored_is_not_made_again():
     ran = []
 
+    class Full(MemoryStore):
+        """The disk is full as soon as the call has been made."""
+
+        async def commit(self, commit):
+            if ran and not free:
+                raise unavailable("the disk is full")
+            return await super().commit(commit)
+
     @tool(effect="unsafe")
     async def show() -> str:
         ran.append(1)
-        return "\ud800"
+        return "shown"
 
     async def act(work):
         return (await work.call("show")).is_error
 
-    async with Session.open("s", store=MemoryStore()) as session:
-        for _ in range(2):
-            with pytest.raises(OutcomeUnknownError):
-                await StageMachine([Stage("a", act)], tools=[show]).run(session)
+    store, free = Full(), False
+    with pytest.raises(HoldfastError):
+        async with Session.open("s", store=store) as session:
+            await StageMachine([Stage("a", act)], tools=[show]).run(session)
+    free = True
+    async with Session.open("s", store=store) as session:
+        with pytest.raises(OutcomeUnknownError):
+            await StageMachine([Stage("a", act)], tools=[show]).run(session)
     assert ran == [1]
 
 
@@ -1630,3 +1643,23 @@ async def test_XK10_the_result_of_a_stage_is_a_value_of_its_completion():
     assert ended.result_of(untyped) == ended.results["typed"] == {"title": "tides", "ok": True}
     with pytest.raises(KeyError):
         ended.result_of(Stage("other", review))
+
+
+@pytest.mark.parametrize(
+    ("code", "attempts"), [("AUTH_FAILED", 1), ("PROVIDER_BILLING", 1), ("PROVIDER_OVERLOADED", 3)]
+)
+async def test_XL3_what_only_a_person_can_end_is_not_tried_again(code, attempts):
+    made = []
+
+    async def act(work):
+        made.append(work.attempt)
+        raise HoldfastError(Fault.of(code))
+
+    machine = StageMachine(
+        [Stage("a", act, setup=lambda ctx: None, retry=Tries(attempts=3, backoff=Backoff(initial=0)))]
+    )
+    async with Session.open("s", store=MemoryStore()) as session:
+        with pytest.raises(StageError) as caught:
+            await machine.run(session)
+    assert made == list(range(1, attempts + 1))
+    assert code in caught.value.fault.message

@@ -17,8 +17,16 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 from openai.types.chat import ChatCompletionMessage
 from openai.types.responses import ResponseFunctionToolCall, ResponseReasoningItem
 from pydantic_ai import Agent
-from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.exceptions import ModelHTTPError, UserError
+from pydantic_ai.messages import (
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from transcript_kit import (
@@ -60,6 +68,10 @@ def searched(id_):
 
 def found(id_):
     return {"type": "web_search_tool_result", "tool_use_id": id_, "content": []}
+
+
+def calls_with(arguments):
+    return {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "pay", "input": arguments}]}
 
 
 DAMAGED = {
@@ -155,6 +167,43 @@ DAMAGED = {
         [ASK, {"role": "assistant", "content": [searched("srvtoolu_1"), *use("a", text="")["content"]]}, user(result("a"), "and?")],
         ["block-added"],
     ),
+    "XA13 anthropic, a call whose input is text": (
+        "anthropic",
+        [ASK, calls_with('{"usd": 5}'), user(result("a"))],
+        ["block-changed"],
+    ),
+    "XA13 anthropic, a call whose input was cut": ("anthropic", [ASK, calls_with('{"usd": '), user(result("a"))], ["block-changed"]),
+    "XA13 anthropic, a call whose input is null": ("anthropic", [ASK, calls_with(None), user(result("a"))], ["block-changed"]),
+    "XA13 anthropic, a call without an input": (
+        "anthropic",
+        [ASK, {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "pay"}]}, user(result("a"))],
+        ["block-changed"],
+    ),
+    "XA13 anthropic, thinking without a signature": (
+        "anthropic",
+        [ASK, {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, *use("a")["content"]]}, user(result("a"))],
+        ["block-dropped"],
+    ),
+    "XA13 anthropic, thinking with an empty signature": (
+        "anthropic",
+        [ASK, {"role": "assistant", "content": [{**thinking(), "signature": ""}, {"type": "text", "text": "5"}]}, GO_ON],
+        ["block-dropped"],
+    ),
+    "XA13 anthropic, a blank text in a result": (
+        "anthropic",
+        [ASK, use("a"), user(result("a", [{"type": "text", "text": ""}, {"type": "text", "text": "paid"}]))],
+        ["block-changed"],
+    ),
+    "XA13 anthropic, nothing but a blank text in a result": (
+        "anthropic",
+        [ASK, use("a"), user(result("a", [{"type": "text", "text": " "}]))],
+        ["block-changed"],
+    ),
+    "XA13 anthropic, a call in a message of the user": (
+        "anthropic",
+        [ASK, {**use("a"), "role": "user"}, user(result("a"))],
+        ["call-moved"],
+    ),
     "chat, an empty list of calls": (
         "chat",
         [ASK, {"role": "assistant", "content": "Yes", "tool_calls": []}, GO_ON],
@@ -178,6 +227,31 @@ def test_G1_G2_what_the_provider_rejects_it_accepts_after_the_repair(form, histo
     assert whats(repaired.changes) == changes
     assert history == given, "what was given was changed"
     assert repair(repaired.history, form) == (repaired.history, ())
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ('{"usd": 5}', {"usd": 5}),
+        (None, {}),
+        ("", {}),
+        ('{"usd": ', {"invalid_json": '{"usd": '}),
+        ([1], {"invalid_json": [1]}),
+    ],
+)
+def test_XA13_the_input_of_a_call_becomes_an_object_that_holds_what_it_said(given, read):
+    history, (change,) = repair([ASK, calls_with(given), user(result("a"))], "anthropic")
+    assert history[1]["content"][0]["input"] == read
+    assert change.removed["input"] == given
+
+
+def test_XA13_a_call_in_a_message_of_the_user_keeps_its_real_result():
+    call = {"type": "tool_use", "id": "a", "name": "pay", "input": {}}
+    history, changes = repair([user("Pay", call), user(result("a"), "and?")])
+    assert [message["role"] for message in history] == ["user", "assistant", "user"]
+    assert history[1]["content"] == [call]
+    assert history[2] == user(result("a"), "and?")
+    assert [(change.what, change.id) for change in changes] == [("call-moved", "a")]
 
 
 VALID = {
@@ -387,6 +461,20 @@ def test_G2_pydantic_ai_histories_are_repaired_and_accepted():
         asyncio.run(pydantic_agent().run("Go on", message_history=history))
     answer = asyncio.run(pydantic_agent().run("Go on", message_history=repaired.history))
     assert answer.output == "You said: Go on"
+
+
+@pytest.mark.parametrize(
+    "before", [[], [ModelRequest([SystemPromptPart("Be brief")])]], ids=["nothing", "instructions"]
+)
+def test_XA13_a_pydantic_ai_history_that_begins_with_a_response_is_accepted_after_the_repair(before):
+    history = [*before, ModelResponse([TextPart("Hello, what can I do?")])]
+    with pytest.raises(ModelHTTPError, match="first message must use the"):
+        asyncio.run(pydantic_agent().run("Pay", message_history=history))
+    repaired = repair(history)
+    assert whats(repaired.changes) == ["message-added"]
+    assert [each for each in repaired.history if any(each is one for one in history)] == history
+    assert asyncio.run(pydantic_agent().run("Pay", message_history=repaired.history)).output == "You said: Pay"
+    assert check(repaired.history) == ()
 
 
 def test_pydantic_ai_results_anywhere_in_the_next_requests_are_valid():

@@ -25,15 +25,9 @@ from hypothesis.stateful import (
 )
 
 from holdfast.testing import VirtualClock
-from holdfast.wire.client import (
-    ClientConnection,
-    Connect,
-    Deliver,
-    Drop,
-    Failed,
-    GapFound,
-)
-from holdfast.wire.client import Send as ClientSend
+from holdfast.wire.client import ClientConnection
+from holdfast.wire.client_effects import Connect, Deliver, Drop, Failed, GapFound
+from holdfast.wire.client_effects import Send as ClientSend
 from holdfast.wire.envelope import Envelope, encode, stamp
 from holdfast.wire.messages import ConnectionAck, Limits, SessionJoined, Snapshot
 from holdfast.wire.outbox import Acked, AckResult

@@ -6,7 +6,8 @@ import copy
 import logging
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -16,17 +17,18 @@ from holdfast.agents.decide import Bounds, Completion
 from holdfast.agents.feed import parts_of
 from holdfast.agents.hooks import Hooks, hooks_of
 from holdfast.agents.kind import is_agent
-from holdfast.agents.loop import Loop, Setup
+from holdfast.agents.loop import Loop
 from holdfast.agents.memory import messages_of, remember, runs_before, save, start
 from holdfast.agents.models import model_of, opened
 from holdfast.agents.names import take_names
 from holdfast.agents.once import InSession, Once
 from holdfast.agents.output import Output
 from holdfast.agents.parts import Done, ToolReturned
+from holdfast.agents.setup import Asked, Setup
 from holdfast.agents.subagent import tool_of
 from holdfast.faults import Err, HoldfastError, InvalidError, Ok
 from holdfast.once.identity import KEPT
-from holdfast.providers.messages import ToolSpec
+from holdfast.providers.messages import File, ToolSpec, User
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import ToolContract, contract_of_call, declare_by_call
 from holdfast.sessions.call import as_step
@@ -34,7 +36,7 @@ from holdfast.sessions.place import may_be_left_out
 from holdfast.tools.toolbox import Toolbox, shown_result
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 
     from holdfast.agents.approval import Approval
     from holdfast.agents.approver import Granting
@@ -47,12 +49,16 @@ if TYPE_CHECKING:
     from holdfast.agents.usage_limit import OnLimit
     from holdfast.faults import Outcome
     from holdfast.policies import Policy
+    from holdfast.providers.messages import Effort
     from holdfast.providers.model import Model
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.session import Session
     from holdfast.tasks.stages.act import StageTerms
 
-__all__ = ["Agent"]
+__all__ = ["Agent", "Prompt"]
+
+Prompt: TypeAlias = "str | Sequence[str | File]"
+"""What an agent works on: a text, or texts with images and documents."""
 
 
 class Agent:
@@ -81,13 +87,18 @@ class Agent:
     same_failure: how often the same call may fail in the same way. After that it is not run; if the model insists, TASK_HALTED is raised.
     no_progress: how many turns in a row may bring only results that the model has already seen; None: any number.
     output: the form of the answer: a type (msgspec, dataclass, TypedDict, pydantic) or a JSON Schema. `reply.data` is of that type.
-        An answer of another form is asked for again, `reasks` times, with what is wrong.
+        An answer of another form is asked for again, `reasks` times in a row, with what is wrong. So is a call whose arguments are no JSON.
     compact: what happens if the conversation is too long for the model: `"drop"` leaves older messages out, `"summarise"` lets the model
         summarise them, a function gets the messages and returns others, None raises PROVIDER_CONTEXT_OVERFLOW.
     alternatives: models that a person may choose from if the model lacks something that is needed, such as tool calls.
     hooks: functions that change requests, observe the run, and deny tool calls.
     concurrency: tool calls of one answer that run at the same time.
-    max_output: tokens that one answer may have.
+    max_output: tokens that one answer may have. Nothing of an answer that reaches this limit is used, and TASK_OUTPUT_EXHAUSTED is raised. By
+        default it is 4,096, and an answer that reaches it is asked for again with four times as many, twice at most.
+    temperature, thinking: as the provider has them. `thinking` is `"low"`, `"medium"`, `"high"` or a number of tokens.
+    tool_choice: `"auto"`, `"required"`, `"none"` or the name of a tool: what the model must do until it has called a tool.
+    server_tools: tools that run at the provider, such as `{"type": "web_search_20250305", "name": "web_search"}`, as its API has them.
+    caching: whether the provider may keep the prompt in its cache, where it has to be asked.
     policy: how requests recover, for models that are given by name; otherwise the configured one.
     on_limit: what happens at a usage limit that says when it ends. In a session the run is parked: it goes on after that time, in this
         process or another one. `"wait"` waits, `"raise"` raises the provider's error, whose fault says until when. `"auto"` waits if the limit
@@ -125,7 +136,12 @@ class Agent:
         alternatives: Sequence[str | Model] = (),
         hooks: Hooks | Iterable[Hooks] | None = None,
         concurrency: int = 8,
-        max_output: int = 4096,
+        max_output: int | None = None,
+        temperature: float | None = None,
+        thinking: Effort | int | None = None,
+        tool_choice: str = "auto",
+        server_tools: Sequence[Mapping[str, Any]] = (),
+        caching: bool = True,
         policy: Policy | None = None,
         on_limit: OnLimit = "auto",
         approval: Approval | None = None,
@@ -150,6 +166,7 @@ class Agent:
             concurrency,
             max_output,
             runtime or default_runtime(),
+            Asked(temperature, thinking, tool_choice, tuple(server_tools), caching),
             on_limit,
             approval,
             grant,
@@ -173,7 +190,7 @@ class Agent:
         )
 
     @declare_by_call(_effect_of_run)
-    async def run(self, prompt: str, *, session: Session | None = None) -> AgentReply:
+    async def run(self, prompt: Prompt, *, session: Session | None = None) -> AgentReply:
         """Work on the prompt and return the answer.
 
             reply = await agent.run("fix the tests", session=session)
@@ -224,7 +241,7 @@ class Agent:
         )
         return agent
 
-    async def outcome(self, prompt: str, *, session: Session | None = None) -> Outcome[AgentReply]:
+    async def outcome(self, prompt: Prompt, *, session: Session | None = None) -> Outcome[AgentReply]:
         """Work on the prompt and return `Ok` or `Err`. It raises only cancellations.
 
         match await agent.outcome("fix the tests"):
@@ -233,18 +250,20 @@ class Agent:
         """
         return await self._outcome(prompt, session)
 
-    async def outcome_anew(self, prompt: str, *, session: Session | None = None) -> Outcome[AgentReply]:
+    async def outcome_anew(self, prompt: Prompt, *, session: Session | None = None) -> Outcome[AgentReply]:
         """Do the same as `outcome`, without the conversation of earlier runs. Agents call other agents so."""
         return await self._outcome(prompt, session, remembers=False)
 
-    async def _outcome(self, prompt: str, session: Session | None, *, remembers: bool = True) -> Outcome[AgentReply]:
+    async def _outcome(self, prompt: Prompt, session: Session | None, *, remembers: bool = True) -> Outcome[AgentReply]:
         try:
             return Ok(await self._start(prompt, session, None, remembers=remembers))
         except Exception as error:  # noqa: BLE001 - any failure is the outcome
             return Err(self._setup.runtime.fault_of(error), error)
 
     @asynccontextmanager
-    async def stream(self, prompt: str, *, session: Session | None = None) -> AsyncIterator[AsyncIterator[AgentPart]]:
+    async def stream(
+        self, prompt: Prompt, *, session: Session | None = None
+    ) -> AsyncIterator[AsyncIterator[AgentPart]]:
         """Return the work in parts. The last part is `Done`, with the answer.
 
             async with agent.stream("fix the tests") as parts:
@@ -265,15 +284,15 @@ class Agent:
             yield parts
 
     async def _start(
-        self, prompt: str, session: Session | None, feed: Feed | None, *, remembers: bool = True
+        self, prompt: Prompt, session: Session | None, feed: Feed | None, *, remembers: bool = True
     ) -> AgentReply:
-        _check_prompt(prompt)
+        message = _user(prompt)
         async with opened(self._setup.model):
             if session is None:
-                loop = Loop(self._setup, prompt, Once(), feed=feed)
+                loop = Loop(self._setup, message, Once(), feed=feed)
                 reply = await loop.run()
             else:
-                loop, reply = await self._in_session(prompt, session, feed, remembers=remembers)
+                loop, reply = await self._in_session(message, session, feed, remembers=remembers)
         await loop.show_end(reply, lambda reply: Done(reply=reply))
         return reply
 
@@ -306,7 +325,7 @@ class Agent:
             )
 
     async def _in_session(
-        self, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
+        self, prompt: User, session: Session, feed: Feed | None, *, remembers: bool
     ) -> tuple[Loop, AgentReply]:
         take_names(session, self)
         if remembers:
@@ -321,13 +340,13 @@ class Agent:
                 await save(session)
             return ended
 
-        ended = await session.numbered(f"agent {self.name}", prompt, work)
+        ended = await session.numbered(f"agent {self.name}", _named(prompt), work)
         if isinstance(ended, HoldfastError):
             raise ended
         return ended
 
     async def _once(
-        self, run: str, prompt: str, session: Session, feed: Feed | None, *, remembers: bool
+        self, run: str, prompt: User, session: Session, feed: Feed | None, *, remembers: bool
     ) -> tuple[Loop, AgentReply] | HoldfastError:
         keep = _keep(session, run)
         unseen, seen = list[str](), list[str]()
@@ -348,6 +367,13 @@ class Agent:
             added = loop.messages if loop.is_shortened else loop.messages[len(history) :]
             remember(session, self.name, run, added, unseen=unseen, replaces=seen if loop.is_shortened else ())
         return loop, reply
+
+
+def _named(prompt: User) -> str:
+    """Return what tells a prompt from others in a session: its text, and what its files are."""
+    if not prompt.files:
+        return prompt.text
+    return f"{prompt.text} [{sha256(msgspec.json.encode(prompt.files)).hexdigest()}]"
 
 
 def _kit(tools: Iterable[Any], runtime: Runtime | None) -> tuple[Toolbox, dict[str, AnyAgent], tuple[ToolSpec, ...]]:
@@ -387,6 +413,12 @@ def _keep(session: Session, run: str) -> Keep:
     return keep
 
 
-def _check_prompt(prompt: Any) -> None:
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise InvalidError.at("agent.prompt", "a text that is not empty", prompt)
+def _user(prompt: Any) -> User:
+    """Return a prompt as a message."""
+    parts = [prompt] if isinstance(prompt, str) else list(prompt) if isinstance(prompt, (list, tuple)) else []
+    texts = [part for part in parts if isinstance(part, str)]
+    files = tuple(part for part in parts if isinstance(part, File))
+    text = "\n\n".join(texts)
+    if not text.strip() or len(texts) + len(files) < len(parts):
+        raise InvalidError.at("agent.prompt", "a text that is not empty, or a list of texts and Files", prompt)
+    return User(text=text, files=files)

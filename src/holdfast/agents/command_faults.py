@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from holdfast.classify import from_http, from_process, from_text
-from holdfast.faults import Fault, HoldfastError, OutcomeUnknownError, Partial
+from holdfast.faults import Category, Fault, HoldfastError, OutcomeUnknownError, Partial
 from holdfast.faults.redaction import cap
 from holdfast.once.evidence import KNOWN
 from holdfast.runtime.secrets import process_redactor
@@ -35,6 +35,9 @@ _GENERAL = frozenset({"TOOL_EXECUTION_FAILED", "SYS_UNKNOWN", "SYS_INTERNAL_ERRO
 _CONNECTION = frozenset({"TOOL_TIMEOUT", "ACTOR_CLI_NETWORK", "PROVIDER_STREAM_CUT", "PROVIDER_TIMEOUT"})
 _BOUNDS: dict[str, Code] = {"error_max_turns": "TASK_TURNS_EXHAUSTED", "error_max_budget_usd": "SYS_BUDGET_EXHAUSTED"}
 """Limits that were given to the program itself, by its word for them."""
+_SAYS_ERROR = re.compile(
+    r"\s*(?:API |Authentication )?Error\b|\s*(?:Invalid|Failed|Not logged in|Please run)\b", re.IGNORECASE
+)
 _LIMITS = {"start": "after its start", "idle": "", "timeout": ""}
 
 
@@ -125,7 +128,9 @@ def _cause(report: Report, form: Form, finished: Finished | None, stopped: Fault
     if report.ended:
         return None if (report.answer or "").strip() else _empty(report)
     if stopped is not None:
-        return _limited(stopped, finished) if stopped.context.get("limit") in _LIMITS else stopped
+        if stopped.context.get("limit") not in _LIMITS:
+            return stopped
+        return _denied(report, form, finished, now) or _limited(stopped, finished)
     assert finished is not None
     if finished.exit_code != 0:
         return _from_stderr(finished, report.stray, now)
@@ -150,6 +155,19 @@ def _reported(failure: ProgramFailure, now: float) -> Fault:
 def _empty(report: Report) -> Fault:
     calls = f" after {_counted(report.tool_calls, 'tool call')}" if report.tool_calls else ""
     return Fault.of("PROVIDER_EMPTY_RESPONSE", f"The program ended with an empty answer{calls}")
+
+
+def _denied(report: Report, form: Form, finished: Finished | None, now: float) -> Fault | None:
+    """Return why a program that printed nothing more was waiting: it said that its credentials are not accepted. None: it did not say so."""
+    stderr = "" if finished is None else finished.stderr
+    # In a form without kinds of lines its text may be about anything, so it must begin as such programs begin the line.
+    printed = [line for line in report.all_text.splitlines() if _SAYS_ERROR.match(line)] if not form.shows_calls else []
+    for text in (report.rejected, report.stray, stderr, "\n".join(printed)):
+        said = next((line for line in reversed(text.splitlines()) if line.strip()), "")[-_CLASSIFIED_CHARS:]
+        fault = from_text(said, now=now) if said else None
+        if fault is not None and fault.category is Category.AUTH:
+            return fault
+    return None
 
 
 def _limited(stopped: Fault, finished: Finished | None) -> Fault:

@@ -15,10 +15,21 @@ from holdfast.providers.messages import Assistant, Message, ToolResult, User
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from holdfast.providers.messages import Reply, ToolCall
 
-__all__ = ["Messages", "Shortened", "is_valid", "shorten", "size", "summary_prompt", "with_own_ids", "with_summary"]
+__all__ = [
+    "CallIds",
+    "Messages",
+    "Shortened",
+    "is_valid",
+    "shorten",
+    "size",
+    "summary_prompt",
+    "with_own_ids",
+    "with_summary",
+]
 
 Messages: TypeAlias = tuple[Message, ...]
 
@@ -58,17 +69,39 @@ def is_valid(messages: Sequence[Message]) -> bool:
     return not waiting
 
 
-def with_own_ids(reply: Reply, messages: Sequence[Message]) -> Reply:
-    """Return the reply with call ids that every provider accepts, each one once in the conversation that it continues.
+class CallIds:
+    """The ids of the calls in a conversation that grows. Each message is read once."""
+
+    def __init__(self) -> None:
+        self._messages: Sequence[Message] | None = None
+        self._read = 0
+        self._ids: set[str] = set()
+
+    def of(self, messages: Sequence[Message]) -> set[str]:
+        """Return the ids. A conversation in another list is another one."""
+        if self._messages is not messages or len(messages) < self._read:
+            self._messages, self._read, self._ids = messages, 0, set()
+        for place in range(self._read, len(messages)):
+            message = messages[place]
+            if isinstance(message, Assistant):
+                self._ids.update(call.id for call in message.calls)
+        self._read = len(messages)
+        return self._ids
+
+
+def with_own_ids(reply: Reply, known: AbstractSet[str]) -> Reply:
+    """Return the reply with call ids that every provider accepts, and that are not `known` in the conversation that it continues.
 
     Ids that are valid and new stay as they are. The same reply after the same messages always gets the same ids.
     """
-    taken = {call.id for message in messages if isinstance(message, Assistant) for call in message.calls}
+    if not reply.calls:
+        return reply
+    taken: set[str] = set()
     calls = []
     for call in reply.calls:
         wanted = _NOT_IN_AN_ID.sub("_", call.id) or "call"
         own, number = wanted, 1
-        while own in taken:
+        while own in taken or own in known:
             number += 1
             own = f"{wanted}_{number}"
         taken.add(own)
@@ -81,9 +114,9 @@ def with_own_ids(reply: Reply, messages: Sequence[Message]) -> Reply:
 def _with_ids(blocks: Sequence[dict[str, Any]], calls: Sequence[ToolCall]) -> tuple[dict[str, Any], ...]:
     """Return a provider's own form of an answer, with the ids of these calls."""
     ids = iter(call.id for call in calls)
-    return tuple(
-        {**block, "id": next(ids, block.get("id"))} if block.get("type") == "tool_use" else block for block in blocks
-    )
+    fields = {"tool_use": "id", "function_call": "call_id"}
+    named = ((block, fields.get(str(block.get("type")))) for block in blocks)
+    return tuple(block if name is None else {**block, name: next(ids, block.get(name))} for block, name in named)
 
 
 def size(messages: Sequence[Message]) -> int:
@@ -196,5 +229,7 @@ def _size(message: Message) -> int:
     match message:
         case Assistant():
             return len(message.text) + (len(msgspec.json.encode(message.calls)) if message.calls else 0)
+        case User(files=files):
+            return len(message.text) + sum(len(file.data) for file in files)
         case _:
             return len(message.text)

@@ -26,21 +26,31 @@ if TYPE_CHECKING:
     from holdfast.providers.messages import Message, Reply
 
 __all__ = [
+    "LEAST_OUTPUT",
     "AskAgain",
     "Bounds",
     "Completion",
     "Decision",
     "End",
     "Finish",
+    "GoOn",
     "Record",
     "RunTools",
     "Spent",
     "after_invalid",
     "after_reply",
     "before_request",
+    "is_asked_again",
+    "raised_limit",
     "unusable",
 ]
 
+LEAST_OUTPUT = 4096
+"""The limit of the tokens of an answer if the application names none."""
+_RAISED = 4
+"""How many times as many tokens the next answer may have after one that reached that limit."""
+_MOST_OUTPUT = LEAST_OUTPUT * _RAISED * _RAISED
+_EMPTY = "Your last answer was empty: it had no text and called no tool. Go on with the task. If it is done, say in words what the result is."
 _SHOWN = 300
 """Characters of a call's arguments that a message shows."""
 
@@ -56,7 +66,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     no_progress: int | None = 5
     """How many turns in a row may bring only results that the model has already seen."""
     reasks: int = 2
-    """How often the model is asked again for an answer of the right form."""
+    """How often in a row the model is asked again for an answer of the right form."""
 
     def __post_init__(self) -> None:
         options.count("agent.max_turns", self.max_turns)
@@ -86,13 +96,20 @@ class AskAgain(msgspec.Struct, frozen=True):
     text: str
 
 
+class GoOn(msgspec.Struct, frozen=True):
+    """The provider goes on with its answer when it gets it back: its own tools take long."""
+
+    text: str
+    """What it has said so far."""
+
+
 class End(msgspec.Struct, frozen=True):
     """End the run with this fault."""
 
     fault: Fault
 
 
-Decision: TypeAlias = Finish | RunTools | AskAgain | End
+Decision: TypeAlias = Finish | RunTools | AskAgain | GoOn | End
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -124,6 +141,7 @@ class Record:
         self.turns = 0
         self.tool_calls = 0
         self.reasks = 0
+        """How often in a row the model was asked again for an answer of the right form."""
         self.text = ""
         """The last text of the model."""
         self.model = ""
@@ -182,6 +200,10 @@ class Record:
         """Whether so many turns in a row brought nothing new."""
         return turns is not None and self._repeated >= turns
 
+    def add_calls(self, calls: Sequence[ToolCall]) -> None:
+        """Count calls that are about to be run. Without a mistake in them an earlier slip is corrected."""
+        self.reasks = self.reasks + 1 if any(call.mistake for call in calls) else 0
+
     def warn(self, call: ToolCall) -> bool:
         """Note that the result of a call says that it was not run. Return False if an earlier result did."""
         key = _key(call)
@@ -229,9 +251,14 @@ def after_reply(
     must not run, because their arguments held a secret.
     """
     if (fault := unusable(reply)) is not None:
-        return End(fault)
+        return AskAgain(_EMPTY) if is_asked_again(fault, record, bounds) else End(fault)
+    if reply.stop == "paused":
+        return GoOn(reply.text)
     if completion is not None and (decision := _completed(completion, reply, record, bounds)) is not None:
         return decision
+    mistakes = [call.mistake for call in reply.calls if call.mistake]
+    if mistakes and record.reasks >= bounds.reasks:
+        return after_invalid("; ".join(mistakes), record, bounds)
     if reply.calls:
         return _calls(reply.calls, record, bounds, with_secrets, completion)
     if check is None:
@@ -252,22 +279,36 @@ def _completed(completion: Completion, reply: Reply, record: Record, bounds: Bou
     return None
 
 
-def unusable(reply: Reply) -> Fault | None:
-    """Return why a reply is no answer at all: it is refused, empty or cut; None if it can be used."""
+def unusable(reply: Reply, limit: int | None = None) -> Fault | None:
+    """Return why a reply is no answer at all: it is refused, cut or empty; None if it can be used.
+
+    No call of such a reply may run: where it was cut, its arguments may be incomplete and still be valid JSON. `limit` is the limit of its
+    tokens.
+    """
     if reply.stop == "refused":
         context = {"reason": reply.text} if reply.text else {}
         return Fault.of("PROVIDER_CONTENT_POLICY", "The model declined to answer", context=context)
-    if reply.calls:
-        return None
-    if not reply.text.strip() and reply.data is None:
-        return Fault.of("PROVIDER_EMPTY_RESPONSE", "The model answered with no text and no tool call")
     if reply.stop == "length":
-        message = "The answer reached the limit of its tokens before its end; raise max_output"
-        return Fault.of("TASK_OUTPUT_EXHAUSTED", message)
+        of = "the limit of its tokens" if limit is None else f"the limit of {limit} tokens (max_output)"
+        message = f"The answer reached {of} before its end, so nothing of it was used. Allow more with max_output, or ask for less"
+        return Fault.of("TASK_OUTPUT_EXHAUSTED", message, context={} if limit is None else {"limit": limit})
     if reply.stop == "other":
         message = "The provider ended the answer before its end, and gave no reason that we know"
         return Fault.of("PROVIDER_MALFORMED_RESPONSE", message, retryable=False)
+    if reply.stop != "paused" and not reply.calls and not reply.text.strip() and reply.data is None:
+        return Fault.of("PROVIDER_EMPTY_RESPONSE", "The model answered with no text and no tool call")
     return None
+
+
+def is_asked_again(fault: Fault, record: Record, bounds: Bounds) -> bool:
+    """Whether the model is asked again after such an answer. An empty one ends no run as long as it may be asked for another form."""
+    return fault.code == "PROVIDER_EMPTY_RESPONSE" and record.reasks < bounds.reasks
+
+
+def raised_limit(reply: Reply, limit: int, record: Record, bounds: Bounds) -> int | None:
+    """Return the limit with which to ask again for an answer that reached its limit; None: it is not asked for again."""
+    is_last = record.turns + 1 >= bounds.max_turns
+    return None if reply.stop != "length" or limit >= _MOST_OUTPUT or is_last else limit * _RAISED
 
 
 def after_invalid(reason: str, record: Record, bounds: Bounds) -> AskAgain | End:

@@ -13,120 +13,71 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from holdfast import options
 from holdfast.agents.approval import Approval
-from holdfast.agents.approver import Granting
-from holdfast.agents.compaction import Compact, Compaction, Summary, can_compact, compacted
-from holdfast.agents.conversation import is_valid, summary_prompt, with_own_ids
+from holdfast.agents.compaction import Compaction, Summary, can_compact, compacted
+from holdfast.agents.conversation import CallIds, is_valid, summary_prompt, with_own_ids
 from holdfast.agents.decide import (
+    LEAST_OUTPUT,
     AskAgain,
-    Bounds,
-    Completion,
     Decision,
     End,
     Finish,
+    GoOn,
     Record,
     RunTools,
     after_invalid,
     after_reply,
     before_request,
+    is_asked_again,
+    raised_limit,
     unusable,
 )
 from holdfast.agents.feed import Followed
-from holdfast.agents.hooks import Hooks, guards_of
-from holdfast.agents.kind import AnyAgent
+from holdfast.agents.hooks import guards_of
 from holdfast.agents.meter import Meter
 from holdfast.agents.models import listed_names
-from holdfast.agents.once import Answered, Misread, Once, Overflowed, RequestEnd
-from holdfast.agents.output import Output
+from holdfast.agents.once import Answered, Cut, Misread, Once, Overflowed, RequestEnd
 from holdfast.agents.parts import Compacted, Text, ToolCalled, ToolReturned
 from holdfast.agents.reply import AgentReply
 from holdfast.agents.subagent import answer_of_agent
 from holdfast.agents.tool_calls import CallResult, ToolCalls
-from holdfast.agents.usage_limit import OnLimit, Parking
+from holdfast.agents.usage_limit import Parking
 from holdfast.agents.validators import Validators
-from holdfast.events import SuppressedError
+from holdfast.events import Retry, SuppressedError
 from holdfast.faults import AbortedError, BudgetError, Category, Fault, HoldfastError, InvalidError, Scope
-from holdfast.policies.models.capabilities import Needs, able
+from holdfast.policies.models.capabilities import able
 from holdfast.policies.models.prices import LIST_PRICES
-from holdfast.providers.messages import Message, Reply, Request, ToolResult, ToolSpec, User
-from holdfast.providers.model import Model
+from holdfast.providers.messages import Message, Reply, Request, ToolResult, User
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.fault_of import leave_fault
-from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.secrets import process_redactor
-from holdfast.tools.toolbox import Answer, Toolbox
+from holdfast.tools.toolbox import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.agents.feed import Feed
     from holdfast.agents.parts import AgentPart
+    from holdfast.agents.setup import Setup
     from holdfast.providers.messages import ToolCall
+    from holdfast.providers.model import Model
     from holdfast.runtime.budget import Budget
     from holdfast.sessions.session import Session
 
-__all__ = ["Keep", "Loop", "Setup"]
+__all__ = ["Keep", "Loop"]
 
 Keep: TypeAlias = "Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]"
 """Returns what is stored at a place of the run; without it makes it and stores it."""
 
-# Each request repeats the conversation, so most of its prompt can come from the provider's cache at a tenth of the price.
-_CACHED = Needs(levels={"promptCaching": "probed"})
 _OVERFLOWS = frozenset({"PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
+_REJECTED = frozenset({"PROVIDER_BAD_REQUEST", "PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_REQUEST_TOO_LARGE"})
 _NO_SUMMARY = Fault.of("PROVIDER_EMPTY_RESPONSE", "The model answered with no summary")
 _MISSING = frozenset({"PROVIDER_CAPABILITY_MISSING", "PROVIDER_MISSING_STREAMING", "PROVIDER_MISSING_TOOL_CALLING"})
-
-
-class Setup(msgspec.Struct, frozen=True):
-    """What an agent is made of. It does not change."""
-
-    name: str
-    model: Model
-    alternatives: tuple[Model, ...]
-    toolbox: Toolbox
-    agents: Mapping[str, AnyAgent]
-    """The agents among the tools, by name."""
-    specs: tuple[ToolSpec, ...]
-    system: str
-    bounds: Bounds
-    output: Output | None
-    compact: Compact
-    hooks: tuple[Hooks, ...]
-    concurrency: int
-    max_output: int
-    runtime: Runtime
-    on_limit: OnLimit = "auto"
-    approval: Approval | None = None
-    grant: Granting | None = None
-    expires: float | None = None
-    envelope: frozenset[str] | None = None
-    """The tools that the present stage allows; None: all."""
-    completion: Completion | None = None
-    """The tool that ends the run, in a stage that has one."""
-    detail: Literal["typed", "full"] = "typed"
-    """What the model gets of a failed tool call."""
-
-    def __post_init__(self) -> None:
-        options.tool_name("agent.name", self.name)
-        options.count("agent.concurrency", self.concurrency)
-        options.count("agent.max_output", self.max_output)
-        options.seconds("agent.expires", self.expires, optional=True)
-        if self.approval is not None and not isinstance(self.approval, Approval):
-            raise InvalidError.at("agent.approval", "an Approval", self.approval)
-        if self.grant is not None and not callable(self.grant):
-            raise InvalidError.at("agent.grant", "a function of the call", self.grant)
-        options.one_of("agent.on_limit", self.on_limit, get_args(OnLimit))
-        if not isinstance(self.system, str):
-            raise InvalidError.at("agent.instructions", "a text", self.system)
-        if not callable(self.compact) and self.compact is not None:
-            options.one_of("agent.compact", self.compact, ("drop", "summarise"))
 
 
 class Loop:
@@ -135,7 +86,7 @@ class Loop:
     def __init__(
         self,
         setup: Setup,
-        prompt: str,
+        prompt: User,
         once: Once,
         *,
         history: Sequence[Message] = (),
@@ -152,7 +103,8 @@ class Loop:
         self._observers = observers
         self._followed = Followed(setup.runtime) if observers else None
         self._is_watched = feed is not None or bool(observers)
-        self.messages: list[Message] = [*history, User(text=prompt)]
+        self.messages: list[Message] = [*history, prompt]
+        self._call_ids = CallIds()
         self._prompt_at = len(history)
         """The place of the request that this run is about."""
         self._compaction: Compaction | None = None
@@ -176,6 +128,12 @@ class Loop:
             execute=self._execute,
         )
         self._requests = 0
+        self._begun = ""
+        """The text before a pause of the provider."""
+        self._limit = setup.asked.least_output(setup.max_output)
+        """Tokens that the next answer may have."""
+        self._cut: Fault | None = None
+        """Why the last answer was cut; None: it was not."""
         self._shortened_at = -1
         """The number of turns when the conversation was last made shorter."""
         self._has_asked_for_credentials = False
@@ -200,12 +158,16 @@ class Loop:
             if isinstance(decision, Finish) and self._validators is not None:
                 decision = await self._validated(decision, self._validators)
             match decision:
-                case RunTools():
+                case RunTools(calls=calls):
+                    self._begun = ""
+                    record.add_calls(calls)
                     await self._run_tools(decision)
                 case Finish():
                     if self._setup.completion is not None:
                         self._close_calls()
                     return self._answer(decision)
+                case GoOn(text=text):
+                    self._begun += text
                 case AskAgain(text=text):
                     record.reasks += 1
                     self.messages.append(User(text=text))
@@ -224,7 +186,7 @@ class Loop:
     def _answer(self, finish: Finish) -> AgentReply:
         record = self._record
         return AgentReply(
-            text=finish.text,
+            text=self._begun + finish.text,
             data=finish.data,
             turns=record.turns,
             tool_calls=record.tool_calls,
@@ -237,15 +199,17 @@ class Loop:
         )
 
     async def _turn(self) -> Decision | None:
-        """Make one request, and return what follows; None: the conversation was made shorter."""
+        """Make one request, and return what follows; None: it is to be made again, in another form."""
         setup, record = self._setup, self._record
         self._requests += 1
         ended = await self._ended_request()
         match ended:
             case Answered(reply=reply, with_secrets=places, unused=unused):
+                self._cut = None
                 record.add_unused(unused)
                 record.add_reply(reply)
-                self.messages.append(reply.message)
+                if unusable(reply) is None:
+                    self.messages.append(reply.message)
                 if self._is_watched:
                     await self._show_text(reply)
                 check = None if setup.output is None else setup.output.value
@@ -254,6 +218,12 @@ class Loop:
                 record.add_unused(unused)
                 record.turns += 1
                 return after_invalid(reason, record, setup.bounds)
+            case Cut(limit=limit, unused=unused):
+                record.add_unused(unused)
+                record.turns += 1
+                self._cut = unusable(Reply(stop="length"), self._limit)
+                self._limit = limit
+                return None
             case Overflowed():
                 await self._compact()
                 return None
@@ -287,14 +257,22 @@ class Loop:
                 # Before the overflow is stored: if this fails, a later run asks again.
                 self._compaction = await self._compacted()
                 return Overflowed()
+            if is_asked_again(fault, record, bounds):
+                # The answer had no part at all, so there is none to store.
+                return Answered(reply=Reply(), unused=meter.unused(None))
             if fault.code == "PROVIDER_OUTPUT_INVALID" and record.reasks < bounds.reasks:
                 return Misread(reason=str(fault.context.get("reason", fault.message)), unused=meter.unused(None))
             record.add_unused(meter.unused(None))
+            if self._cut is not None and fault.code in _REJECTED:
+                # The provider rejects the higher limit, which nobody asked for. What the user must know is the limit that was reached.
+                raise HoldfastError(self._cut) from error
             raise
         unused = meter.unused(reply)
-        reply = with_own_ids(reply, self.messages)
-        fault_in_reply = unusable(reply)
-        if fault_in_reply is not None:
+        reply = with_own_ids(reply, self._call_ids.of(self.messages))
+        fault_in_reply = unusable(reply, request.max_output)
+        if fault_in_reply is not None and (cut := self._raised(reply, request, fault_in_reply, meter)) is not None:
+            return cut
+        if fault_in_reply is not None and not is_asked_again(fault_in_reply, record, bounds):
             # It is raised here and not stored, so that a later run asks again.
             record.add_unused(unused)
             record.add_reply(reply)
@@ -303,15 +281,31 @@ class Loop:
             raise HoldfastError(fault_in_reply)
         return Answered(reply=reply, unused=unused)
 
+    def _raised(self, reply: Reply, request: Request, fault: Fault, meter: Meter) -> Cut | None:
+        """Ask again, with a higher limit, for an answer that has reached its limit. A limit that the application gave is kept."""
+        if self._setup.max_output is not None or request.max_output != self._limit:
+            return None
+        limit = raised_limit(reply, request.max_output, self._record, self._setup.bounds)
+        if limit is None:
+            return None
+        runtime = self._setup.runtime
+        why = f"the answer may now have {limit} tokens"
+        at = runtime.clock.wall()
+        runtime.bus.emit(
+            Retry(at=at, operation=self._setup.name, attempt=1, max_attempts=None, delay=0, fault=fault, why=why)
+        )
+        return Cut(limit=limit, unused=meter.unused(None))
+
     async def _compose(self) -> Request:
         setup = self._setup
         request = Request(
             messages=tuple(self.messages),
             system=setup.system,
             tools=setup.specs,
-            max_output=setup.max_output,
+            max_output=self._limit,
             schema=None if setup.output is None else setup.output.schema,
-            needs=_CACHED,
+            accepts_invalid=True,
+            **setup.asked.fields(has_called=self._record.tool_calls > 0),
         )
         for hooks in setup.hooks:
             if hooks.transform is not None:
@@ -485,7 +479,9 @@ class Loop:
     async def _summary(self, dropped: Sequence[Message]) -> Summary:
         """Ask the model for a summary. Without one, the messages are just left out, and an event says so."""
         runtime = self._setup.runtime
-        request = Request(messages=(User(text=summary_prompt(dropped)),), max_output=self._setup.max_output)
+        request = Request(
+            messages=(User(text=summary_prompt(dropped)),), max_output=self._setup.max_output or LEAST_OUTPUT
+        )
         budget = _open_budget(self._model)
         cost: dict[str, Any] = {}
         try:

@@ -41,7 +41,10 @@ def masked_reply(reply: Reply, storable: Storable) -> tuple[Reply, tuple[int, ..
 
 
 def _masked_blocks(blocks: Sequence[dict[str, Any]], storable: Storable) -> tuple[dict[str, Any], ...]:
-    masked = ((block, storable(block)) for block in blocks)
+    masked = [(block, storable(block)) for block in blocks]
+    if any(kept is not block and "encrypted_content" in block for block, kept in masked):
+        # Reasoning cannot be changed, and what it led to is rejected without it. Text and calls are enough.
+        return ()
     # A provider rejects a block whose content does not fit its signature.
     return tuple(kept for block, kept in masked if kept is block or "signature" not in block)
 

@@ -59,10 +59,13 @@ class Meter(Budget):
         self, model: Model, request: Request, send: Callable[[], Awaitable[Reply]], budget: Budget | None
     ) -> Reply:
         """Send a request. What a model of the application's own reports is charged here: no recovery does it."""
+        if budget is None:
+            with self:
+                return await send()
         # It only holds the reservation: it makes no attempt, and nothing is part of it.
         holder = Operation(Plan(None, None, alone=True, runtime=self._given), _Asked(model, request))
         charges = holder.charges
-        if budget is None or charges is None:
+        if charges is None:
             with self:
                 return await send()
         if not _recovers(model):

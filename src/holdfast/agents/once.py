@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool
 
-__all__ = ["Answered", "CallResult", "InSession", "Misread", "Once", "Overflowed", "RequestEnd"]
+__all__ = ["Answered", "CallResult", "Cut", "InSession", "Misread", "Once", "Overflowed", "RequestEnd"]
 
 
 class _RequestEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="got"):
@@ -59,6 +59,15 @@ class Overflowed(_RequestEnd, frozen=True, kw_only=True, tag="overflow"):
     """The conversation did not fit, and can be made shorter."""
 
 
+class Cut(_RequestEnd, frozen=True, kw_only=True, tag="cut"):
+    """The answer reached the limit of its tokens, and is asked for again with a higher one."""
+
+    limit: int
+    """The higher limit."""
+    unused: Spent | None = None
+    """What it cost, with the answers before it."""
+
+
 class Misread(_RequestEnd, frozen=True, kw_only=True, tag="invalid"):
     """The answer could not be read, and the model can be asked again."""
 
@@ -67,7 +76,7 @@ class Misread(_RequestEnd, frozen=True, kw_only=True, tag="invalid"):
     """What it cost, with the answers before it."""
 
 
-RequestEnd: TypeAlias = Answered | Overflowed | Misread
+RequestEnd: TypeAlias = Answered | Overflowed | Misread | Cut
 """How a request ended, as far as the loop can go on."""
 
 
@@ -138,7 +147,7 @@ class InSession(Once):
                 return msgspec.structs.replace(ended, reply=masked, with_secrets=places)
             case Misread(reason=reason):
                 return msgspec.structs.replace(ended, reason=storable(reason))
-            case Overflowed():
+            case Overflowed() | Cut():
                 return ended
 
     def _report_mask(self, what: str) -> None:

@@ -267,6 +267,8 @@ class _Reply:
     def _misfit(self, running: _Running) -> Fault | None:
         """Return why a call cannot run at all. Nobody is asked about such a call."""
         call = running.call
+        if call.mistake:
+            return Fault.of("TOOL_INPUT_INVALID", context={"tool": call.name, "reason": call.mistake})
         try:
             tool = running.tool = self._calls.toolbox[call.name]
             tool.arguments.read(call.arguments)

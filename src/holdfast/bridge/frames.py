@@ -18,7 +18,7 @@ from holdfast.wire.messages import DURABLE
 from holdfast.wire.replay import Held
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from holdfast.faults import Redactor
     from holdfast.stores import Entry
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Place",
     "approval_payload",
+    "fitting",
     "frame_of",
     "message_of",
     "question_payload",
@@ -39,7 +40,11 @@ _IDS: Final = UUID("7d5fbd4c-6a0e-4b7e-9c55-0d6b1a3f2e18")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """A UUID as Python writes it. Others are made so."""
 _ENCODER: Final = msgspec.json.Encoder()
-_EVENT_FIELDS: Final = ("turn", "step", "state", "outcome", "ok", "reason", "agent", "until", "role")
+_MOST_BYTES: Final = 4 * 2**20
+"""The most bytes of a message of the log. Clients read messages of 16 MiB, and several come in one replay."""
+_SECRET: Final = 8_192
+"""The most characters of a secret, such as a private key."""
+_EVENT_FIELDS: Final = ("turn", "step", "state", "title", "by", "outcome", "ok", "reason", "agent", "until", "role")
 """What of an entry a client learns that needs no more than that it happened: names, never arguments or results."""
 
 
@@ -75,13 +80,70 @@ def _frame(message: tuple[str, dict[str, Any]], place: Place, redactor: Redactor
     type_, payload = message
     offset, id_, stored_at, session, epoch = place
     written = _ENCODER.encode(payload)
-    if not redactor.keeps(written):
-        written = _ENCODER.encode(redactor.value(payload))
+    if len(written) > _MOST_BYTES or not redactor.keeps(written):
+        written = _ENCODER.encode(fitting(payload, redactor))
     timestamp = stamp(stored_at)
     frame = write(
         type_, msgspec.Raw(written), id_=id_, timestamp=timestamp, session_id=session, epoch=epoch, offset=offset
     )
     return Held(offset, id_, timestamp, frame, at)
+
+
+def fitting(payload: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+    """Return a payload without secrets; if it is too long for a message with shorter texts and lists, and with `cut`.
+
+    A client that cannot read one message of a log could read none after it.
+    """
+    if len(_ENCODER.encode(payload)) <= _MOST_BYTES:
+        return dict(redactor.value(payload))
+    scissors = _Scissors()
+    # First shorter and then masked: to look for secrets in all of it would take seconds, in which no other session goes on.
+    shown = redactor.value({name: scissors.shorten(value, (name,)) for name, value in payload.items()})
+    scissors.take_ends(shown)
+    # A number says already how much is cut.
+    return dict(shown) | {"cut": payload.get("cut") or (1 if "success" in payload else True)}
+
+
+class _Scissors:
+    """Makes a value fit into a message: so many characters and items in all. Short texts, such as ids, stay."""
+
+    def __init__(self) -> None:
+        self._characters, self._items = 524_288, 4_096
+        self._cut: list[tuple[tuple[Any, ...], int]] = []
+        """Where the texts are that were cut, and how long they may be."""
+
+    def shorten(self, value: Any, path: tuple[Any, ...]) -> Any:
+        match value:
+            case str() if len(value) > 256:
+                most = min(self._characters, 262_144)
+                self._characters -= min(len(value), most)
+                if len(value) <= most or most == 0:
+                    return value[:most]
+                self._cut.append((path, most))
+                return value[: most + _SECRET]
+            case list():
+                return [self.shorten(each, (*path, place)) for place, each in enumerate(self._some(value))]
+            case dict():
+                return {name[:64]: self.shorten(each, (*path, name[:64])) for name, each in self._some(value.items())}
+            case _:
+                return value
+
+    def _some(self, items: Iterable[Any]) -> Iterator[Any]:
+        for each in items:
+            if self._items == 0:
+                return
+            self._items -= 1
+            yield each
+
+    def take_ends(self, shown: Any) -> None:
+        """Remove the ends of the texts that were cut: half a secret, which nobody recognises, may stand there."""
+        for (*path, last), most in self._cut:
+            place = shown
+            for step in path:
+                # What stood in a field with a secret's name is masked as a whole.
+                place = place[step] if isinstance(place, dict | list) else None
+            if isinstance(place, dict | list) and isinstance(place[last], str):
+                place[last] = place[last][:-_SECRET][:most]
 
 
 def message_of(entry: Entry, tool_call: Callable[[str], str]) -> tuple[str, dict[str, Any]]:

@@ -41,6 +41,7 @@ from holdfast.events import (
 from holdfast.events.lines import LogLines
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions import admin, machine
 from holdfast.sessions.journal import audit
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest, manifest_fields
@@ -616,8 +617,12 @@ class Hub:
         live = self.sessions.get(event.session)
         if live is None or not isinstance(live.runner, AgentRunner) or live.runner.session is None:
             return
-        can = list[str]()
+        can, facts = list[str](), dict[str, str]()
         if isinstance(event, Retry):
+            # When it goes on is said by `until`, so the reason need not say it once more.
+            fault = msgspec.structs.replace(event.fault, retry_after=None)
+            facts["reason"] = fault.for_user(redactor=process_redactor())
+            facts["until"] = stamp(self.clock.wall() + event.delay)
             waiting = next((each for each in self.runtime.commands.waiting() if each.run == event.run), None)
             if waiting is not None:
                 can = ["retry_now", *(["fall_back"] if waiting.can_fall_back else []), "cancel"]
@@ -625,7 +630,7 @@ class Hub:
                 live.runs.append(event.run)
         line = event.text if isinstance(event, Retry) else self._lines.of(event)[1]
         document = msgspec.json.decode(encode(event))
-        live.runner.publish("recovery", {"event": document, "line": line, "run": event.run, "can": can})
+        live.runner.publish("recovery", {"event": document, "line": line, "run": event.run, "can": can} | facts)
 
     async def waiting(self) -> list[dict[str, Any]]:
         """Return the operations that wait and can be commanded, here and in the process of the agents."""

@@ -14,13 +14,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.bridge.frames import Place, approval_payload, frame_of, question_payload, tool_call_of, user_frame
+from holdfast.bridge.frames import (
+    Place,
+    approval_payload,
+    fitting,
+    frame_of,
+    question_payload,
+    tool_call_of,
+    user_frame,
+)
 from holdfast.bridge.log import log_warning
 from holdfast.bridge.message_ids import new_message_id
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.secrets import process_redactor
+from holdfast.sessions.admin import RENAMED
 from holdfast.sessions.journal import Read, entries_of, fresh_id, read_memory
 from holdfast.sessions.log import Message, new_entry
+from holdfast.sessions.manifest import decode_manifest
 from holdfast.sessions.questions.question import mismatch
 from holdfast.stores import Claim, Commit, NewEntry, Receipt, SessionState
 from holdfast.stores.store import commit_all
@@ -39,13 +49,15 @@ if TYPE_CHECKING:
     from holdfast.sessions.log import SessionMemory
     from holdfast.stores import Entry, SessionRecord, Store
     from holdfast.stores.wakeups import Follower
-    from holdfast.wire.messages import Payload
+    from holdfast.wire.messages import Doing, Payload
     from holdfast.wire.position import Resumption
 
 __all__ = ["Incoming", "LiveSession"]
 
 _PREFILL = 256
 """The most entries that are read into the ring when a session is opened."""
+_TAKES = (SessionState.CREATED, SessionState.ACTIVE, SessionState.PAUSED)
+"""The states in which a message of a user gets an answer."""
 _LOOK_S = 30.0
 """How often the store is asked whether the log began anew, if nothing else happens."""
 _STORE_DOWN_S = 1.0
@@ -96,6 +108,7 @@ class LiveSession:
     ) -> None:
         self.id = record.id
         self.state = record.state
+        self.title = _title(record)
         self.clients: set[Any] = set()
         """The connections that have joined it."""
         self.opened_by = ""
@@ -338,6 +351,8 @@ class LiveSession:
 
     def _take_state(self, entry: Entry) -> None:
         body = msgspec.json.decode(entry.body)
+        if entry.type == RENAMED:
+            self.title = str(body.get("title", ""))
         with suppress(ValueError):
             self.state = SessionState(body.get("state", ""))
 
@@ -385,7 +400,7 @@ class LiveSession:
         )
         digest = sha256(msgspec.json.encode(message.content)).digest()[:16]
         claim = Claim(client=message.client or "bridge", id=message.id, body_hash=digest)
-        return Commit(session=self.id, entries=(new,), claim=claim)
+        return Commit(session=self.id, expect=_TAKES, entries=(new,), claim=claim)
 
     def _take(self, stored: Iterable[tuple[Incoming, Commit, Receipt | Exception]]) -> None:
         """Give clients what this process has stored. Reading it from the store would cost more than storing it."""
@@ -421,17 +436,21 @@ class LiveSession:
         """Return what the session does now. client: whose messages it lists that are stored, and whose acks may have been lost."""
         memory = await self._memory()
         approvals, questions = self._open_questions(memory)
-        waits = bool(approvals or questions)
         return SessionStatePayload(
             session_id=self.id,
             at_offset=self.top,
             state=self.state.value,
-            turn="requires_action" if waits else "running" if memory.in_flight else "idle",
+            turn=_turn(memory),
             pending_approvals=approvals,
             pending_questions=questions,
             stop_reason=memory.ended,
             unacked_client_ids=[id_ for sender, id_ in self._stored if sender == client],
         )
+
+    async def doing(self) -> tuple[Doing, int]:
+        """Return what its agent does now, and how many questions wait for a person."""
+        memory = await self._memory()
+        return _turn(memory), len(memory.pending())
 
     async def snapshot(self) -> Snapshot:
         """Return the session as it is, and the position at which a client goes on."""
@@ -481,9 +500,9 @@ class LiveSession:
             raised = msgspec.to_builtins(each)
             payload = question_payload(raised)
             if tool_call_of(raised):
-                approvals.append(self._redactor.value(payload | approval_payload(raised)))
+                approvals.append(fitting(payload | approval_payload(raised), self._redactor))
             else:
-                questions.append(self._redactor.value(payload) | self._secret(each.id))
+                questions.append(fitting(payload, self._redactor) | self._secret(each.id))
         return approvals, questions
 
     def _secret(self, question: str) -> dict[str, str]:
@@ -517,6 +536,18 @@ class LiveSession:
         context = {"session_id": self.id, "tool_call_id": tool_call}
         message = f"Session '{self.id}' has no question about tool call '{tool_call}'"
         raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context=context))
+
+
+def _turn(memory: SessionMemory) -> Doing:
+    return "requires_action" if memory.pending() else "running" if memory.in_flight else "idle"
+
+
+def _title(record: SessionRecord) -> str:
+    """Return a session's title; empty also if its manifest is damaged, which whoever opens it learns."""
+    try:
+        return decode_manifest(record.id, bytes(record.manifest)).title
+    except HoldfastError:
+        return ""
 
 
 def _result(message: Incoming, receipt: Receipt) -> AckResult:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -22,10 +22,10 @@ from holdfast.bridge.frames import replay_frame
 from holdfast.bridge.live_session import Incoming, LiveSession
 from holdfast.bridge.mode import MODE_TEXTS
 from holdfast.bridge.resume_tokens import role_of
+from holdfast.bridge.session_summaries import summaries
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.fault_of import fault_of
-from holdfast.sessions import machine
-from holdfast.sessions.manifest import decode_manifest
+from holdfast.sessions import admin
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.question import Answer as GivenAnswer
 from holdfast.stores import SessionState
@@ -36,7 +36,7 @@ from holdfast.wire.position import Gap, Position
 from holdfast.wire.server import PUBLIC_WARNING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.bridge.agent_runner import AgentRunner
     from holdfast.bridge.connection import Connection
@@ -62,6 +62,19 @@ _SHOWN_BYTES = 32_768
 """The most sessions that the answer to `auth` lists, and their bytes: every client reads it at every connection."""
 _FRAME_REST = 1_000
 """Bytes of a message beside what it lists."""
+_LONG_S = 0.002
+"""A request that holds the event loop for longer is followed by a rest as long."""
+
+
+class _Others:
+    """Whether the event loop has come to anything else since this was made."""
+
+    def __init__(self) -> None:
+        self.came = False
+        asyncio.get_running_loop().call_soon(self._come)
+
+    def _come(self) -> None:
+        self.came = True
 
 
 class Requests:
@@ -94,6 +107,7 @@ class Requests:
             "session_pause": self._pause,
             "session_end": self._end,
             "session_close": self._end,
+            "session_rename": self._rename,
             "stop": self._stop,
             "command": self._command,
             "refresh_token": self._refresh,
@@ -107,10 +121,15 @@ class Requests:
         if message.type not in ("session_message", "message"):
             # What a client does after it sent a message comes after that message is stored.
             await self.finish()
+        others, begun = _Others(), self._hub.clock.monotonic()
         try:
             await handler(handle, handle.payload)
         except Exception as error:  # noqa: BLE001 - whatever fails is the answer to the client, and other clients go on
             await self._failed(message, error)
+        took = self._hub.clock.monotonic() - begun
+        if not others.came:
+            # Everybody else waited for it. Now they come first for as long: one client has half of the server at most.
+            await asyncio.sleep(took if took > _LONG_S else 0)
 
     async def finish(self) -> None:
         """Wait until everything that came before is stored."""
@@ -191,9 +210,9 @@ class Requests:
         settings, connection = self._hub.settings, self._connection
         mode = connection.machine.mode
         in_use = [live for live in self._hub.sessions.values() if live.state is SessionState.PAUSED]
-        open_ones = [_summary(live) for live in in_use if self._identity.may_see(live.id)]
-        shown = await self._hub.visible(self._identity, states=_OPEN, most=_SHOWN_SESSIONS)
-        open_ones = _fitting((*open_ones, *(_summary(record) for record in shown)), _SHOWN_BYTES)
+        shown: list[SessionRecord | LiveSession] = [live for live in in_use if self._identity.may_see(live.id)]
+        shown += await self._hub.visible(self._identity, states=_OPEN, most=_SHOWN_SESSIONS)
+        active = await summaries(shown[:_SHOWN_SESSIONS], self._hub.sessions, most=_SHOWN_BYTES)
         name = "" if self._hub.agent is None else agent_name(self._hub.agent)
         return wire.ConnectionAck(
             connection_id=connection.id,
@@ -211,7 +230,7 @@ class Requests:
             connection_mode=mode,
             connection_mode_description=MODE_TEXTS[mode],
             requires_health_verification=mode == "direct_public",
-            active_sessions=tuple(open_ones[:_SHOWN_SESSIONS]),
+            active_sessions=tuple(active),
             supported_agents=(name,) if name else (),
             resumed=resumed,
         )
@@ -257,8 +276,13 @@ class Requests:
     async def _list(self, handle: Handle, asked: wire.SessionList) -> None:
         # The client takes messages of the size that it may send.
         most = self._hub.settings.connection.max_frame - _FRAME_REST
-        records = await self._hub.visible(self._identity, after=asked.after)
-        shown = _fitting((_summary(record) for record in records), most)
+        records: Sequence[SessionRecord | LiveSession]
+        if asked.in_use:
+            mine = (live for live in self._hub.sessions.values() if self._identity.may_see(live.id))
+            records = sorted((live for live in mine if live.id > asked.after), key=attrgetter("id"))
+        else:
+            records = await self._hub.visible(self._identity, after=asked.after)
+        shown = await summaries(records, self._hub.sessions, most=most)
         after = shown[-1].session_id if len(shown) < len(records) else ""
         await self._reply(handle, "sessions", wire.SessionsPayload(sessions=shown, next=after))
 
@@ -372,6 +396,10 @@ class Requests:
 
     async def _pause(self, handle: Handle, _: wire.SessionPlain) -> None:
         await self._hub.pause(self._connection.live(handle.session_id))
+        await self._acknowledge(handle)
+
+    async def _rename(self, handle: Handle, given: wire.SessionRename) -> None:
+        await admin.rename(self._hub.store, handle.session_id, given.title.strip(), by=self._identity.name)
         await self._acknowledge(handle)
 
     async def _stop(self, handle: Handle, _: wire.SessionPlain) -> None:
@@ -556,39 +584,6 @@ def _protocol(auth: wire.Auth) -> int:
         context = {"expected": list(PROTOCOLS), "received": sorted(wanted)}
         raise HoldfastError(Fault.of("PROTO_VERSION_INCOMPATIBLE", context=context))
     return max(common)
-
-
-def _summary(record: SessionRecord | LiveSession) -> wire.SessionSummary:
-    if isinstance(record, LiveSession):
-        return wire.SessionSummary(session_id=record.id, status=record.state.value)
-    try:
-        manifest = decode_manifest(record.id, bytes(record.manifest))
-    except HoldfastError:
-        # A damaged one is listed too. Joining it says what is wrong.
-        return wire.SessionSummary(session_id=record.id, status=record.state.value)
-    # Programs on the store may give longer ones than clients may.
-    whole = {"agent": manifest.agent_type, "title": manifest.title, "working_directory": manifest.project_root or ""}
-    shown = {name: text[: _SHOWN_TEXTS[name]] for name, text in whole.items()}
-    return wire.SessionSummary(
-        session_id=record.id,
-        status=machine.bridge_view(record.state, resumable=manifest.resumable),
-        cut=tuple(name for name in whole if shown[name] != whole[name]),
-        **shown,
-    )
-
-
-_SHOWN_TEXTS = {"agent": wire.NAME_LENGTH, "title": wire.NAME_LENGTH, "working_directory": wire.PATH_LENGTH}
-
-
-def _fitting(summaries: Iterable[wire.SessionSummary], most: int) -> list[wire.SessionSummary]:
-    """Return the first ones that together have at most so many bytes; one at least."""
-    found: list[wire.SessionSummary] = []
-    for summary in summaries:
-        most -= len(msgspec.json.encode(summary)) + 1
-        if most < 0 and found:
-            break
-        found.append(summary)
-    return found
 
 
 def _seconds(text: str) -> float | None:

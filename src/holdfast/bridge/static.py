@@ -23,6 +23,7 @@ _FILES: Final = {
     "/holdfast.d.ts": ("holdfast.d.ts", "text/plain; charset=utf-8"),
     "/keep.js": ("keep.js", _SCRIPT),
     "/log_view.js": ("log_view.js", _SCRIPT),
+    "/markdown.js": ("markdown.js", _SCRIPT),
     "/page.js": ("page.js", _SCRIPT),
     "/question_view.js": ("question_view.js", _SCRIPT),
     "/page.css": ("page.css", "text/css; charset=utf-8"),

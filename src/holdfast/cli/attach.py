@@ -257,6 +257,8 @@ class _Attached:
             if answer is not None and answer.value is True:
                 return narrate("it is longer than what was shown: o shows all, and then you can say yes")
         answer = _answer_of(question, text)
+        if question.cut and answer is not None and answer.value is True:
+            return narrate("what is asked is too long to be shown whole, so nobody can say yes here: n says no")
         if answer is None:
             return narrate(
                 "answer with y or n; a reason may follow" if question.kind in _YES_OR_NO else "answer with a number"
@@ -279,8 +281,21 @@ class _Attached:
             else:
                 self._show(message)
             self._note(message)
+            if isinstance(message, State):
+                self._take_open(message.questions)
             if isinstance(message, Gap):
-                await session.reload()
+                self._take_open((await session.reload()).questions)
+
+    def _take_open(self, questions: tuple[Question, ...]) -> None:
+        """Show and remember the questions that are open and were not shown: their messages may be too old, or too long, to be sent again."""
+        for question in questions:
+            if question.id not in self._questions:
+                if not self._flags.as_json:
+                    self._show(question)
+                self._note(question)
+        for closed in self._questions.keys() - {question.id for question in questions}:
+            del self._questions[closed]
+        self._note_progress()
 
     def _note(self, message: Message) -> None:
         """Remember what the next line that is typed is about."""
@@ -373,7 +388,7 @@ def _asked(question: Question) -> str:
     if _is_folded(question):
         lines.append(f"  … {len(whole) - _SHOWN_QUESTION} characters more: o shows them")
     if question.cut:
-        lines.append("  these arguments are not whole: they were cut when they were stored")
+        lines.append("  these arguments are not whole, so you cannot say yes here")
     if question.url:
         code = f" with the code {visible(question.user_code)}" if question.user_code else ""
         lines.append(f"  sign in at {visible(question.url)}{code}")
@@ -420,8 +435,8 @@ def _line_of_session(message: Message) -> str:
             return f"answered: {outcome}" + (f" by {by}" if by else "")
         case Notification(title=title, body=body):
             return f"! {title}" + (f": {body}" if body else "")
-        case HookEvent(event=event):
-            return f"· {event}"
+        case HookEvent(event=event, data=data):
+            return f"· {event} {data.get('tool') or data.get('tool_name') or ''}".rstrip()
         case Gap(reason=reason, requested=after):
             return f"messages after number {after} are missing ({reason}); loading the state of the session"
         case Snapshot():

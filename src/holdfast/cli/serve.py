@@ -31,6 +31,7 @@ from holdfast.cli.agent import REHEARSAL, default_agent, imported, needs_keys, r
 from holdfast.cli.bridge_address import BridgeAddress
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_json
+from holdfast.cli.sessions import person
 from holdfast.config import load
 from holdfast.faults import InvalidError
 from holdfast.options import one_of
@@ -146,7 +147,9 @@ def _made_tokens(settings: BridgeSettings, tokens: Tokens) -> dict[TokenKind, st
     if not settings.is_loopback:
         return {}
     missing: list[TokenKind] = [kind for kind in _FOR if kind not in tokens.kinds]
-    return {kind: tokens.create(f"made by holdfast serve ({kind})", kind=kind).text for kind in missing}
+    # The name is what people read who ask who has approved a call: the person that starts the server, and holds the token.
+    names: dict[TokenKind, str] = {"device": person(), "hook": f"hooks of {person()}"}
+    return {kind: tokens.create(names[kind], kind=kind).text for kind in missing}
 
 
 def _settings_of(flags: ServeFlags) -> BridgeSettings:

@@ -33,6 +33,8 @@ _PROMISES = (
     " Waiting as long as it says.",
     " Trying once more.",
     " Trying again in a moment.",
+    " Trying again if the tool allows it.",
+    " Trying another way.",
     " Asking again.",
 )
 _WITH_EFFECTS = frozenset({Scope.TOOL, Scope.AGENT, Scope.SESSION})
@@ -59,11 +61,9 @@ def for_user(fault: Fault, now: float | None = None, redactor: Redactor = REDACT
     text = fault.entry.user
     if _is_of_model(fault) and "AI service" not in text:
         text = text.replace("service", "AI service", 1)
-    if not fault.retryable:
-        # The catalog's sentence promises a retry, because the code is usually retried. This failure is not, so the
-        # promise is removed.
-        for promise in _PROMISES:
-            text = text.replace(promise, "")
+    if not fault.retryable or fault.attempts:
+        # It is not retried, or its attempts are over.
+        text = _without_promises(text)
     if fault.maybe_executed and fault.scope in _WITH_EFFECTS:
         text += " It may already have taken effect; please check before doing it again."
     if fault.retry_after:
@@ -71,6 +71,13 @@ def for_user(fault: Fault, now: float | None = None, redactor: Redactor = REDACT
         wait = ceil(fault.retry_after) if isfinite(fault.retry_after) else fault.retry_after
         text += f" It can go on {_when(wait, now)}."
     return redactor.text(text)
+
+
+def _without_promises(text: str) -> str:
+    """Return a text of the catalog without the promise of a retry. It stands there because the code is usually retried."""
+    for promise in _PROMISES:
+        text = text.replace(promise, "")
+    return text
 
 
 def _is_of_model(fault: Fault) -> bool:
@@ -191,7 +198,8 @@ def _fact(value: Any) -> str:
 def _model_message(fault: Fault, redactor: Redactor) -> str:
     """Return the failure's own text only if the model must act on it: a provider's text may name hosts and accounts."""
     if fault.next_actor is not NextActor.MODEL:
-        return fault.entry.user
+        # What a model reads is the end of its call: nobody tries again.
+        return _without_promises(fault.entry.user)
     # The text is masked before it is cut, because half a secret is not recognised.
     return cap(_without_stack(redactor.text(fault.message)), _MODEL_TEXT_BYTES)
 
@@ -227,7 +235,7 @@ def _advice(fault: Fault, now: float | None) -> str:
         case NextActor.MODEL:
             sentences.append(f"{fault.entry.suggestions[0]}.")
         case NextActor.MACHINE if fault.retryable:
-            sentences.append("The runtime is handling this; you need not call again yourself.")
+            sentences.append("Nobody repeats it for you: call again later if it is still needed, or go on without it.")
         case NextActor.MACHINE:
             sentences.append("It will not be tried again by itself: go on without it, or tell the user.")
         case NextActor.USER:

@@ -80,7 +80,9 @@ TRUSTED_SHARE = 0.25
 but at least this many seconds. Then one of them finds out whether the limit still holds."""
 PLACE_GAP_S = 0.05
 PLACE_GAP_SHRINKS = 0.8
-"""Seconds between two calls that take a place which was only guessed, and what each such call multiplies them by."""
+LEAST_PLACE_GAP_S = 0.01
+"""Seconds between two calls that take a place which was only guessed, what each such call multiplies them by, and what is the least:
+after that time a call looks again, although somebody ahead may wait for longer."""
 FEWEST_PLACES = 3
 """With fewer calls under way, a rejection does not suggest a number of places: a slow pace looks the same."""
 SAME_PLACES = 0.7
@@ -152,7 +154,7 @@ class Places:
         self.in_use += 1
         if self.is_guessed:
             self._next = now + self._gap
-            self._gap *= PLACE_GAP_SHRINKS
+            self._gap = max(LEAST_PLACE_GAP_S, self._gap * PLACE_GAP_SHRINKS)
 
     def freed(self) -> None:
         """A call ended."""

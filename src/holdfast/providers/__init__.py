@@ -17,12 +17,13 @@ from __future__ import annotations
 from holdfast.policies.models.capabilities import Needs, Offers
 from holdfast.providers.cached import CachedModel
 from holdfast.providers.chain import ModelChain
-from holdfast.providers.messages import Assistant, Part, Reply, Request, ToolCall, ToolResult, ToolSpec, User
+from holdfast.providers.messages import Assistant, File, Part, Reply, Request, ToolCall, ToolResult, ToolSpec, User
 from holdfast.providers.model import Model, RecoveringModel, Wire, choose
 
 __all__ = [
     "Assistant",
     "CachedModel",
+    "File",
     "Model",
     "ModelChain",
     "Needs",

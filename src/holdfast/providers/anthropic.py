@@ -10,6 +10,7 @@ from holdfast.policies.models.usage import usage_of
 from holdfast.providers.messages import Assistant, ToolResult, User
 from holdfast.providers.model import RecoveringModel
 from holdfast.providers.replies import Called, cut, raise_for_error, reply
+from holdfast.providers.written import Written
 from holdfast.runtime.stream import ALIVE
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from anthropic import AsyncAnthropic
 
-    from holdfast.providers.messages import Message, Part, Reply, Request, Stop
+    from holdfast.providers.messages import File, Message, Part, Reply, Request, Stop
     from holdfast.providers.model import ModelOptions
 
 __all__ = ["anthropic_model"]
@@ -31,7 +32,10 @@ _STOPS: Mapping[str | None, Stop] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "refused",
+    "pause_turn": "paused",
 }
+
+_CHOICES = {"required": {"type": "any"}, "none": {"type": "none"}}
 
 
 def anthropic_model(model: str, client: AsyncAnthropic, **options: Unpack[ModelOptions]) -> RecoveringModel:
@@ -44,16 +48,14 @@ class Messages:
 
     def __init__(self, client: AsyncAnthropic) -> None:
         self._client = client
+        self._written = Written(_add)
 
     async def exchange(self, model: str, request: Request) -> Reply:
         # Without an explicit timeout the SDK rejects requests for long answers that are not streamed.
-        answer = await self._client.messages.create(**_body(model, request), timeout=self._client.timeout)
+        answer = await self._client.messages.create(**self._body(model, request), timeout=self._client.timeout)
         raise_for_error(answer)
-        # Encode the arguments again, so that streamed and whole answers make a reply in the same way.
         called = [
-            Called(block.id, block.name, msgspec.json.encode(block.input).decode())
-            for block in answer.content
-            if block.type == "tool_use"
+            Called(block.id, block.name, _written(block.input)) for block in answer.content if block.type == "tool_use"
         ]
         return reply(
             request,
@@ -62,12 +64,15 @@ class Messages:
             stop=_STOPS.get(answer.stop_reason, "other"),
             usage=usage_of(answer),
             model=answer.model,
-            blocks=[block.to_dict() for block in answer.content],
+            # Text and calls alone are in the reply already.
+            blocks=[block.to_dict(warnings=False) for block in answer.content]
+            if any(block.type not in ("text", "tool_use") for block in answer.content)
+            else (),
         )
 
     async def parts(self, model: str, request: Request) -> AsyncGenerator[Part, None]:
         incoming = _Incoming()
-        async with await self._client.messages.create(**_body(model, request), stream=True) as stream:
+        async with await self._client.messages.create(**self._body(model, request), stream=True) as stream:
             async for event in stream:
                 # An event without text, such as a part of a tool call, still shows that the provider is at work.
                 yield incoming.take(event) or ALIVE
@@ -77,11 +82,44 @@ class Messages:
             request,
             text="".join(incoming.texts),
             called=incoming.called.values(),
-            stop=_STOPS.get(incoming.stop, "other"),
+            stop="other" if incoming.open else _STOPS.get(incoming.stop, "other"),
             usage=usage_of({"usage": incoming.usage}),
             model=incoming.model,
             blocks=incoming.whole_blocks(),
         )
+
+    def _body(self, model: str, request: Request) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": model,
+            "max_tokens": request.max_output,
+            "messages": self._written.of(request.messages),
+        }
+        if request.system:
+            body["system"] = request.system
+        tools = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+            for tool in request.tools
+        ]
+        if tools or request.server_tools:
+            body["tools"] = [*tools, *request.server_tools]
+            if request.tool_choice != "auto":
+                body["tool_choice"] = _CHOICES.get(request.tool_choice) or {"type": "tool", "name": request.tool_choice}
+        if request.temperature is not None:
+            # Newer versions of the SDK do not know it any more; many models do.
+            body["extra_body"] = {"temperature": request.temperature}
+        output: dict[str, Any] = {}
+        if isinstance(request.thinking, int):
+            body["thinking"] = {"type": "enabled", "budget_tokens": request.thinking}
+        elif request.thinking is not None:
+            body["thinking"] = {"type": "adaptive"}
+            output["effort"] = request.thinking
+        if request.schema is not None:
+            output["format"] = {"type": "json_schema", "schema": request.schema}
+        if output:
+            body["output_config"] = output
+        if request.needs.level("promptCaching") != "absent":
+            body["cache_control"] = {"type": "ephemeral"}
+        return body
 
 
 class _Incoming:
@@ -93,6 +131,10 @@ class _Incoming:
         self.called: dict[int, Called] = {}
         self.blocks: dict[int, dict[str, Any]] = {}
         """Thinking, and what we do not know, as it came."""
+        self.inputs: dict[int, str] = {}
+        """What calls of the provider's own tools were called with."""
+        self.open: set[int] = set()
+        """The blocks without an end."""
         self.usage: dict[str, Any] = {}
         self.stop: str | None = None
         self.ended = False
@@ -104,11 +146,14 @@ class _Incoming:
                 self.model = event.message.model
                 self.usage |= _counts(event.message.usage)
             case "content_block_start":
+                self.open.add(event.index)
                 self.blocks[event.index] = event.content_block.to_dict()
                 if event.content_block.type == "tool_use":
                     self.called[event.index] = Called(event.content_block.id, event.content_block.name, "")
             case "content_block_delta":
                 return self._add(event.index, event.delta)
+            case "content_block_stop":
+                self.open.discard(event.index)
             case "message_delta":
                 self.stop = event.delta.stop_reason
                 self.usage |= _counts(event.usage)
@@ -126,6 +171,10 @@ class _Incoming:
                 return str(delta.text)
             case "input_json_delta" if index in self.called:
                 self.called[index].arguments += delta.partial_json
+            case "input_json_delta":
+                self.inputs[index] = self.inputs.get(index, "") + delta.partial_json
+            case "citations_delta":
+                block["citations"] = [*(block.get("citations") or ()), delta.citation.to_dict(warnings=False)]
             case "thinking_delta":
                 block["thinking"] = block.get("thinking", "") + delta.thinking
             case "signature_delta":
@@ -135,51 +184,43 @@ class _Incoming:
         return ""
 
     def whole_blocks(self) -> list[dict[str, Any]]:
-        """Return the blocks as a whole answer has them. A tool call that was cut off stays without its arguments."""
-        for index, called in self.called.items():
-            try:
-                self.blocks[index]["input"] = msgspec.json.decode(called.arguments or "{}")
-            except msgspec.DecodeError:
-                # `reply` decides about a call that was cut off: it is left out, or raises.
-                continue
+        """Return the blocks as a whole answer has them. `reply` knows the arguments of its calls."""
+        for index, written in self.inputs.items():
+            self.blocks[index]["input"] = msgspec.json.decode(written or "{}") if index not in self.open else {}
         return [self.blocks[index] for index in sorted(self.blocks)]
 
 
-def _body(model: str, request: Request) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": model, "max_tokens": request.max_output, "messages": _messages(request.messages)}
-    if request.system:
-        body["system"] = request.system
-    if request.tools:
-        body["tools"] = [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-            for tool in request.tools
-        ]
-    if request.schema is not None:
-        body["output_config"] = {"format": {"type": "json_schema", "schema": request.schema}}
-    if request.needs.level("promptCaching") != "absent":
-        body["cache_control"] = {"type": "ephemeral"}
-    return body
+def _written(arguments: Any) -> str:
+    """Return arguments as text, so that streamed and whole answers make a reply in the same way. Some servers send text."""
+    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
-def _messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+def _add(turns: list[dict[str, Any]], message: Message) -> None:
     """Put the results of several calls into one user turn, because the API rejects two turns of one role in a row."""
-    turns: list[dict[str, Any]] = []
-    for message in messages:
-        role = "assistant" if isinstance(message, Assistant) else "user"
-        if not turns or turns[-1]["role"] != role:
-            turns.append({"role": role, "content": []})
-        turns[-1]["content"] += _blocks(message)
-    return turns
+    role = "assistant" if isinstance(message, Assistant) else "user"
+    before = turns.pop()["content"] if turns and turns[-1]["role"] == role else []
+    turns.append({"role": role, "content": [*before, *_blocks(message)]})
+
+
+def _file(file: File) -> dict[str, Any]:
+    source = (
+        {"type": "url", "url": file.url}
+        if file.url
+        else {"type": "base64", "media_type": file.media_type, "data": file.data}
+    )
+    if file.is_image:
+        return {"type": "image", "source": source}
+    return {"type": "document", "source": source, **({"title": file.name} if file.name else {})}
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
     match message:
         case User():
-            return [{"type": "text", "text": message.text}]
+            return [*map(_file, message.files), {"type": "text", "text": message.text}]
         case ToolResult():
             result = {"type": "tool_result", "tool_use_id": message.id, "content": message.text}
             return [{**result, "is_error": True} if message.failed else result]
-        case Assistant() if message.blocks:
+        case Assistant() if message.blocks and not message.items:
             # The API rejects thinking that was changed or left out before the results of its tool calls.
             return list(message.blocks)
         case Assistant():

@@ -97,7 +97,7 @@ class CachedModel:
         return _copy_of(kept) if isinstance(kept, Reply) else None
 
     def _keep(self, request: Request, reply: Reply) -> None:
-        if reply.stop not in _KEPT:
+        if reply.stop not in _KEPT or any(call.mistake for call in reply.calls):
             return
         # An answer from memory costs nothing, so its usage must not be charged a second time.
         kept = _copy_of(msgspec.structs.replace(reply, usage=None))

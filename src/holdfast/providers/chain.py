@@ -20,6 +20,7 @@ from holdfast.policies.models.prices import LIST_PRICES
 from holdfast.policies.models.prompt_cache import USD_PER_SECOND
 from holdfast.providers.messages import Reply
 from holdfast.providers.prompt_cache import WarmPrompts, Weighing
+from holdfast.providers.rests import OneRequest, Standings
 from holdfast.runtime.drivers import call_plainly_async, drive_async
 from holdfast.runtime.fallback import Chain, drive_chain_async
 from holdfast.runtime.operation import Operation
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
     from holdfast.policies import Consent
-    from holdfast.policies.models.capabilities import Needs, Offers
+    from holdfast.policies.models.capabilities import Offers
     from holdfast.policies.models.prices import Prices
     from holdfast.providers.messages import Part, Request
     from holdfast.providers.model import AfterFirst, Model, Parts
@@ -51,6 +52,9 @@ class ModelChain:
     first one says how long it cannot answer, the chain waits for it where that is cheaper. `usd_per_second` is what a second
     of waiting is worth; None never waits. Without the prices of both models nothing is weighed. The events `Retry` and
     `Fallback` say what was chosen, and `Fallback.usd` what the prompt costs more.
+
+    A model that answered in place of another one stays: the one that failed is asked first again after the time that its failure named, or
+    after 30 s, which double each time it fails again (10 minutes at most). With `consent="ask"` every request begins with the first model.
 
         chain = ModelChain([anthropic_model("claude-opus-5", claude), openai_model("gpt-5", client)], usd_per_second=0.002)
     """
@@ -75,6 +79,7 @@ class ModelChain:
         self._prices = prices
         self._runtime = runtime
         self._warm = WarmPrompts()
+        self._standings = Standings()
         self.name = " > ".join(model.name for model in self._models)
 
     @property
@@ -92,8 +97,9 @@ class ModelChain:
 
         Raises the first error if no model answers, and `HoldfastError` if no model can do what the request needs.
         """
-        able, lacks = self._able(request.wants(streamed=False))
-        ways = [(model.name, self._exchanged(model)) for model in able]
+        able, lacks = self._able(request, streamed=False)
+        one = OneRequest(self._standings, self._using)
+        ways = [(model.name, self._exchanged(model, one)) for model in able]
         if lacks is not None:
             ways.insert(0, (self._models[0].name, partial(_raise_fault, lacks)))
         (_, first), *others = ways
@@ -115,16 +121,17 @@ class ModelChain:
 
         With `consent="ask"` only the first model streams, because nobody can give consent while a stream is open.
         """
-        able, lacks = self._able(request.wants(streamed=True))
+        able, lacks = self._able(request, streamed=True)
         if lacks is not None:
             raise HoldfastError(lacks)
         first, *others = able if self._consent == "configured" else able[:1]
-        parts = self._parts(first, after_first, self.name)
+        one = OneRequest(self._standings, self._using)
+        parts = self._parts(first, after_first, self.name, one)
         live: StreamOf[[Request], Part] = StreamOf(
             self._plan(parts), parts, adapter=self._weighing([first, *others], request)
         )
         for model in others:
-            live.fallback(self._parts(model, after_first, model.name), name=model.name)
+            live.fallback(self._parts(model, after_first, model.name, one), name=model.name)
         return live(request)
 
     def _plan(self, fn: Callable[..., Any]) -> Plan:
@@ -147,31 +154,44 @@ class ModelChain:
     def _using(self) -> Runtime:
         return self._runtime or default_runtime()
 
-    def _exchanged(self, model: Model) -> Callable[[Request], Awaitable[Reply]]:
+    def _exchanged(self, model: Model, one: OneRequest) -> Callable[[Request], Awaitable[Reply]]:
         """Return a model's `exchange` that remembers which prompts are in its cache."""
 
         async def exchange(request: Request) -> Reply:
-            reply = await model.exchange(request)
+            try:
+                reply = await model.exchange(request)
+            except Exception as error:
+                one.failed(model, error)
+                raise
+            one.answered(model)
             self._warm.remember(model, request, reply, self._using.clock.monotonic())
             return reply
 
         return exchange
 
-    def _parts(self, model: Model, after_first: AfterFirst, name: str) -> Callable[[Request], AsyncIterator[Part]]:
+    def _parts(
+        self, model: Model, after_first: AfterFirst, name: str, one: OneRequest
+    ) -> Callable[[Request], AsyncIterator[Part]]:
         """Return a function that streams the parts of an answer, under the name that events show."""
 
         async def parts_of(request: Request) -> AsyncIterator[Part]:
-            async with model.stream(request, after_first=after_first) as parts:
-                async for part in parts:
-                    if isinstance(part, Reply):
-                        self._warm.remember(model, request, part, self._using.clock.monotonic())
-                    yield part
+            try:
+                async with model.stream(request, after_first=after_first) as parts:
+                    async for part in parts:
+                        if isinstance(part, Reply):
+                            one.answered(model)
+                            self._warm.remember(model, request, part, self._using.clock.monotonic())
+                        yield part
+            except Exception as error:
+                one.failed(model, error)
+                raise
 
         parts_of.__qualname__ = name
         return parts_of
 
-    def _able(self, needs: Needs) -> tuple[list[Model], Fault | None]:
-        """Return the models that can answer. Also return the first model's fault if replacing that model needs consent."""
+    def _able(self, request: Request, *, streamed: bool) -> tuple[list[Model], Fault | None]:
+        """Return the models that can answer, in the order in which they are asked. Also return the first model's fault if replacing that model needs consent."""
+        needs = request.wants(streamed=streamed)
         found = [(model, negotiate(needs, model.offers)) for model in self._models]
         if not any(one.agreed for _, one in found):
             # The first model is the one the user wants, so what it lacks decides the error's code.
@@ -183,7 +203,11 @@ class ModelChain:
             # A model that is skipped without an event would look as if it had never been configured.
             if fault is not None and fault is not lacks:
                 runtime.bus.emit(SuppressedError.of(fault, "the model was skipped", at=runtime.clock.wall()))
-        return [model for model, one in found if one.agreed], lacks
+        able = [model for model, one in found if one.agreed]
+        if self._consent == "configured":
+            now = runtime.clock.monotonic()
+            able = self._standings.ordered(able, now, lambda model: self._warm.find(model, request, now) is not None)
+        return able, lacks
 
 
 async def _raise_fault(fault: Fault, request: Request) -> Reply:  # noqa: ARG001 - it stands in for a model's `exchange`

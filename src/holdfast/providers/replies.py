@@ -42,14 +42,15 @@ def reply(
 ) -> Reply:
     """Return the reply.
 
-    If the answer reached its token limit, a tool call that was cut off is left out. In any other answer such a call raises
-    `PROVIDER_OUTPUT_INVALID`, and so does text that is not the JSON that the request's schema requires.
+    An answer that did not come to its end has no tool calls: the arguments of the last one may be incomplete and still be valid JSON, such
+    as `{}`. In a complete answer arguments that are no JSON object raise `PROVIDER_OUTPUT_INVALID`, and so does text that is not the
+    JSON that the request's schema requires, unless the request accepts both.
     """
     try:
-        calls = tuple(call for one in called if (call := _call(one, may_be_cut=stop == "length")) is not None)
+        calls = tuple(_call(one, request) for one in called) if stop in ("end", "tools") else ()
         # An answer that calls tools, or was cut off, is not the JSON yet.
         wants_data = request.schema is not None and stop == "end" and not calls
-        data = _data(text) if wants_data else None
+        data = _data(text, request) if wants_data else None
     except _InvalidError as error:
         # The answer was paid for, so a budget must know what it used.
         paid = {} if usage is None else {"model": model, "usage": _counts(usage)}
@@ -66,9 +67,8 @@ def raise_for_error(answer: Any) -> None:
     if isinstance(answer, str):
         message = "The provider answered with text where an object was expected"
         raise HoldfastError(Fault.of("PROVIDER_MALFORMED_RESPONSE", message))
-    document: dict[str, Any] = answer.to_dict()
-    if document.get("error"):
-        raise HoldfastError(fault_of(document))
+    if getattr(answer, "error", None):
+        raise HoldfastError(fault_of(answer.to_dict(warnings=False)))
 
 
 def cut() -> HoldfastError:
@@ -76,15 +76,16 @@ def cut() -> HoldfastError:
     return HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last event"))
 
 
-def _call(called: Called, *, may_be_cut: bool) -> ToolCall | None:
+def _call(called: Called, request: Request) -> ToolCall:
     try:
-        # A tool without parameters may be called with an empty text.
+        # The answer is complete, so an empty text is not what is left of a longer one: the tool has no parameters.
         arguments = msgspec.json.decode(called.arguments or "{}", type=dict[str, Any])
     except msgspec.DecodeError as error:
-        if may_be_cut:
-            # Incomplete arguments must never run a tool. The model may call it again in its next answer.
-            return None
-        raise _InvalidError(f"the arguments of {called.name} are not a JSON object: {error}") from error
+        mistake = f"the arguments of {called.name} are not a JSON object: {error}"
+        if not request.accepts_invalid:
+            raise _InvalidError(mistake) from error
+        # Every provider accepts an object when the call is sent back.
+        return ToolCall(id=called.id, name=called.name, arguments={"invalid_json": called.arguments}, mistake=mistake)
     return ToolCall(id=called.id, name=called.name, arguments=arguments)
 
 
@@ -92,25 +93,36 @@ def _kept_blocks(blocks: Sequence[dict[str, Any]], calls: tuple[ToolCall, ...]) 
     """Return the blocks that the provider must get back. Text and calls alone are in the reply already."""
     if all(block.get("type") in ("text", "tool_use") for block in blocks):
         return ()
-    complete = {call.id for call in calls}
-    return tuple(block for block in blocks if _goes_back(block, complete))
+    complete = {call.id: call for call in calls}
+    kept: list[dict[str, Any]] = []
+    for block in blocks:
+        match block.get("type"):
+            case "text" if not block.get("text"):
+                # The API rejects an empty text block, although a stream may begin one.
+                continue
+            case "tool_use":
+                if (call := complete.get(str(block.get("id")))) is not None:
+                    kept.append({**block, "input": call.arguments})
+            case "function_call":
+                if (call := complete.get(str(block.get("call_id")))) is None:
+                    # Its reasoning cannot stand alone.
+                    return ()
+                kept.append({**block, "arguments": _written(call)})
+            case _:
+                kept.append(block)
+    return tuple(kept)
 
 
-def _goes_back(block: dict[str, Any], complete: set[str]) -> bool:
-    match block.get("type"):
-        case "text":
-            # The API rejects an empty text block, although a stream may begin one.
-            return bool(block.get("text"))
-        case "tool_use":
-            return block.get("id") in complete
-        case _:
-            return True
+def _written(call: ToolCall) -> str:
+    return msgspec.json.encode(call.arguments).decode()
 
 
-def _data(text: str) -> Any:
+def _data(text: str, request: Request) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
+        if request.accepts_invalid:
+            return None
         raise _InvalidError(f"the answer is not the JSON that the schema requires: {error}") from error
 
 

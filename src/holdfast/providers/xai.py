@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies.models.usage import usage_of
 from holdfast.providers.messages import Assistant, ToolResult, User
 from holdfast.providers.model import RecoveringModel
 from holdfast.providers.replies import Called, cut, raise_for_error, reply
+from holdfast.providers.written import Written
 from holdfast.runtime.stream import ALIVE
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from openai import AsyncOpenAI
 
-    from holdfast.providers.messages import Message, Part, Reply, Request, Stop
+    from holdfast.providers.messages import File, Message, Part, Reply, Request, Stop
     from holdfast.providers.model import ModelOptions
 
 __all__ = ["XAI_URL", "xai_model"]
@@ -48,9 +49,10 @@ class Completions:
 
     def __init__(self, client: AsyncOpenAI) -> None:
         self._client = client
+        self._written = Written(_add)
 
     async def exchange(self, model: str, request: Request) -> Reply:
-        answer = await self._client.chat.completions.create(**_body(model, request))
+        answer = await self._client.chat.completions.create(**self._body(model, request))
         raise_for_error(answer)
         if not answer.choices:
             raise HoldfastError(Fault.of("PROVIDER_EMPTY_RESPONSE"))
@@ -72,7 +74,7 @@ class Completions:
     async def parts(self, model: str, request: Request) -> AsyncGenerator[Part, None]:
         incoming = _Incoming()
         # Without this option a stream reports no usage, and the budget would not be charged.
-        body = {**_body(model, request), "stream": True, "stream_options": {"include_usage": True}}
+        body = {**self._body(model, request), "stream": True, "stream_options": {"include_usage": True}}
         async with await self._client.chat.completions.create(**body) as stream:
             async for chunk in stream:
                 yield incoming.take(chunk) or ALIVE
@@ -87,6 +89,36 @@ class Completions:
             usage=usage_of({"usage": incoming.usage}),
             model=incoming.model,
         )
+
+    def _body(self, model: str, request: Request) -> dict[str, Any]:
+        system = [{"role": "system", "content": request.system}] if request.system else []
+        body: dict[str, Any] = {
+            "model": model,
+            "max_completion_tokens": request.max_output,
+            "messages": [*system, *self._written.of(request.messages)],
+        }
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.effort is not None:
+            body["reasoning_effort"] = request.effort
+        if request.tools or request.server_tools:
+            if request.tool_choice != "auto":
+                is_named = request.tool_choice not in ("required", "none")
+                function = {"type": "function", "function": {"name": request.tool_choice}}
+                body["tool_choice"] = function if is_named else request.tool_choice
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+                }
+                for tool in request.tools
+            ] + list(request.server_tools)
+        if request.schema is not None:
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": request.schema, "strict": True},
+            }
+        return body
 
 
 class _Incoming:
@@ -122,33 +154,24 @@ class _Incoming:
             called.arguments += call.function.arguments or ""
 
 
-def _body(model: str, request: Request) -> dict[str, Any]:
-    system = [{"role": "system", "content": request.system}] if request.system else []
-    body: dict[str, Any] = {
-        "model": model,
-        "max_completion_tokens": request.max_output,
-        "messages": [*system, *(_message(message) for message in request.messages)],
-    }
-    if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
-            }
-            for tool in request.tools
-        ]
-    if request.schema is not None:
-        body["response_format"] = {
-            "type": "json_schema",
-            "json_schema": {"name": "answer", "schema": request.schema, "strict": True},
-        }
-    return body
+def _add(turns: list[dict[str, Any]], message: Message) -> None:
+    turns.append(_message(message))
+
+
+def _file(file: File) -> dict[str, Any]:
+    if file.is_image:
+        return {"type": "image_url", "image_url": {"url": file.address}}
+    if file.url:
+        raise InvalidError.saying("file.url", "the content of a document, which this protocol needs", file.url)
+    return {"type": "file", "file": {"filename": file.name or "document.pdf", "file_data": file.address}}
 
 
 def _message(message: Message) -> dict[str, Any]:
     match message:
         case User():
-            return {"role": "user", "content": message.text}
+            if not message.files:
+                return {"role": "user", "content": message.text}
+            return {"role": "user", "content": [*map(_file, message.files), {"type": "text", "text": message.text}]}
         case ToolResult():
             return {"role": "tool", "tool_call_id": message.id, "content": message.text}
         case Assistant():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, cast
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
 
@@ -22,10 +22,11 @@ from holdfast.policies.backoff import Tries
 from holdfast.policies.decide import EFFECTS, Effect
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async, name_of
+from holdfast.runtime.locks import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
-    from types import CodeType
+    from types import CodeType, FrameType
 
     from holdfast.faults import Code
 
@@ -275,25 +276,45 @@ def declare(fn: Any, contract: ToolContract) -> None:
     """Leave a contract on a function or a callable object. Raises AttributeError if it takes no attributes."""
     setattr(fn, _ATTRIBUTE, contract)
     inner = getattr(fn, "__wrapped__", fn)
-    code = getattr(inner, "__code__", None)
     # All functions that one decorator wraps have the code of its wrapper, whatever they declare.
-    if code is not None and (inner is fn or hasattr(fn, PLAN_ATTRIBUTE)):
-        _EFFECTS_OF_CODE.setdefault(code, set()).add(contract.effect)
+    if contract.effect == "unsafe" and (inner is fn or hasattr(fn, PLAN_ATTRIBUTE)):
+        function = getattr(inner, "__func__", inner)
+        if isinstance(function, FunctionType):
+            with _LOCK:
+                _UNSAFE.setdefault(function.__code__, WeakSet()).add(function)
 
 
-_EFFECTS_OF_CODE: WeakKeyDictionary[CodeType, set[Effect]] = WeakKeyDictionary()
-"""The effects that functions with this code declare. Functions that a factory makes have one code, and may declare different effects."""
+_UNSAFE: WeakKeyDictionary[CodeType, WeakSet[FunctionType]] = WeakKeyDictionary()
+"""The functions that are declared unsafe, by their code. Functions that a factory makes have one code, and may not all be unsafe."""
+_LOCK = new_lock()
+"""A set that another thread adds to cannot be read."""
 
 
 def unsafe_tool_in(error: BaseException) -> str:
     """Return the name of a function that is declared unsafe, if the error came out of it; empty if it came out of none."""
     traceback = error.__traceback__
     while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if _EFFECTS_OF_CODE.get(code) == {"unsafe"}:
-            return code.co_qualname
+        frame = traceback.tb_frame
+        with _LOCK:
+            unsafe = tuple(_UNSAFE.get(frame.f_code, ()))
+        if any(_may_be_of(frame, function) for function in unsafe):
+            return frame.f_code.co_qualname
         traceback = traceback.tb_next
     return ""
+
+
+def _may_be_of(frame: FrameType, function: FunctionType) -> bool:
+    """Return whether a frame with the code of a function refers to the same objects outside of it, as far as both can be seen."""
+    seen = frame.f_locals
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            its_own = cell.cell_contents
+        except ValueError:
+            # Nothing is in it yet, or nothing any more.
+            continue
+        if seen.get(name, its_own) is not its_own:
+            return False
+    return True
 
 
 def contract_of(fn: Any) -> ToolContract | None:

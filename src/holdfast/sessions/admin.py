@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from holdfast.stores import Lease, Store
 
 __all__ = [
+    "RENAMED",
     "Overview",
     "abandon_turn",
     "check_repeated",
@@ -62,11 +63,14 @@ __all__ = [
     "in_use",
     "make_resumable",
     "overview",
+    "rename",
     "resolve_step",
     "retry_turn",
     "unpark_runs",
 ]
 
+RENAMED = "session_renamed"
+"""The type of the log's entry that says a session's new title."""
 _TAKE_S = 10.0
 """Seconds of the lease for a change. A change takes milliseconds, and the lease must end soon if this process dies."""
 _LOOKED_AT = 1_000
@@ -204,6 +208,29 @@ async def close(store: Store, session: str, reason: str = "closed") -> None:
         if memory.in_flight:
             ended = (TurnEnded(turn=memory.turn, outcome="abandoned", reason=reason),)
         await _change(store, lease, SessionState.CLOSED, reason, ended)
+
+
+async def rename(store: Store, session: str, title: str, *, by: str = "") -> None:
+    """Give a session another title; its id stays. Whoever follows its log learns it.
+
+        await rename(store, "release-42", "Release 42, second try", by="ann")
+
+    Raises SESS_CLOSED for a closed session, and SESS_NOT_FOUND for an unknown one.
+    """
+    if session in INTERNAL:
+        raise reserved(session)
+    manifest = decode_manifest(session, bytes((await store.session(session)).manifest))
+    if manifest.title == title:
+        return
+    body = msgspec.json.encode({"title": title, "by": by})
+    # Without the lease: a title changes nothing for the process that works in the session.
+    renamed = Commit(
+        session=session,
+        entries=(NewEntry(type=RENAMED, body=body, id=fresh_id()),),
+        manifest=encode_manifest(msgspec.structs.replace(manifest, title=title)),
+        audit=(audit("SessionLifecycle", session, title=title, by=by),),
+    )
+    await store.commit(renamed)
 
 
 async def abandon_turn(store: Store, session: str, reason: str = "abandoned") -> int:

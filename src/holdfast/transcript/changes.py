@@ -14,11 +14,13 @@ What: TypeAlias = Literal[
     "result-moved",
     "result-dropped",
     "call-dropped",
+    "call-moved",
     "id-changed",
     "messages-merged",
     "message-added",
     "message-dropped",
     "block-added",
+    "block-changed",
     "block-dropped",
 ]
 """What was changed."""

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from holdfast.transcript.changes import Change
 
-__all__ = ["Form", "Piece", "Place", "Role", "Turn", "changed", "get", "runs"]
+__all__ = ["BEGINNING", "Form", "Piece", "Place", "Role", "Turn", "changed", "get", "runs"]
+
+BEGINNING = "(The beginning of this conversation is missing.)"
+"""Stands in place of the first message of a user, where a conversation must not begin with an answer."""
 
 Role: TypeAlias = Literal["model", "user", "result", "other"]
 """Who speaks. `result`: a message that is nothing but the result of a call."""

@@ -10,7 +10,7 @@ outbox      what a client has sent and the server has not acknowledged
 reconnect   when a client connects again
 heartbeat   whether the other side is still there
 server      the server's side of a connection
-client      the client's side, over all its connections
+client      the client's side, over all its connections; its effects in client_effects
 examples    one example of every message
 description the protocol as JSON Schema, as AsyncAPI and as tables of the reference page
 """

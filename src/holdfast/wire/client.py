@@ -14,44 +14,43 @@ once by the server, or it learns why not.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.views import wire
+from holdfast.wire.client_effects import (
+    Connect,
+    Deliver,
+    Drop,
+    Expired,
+    Failed,
+    GapFound,
+    Held,
+    Joined,
+    NotJoined,
+    Online,
+    Send,
+    TokenNeeded,
+)
 from holdfast.wire.close import UNREADABLE, CloseCode, reconnects
 from holdfast.wire.envelope import Envelope, Invalid, encode, read, stamp
 from holdfast.wire.heartbeat import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, Heartbeat
-from holdfast.wire.outbox import Acked, AckResult, Outbox, Outgoing
+from holdfast.wire.outbox import AckResult, Outbox, Outgoing
 from holdfast.wire.position import Position
-from holdfast.wire.reconnect import DEFAULT, Address, Exhausted, NextAttempt, Reconnect
+from holdfast.wire.reconnect import DEFAULT, Exhausted, NextAttempt, Reconnect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.clock import Clock, Rng
+    from holdfast.wire.client_effects import ClientEffect
     from holdfast.wire.messages import Role
     from holdfast.wire.reconnect import Schedule
 
-__all__ = [
-    "ClientConnection",
-    "ClientEffect",
-    "Connect",
-    "Deliver",
-    "Drop",
-    "Expired",
-    "Failed",
-    "GapFound",
-    "Held",
-    "Joined",
-    "NotJoined",
-    "Online",
-    "Send",
-    "Status",
-    "TokenNeeded",
-]
+__all__ = ["ClientConnection", "Status"]
 
 Status: TypeAlias = Literal["disconnected", "connecting", "connected", "reconnecting", "error"]
 
@@ -59,101 +58,6 @@ PROTOCOL = (1, 2)
 """The versions of the protocol that this client speaks."""
 PUBLIC_WARNING = "DIRECT_PUBLIC_CONNECTION"
 """The warning of a connection over the public internet."""
-
-
-class Connect(NamedTuple):
-    """Connect after `delay` seconds."""
-
-    attempt: int
-    delay: float
-    address: Address
-
-
-class Send(NamedTuple):
-    """Send a text frame."""
-
-    frame: bytes
-
-
-class Drop(NamedTuple):
-    """Close the socket. Nothing that it still sends comes to the machine."""
-
-    code: int = CloseCode.BYE
-
-
-class Deliver(NamedTuple):
-    """A message for the application. One with an offset is a part of the session's log."""
-
-    message: Envelope
-
-
-class Expired(NamedTuple):
-    """A message was not sent before it expired. It is not in the outbox any more."""
-
-    message: Outgoing
-
-
-class Held(NamedTuple):
-    """A message is too large for the server, and is not sent. It stays in the outbox until it is discarded, and those after it go on."""
-
-    message: Outgoing
-    fault: Fault
-
-
-class GapFound(NamedTuple):
-    """Messages of a session are missing. Nothing of it is delivered until the application takes a snapshot: `reload`."""
-
-    session_id: str
-    gap: dict[str, Any]
-
-
-class Online(NamedTuple):
-    """The client is connected and authenticated."""
-
-    ack: dict[str, Any]
-
-
-class Joined(NamedTuple):
-    """The client is in a session, for the first time or again."""
-
-    session_id: str
-    payload: dict[str, Any]
-
-
-class NotJoined(NamedTuple):
-    """The client may not join a session, or there is none of that name. It does not try again."""
-
-    session_id: str
-    fault: Fault
-
-
-class TokenNeeded(NamedTuple):
-    """The token has expired. The next attempt needs a new one: `token`."""
-
-    fault: Fault
-
-
-class Failed(NamedTuple):
-    """The client has given up and does not connect again."""
-
-    fault: Fault
-
-
-ClientEffect: TypeAlias = (
-    Connect
-    | Send
-    | Drop
-    | Deliver
-    | Acked
-    | Expired
-    | Held
-    | GapFound
-    | Online
-    | Joined
-    | NotJoined
-    | TokenNeeded
-    | Failed
-)
 
 
 ANSWER_TIMEOUT_S = 30.0

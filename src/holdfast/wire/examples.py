@@ -86,6 +86,7 @@ CLIENT_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     "notification_ack": {"notification_ids": ["n-17"]},
     "command": {"run": "5d1c", "command": "retry_now"},
     "session_end": {"reason": "completed"},
+    "session_rename": {"title": "Release 42, second try"},
     "session_leave": {},
     "session_pause": {},
     "session_close": {},

@@ -28,6 +28,7 @@ Reason: TypeAlias = Annotated[str, Meta(max_length=4_096)]
 Secret: TypeAlias = Annotated[str, Meta(max_length=8_192)]
 Text: TypeAlias = Annotated[str, Meta(max_length=1_000_000)]
 Role: TypeAlias = Literal["controller", "observer"]
+Doing: TypeAlias = Literal["running", "idle", "requires_action"]
 Time: TypeAlias = Annotated[str, Meta(max_length=64, description="A date and time of ISO 8601.")]
 ConnectionMode: TypeAlias = Literal["local_only", "private_network", "secure_remote", "direct_public", "misconfigured"]
 
@@ -40,6 +41,11 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 class _OfSession(Payload, frozen=True, kw_only=True):
     session_id: SessionId | UnsetType = UNSET
     """The session; without it the one that the connection has joined."""
+
+
+class _Long(Payload, frozen=True, kw_only=True):
+    cut: bool = False
+    """Whether its texts and lists are not whole: they were too long for a message. The session's log has all of it."""
 
 
 # --- from the client ---
@@ -107,6 +113,8 @@ class SessionList(Payload, frozen=True, kw_only=True):
 
     after: Id = ""
     """The id after which the list goes on: `next` of the answer before."""
+    in_use: bool = False
+    """Only those that this server has in use: the ones that may work, or wait for a person. The answer is short, so a client may ask often."""
 
 
 class SessionCreate(_OfSession, frozen=True, kw_only=True):
@@ -219,6 +227,13 @@ class SessionEnd(_OfSession, frozen=True, kw_only=True):
     reason: Literal["user_request", "timeout", "error", "completed"] = "user_request"
 
 
+class SessionRename(_OfSession, frozen=True, kw_only=True):
+    """Gives the session another title. Its id stays."""
+
+    title: Name
+    """Empty: none, and clients show the id."""
+
+
 class SessionPlain(_OfSession, frozen=True, kw_only=True):
     """Leaves, pauses or closes the session, stops its turn, or asks for a snapshot of it."""
 
@@ -244,6 +259,7 @@ FROM_CLIENT: dict[str, type[Payload]] = {
     "notification_ack": NotificationAck,
     "command": Command,
     "session_end": SessionEnd,
+    "session_rename": SessionRename,
     "session_leave": SessionPlain,
     "session_pause": SessionPlain,
     "session_close": SessionPlain,
@@ -274,6 +290,12 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     agent: str = ""
     title: str = ""
     working_directory: str = ""
+    turn: Doing | UnsetType = UNSET
+    """What its agent does. Only of sessions that this server has in use."""
+    questions: int = 0
+    """How many questions and approvals wait for a person in it."""
+    last_at: Time = ""
+    """When something was last stored in it."""
     cut: tuple[str, ...] = ()
     """The names of the texts above that are longer than what stands there."""
 
@@ -380,7 +402,7 @@ class SessionStatePayload(Payload, frozen=True, kw_only=True):
     session_id: str
     at_offset: int
     state: str
-    turn: Literal["running", "idle", "requires_action"]
+    turn: Doing
     stop_reason: str = ""
     """How the last turn ended, if none runs: `ok`, or why it failed or was cancelled."""
     pending_approvals: list[Any] = []
@@ -425,7 +447,7 @@ class SessionsPayload(Payload, frozen=True, kw_only=True):
     """There are more: ask for those after this id."""
 
 
-class UserMessage(Payload, frozen=True, kw_only=True):
+class UserMessage(_Long, frozen=True, kw_only=True):
     """A message of a user that was accepted, for all clients of the session."""
 
     content: str
@@ -457,7 +479,7 @@ class StreamEnd(Payload, frozen=True, kw_only=True):
     usd: float | None = None
 
 
-class ToolCall(Payload, frozen=True, kw_only=True):
+class ToolCall(_Long, frozen=True, kw_only=True):
     """The agent calls a tool."""
 
     tool_call_id: str
@@ -480,7 +502,7 @@ class ToolResult(Payload, frozen=True, kw_only=True):
     duration_ms: int | None = None
 
 
-class ToolError(Payload, frozen=True, kw_only=True):
+class ToolError(_Long, frozen=True, kw_only=True):
     """A tool call has failed."""
 
     tool_call_id: str
@@ -518,7 +540,7 @@ class ApprovalResolved(Payload, frozen=True, kw_only=True):
     question_id: str = ""
 
 
-class Question(Payload, frozen=True, kw_only=True):
+class Question(_Long, frozen=True, kw_only=True):
     """A question to a person. One with a code for signing in comes again without an offset: the code is in no log."""
 
     question_id: str
@@ -540,16 +562,20 @@ class QuestionClosed(Payload, frozen=True, kw_only=True):
     by: str = ""
 
 
-class Recovery(Payload, frozen=True, kw_only=True):
+class Recovery(_Long, frozen=True, kw_only=True):
     """A recovery event: a retry, a fallback, a circuit. `line` is what a person reads."""
 
     event: dict[str, Any]
     line: str
+    reason: str = ""
+    """Why an attempt is made again, in words for people."""
+    until: Time = ""
+    """When the next attempt is made."""
     run: str = ""
     can: list[Literal["retry_now", "fall_back", "cancel"]] = []
 
 
-class ClaudeEvent(Payload, frozen=True, kw_only=True):
+class ClaudeEvent(_Long, frozen=True, kw_only=True):
     """A hook event of a command-line agent."""
 
     event: str
@@ -557,7 +583,7 @@ class ClaudeEvent(Payload, frozen=True, kw_only=True):
     event_id: str = ""
 
 
-class Notification(Payload, frozen=True, kw_only=True):
+class Notification(_Long, frozen=True, kw_only=True):
     """Something that a person should know."""
 
     notification_id: str
@@ -568,7 +594,7 @@ class Notification(Payload, frozen=True, kw_only=True):
     data: dict[str, Any] = {}
 
 
-class SessionEvent(Payload, frozen=True, kw_only=True):
+class SessionEvent(_Long, frozen=True, kw_only=True):
     """Anything else that the session's log holds: a turn or a step began or ended, a state changed. A client may ignore it.
 
     It has names only, no arguments and no results. Every entry of the log is one message, so that the offsets have no holes.
@@ -582,6 +608,10 @@ class SessionEvent(Payload, frozen=True, kw_only=True):
     step: str = ""
     state: str = ""
     """The session's new state."""
+    title: str = ""
+    """With `session_renamed`: the session's new title."""
+    by: str = ""
+    """Who did it, where the log says so."""
     outcome: str = ""
     """How the turn ended."""
     ok: bool | UnsetType = UNSET

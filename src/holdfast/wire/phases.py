@@ -42,6 +42,7 @@ _JOINED = frozenset({
     "session_leave",
     "session_message",
     "session_pause",
+    "session_rename",
     "stop",
 })  # fmt: skip
 

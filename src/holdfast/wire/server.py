@@ -56,6 +56,7 @@ _CONTROLS = frozenset({
     "session_end",
     "session_message",
     "session_pause",
+    "session_rename",
     "stop",
 })  # fmt: skip
 """What only a controller may send."""

@@ -68,6 +68,7 @@ class ClaudeLines(LineReader):
             return []
         attempt, most = int(number(found.get("attempt")) or 1), int(number(found.get("max_retries")) or 0)
         status, word = found.get("error_status"), str(found.get("error") or "unknown")
+        self.report.rejected = word if status is None else f"API Error: {status} {word}"
         fault = from_http(status, {}, word, provider="anthropic") if isinstance(status, int) else from_text(word)
         line = f"Retrying... ({attempt + 1}/{most + 1})" if most else f"Retrying… attempt {attempt + 1}"
         delay = (number(found.get("retry_delay_ms")) or 0.0) / 1000
@@ -75,6 +76,8 @@ class ClaudeLines(LineReader):
 
     def _assistant(self, found: dict[str, Any]) -> list[AgentPart]:
         message = found.get("message")
+        if isinstance(message, dict) and message.get("model") == "<synthetic>":
+            self.report.rejected = text_of(message.get("content"))
         # A failed request comes as a message too; the result after it says the same. A subagent's messages are not the answer.
         if not isinstance(message, dict) or found.get("is_api_error_message") or found.get("parent_tool_use_id"):
             return self._calls_inside(message)

@@ -51,6 +51,8 @@ class Report:
         self.answer: str | None = None
         """The whole answer, as the last line has it; None: no last line has come."""
         self.failure: ProgramFailure | None = None
+        self.rejected = ""
+        """What the program said last about a request of its own that failed. It may go on and wait, or hang."""
         self.ended = False
         """The last line of the form has come."""
         self.can_resume = False
@@ -83,6 +85,7 @@ class Report:
 
     def say(self, text: str) -> None:
         """Add a piece of the answer."""
+        self.rejected = ""
         self._text.add(text.encode("utf-8", "replace"))
 
     def begin_anew(self) -> None:

@@ -20,8 +20,8 @@ from holdfast.bridge.client.link import Link
 from holdfast.bridge.client.messages import NotStored, Snapshot, fault_of_payload, gap_of, message_of
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.runtime import default_runtime
-from holdfast.wire.client import (
-    ClientConnection,
+from holdfast.wire.client import ClientConnection, Status
+from holdfast.wire.client_effects import (
     Connect,
     Deliver,
     Drop,
@@ -33,7 +33,6 @@ from holdfast.wire.client import (
     NotJoined,
     Online,
     Send,
-    Status,
     TokenNeeded,
 )
 from holdfast.wire.outbox import Acked, Outbox, Outgoing
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from holdfast.bridge.client.dial import Dialer, Socket
     from holdfast.bridge.client.messages import Message
     from holdfast.bridge.client.outbox_file import OutboxFile
-    from holdfast.wire.client import ClientEffect
+    from holdfast.wire.client_effects import ClientEffect
     from holdfast.wire.envelope import Envelope
     from holdfast.wire.outbox import AckResult
     from holdfast.wire.reconnect import Address, Schedule

@@ -161,6 +161,10 @@ class Recovery(_Message, frozen=True, kw_only=True):
     """A retry, a fallback or another recovery event. `line` is what a person reads: `Retrying... (2/3)`."""
 
     line: str
+    reason: str = ""
+    """Why an attempt is made again, in words for people."""
+    until: str = ""
+    """When the next attempt is made, as ISO 8601; empty: none is made."""
     event: dict[str, Any] = {}
     run: str = ""
     """The operation that waits: `session.command(message.run, "retry_now")`."""
@@ -205,6 +209,11 @@ class State(_Message, frozen=True, kw_only=True):
     pending_questions: list[Any] = []
     pending_approvals: list[Any] = []
 
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The questions that are open: `for question in state.questions: …`. Those that asked them may be too old to be sent again."""
+        return _open_questions(self.pending_approvals, self.pending_questions)
+
 
 class Presence(_Message, frozen=True, kw_only=True):
     """How many clients are in the session."""
@@ -241,6 +250,12 @@ class Snapshot(_Message, frozen=True, kw_only=True):
     """The session as it is. What follows begins after it."""
 
     state: Any = None
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The questions that are open: `for question in snapshot.questions: …`."""
+        state = self.state if isinstance(self.state, dict) else {}
+        return _open_questions(state.get("pending_approvals", []), state.get("pending_questions", []))
 
 
 class NotStored(_Message, frozen=True, kw_only=True):
@@ -299,6 +314,16 @@ def _approval(payload: dict[str, Any]) -> dict[str, Any]:
 def _resolved(payload: dict[str, Any]) -> dict[str, Any]:
     id_ = payload.get("question_id") or payload.get("tool_call_id")
     return {"question_id": id_, "outcome": payload.get("decision", ""), "by": payload.get("by", "")}
+
+
+def _open_questions(approvals: list[Any], questions: list[Any]) -> tuple[Question, ...]:
+    payloads = [*map(_approval, approvals), *questions]
+    found = []
+    for payload in payloads:
+        # A newer server may send others.
+        with suppress(msgspec.ValidationError):
+            found.append(msgspec.convert(payload, Question))
+    return tuple(found)
 
 
 def _event(payload: dict[str, Any]) -> dict[str, Any]:

@@ -156,6 +156,20 @@ class RemoteSession:
         """Stop what the agent does now. The session stays."""
         await self._driver.send(self.id, "stop", {}, None)
 
+    async def rename(self, title: str) -> None:
+        """Give the session another title, for everybody; its id stays: `await session.rename("Release 42, second try")`.
+
+        Raises `HoldfastError`: AUTH_FORBIDDEN for an observer, PROTO_INVALID_MESSAGE for a title that is too long, SESS_CLOSED.
+        """
+        await self._driver.send(self.id, "session_rename", {"title": title}, None)
+
+    async def close(self) -> None:
+        """Close the session for good, and stop what its agent does: `await session.close()`. Its log stays.
+
+        Raises `HoldfastError`: AUTH_FORBIDDEN for an observer, SESS_CLOSED if somebody else was first.
+        """
+        await self._driver.send(self.id, "session_close", {}, None)
+
     async def reload(self) -> Snapshot:
         """Load the session as it is: `snapshot.state`. Messages from before it are skipped, and what follows begins after it."""
         if self._error is not None:

@@ -116,6 +116,14 @@ export interface SessionSummary {
   agent?: string;
   title?: string;
   working_directory?: string;
+  /** What its agent does. Only of sessions that the server has in use. */
+  turn?: "running" | "idle" | "requires_action";
+  /** How many questions and approvals wait for a person in it. */
+  questions?: number;
+  /** When something was last stored in it. */
+  last_at?: string;
+  /** The names of the texts above that are longer than what stands there. */
+  cut?: string[];
 }
 
 export interface ConnectionAck {
@@ -169,6 +177,8 @@ export class Client extends EventTarget {
   join(session: string, options?: JoinOptions): Session;
   /** The sessions that this client may see. */
   sessions(): Promise<SessionSummary[]>;
+  /** Those that the server has in use: what each does (`turn`), and how many `questions` wait in it. */
+  sessionsInUse(): Promise<SessionSummary[]>;
   /** Send a message that is not kept, and return its answer. Rejects if none comes within `answerTimeout`. */
   request(type: string, payload: Record<string, unknown>): Promise<Message>;
   /** Take a message out of the outbox. One that was sent may be stored already. */
@@ -207,6 +217,10 @@ export class Session implements AsyncIterableIterator<Message> {
   approve(call: string | ApprovalRequired, isApproved: boolean, options?: SendOptions & { reason?: string }): Promise<number | null>;
   command(run: string, command: "retry_now" | "fall_back" | "cancel"): Promise<number | null>;
   stop(): Promise<number | null>;
+  /** Give the session another title, for everybody. Its id stays. */
+  rename(title: string): Promise<number | null>;
+  /** Close the session for good, and stop what its agent does. Its log stays. */
+  close(): Promise<number | null>;
   /** After a gap: ask for a snapshot. It arrives as a message, and the session goes on from it. */
   reload(): void;
   leave(): void;
@@ -288,7 +302,7 @@ export type Message =
   | Envelope<"approval_resolved", { tool_call_id: string; decision: string; by?: string }>
   | Envelope<"question", Question>
   | Envelope<"question_closed", { question_id: string; outcome: string; by?: string }>
-  | Envelope<"recovery", { event: Record<string, unknown>; line: string; run?: string; can?: ("retry_now" | "fall_back" | "cancel")[] }>
+  | Envelope<"recovery", { event: Record<string, unknown>; line: string; reason?: string; until?: string; run?: string; can?: ("retry_now" | "fall_back" | "cancel")[] }>
   | Envelope<"claude_event", { event: string; data?: Record<string, unknown>; event_id?: string }>
   | Envelope<"notification", { notification_id: string; notification_type: string; title: string; body?: string }>
   | Envelope<"session_event", { event: string; [name: string]: unknown }>

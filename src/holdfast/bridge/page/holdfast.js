@@ -210,11 +210,20 @@ export class Client extends EventTarget {
   }
 
   /** Return the sessions that this client may see. */
-  async sessions() {
+  sessions() {
+    return this.#list({});
+  }
+
+  /** Return those that the server has in use: what each does (`turn`), and how many `questions` wait in it. Short, so it may be asked often. */
+  sessionsInUse() {
+    return this.#list({ in_use: true });
+  }
+
+  async #list(wanted) {
     const found = [];
     let after = "";
     for (;;) {
-      const { sessions = [], next = "" } = (await this.request("session_list", after ? { after } : {})).payload;
+      const { sessions = [], next = "" } = (await this.request("session_list", after ? { ...wanted, after } : wanted)).payload;
       found.push(...sessions);
       if (next <= after) return found;
       after = next;
@@ -559,6 +568,16 @@ export class Session {
   /** Stop the turn that runs. */
   stop() {
     return this.#do.send("stop", {}, { expires: COMMAND_EXPIRES_S });
+  }
+
+  /** Give the session another title, for everybody. Its id stays. */
+  rename(title) {
+    return this.#do.send("session_rename", { title }, { expires: COMMAND_EXPIRES_S });
+  }
+
+  /** Close the session for good, and stop what its agent does. Its log stays. */
+  close() {
+    return this.#do.send("session_close", {}, { expires: COMMAND_EXPIRES_S });
   }
 
   /** After a gap: ask for a snapshot. It arrives as a message, and the session goes on from it. */

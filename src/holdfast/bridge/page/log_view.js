@@ -1,6 +1,8 @@
 // The messages of a session as a list on the page.
 //
-// Invariant: what an agent, a tool or a person wrote becomes text nodes, never markup.
+// Invariant: what an agent, a tool or a person wrote becomes text nodes, never markup. What an agent says is read as Markdown (`markdown.js`).
+
+import { Markdown } from "./markdown.js";
 
 /** Make an element: `make("p", "quiet", "text", child)`. Strings become text nodes. */
 export function make(tag, className = "", ...children) {
@@ -15,77 +17,6 @@ export function button(text, className, run) {
   made.type = "button";
   made.addEventListener("click", run);
   return made;
-}
-
-/** Shows a text that grows. Blocks between lines of ``` are shown as code. What is there already is not touched again. */
-export class GrowingText {
-  constructor(className = "text") {
-    this.element = make("div", className);
-    this.#open(false);
-  }
-
-  append(text) {
-    // Only the last line may still change what it is.
-    const lines = (this.line + text).split("\n");
-    const last = lines.pop();
-    for (const line of lines) this.#whole(line);
-    this.line = last;
-    this.tail.data = last;
-  }
-
-  /** No more text comes: the last line is whole, too. */
-  end() {
-    const last = this.line;
-    this.line = "";
-    if (last) this.#whole(last);
-    this.#trim();
-  }
-
-  #whole(line) {
-    this.tail.data = "";
-    if (line.trimStart().startsWith("```")) {
-      this.#trim();
-      this.#open(!this.isCode);
-    } else if (this.isCode) this.tail.before(`${line}\n`);
-    // No empty lines at the beginning of a block, where its margin is.
-    else if (line.trim() || this.tail.previousSibling) this.tail.before(...inline(line), "\n");
-  }
-
-  /** Remove line breaks at the end of a block. */
-  #trim() {
-    let last = this.tail.previousSibling;
-    while (last?.nodeType === Node.TEXT_NODE && last.data.trim() === "") {
-      last.remove();
-      last = this.tail.previousSibling;
-    }
-  }
-
-  #open(isCode) {
-    this.isCode = isCode;
-    this.line = "";
-    this.tail = document.createTextNode("");
-    const block = make(isCode ? "code" : "span", "", this.tail);
-    if (isCode) {
-      const frame = make("pre", "", block);
-      frame.tabIndex = 0;
-      this.element.append(frame);
-    } else this.element.append(block);
-  }
-
-  get text() {
-    return this.element.textContent;
-  }
-}
-
-/** Return the nodes of a line: `code` and **strong** parts, and headings. */
-function inline(line) {
-  const heading = /^#{1,6} +(.*)$/.exec(line);
-  if (heading) return [make("strong", "", heading[1])];
-  return line.split(/(`[^`]+`|\*\*[^*]+\*\*)/).filter(Boolean).map((part) => {
-    if (part.length > 2 && part.startsWith("`") && part.endsWith("`")) return make("code", "", part.slice(1, -1));
-    if (part.length > 4 && part.startsWith("**") && part.endsWith("**")) return make("strong", "", part.slice(2, -2));
-    return part;
-  });
 }
 
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Zs}\p{Default_Ignorable_Code_Point}\u2800⟨⟩]/gu;
@@ -116,15 +47,21 @@ const MARKS = { running: ["…", "running"], done: ["✓", "done"], failed: ["�
 const FINISH = { length: "The answer was cut: it reached its longest length.", error: "The answer ended with an error." };
 
 export class LogView {
-  constructor(list, { announce, command }) {
+  /** now: the clock of the server, in milliseconds since 1970. */
+  constructor(list, { announce, command, now = Date.now }) {
     this.list = list;
     this.announce = announce;
     this.command = command;
+    this.now = now;
     this.clear();
   }
 
   clear() {
     this.list.replaceChildren();
+    clearTimeout(this.counting);
+    this.counting = null;
+    this.waits = new Map();
+    this.day = "";
     this.streams = new Map();
     this.tools = new Map();
     this.recoveries = new Map();
@@ -135,6 +72,7 @@ export class LogView {
   show(message) {
     const take = Object.hasOwn(this.#take, message.type) ? this.#take[message.type] : null;
     if (take === null) return false;
+    this.#newDay(message.timestamp);
     take(message.payload, message);
     return true;
   }
@@ -145,15 +83,25 @@ export class LogView {
 
   /** A stream or a tool that was cut off by a gap or by a crash does not end by itself. */
   settle() {
-    for (const stream of this.streams.values()) stream.element.removeAttribute("aria-busy");
+    for (const stream of this.streams.values()) {
+      stream.text.end();
+      stream.element.removeAttribute("aria-busy");
+    }
+    // Nothing waits any more that a command could be for.
+    for (const item of this.recoveries.values()) item.className = "recovery over";
+    for (const each of this.list.querySelectorAll(".recovery .buttons, .recovery .countdown")) each.remove();
+    this.waits.clear();
   }
 
   #take = {
-    user_message: (payload) => this.#add(make("li", "message user", make("span", "hidden", "You: "), payload.content)),
+    user_message: (payload, { timestamp }) => {
+      this.#add(make("li", "message user", make("span", "hidden", "You: "), payload.content));
+      this.#add(make("li", "meta mine", ...timeOf(timestamp)));
+    },
     stream_start: (payload) => this.#stream(payload.stream_id, payload.model, false),
     stream_chunk: (payload) => (this.streams.get(payload.stream_id) ?? this.#stream(payload.stream_id, "", true)).text.append(payload.text),
-    stream_end: (payload) => this.#ended(payload),
-    tool_call: (payload) => this.#tool(payload),
+    stream_end: (payload, { timestamp }) => this.#ended(payload, timestamp),
+    tool_call: (payload, { timestamp }) => this.#tool(payload, timestamp),
     tool_result: (payload) => {
       const took = typeof payload.duration_ms === "number" ? seconds(payload.duration_ms) : "";
       const shown = this.#toolEnded(payload, payload.success ? "done" : "failed", payload.content || payload.error?.message || "", took);
@@ -164,10 +112,10 @@ export class LogView {
     // An open question stands above the message field. Here is what became of it.
     approval_required: (payload) => void this.asked.set(payload.tool_call_id, visible(`${payload.tool} ${brief(payload.params)}`)),
     question: (payload) => void this.asked.set(payload.question_id, payload.prompt),
-    approval_resolved: (payload) => this.#closed(payload.decision, payload.by, this.asked.get(payload.tool_call_id)),
+    approval_resolved: (payload) => this.#decided(payload),
     question_closed: (payload) => this.#closed(payload.outcome === "accepted" ? "answered" : payload.outcome, payload.by, this.asked.get(payload.question_id)),
-    notification: (payload) => this.note([payload.title, payload.body].filter(Boolean).join(": ")),
-    claude_event: (payload) => this.note([payload.event, payload.data?.tool_name ?? payload.data?.message].filter(Boolean).join(": ")),
+    notification: (payload) => this.note([payload.title, payload.body].filter(Boolean).join(": "), payload.priority === "high" ? "note problem" : "note"),
+    claude_event: (payload) => this.#hook(payload),
   };
 
   #add(item) {
@@ -175,8 +123,18 @@ export class LogView {
     return item;
   }
 
+  /** Say which day it is before the first message of another day than the one before. */
+  #newDay(timestamp) {
+    const at = new Date(timestamp ?? NaN);
+    if (Number.isNaN(at.getTime())) return;
+    const day = at.toLocaleDateString([], { weekday: "long", day: "numeric", month: "long", year: "numeric" });
+    const isToday = at.toDateString() === new Date().toDateString();
+    if (day !== this.day && !(isToday && this.day === "")) this.#add(make("li", "day", day));
+    this.day = day;
+  }
+
   #stream(id, model, isCut) {
-    const text = new GrowingText(isCut ? "text cut" : "text");
+    const text = new Markdown(isCut ? "text cut" : "text");
     const element = make("li", "message agent", make("span", "hidden", "Agent: "), text.element);
     if (model) element.title = model;
     element.setAttribute("aria-busy", "true");
@@ -186,7 +144,7 @@ export class LogView {
     return stream;
   }
 
-  #ended({ stream_id, finish_reason }) {
+  #ended({ stream_id, finish_reason, usage, usd }, timestamp) {
     const stream = this.streams.get(stream_id);
     if (!stream) return;
     this.streams.delete(stream_id);
@@ -196,14 +154,18 @@ export class LogView {
       stream.element.classList.add("failed");
       stream.element.append(make("p", "end", FINISH[finish_reason]));
     }
-    if (stream.text.text.trim() === "" && !FINISH[finish_reason]) stream.element.remove();
-    else this.announce(`Agent: ${stream.text.text.slice(0, 300)}`);
+    const { text } = stream.text;
+    if (text.trim() === "" && !FINISH[finish_reason]) return stream.element.remove();
+    // Between the tools the agent goes on. The time is that of the whole answer.
+    if (finish_reason !== "tool_call") stream.element.append(make("p", "meta", ...timeOf(timestamp), ...costOf(usage, usd)));
+    return this.announce(`Agent: ${text.slice(0, 300)}`);
   }
 
-  #tool({ tool_call_id, tool, params = {}, description = "" }) {
+  #tool({ tool_call_id, tool, params = {}, description = "" }, timestamp) {
     const mark = make("span", "mark");
     const took = make("span", "took");
     const summary = make("summary", "", mark, make("span", "name", tool), make("span", "brief", description || brief(params)), took);
+    summary.title = timeText(timestamp);
     const inside = make("div", "inside");
     if (Object.keys(params).length) inside.append(make("h3", "", "Arguments"), code(readable(params)));
     const details = make("details", "tool", summary, inside);
@@ -223,15 +185,32 @@ export class LogView {
     return shown;
   }
 
-  #recovery({ line, run, can = [] }) {
+  #recovery({ line, reason = "", run, can = [], until = "" }) {
     const before = run ? this.recoveries.get(run) : null;
     const item = before ?? make("li", "recovery");
     item.className = can.length ? "recovery" : "recovery over";
     const buttons = can.filter((each) => COMMANDS[each]).map((each) => button(COMMANDS[each], "", () => this.#commanded(item, run, each)));
-    item.replaceChildren(make("span", "line", line), ...buttons);
+    const countdown = make("span", "countdown");
+    const text = make("p", "line", make("span", "what", line), ...(reason ? [" ", make("span", "reason", reason)] : []), " ", countdown);
+    item.replaceChildren(text, ...(buttons.length ? [make("span", "buttons", ...buttons)] : []));
+    this.waits.delete(item);
+    // A command for it means that it waits. In a log that is read later it does not wait any more when its time is over.
+    if (can.length && Date.parse(until)) this.waits.set(item, { countdown, until: Date.parse(until) });
     if (run) this.recoveries.set(run, item);
     if (!before) this.#add(item);
-    if (can.length) this.announce(line);
+    if (can.length) this.announce([line, reason].filter(Boolean).join(". "));
+    this.#count();
+  }
+
+  /** Show for each retry how long it still waits, now and every second. */
+  #count() {
+    clearTimeout(this.counting);
+    for (const [item, { countdown, until }] of this.waits) {
+      const left = Math.ceil((until - this.now()) / 1000);
+      countdown.textContent = left > 0 ? waitText(left, until) : "Now.";
+      if (left <= 0) this.waits.delete(item);
+    }
+    if (this.waits.size) this.counting = setTimeout(() => this.#count(), 1000);
   }
 
   async #commanded(item, run, command) {
@@ -242,6 +221,25 @@ export class LogView {
       item.append(make("span", "end", error.message));
       for (const each of item.querySelectorAll("button")) each.disabled = false;
     }
+  }
+
+  /** A call that is shown already has the decision in its line. */
+  #decided({ tool_call_id, decision, by }) {
+    const shown = this.tools.get(tool_call_id);
+    if (!shown) return this.#closed(decision, by, this.asked.get(tool_call_id));
+    const text = `${sentence(decision)}${by ? ` by ${by}` : ""}`;
+    shown.item.append(make("p", "decided", text));
+    return this.announce(text);
+  }
+
+  /** What the hook of a command-line agent said: the event, the tool, and what it is about. */
+  #hook({ event, data = {} }) {
+    const tool = data.tool ?? data.tool_name;
+    const about = tool ? brief(data.params ?? data.tool_input ?? {}) : (data.message ?? data.prompt ?? data.reason ?? "");
+    const item = make("li", "note hook", event);
+    if (typeof tool === "string") item.append(" ", make("code", "", tool));
+    if (about) item.append(" ", make("span", "brief", String(about).slice(0, 200)));
+    this.#add(item);
   }
 
   #closed(outcome, by, about) {
@@ -267,6 +265,35 @@ export function code(text) {
 
 function seconds(ms) {
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
+}
+
+/** Return the time of a message as people read it; empty if it has none. */
+function timeText(timestamp) {
+  const at = new Date(timestamp ?? NaN);
+  return Number.isNaN(at.getTime()) ? "" : at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+}
+
+function timeOf(timestamp) {
+  const text = timeText(timestamp);
+  if (!text) return [];
+  const time = make("time", "", text);
+  time.dateTime = timestamp;
+  time.title = new Date(timestamp).toLocaleString();
+  return [time];
+}
+
+/** Return what an answer took and cost, as far as the server knows it. */
+function costOf(usage, usd) {
+  const found = [];
+  const input = (usage?.input ?? 0) + (usage?.cached ?? 0) + (usage?.written ?? 0) + (usage?.written_hour ?? 0);
+  if (usage) found.push(`${input.toLocaleString()} tokens in, ${(usage.output ?? 0).toLocaleString()} out`);
+  if (typeof usd === "number") found.push(usd > 0 && usd < 0.01 ? `$${usd.toPrecision(2)}` : `$${usd.toFixed(2)}`);
+  return found.map((each) => ` · ${each}`);
+}
+
+/** Return how long a retry waits: for a wait of more than a minute the time of day says more. */
+function waitText(left, until) {
+  return left > 60 ? `Next attempt at ${timeText(until)}.` : `Next attempt in ${left} s.`;
 }
 
 function sentence(text) {

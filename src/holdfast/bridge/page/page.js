@@ -27,7 +27,13 @@ const drafts = new Map();
 
 const announce = (text) => ($("announce").textContent = text);
 const announceNow = (text) => ($("announce-now").textContent = text);
-const log = new LogView($("log"), { announce, command: (run, command) => session.command(run, command) });
+/** How far the clock of the server is ahead of ours, in milliseconds. */
+let ahead = 0;
+const log = new LogView($("log"), {
+  announce,
+  command: (run, command) => session.command(run, command),
+  now: () => Date.now() + ahead,
+});
 const questions = new QuestionView($("questions"), { session: () => session, announce: announceNow });
 
 // --- where we are ---
@@ -41,8 +47,15 @@ function view(name) {
   $("tray").hidden = name !== "session";
   $("empty").hidden = name !== "sessions";
   $("empty").textContent = "Choose a session, or start a new one.";
-  $("title").textContent = name === "session" ? session.id : "Holdfast";
-  document.title = name === "session" ? `${session.id} · Holdfast` : "Holdfast";
+  $("menu").hidden = name !== "session";
+  $("menu").open = false;
+  showTitle();
+}
+
+function showTitle() {
+  const name = document.body.dataset.view === "session" ? nameOf(session.id) : "";
+  $("title").textContent = name || "Holdfast";
+  document.title = name ? `${name} · Holdfast` : "Holdfast";
 }
 
 /** Return what the address after # says: `#session=release-42`. A token there is taken and removed at once. */
@@ -143,6 +156,7 @@ $("accept-public").addEventListener("click", () => {
 });
 
 function online(ack) {
+  ahead = Date.parse(ack.server_time) - Date.now() || 0;
   showList(ack.active_sessions ?? []);
   refreshList();
 }
@@ -268,6 +282,7 @@ function showSessions() {
 async function refreshList() {
   try {
     showList(await client.sessions());
+    lookSoon();
   } catch {
     // The list comes again with the connection.
   }
@@ -275,6 +290,57 @@ async function refreshList() {
 
 let listed = [];
 let shownList = "";
+/** How often the page asks what the agents do, while somebody looks at it. */
+const LOOK_EVERY_MS = 5000;
+const LOOK_SOON_MS = 200;
+let looking = null;
+
+/** Find out soon what the sessions in use do. Several reasons for it come together. */
+function lookSoon() {
+  clearTimeout(looking);
+  looking = setTimeout(look, LOOK_SOON_MS);
+}
+
+/** Ask what the sessions in use do, and which questions wait. It is a short answer, whatever else the store holds. */
+async function look() {
+  clearTimeout(looking);
+  looking = null;
+  const of = client;
+  try {
+    if (document.visibilityState === "visible" && client?.status === "connected") takeInUse(await client.sessionsInUse());
+  } catch {
+    // The next look follows.
+  }
+  if (client && client === of) {
+    clearTimeout(looking);
+    looking = setTimeout(look, LOOK_EVERY_MS);
+  }
+}
+
+function takeInUse(found) {
+  const inUse = new Map(found.map((each) => [each.session_id, each]));
+  const known = new Set(listed.map((each) => each.session_id));
+  // A session that somebody else has made is not listed yet.
+  if (found.some((each) => !known.has(each.session_id))) return void refreshList();
+  return showList(
+    listed.map((each) => {
+      const { turn, questions = 0, status = each.status, title = each.title } = inUse.get(each.session_id) ?? {};
+      return { ...each, turn, questions, status, title };
+    }),
+  );
+}
+
+function nameOf(id) {
+  return listed.find((each) => each.session_id === id)?.title || id;
+}
+
+/** Return what stands beside a session, and how much it matters: who waits for a person comes first. */
+function doing({ status = "", turn, questions = 0 }) {
+  if (turn === "requires_action") return [questions > 1 ? `${questions} questions` : "Needs you", "needs-you", 0];
+  if (turn === "running") return ["Working", "works", 1];
+  const texts = { created: "New", active: "", paused: "Paused", resumable: "Paused", closed: "Closed", error: "Failed" };
+  return [texts[status] ?? status, status, 2];
+}
 
 function showList(found) {
   listed = found;
@@ -282,22 +348,46 @@ function showList(found) {
   for (const { session_id } of client?.pending ?? []) waiting.set(session_id, (waiting.get(session_id) ?? 0) + 1);
   // Messages of a tab that was closed may be for a session that is not opened yet. They are sent when it is.
   const unlisted = [...waiting.keys()].filter((id) => !found.some((each) => each.session_id === id)).map((id) => ({ session_id: id }));
-  const entries = [...found, ...unlisted];
+  const entries = sorted([...found, ...unlisted].filter(isWanted));
+  showTitle();
+  $("search-row").hidden = found.length === 0;
+  $("no-sessions").hidden = entries.length > 0;
+  $("no-sessions").textContent = found.length ? "No session fits." : "No sessions yet. Give one a name and start it.";
   const now = JSON.stringify([entries, [...waiting], session?.id]);
   // A list that is made anew takes the focus away from whoever is in it.
   if (now === shownList) return;
   shownList = now;
-  const items = entries.map(({ session_id, status = "", title = "" }) => {
+  const focused = document.activeElement?.dataset?.session;
+  const items = entries.map((each) => {
+    const { session_id, title = "" } = each;
     const entry = button("", "", () => (location.hash = `session=${encodeURIComponent(session_id)}`));
+    entry.dataset.session = session_id;
+    entry.title = title ? `${title} (${session_id})` : session_id;
     entry.append(make("span", "name", title || session_id));
     if (waiting.has(session_id)) entry.append(make("span", "waiting", `${waiting.get(session_id)} not sent`));
-    entry.append(make("span", "state", status));
+    const [text, kind] = doing(each);
+    if (text) entry.append(make("span", `state ${kind}`, text));
     if (session_id === session?.id) entry.setAttribute("aria-current", "true");
     return make("li", "", entry);
   });
   $("sessions").replaceChildren(...items);
-  $("no-sessions").hidden = items.length > 0;
+  if (focused) document.querySelector(`#sessions [data-session="${CSS.escape(focused)}"]`)?.focus();
 }
+
+/** What is closed is found by searching only: nobody can go on with it. */
+function isWanted({ session_id, title = "", agent = "", status }) {
+  const wanted = $("search").value.trim().toLowerCase();
+  if (!wanted) return status !== "closed" || session_id === session?.id;
+  return [session_id, title, agent].some((each) => each.toLowerCase().includes(wanted));
+}
+
+/** What waits for a person comes first, then what works, then what was used last. */
+function sorted(entries) {
+  const key = (each) => [doing(each)[2], -(Date.parse(each.last_at) || 0), each.session_id];
+  return entries.map((each) => [key(each), each]).sort(([one], [other]) => one.map((part, place) => Number(part > other[place]) - Number(part < other[place])).find(Boolean) ?? 0).map(([, each]) => each);
+}
+
+$("search").addEventListener("input", () => showList(listed));
 
 $("new-session").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -367,6 +457,7 @@ const TAKE = {
   joined: ({ payload }) => {
     $("earlier").hidden = payload.from_offset === 0 || log.list.childElementCount > 0;
     $("composer").classList.toggle("closed", payload.role === "observer");
+    $("menu").hidden = payload.role === "observer";
     refreshList();
   },
   session_state: ({ payload }) => {
@@ -380,7 +471,14 @@ const TAKE = {
     if (payload.event === "turn_ended") $("working").hidden = true;
     if (payload.event === "turn_ended" && payload.outcome === "failed") log.note("The turn failed.", "note problem");
     if (payload.event === "turn_ended") log.settle();
+    if (payload.event === "session_renamed") renamed(payload);
+    if (payload.event === "session_closed") closed();
+    lookSoon();
   },
+  question: () => lookSoon(),
+  question_closed: () => lookSoon(),
+  approval_required: () => lookSoon(),
+  approval_resolved: () => lookSoon(),
   gap: () => {
     log.settle();
     log.note("Some messages are too old to be shown here.");
@@ -402,6 +500,55 @@ function take(message) {
 
 $("show-earlier").addEventListener("click", () => enter(session.id, false, "full"));
 $("stop").addEventListener("click", () => session.stop().catch((error) => log.note(error.message, "note problem")));
+
+// --- its title, and its end ---
+
+function dialog(name, opener, submit) {
+  const shown = $(`${name}-dialog`);
+  const form = $(`${name}-form`);
+  const problem = form.querySelector(".problem");
+  $(opener).addEventListener("click", () => {
+    $("menu").open = false;
+    problem.hidden = true;
+    $("new-title").value = listed.find((each) => each.session_id === session.id)?.title ?? "";
+    $("rename-id").textContent = session.id;
+    shown.showModal();
+  });
+  form.querySelector(".cancel").addEventListener("click", () => shown.close());
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const [button_] = form.querySelectorAll("button[type=submit]");
+    button_.disabled = true;
+    try {
+      await submit();
+      shown.close();
+    } catch (error) {
+      problem.hidden = false;
+      problem.textContent = error.message;
+    } finally {
+      button_.disabled = false;
+    }
+  });
+}
+
+dialog("rename", "rename", () => session.rename($("new-title").value.trim()));
+dialog("close", "close-session", () => session.close());
+
+// A menu that stays open covers the conversation.
+addEventListener("click", ({ target }) => $("menu").contains(target) || ($("menu").open = false));
+addEventListener("keydown", ({ key }) => key === "Escape" && ($("menu").open = false));
+
+function renamed({ title = "", by = "" }) {
+  showList(listed.map((each) => (each.session_id === session.id ? { ...each, title } : each)));
+  log.note(`${title ? `Renamed to “${title}”` : "The title was removed"}${by ? ` by ${by}` : ""}`);
+}
+
+function closed() {
+  log.note("The session is closed.");
+  refreshList();
+  $("composer").classList.add("closed");
+  $("menu").hidden = true;
+}
 
 // --- following the end ---
 

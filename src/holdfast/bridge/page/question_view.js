@@ -68,6 +68,11 @@ export class QuestionView {
     card.append(title);
     if (prompt) card.append(make("p", "prompt", prompt));
     const controls = this.#controls(question, card);
+    // Nobody may agree to what was not shown.
+    if (!params && question.cut) {
+      card.append(make("p", "problem", "The question is not whole: it is too long for a message."));
+      for (const each of controls.querySelectorAll(".primary")) each.disabled = true;
+    }
     if (params) card.append(params.length > SHOWN || question.cut ? this.#folded(params, question, controls) : code(params));
     card.append(controls);
     this.cards.set(key, card);
@@ -78,8 +83,10 @@ export class QuestionView {
   /** Arguments that do not fit are opened before the call can be approved. */
   #folded(params, { cut = false }, controls) {
     const approve = controls.querySelector(".primary");
-    const why = cut ? "The arguments are not whole: they were cut when they were stored." : `The arguments have ${params.length} characters.`;
-    const details = make("details", "arguments", make("summary", "", `${why} Open them to approve the call.`), code(params));
+    const why = cut
+      ? "The arguments are too long to be shown whole, so the call cannot be approved here."
+      : `The arguments have ${params.length} characters. Open them to approve the call.`;
+    const details = make("details", "arguments", make("summary", "", why), code(params));
     approve.disabled = true;
     details.addEventListener("toggle", () => (approve.disabled = !details.open || cut), { once: true });
     return details;

@@ -67,7 +67,7 @@ _HISTORY = phrases("""
     conversation must start | does not support assistant message prefill | tool call id | tool_call_id
     encrypted content | encrypted_content | duplicate item | multiple 'tool_result' | toolresult blocks | tooluse blocks
     expected toolresult | must end with a user message | ensure that function call | missing corresponding
-    tool_use' ids must be unique | tool_use.id | final block in an assistant message | tool use with id
+    tool_use' ids must be unique | tool_use.id | tool_use.input | thinking.signature | blocks can only be in | final block in an assistant message | tool use with id
     duplicate function_call_output | duplicate 'call_id | duplicate call_id | tool_calls': empty array
 """)
 _SCHEMA = phrases("""

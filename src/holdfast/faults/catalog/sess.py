@@ -78,7 +78,7 @@ ENTRIES = (
         "SESS_STORE_UNAVAILABLE",
         TRANSIENT,
         "The session store cannot be reached",
-        "Your work cannot be saved right now. Trying again; nothing already saved is lost.",
+        "Your work cannot be saved right now. Nothing already saved is lost. Trying again.",
         "Wait: the write is repeated after 2 and 4 s",
         "Check disk space, file permissions and that the database runs",
         aliases=("Session/StoreUnavailable", "STORE_UNAVAILABLE"),

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from pydantic_ai.agent import EventStreamHandler
     from pydantic_ai.durable_exec import DurableOperationBackend, DurableOperationId
     from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model
@@ -94,7 +95,8 @@ class SessionDurability(BaseDurabilityCapability[DepsT]):
     with `@holdfast.tool(effect=…)` what a call does to the world, or `effects` says it by name, for tools without a function of
     yours. Every other tool is unsafe. If an unsafe call was cut, it is not repeated, and the model reads `TOOL_OUTCOME_UNKNOWN`.
     Outside of `durable` the agent runs as it would without the capability. `models` are further models that a run may choose by
-    name. Raises `InvalidError` for an effect that does not exist, and pydantic-ai's `UserError` for an agent without a name.
+    name. `event_stream_handler` gets the events of each request while the model answers; what a run itself streams comes in a durable run
+    only when the answer is stored. Events of a stored answer are not sent again. Raises `InvalidError` for an effect that does not exist, and pydantic-ai's `UserError` for an agent without a name.
     """
 
     engine_spec = DurabilityEngineSpec(
@@ -113,8 +115,9 @@ class SessionDurability(BaseDurabilityCapability[DepsT]):
         effects: Mapping[str, Effect] | None = None,
         models: Mapping[str, Model] | None = None,
         name: str | None = None,
+        event_stream_handler: EventStreamHandler[DepsT] | None = None,
     ) -> None:
-        super().__init__(models=models, name=name)
+        super().__init__(models=models, name=name, event_stream_handler=event_stream_handler)
         self._contracts = {tool: ToolContract(effect=effect) for tool, effect in (effects or {}).items()}
 
     @property

@@ -249,7 +249,7 @@ class _Parts:
         if media.startswith("image/") or (isinstance(kind, str) and kind in _IMAGES):
             self._others += _IMAGE
             return ()
-        if isinstance(kind, str) and kind in _FILES:
+        if media == "application/pdf" or (isinstance(kind, str) and kind in _FILES):
             self._others += _file_tokens(_largest(part))
             return ()
         if part.get("tools"):

@@ -59,6 +59,9 @@ def usage_of(result: Any) -> Usage | None:
 
     `result` is a response of Anthropic, OpenAI (chat, responses), Gemini or one of our own providers.
     """
+    if isinstance(own := _get(result, "usage"), Usage):
+        # It has its tier already.
+        return own
     for place, readers in _PLACES:
         reported = _get(result, place)
         if reported is None:

@@ -85,6 +85,7 @@ def _prompt(request: Request) -> Prompt:
         schema=_schema(request),
         # Count about four bytes as a token, which is good enough for usage numbers in tests.
         tokens=len(request.body) // 4,
+        limit=request.document.get("max_tokens"),
     )
 
 
@@ -119,6 +120,8 @@ def _message(reply: Reply, request: Request, number: int) -> dict[str, Any]:
 
 
 def _stop_reason(reply: Reply) -> str:
+    if reply.is_cut:
+        return "max_tokens"
     return "tool_use" if reply.calls else "end_turn"
 
 

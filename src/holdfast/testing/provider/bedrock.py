@@ -149,6 +149,7 @@ def _prompt(request: Request) -> Prompt:
         tools=tools,
         calls=calls,
         tokens=len(request.body) // 4,
+        limit=request.dict_of("inferenceConfig").get("maxTokens"),
     )
 
 
@@ -175,6 +176,8 @@ def _usage(reply: Reply) -> dict[str, int]:
 
 
 def _stop_reason(reply: Reply) -> str:
+    if reply.is_cut:
+        return "max_tokens"
     return "tool_use" if reply.calls else "end_turn"
 
 

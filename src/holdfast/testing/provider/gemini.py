@@ -118,6 +118,7 @@ def _prompt(request: Request) -> Prompt:
         calls=calls,
         schema=_schema(_field(request.document, "generationConfig")),
         tokens=len(request.body) // 4,
+        limit=_field(_field(request.document, "generationConfig"), "maxOutputTokens"),
     )
 
 
@@ -170,14 +171,22 @@ def _usage(reply: Reply) -> dict[str, Any]:
 def _whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": reply.text}] if reply.has_text else []
     parts += [_call_part(call) for call in reply.calls]
-    return _chunk(request, number, parts, finishReason="STOP", usageMetadata=_usage(reply))
+    return _chunk(
+        request, number, parts, finishReason="MAX_TOKENS" if reply.is_cut else "STOP", usageMetadata=_usage(reply)
+    )
 
 
 def _chunks(reply: Reply, request: Request, number: int) -> list[tuple[Part, dict[str, Any]]]:
     """Return the chunks of a stream. A function call is never split."""
     middle = [(Part.TEXT, _chunk(request, number, [{"text": piece}])) for piece in reply.pieces]
     middle += [(Part.TOOL, _chunk(request, number, [_call_part(call)])) for call in reply.calls]
-    last = _chunk(request, number, [{"text": ""}], finishReason="STOP", usageMetadata=_usage(reply))
+    last = _chunk(
+        request,
+        number,
+        [{"text": ""}],
+        finishReason="MAX_TOKENS" if reply.is_cut else "STOP",
+        usageMetadata=_usage(reply),
+    )
     return [*middle, (Part.CLOSING, last)]
 
 

@@ -54,6 +54,30 @@ def _anthropic_contents(messages: list[dict[str, Any]]) -> Iterator[str]:
         for block in _blocks(message):
             if block.get("type") == "text" and not str(block.get("text") or "").strip() and not is_final_answer:
                 yield "messages: text content blocks must be non-empty"
+        yield from _anthropic_fields(number, message)
+
+
+def _anthropic_fields(number: int, message: dict[str, Any]) -> Iterator[str]:
+    for place, block in enumerate(_blocks(message)):
+        where, kind = f"messages.{number}.content.{place}", block.get("type")
+        if kind == "tool_use":
+            if message.get("role") == "user":
+                yield f"messages.{number}: `tool_use` blocks can only be in `assistant` messages"
+            if "input" not in block:
+                yield f"{where}.tool_use.input: Field required"
+            elif not isinstance(block["input"], dict):
+                yield f"{where}.tool_use.input: Input should be a valid dictionary"
+        elif kind == "thinking" and not block.get("signature"):
+            missing = "signature" not in block
+            yield (
+                f"{where}.thinking.signature: Field required"
+                if missing
+                else f"{where}: Invalid `signature` in `thinking` block"
+            )
+        elif kind == "tool_result":
+            for each in _blocks(block):
+                if each.get("type") == "text" and not str(each.get("text") or "").strip() and block["content"] != "":
+                    yield "messages: text content blocks must be non-empty"
 
 
 def _combined(messages: list[dict[str, Any]]) -> list[tuple[int, str, list[dict[str, Any]]]]:

@@ -190,6 +190,7 @@ def _chat_prompt(request: Request) -> Prompt:
         calls=calls,
         schema=_schema(request.dict_of("response_format")),
         tokens=len(request.body) // 4,
+        limit=request.document.get("max_completion_tokens", request.document.get("max_tokens")),
     )
 
 
@@ -230,6 +231,8 @@ def _chat_usage(reply: Reply) -> dict[str, int]:
 
 
 def _finish_reason(reply: Reply) -> str:
+    if reply.is_cut:
+        return "length"
     return "tool_calls" if reply.calls else "stop"
 
 
@@ -335,6 +338,7 @@ def _responses_prompt(request: Request) -> Prompt:
         calls=calls,
         schema=_schema(form if isinstance(form := request.dict_of("text").get("format"), dict) else {}),
         tokens=len(request.body) // 4,
+        limit=request.document.get("max_output_tokens"),
     )
 
 
@@ -415,9 +419,12 @@ def _items(reply: Reply, number: int, *, done: bool) -> list[dict[str, Any]]:
 
 
 def _responses_whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
-    return _response(
-        request, number, "completed", output=_items(reply, number, done=True), usage=_responses_usage(reply)
-    )
+    output, usage = _items(reply, number, done=True), _responses_usage(reply)
+    if reply.is_cut:
+        output[-1]["status"] = "incomplete"
+        why = {"reason": "max_output_tokens"}
+        return _response(request, number, "incomplete", output=output, usage=usage, incomplete_details=why)
+    return _response(request, number, "completed", output=output, usage=usage)
 
 
 def _responses_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
@@ -436,7 +443,8 @@ def _responses_frames(reply: Reply, request: Request, number: int) -> list[Frame
             *middle,
             (last, {"type": "response.output_item.done", "output_index": at, "item": done}),
         ]  # fmt: skip
-    events.append((Part.CLOSING, {"type": "response.completed", "response": _responses_whole(reply, request, number)}))
+    whole = _responses_whole(reply, request, number)
+    events.append((Part.CLOSING, {"type": f"response.{whole['status']}", "response": whole}))
     return [Frame(part, event_frame({**event, "sequence_number": at})) for at, (part, event) in enumerate(events)]
 
 

@@ -67,6 +67,8 @@ class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the model says before it calls."""
     calls: tuple[ToolCall, ...] = ()
     """Further calls of the same turn, in this order."""
+    tokens: int = 0
+    """The tokens that the whole turn takes; 0: few. A request that allows fewer gets the beginning, with the reason that the limit was reached."""
 
     @property
     def all_calls(self) -> tuple[ToolCall, ...]:
@@ -102,6 +104,8 @@ class Prompt(NamedTuple):
     calls: Calls = "may"
     schema: dict[str, Any] | None = None
     """The schema of the JSON that the reply must be."""
+    limit: int | None = None
+    """The most tokens that the reply may have."""
 
 
 class WrittenCall(NamedTuple):
@@ -112,6 +116,8 @@ class WrittenCall(NamedTuple):
     """JSON, or a script's broken text."""
     suffix: str
     """What makes its id differ from those of the other calls of the same answer."""
+    is_cut: bool = False
+    """Whether the end of its arguments is missing."""
 
     @property
     def pieces(self) -> list[str]:
@@ -120,7 +126,9 @@ class WrittenCall(NamedTuple):
 
     @property
     def json(self) -> msgspec.Raw:
-        """The arguments as a part of a JSON document. A broken text becomes a string."""
+        """The arguments as a part of a JSON document. A broken text becomes a string, one that was cut an empty object."""
+        if self.is_cut:
+            return msgspec.Raw(b"{}")
         try:
             msgspec.json.decode(self.arguments)
         except msgspec.DecodeError:
@@ -143,6 +151,23 @@ class Reply(NamedTuple):
     input_tokens: int
     cached: Cached | None = None
     """What of the prompt came from the cache, and what was stored there; None: no cache was used."""
+    is_cut: bool = False
+    """Whether it reached the limit of its tokens before its end."""
+
+    def cut(self, share: float) -> Reply:
+        """Return the beginning: this share of its pieces. A call of which nothing else is left has its name."""
+        left = int(self.output_tokens * share)
+        texts = self.pieces[:left]
+        left -= len(texts)
+        calls: list[WrittenCall] = []
+        for call in self.calls if len(texts) == len(self.pieces) else ():
+            kept = call.pieces[:left]
+            is_cut = len(kept) < len(call.pieces)
+            calls.append(call._replace(arguments="".join(kept), is_cut=is_cut))
+            left -= len(kept)
+            if is_cut:
+                break
+        return self._replace(text="".join(texts), calls=tuple(calls), is_cut=True)
 
     @property
     def has_text(self) -> bool:
@@ -169,7 +194,12 @@ def reply_to(prompt: Prompt, mode: str | Sequence[str | Turn]) -> Reply:
         return MODES[mode](prompt)
     # The last turn repeats, so that a longer conversation does not fail.
     turn = mode[min(prompt.turns, len(mode) - 1)]
-    return _say(prompt, turn) if isinstance(turn, str) else _call(prompt, turn.text, turn.all_calls)
+    if isinstance(turn, str):
+        return _say(prompt, turn)
+    reply = _call(prompt, turn.text, turn.all_calls)
+    limit = prompt.limit
+    # A limit that is no number is the request's mistake, and no reason to cut.
+    return reply.cut(limit / turn.tokens) if isinstance(limit, int) and limit < turn.tokens else reply
 
 
 def call_first_tool(prompt: Prompt) -> Reply:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
 from holdfast.transcript.changes import Change, result_text
-from holdfast.transcript.turns import Form, Piece, Turn, changed, get, runs
+from holdfast.transcript.turns import BEGINNING, Form, Piece, Turn, changed, get, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +27,6 @@ _SERVER_TOOLS = frozenset(
 )
 # Histories from other providers have ids such as "terminal:0".
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
-_BEGINNING = "(The beginning of this conversation is missing.)"
 
 
 class Anthropic(Form):
@@ -50,7 +53,7 @@ class Anthropic(Form):
         else:
             content = values[0]
         if turn.message is None:
-            return {"role": "user", "content": content}
+            return {"role": "assistant" if turn.role == "model" else "user", "content": content}
         return changed(turn.message, content=content)
 
     def renamed(self, piece: Piece, id: str) -> Any:  # noqa: A002 - the base class names it
@@ -61,6 +64,9 @@ class Anthropic(Form):
         return {"type": "tool_result", "tool_use_id": call.id, "content": text, "is_error": True}
 
     def tidy(self, turns: list[Turn]) -> Iterator[Change]:
+        yield from _calls_of_users(turns)
+        for turn in turns:
+            yield from _odd_blocks(turn)
         yield from _server_tools(turns)
         last = turns[-1] if turns else None
         for turn in turns:
@@ -72,7 +78,7 @@ class Anthropic(Form):
         turns[:] = [turn for turn in turns if turn.pieces or not turn.touched]
         if turns and turns[0].role == "model":
             first = turns[0].where
-            turns.insert(0, Turn(first, None, "user", [Piece(_BEGINNING)], touched=True))
+            turns.insert(0, Turn(first, None, "user", [Piece(BEGINNING)], touched=True))
             yield Change(what="message-added", where=first, why="the first message must be the user's")
 
 
@@ -84,6 +90,61 @@ def _piece(block: Any) -> Piece:
             return Piece(block, "result", get(block, "tool_use_id") or "")
         case _:
             return Piece(block)
+
+
+def _calls_of_users(turns: list[Turn]) -> Iterator[Change]:
+    """Give a call in a message of the user a message of the model, so that it keeps its result."""
+    parted: list[Turn] = []
+    for turn in turns:
+        if turn.role != "user" or not turn.of("call"):
+            parted.append(turn)
+            continue
+        for is_call, pieces in groupby(turn.pieces, lambda piece: piece.kind == "call"):
+            parted.append(Turn(turn.where, None, "model" if is_call else "user", list(pieces), touched=True))
+        for piece in turn.of("call"):
+            why = "a call must stand in a message of the assistant"
+            yield Change(what="call-moved", where=turn.where, why=why, id=piece.id)
+    turns[:] = parted
+
+
+def _odd_blocks(turn: Turn) -> Iterator[Change]:
+    """Mend blocks that the API rejects for themselves: in their fields, not in their places."""
+    for piece in list(turn.pieces):
+        block = piece.value
+        if piece.kind == "call" and not isinstance(piece.arguments, Mapping):
+            piece.arguments = _object(piece.arguments)
+            yield _change(turn, piece, "the input of a call must be an object", input=piece.arguments)
+        elif piece.kind == "result" and (blank := _blank_texts(get(block, "content"))):
+            left = [each for each in get(block, "content") if not any(each is text for text in blank)]
+            yield _change(turn, piece, "a text must not be blank", content=left or "")
+        elif get(block, "type") == "thinking" and not get(block, "signature"):
+            # Somebody else's, or cut: its provider alone can sign it.
+            turn.remove(piece)
+            why = "thinking must have the signature that it came with"
+            yield Change(what="block-dropped", where=turn.where, why=why, removed=block)
+
+
+def _change(turn: Turn, piece: Piece, why: str, **fields: Any) -> Change:
+    change = Change(what="block-changed", where=turn.where, why=why, id=piece.id, removed=piece.value)
+    piece.value = changed(piece.value, **fields)
+    turn.touched = True
+    return change
+
+
+def _object(given: Any) -> dict[str, Any]:
+    """Return the arguments of a call as an object. Other providers have them as text, which may be cut."""
+    if not given:
+        return {}
+    try:
+        found = msgspec.json.decode(given)
+    except (msgspec.DecodeError, TypeError):
+        found = None
+    return found if isinstance(found, dict) else {"invalid_json": given}
+
+
+def _blank_texts(content: Any) -> list[Any]:
+    blocks = content if isinstance(content, (list, tuple)) else ()
+    return [each for each in blocks if get(each, "type") == "text" and not (get(each, "text") or "").strip()]
 
 
 def _empty_texts(turn: Turn, *, is_last: bool) -> Iterator[Change]:

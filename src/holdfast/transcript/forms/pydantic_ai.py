@@ -8,9 +8,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from holdfast.transcript.turns import Form, Piece, Turn, changed, get
+from holdfast.transcript.changes import Change
+from holdfast.transcript.turns import BEGINNING, Form, Piece, Turn, changed, get
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.transcript.turns import Place
 
 __all__ = ["MODULE", "PydanticAI"]
@@ -41,6 +44,18 @@ class PydanticAI(Form):
         # Older versions have no outcome.
         options = {"outcome": "interrupted"} if "outcome" in made.__dataclass_fields__ else {}
         return made(tool_name=call.name, content=text, tool_call_id=call.id, **options)
+
+    def tidy(self, turns: list[Turn]) -> Iterator[Change]:
+        """Let a user speak first. Instructions are sent apart from the messages, so they are no beginning."""
+        for at, turn in enumerate(turns):
+            if turn.role == "model":
+                made = sys.modules[MODULE].UserPromptPart(content=BEGINNING)
+                turns.insert(at, Turn(turn.where, None, "user", [Piece(made)], touched=True))
+                why = "the first message must be the user's"
+                yield Change(what="message-added", where=turn.where, why=why)
+                return
+            if any(get(piece.value, "part_kind") != "system-prompt" for piece in turn.pieces):
+                return
 
 
 def _piece(part: Any) -> Piece:
