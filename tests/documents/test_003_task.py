@@ -964,7 +964,7 @@ def test_N3_11_the_form_of_a_director_loop_in_the_language():
 
 
 def test_N3_12_the_iterative_loop_in_the_language():
-    """iterative-loop runs executor, validator and controller until it is told to stop."""
+    """iterative-loop runs executor, validator and controller until the controller stops it."""
     source = """(iterative-loop (max-iterations 5) (initial-input 1) (test-command "t")
         (executor (lambda (input i) (+ input 1))) (validator (lambda (command i) command))
         (controller (lambda (result validation next i) (if (eq? i 3) (list 'stop i) (list 'continue i)))))"""

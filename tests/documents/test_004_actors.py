@@ -758,7 +758,7 @@ def test_S4_14_restarts_outside_of_the_window_are_forgotten(scene):
 
 
 def test_S4_14_stop_ends_what_the_actors_work_on(scene):
-    """Stopping a supervisor ends the messages that its actors work on, and their senders are told."""
+    """Stopping a supervisor ends the messages that its actors work on, and their senders get an error."""
 
     async def main():
         supervisor = Supervisor(runtime=scene.runtime)
@@ -1202,7 +1202,7 @@ class Pinged(Counter, timeout=None, health=Health(every=1, timeout=1, failures=5
 
 
 def test_N4_3_health_monitors_and_groups(scene):
-    """Five missed pings open an actor for 30 s, then one ping decides; watchers are told of an end; groups are sent to together."""
+    """Five missed pings open an actor for 30 s, then one ping decides; watchers hear of an end; groups are sent to together."""
     downs = []
 
     class Watcher(Counter):
