@@ -1,7 +1,7 @@
 """The manifest of a session: what it was started with, and how that differs when it is resumed.
 
 Invariant: fields are compared one by one, and a field that one side lacks is no difference. Only the policy decides whether the
-session can be resumed in spite of a difference.
+session can be resumed in spite of a difference. A session is made with its manifest, once, whoever opens it first.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.sessions import machine
 from holdfast.sessions.journal import audit
+from holdfast.stores import NewSession, SessionState
 from holdfast.stores.encryption import sealed_manifest
 from holdfast.stores.errors import wrong_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from holdfast.sessions.journal import Journal
     from holdfast.stores import Store
@@ -31,11 +33,13 @@ __all__ = [
     "Manifest",
     "allowed_names",
     "check_options",
+    "check_resumable",
     "compare",
     "decode_manifest",
     "drift",
     "drift_error",
     "encode_manifest",
+    "find_or_make",
     "loses_with_epoch",
     "manifest_fields",
     "mismatch",
@@ -174,6 +178,43 @@ def drift_error(session: str, fields: tuple[Drift, ...]) -> HoldfastError:
     changes = [msgspec.to_builtins(field) for field in fields]
     context = {"session_id": session, "fields": summary, "drift": changes}
     return HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", context=context))
+
+
+async def find_or_make(journal: Journal, first: Callable[[], Manifest], *, strict: bool, on_crash: str) -> None:
+    """Make the session of the journal with its first manifest, if it does not exist. Raise if it can be neither made nor resumed."""
+    session = journal.session
+    try:
+        record = await journal.store.session(session)
+    except HoldfastError as error:
+        if error.fault.code != "SESS_NOT_FOUND" or strict:
+            raise
+        return await _make(journal, first())
+    manifest = decode_manifest(session, bytes(record.manifest))
+    # `strict` only resumes. A session that was created but never used has nothing to resume.
+    usable = {SessionState.ACTIVE} if strict else {SessionState.ACTIVE, SessionState.CREATED}
+    if record.state not in usable:
+        # An active session is checked after we own it, because another process may still work in it.
+        check_resumable(session, record.state, manifest)
+    if strict and on_crash == "abandon" and record.checkpoint is None:
+        raise HoldfastError(Fault.of("SESS_NO_SNAPSHOT", context={"session_id": session}))
+    return None
+
+
+async def _make(journal: Journal, manifest: Manifest) -> None:
+    made = audit("SessionLifecycle", journal.session, state="created")
+    try:
+        await journal.write(create=NewSession(manifest=encode_manifest(manifest)), audit=(made,))
+    except HoldfastError as error:
+        # Another process created it meanwhile. The lease decides who works in it.
+        if error.fault.code != "SESS_ILLEGAL_TRANSITION":
+            raise
+
+
+def check_resumable(session: str, state: SessionState, manifest: Manifest) -> None:
+    """Raise the error of a session that cannot be resumed."""
+    error = machine.not_resumable(session, state, resumable=manifest.resumable)
+    if error is not None:
+        raise error
 
 
 async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftPolicy) -> tuple[Drift, ...]:

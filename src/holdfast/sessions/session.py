@@ -29,9 +29,10 @@ from holdfast.sessions.manifest import (
     Manifest,
     allowed_names,
     check_options,
+    check_resumable,
     compare,
     decode_manifest,
-    encode_manifest,
+    find_or_make,
     manifest_fields,
 )
 from holdfast.sessions.parked_runs import ParkedRuns
@@ -42,7 +43,7 @@ from holdfast.sessions.questions.question import TOOL_CALL, Notice, question_of
 from holdfast.sessions.questions.remedies import Remedies
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.turn import BY_CRASH, TurnRunner
-from holdfast.stores import Claim, NewSession, SessionState, shared
+from holdfast.stores import Claim, SessionState, shared
 from holdfast.stores.address import open_store
 from holdfast.stores.redaction import mask_of
 
@@ -316,7 +317,7 @@ class Session:
 
     async def _enter(self) -> Self:
         # A lease needs a session, so the session is created first, without a lease.
-        await self._find_or_make()
+        await find_or_make(self._journal, self._first_manifest, strict=self._strict, on_crash=self._on_crash)
         lease = await take_within(self._store, self.id, self._ttl, self._wait, self._runtime)
         self._journal.fence = lease.fence
         self._keeper = keeper_for(self._store, self._ttl, self._clock)
@@ -826,33 +827,9 @@ class Session:
         if self._started_with is not None:
             self._started_with["allowed_tools"] = self._allowed_tools
 
-    async def _find_or_make(self) -> None:
-        try:
-            record = await self._store.session(self.id)
-        except HoldfastError as error:
-            if error.fault.code != "SESS_NOT_FOUND" or self._strict:
-                raise
-            return await self._make()
-        manifest = decode_manifest(self.id, bytes(record.manifest))
-        # `strict` only resumes. A session that was created but never used has nothing to resume.
-        usable = {SessionState.ACTIVE} if self._strict else {SessionState.ACTIVE, SessionState.CREATED}
-        if record.state not in usable:
-            # An active session is checked after we own it, because another process may still work in it.
-            self._check_resumable(record.state, manifest)
-        if self._strict and self._on_crash == "abandon" and record.checkpoint is None:
-            raise HoldfastError(Fault.of("SESS_NO_SNAPSHOT", context={"session_id": self.id}))
-        return None
-
-    async def _make(self) -> None:
+    def _first_manifest(self) -> Manifest:
         self._take_list(None)
-        manifest = self._manifest()
-        made = audit("SessionLifecycle", self.id, state="created")
-        try:
-            await self._journal.write(create=NewSession(manifest=encode_manifest(manifest)), audit=(made,))
-        except HoldfastError as error:
-            # Another process created it meanwhile. The lease decides who works in it.
-            if error.fault.code != "SESS_ILLEGAL_TRANSITION":
-                raise
+        return self._manifest()
 
     def _manifest(self) -> Manifest:
         now = self._clock.wall()
@@ -871,11 +848,6 @@ class Session:
     def _clock(self) -> Clock:
         return (self._runtime or default_runtime()).clock
 
-    def _check_resumable(self, state: SessionState, manifest: Manifest) -> None:
-        error = machine.not_resumable(self.id, state, resumable=manifest.resumable)
-        if error is not None:
-            raise error
-
     async def _crashed(self) -> None:
         """Pause a session whose owner died. With `on_crash="abandon"` its turn is given up too (C23)."""
         await self._go(SessionState.PAUSED, "session_paused", "crash")
@@ -884,7 +856,7 @@ class Session:
 
     async def _resume(self) -> None:
         manifest = decode_manifest(self.id, bytes((await self._store.session(self.id)).manifest))
-        self._check_resumable(self._state, manifest)
+        check_resumable(self.id, self._state, manifest)
         await self._go(SessionState.ACTIVE, "session_resumed", "")
         self._turns.resumed = True
 
