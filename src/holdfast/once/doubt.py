@@ -25,6 +25,7 @@ __all__ = [
     "call_text",
     "check_not_repeated",
     "drift_error",
+    "happened_meanwhile",
     "resolve_command",
     "unknown_error",
     "window",
@@ -91,6 +92,16 @@ def unknown_error(
         context["failed_with"] = failure.code
     cause = None if failure is None else failure.cause
     return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context=context, cause=cause))
+
+
+def happened_meanwhile(session: str, after: str, entry: StepStarted | StepEnded) -> OutcomeUnknownError:
+    """Return the error of what went on without a step that happened after all: it is not done, and finds the result when it runs again."""
+    message = (
+        f"{call_text(entry)} has happened after the program went on without its result. Run the program again: the call "
+        f"returns that result then"
+    )
+    context = {"key": key_of(session, after), "step": entry.step}
+    return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context=context))
 
 
 class _Failure(msgspec.Struct, frozen=True):

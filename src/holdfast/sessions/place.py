@@ -11,7 +11,7 @@ import inspect
 import weakref
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.once.identity import function_name, within
 from holdfast.once.place import in_part, in_step, in_task
@@ -19,7 +19,7 @@ from holdfast.sessions import codec
 from holdfast.sessions.callee import MAIN, imported_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from types import TracebackType
 
     from holdfast.once.identity import Identity
@@ -30,12 +30,14 @@ __all__ = [
     "Here",
     "enter_root",
     "here",
+    "innermost",
     "inside",
     "is_inside",
     "known_as",
     "may_be_left_out",
     "part",
     "places_of",
+    "same_place",
     "task_here",
     "task_name",
     "tasks_around",
@@ -46,11 +48,15 @@ __all__ = [
 class Here:
     """A block of the program that is a place of its own. `with here:` is the block."""
 
-    __slots__ = ("_places", "_token", "around", "journal", "part", "task", "task_name", "use")
+    __slots__ = ("_places", "_token", "around", "is_told", "journal", "open", "part", "task", "task_name", "use")
 
     def __init__(
         self, journal: Journal, places: tuple[str, ...] | None, part: str, use: Use | None, task_name: str = ""
     ) -> None:
+        self.open: dict[str, Callable[[], Awaitable[Exception | None]]] | None = None
+        """What is open inside: see `open_ends`."""
+        self.is_told = False
+        """Whether that is for this block alone: see `open_ends.told`."""
         self.journal = journal
         self._places = places
         """None: they are found when they are needed, because most steps call no other one."""
@@ -80,8 +86,9 @@ class Here:
         """What the place is known by; empty in no step or part."""
         return self.places[-1] if self.places else ""
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._token = _HERE.set(self)
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         with suppress(ValueError):
@@ -98,6 +105,11 @@ def here(journal: Journal) -> Here | None:
     while around is not None and around.journal is not journal:
         around = around.around
     return around
+
+
+def innermost() -> Here | None:
+    """Return where the running code is, in whatever session."""
+    return _HERE.get()
 
 
 def may_be_left_out() -> bool:
@@ -121,6 +133,12 @@ def enter_root(journal: Journal) -> Here:
     root = Here(journal, (), "", None)
     root.__enter__()
     return root
+
+
+def same_place(journal: Journal) -> Here:
+    """Return a block of its own in the place of the running code."""
+    around, task = here(journal), task_name(journal)
+    return Here(journal, places_of(around), "" if around is None else around.part, None, task)
 
 
 def inside(journal: Journal, use: Use) -> Here:

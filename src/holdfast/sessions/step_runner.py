@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -16,7 +17,14 @@ import msgspec
 from holdfast import options
 from holdfast.events import StepNotReplayed
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
-from holdfast.once.doubt import UnsettledError, call_text, check_not_repeated, drift_error, unknown_error
+from holdfast.once.doubt import (
+    UnsettledError,
+    call_text,
+    check_not_repeated,
+    drift_error,
+    happened_meanwhile,
+    unknown_error,
+)
 from holdfast.once.evidence import NOT_CALLED, VERIFIED
 from holdfast.once.identity import (
     Identity,
@@ -44,6 +52,7 @@ from holdfast.sessions.call import Call, call_of, check_declared, check_function
 from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.log import StepsForgotten
+from holdfast.sessions.open_ends import check_done, leave_open
 from holdfast.sessions.place import (
     inside,
     known_as,
@@ -165,11 +174,29 @@ class StepRunner:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 use.left += tuple(self._journal.late)
+            if call.effect == "unsafe":
+                leave_open(self._journal, self.key(use.name), partial(self._open_end, call, use))
             if batch is not None:
                 # Until the batch ends, an equal item after this one is another call.
                 use.taken = True
                 batch.failed.append(use)
             raise
+
+    async def _open_end(self, call: Call, use: Use) -> Exception | None:
+        """Return the error of an unsafe step that the program went on without, unless it certainly did not happen."""
+        # A thread may run for long: the step is in doubt until it ends.
+        if use.left and not LEFT_BEHIND.runs(self.key(use.name)):
+            await until_free(use)
+        after = suffix(self.turn, use.name)
+        if (unknown := self._memory.unknown().get(after)) is not None:
+            if use.busy or not self._memory.is_open(self.turn):
+                return self._unknown(use.name, unknown)
+            verdict = await self._verify(self._step_of(call, use))
+            if verdict == CANNOT_TELL:
+                return self._unknown(use.name, unknown)
+        known = self._memory.steps_of(self.turn).get(use.name)
+        has_happened = isinstance(known, StepEnded) and known.ok and not use.taken
+        return happened_meanwhile(self._journal.session, after, known) if has_happened and known else None
 
     async def question(self, kind: str, args: str, ask: Callable[[str], Awaitable[T]]) -> T:
         """Return `await ask(name)`, with the name of the question of this kind and hash."""
@@ -460,13 +487,14 @@ class StepRunner:
         with Scope("tool", parent=self.scope, name=step.name):
             try:
                 work = self._journal.recorder.inside(self.turn, step.name, step.key)
-                with keyed(step.key), work, inside(self._journal, step.use):
+                with keyed(step.key), work, inside(self._journal, step.use) as block:
                     result = await self._in_thread(step) if self._threads else call.fn(*call.args, **call.kwargs)
                     if type(result) not in _PLAIN and inspect.isawaitable(result):
                         result = await result
                     # A function that recovers by itself has checked it in each attempt.
                     if call.contract is not None and not recovers(call.fn, call.contract):
                         await check_async(call.contract, result, call.args, call.kwargs)
+                    await check_done(block)
             # Do not catch a cancellation: the outcome of the step is then unknown, and its start is in the log.
             except Exception as error:
                 verdict = await self._failed(step, error, entered=_was_entered(call.fn, error))
@@ -661,8 +689,8 @@ class StepRunner:
             context = {"session_id": self._journal.session, "turn": self.turn}
             raise HoldfastError(Fault.of("SESS_TURN_CONCURRENT", message, context=context))
 
-    def _unknown(self, name: str) -> OutcomeUnknownError:
-        known = self._memory.steps_of(self.turn)[name]
+    def _unknown(self, name: str, known: StepEntry | None = None) -> OutcomeUnknownError:
+        known = self._memory.steps_of(self.turn)[name] if known is None else known
         option = cli_option(self._journal.store)
         return unknown_error(self._journal.session, suffix(self.turn, name), known, store_option=option)
 

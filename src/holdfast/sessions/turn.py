@@ -36,6 +36,8 @@ from holdfast.sessions.log import (
     TurnStarted,
     read_entry,
 )
+from holdfast.sessions.open_ends import check_done
+from holdfast.sessions.place import same_place
 from holdfast.sessions.repeated_turns import EqualTurnSteps, FinishedSteps
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.siblings import attempts_around
@@ -209,9 +211,12 @@ class TurnRunner:
             self._turn = turn
             try:
                 async with turn.scope:
-                    with self._journal.recorder.inside(turn.number):
+                    with self._journal.recorder.inside(turn.number), same_place(self._journal) as block:
                         self._report(turn)
                         yield turn
+                        if key and not turn.replayed:
+                            # It ends once for good.
+                            await check_done(block)
             except BaseException as error:
                 self._left_in = None if turn.replayed else attempts
                 await self._turn_failed(turn)
