@@ -165,7 +165,7 @@ def check_not_repeated(
 
     `anew` are the steps about which somebody said that a further call is meant.
     `equal` are the steps with the same function and arguments that come before it. A program that catches `OutcomeUnknownError`,
-    resolves it and calls the step once more makes that call in every later run, too. There the first call returns the stored result
+    resolves it and calls the step once more makes that call in every later run, too, and so does one that looks again after a timeout. There the first call returns the stored result
     already, and the second one would be another deployment.
     """
     for name, known in equal:
@@ -174,9 +174,12 @@ def check_not_repeated(
 
 
 def _repeated_error(key: str, session: str, stored: StepStarted | StepEnded) -> HoldfastError:
+    is_late = isinstance(stored, StepEnded) and stored.late
+    before = "its caller had stopped waiting for it, at a timeout for example" if is_late else "was in doubt before"
+    reads, block = ("", "TimeoutError") if is_late else (" after `resolve`", "OutcomeUnknownError")
     message = (
-        f"{call_text(stored)} has happened, and was in doubt before. This run of the program has called it already, so this call would "
-        f"make it happen twice. If it only reads the result after `resolve`: move it into the `except OutcomeUnknownError` block, since in "
+        f"{call_text(stored)} has happened, and {before}. This run of the program has called it already, so this call would "
+        f"make it happen twice. If it only reads the result{reads}: move it into the `except {block}` block, since in "
         f"this run the first call has returned the result; or `await session.accept({key!r})`, and this call returns it, too. If it must happen "
         f"again: `await session.accept({key!r}, again=True)`, or `session.keyed(…).step(…)`"
     )

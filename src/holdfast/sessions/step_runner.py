@@ -516,8 +516,14 @@ class StepRunner:
 
     async def _store_result(self, step: _Step, result: Any) -> None:
         call = step.call
+        stored = b""
         try:
-            await self._ended(step, codec.encode_result(result, call.returns, call.name))
+            stored = codec.encode_result(result, call.returns, call.name)
+            await self._ended(step, stored)
+        except asyncio.CancelledError:
+            if call.effect == "unsafe":
+                self._journal.keep_late(asyncio.ensure_future(self._mark_late(step, stored)))
+            raise
         except InvalidError as error:
             # The step has happened, but its result cannot be stored. An unsafe step must not be repeated then.
             await self._failed(step, error, happened=True)
@@ -529,12 +535,19 @@ class StepRunner:
                 self._journal.unstored = error.__dict__[DOUBT] = step.key
             raise
 
+    async def _mark_late(self, step: _Step, stored: bytes) -> None:
+        """Store that the caller had gone when the step returned."""
+        with _left_open(self._journal.runtime):
+            await self._journal.write(step.ended(ok=True, result=msgspec.Raw(stored), late=True))
+
     async def _in_thread(self, step: _Step) -> Any:
         """Call the function, in a thread if it is a plain one. The result may still have to be awaited."""
         call = step.call
         if is_async(call.fn):
             return call.fn(*call.args, **call.kwargs)
-        running = asyncio.ensure_future(asyncio.to_thread(call.fn, *call.args, **call.kwargs))
+        # Known in the whole process: the session may be left and opened again before the thread ends.
+        LEFT_BEHIND.add(step.key)
+        running = asyncio.ensure_future(asyncio.to_thread(_counted, step.key, call))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -552,7 +565,7 @@ class StepRunner:
             if isinstance(error, Exception):
                 await self._failed(step, error, entered=_was_entered(call.fn, error))
             elif error is None:
-                await self._ended(step, codec.encode_result(running.result(), call.returns, call.name))
+                await self._ended(step, codec.encode_result(running.result(), call.returns, call.name), late=True)
 
     async def _started(self, step: _Step, *, repeats: bool) -> None:
         """Store that a step starts. A second start is recorded in the audit trail too."""
@@ -592,9 +605,9 @@ class StepRunner:
             with _left_open(self._journal.runtime):
                 await self._journal.write(ended)
 
-    def _ended(self, step: _Step, stored: bytes, **facts: Any) -> Awaitable[Receipt]:
+    def _ended(self, step: _Step, stored: bytes, *, late: bool = False, **facts: Any) -> Awaitable[Receipt]:
         """Store the result of a step."""
-        ended = step.ended(ok=True, result=msgspec.Raw(stored))
+        ended = step.ended(ok=True, result=msgspec.Raw(stored), late=late)
         is_unsafe = step.call.effect == "unsafe"
         records = (self._record("ToolInvocation", step, ok=True, **facts),) if is_unsafe else ()
         # Somebody may have been asked what became of it, in an earlier run of the program.
@@ -693,6 +706,14 @@ class StepRunner:
         known = self._memory.steps_of(self.turn)[name] if known is None else known
         option = cli_option(self._journal.store)
         return unknown_error(self._journal.session, suffix(self.turn, name), known, store_option=option)
+
+
+def _counted(key: str, call: Call) -> Any:
+    """Call the function of a step in its thread, which counts as left behind until it ends."""
+    try:
+        return call.fn(*call.args, **call.kwargs)
+    finally:
+        LEFT_BEHIND.remove(key)
 
 
 def _was_entered(fn: Callable[..., Any], error: Exception) -> bool:
