@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio.to_thread
 import pytest
-from tests.sessions.sessions_kit import next_run
+from sessions_kit import next_run
 
 from holdfast import NOT_HAPPENED, Happened, HoldfastError, OutcomeUnknownError, Policy, call_key, recover, tool
 from holdfast.faults import InvalidError
@@ -177,7 +177,7 @@ def test_verify_is_not_asked_while_a_thread_of_the_call_still_runs(how: str, ope
             with pytest.raises(InvalidError, match="whose thread still runs"):
                 await session.resolve(session.unknown[0], happened=False)
         gate.may_end.set()
-        while LEFT_BEHIND.runs(call_of_session(session)):
+        while LEFT_BEHIND.runs(call_of_session(session)):  # noqa: ASYNC110 - a thread ends it
             await asyncio.sleep(0.001)
         assert await session.step(pay, "ada") == "receipt"
 

@@ -139,7 +139,11 @@ def drift_error(session: str, turn: int, stored: StepStarted | StepEnded, now: s
     """Return the error of an unsafe step whose function the log has otherwise. `now` is the call's arguments as text."""
     before, after = _difference(stored.shown, now)
     name = short_name(identity_of(stored))
-    has = "with other arguments," if before != after else "with other parameters, another name, or in another place,"
+    has = (
+        "with other arguments,"
+        if before != after
+        else "with other parameters, another name, or in another place or task,"
+    )
     # A step of version 1 has its turn in its name, although it belongs to the session.
     key = key_of(session, suffix(turn or stored.turn, stored.step))
     message = (

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import weakref
+from collections import deque
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Self
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from holdfast.once.identity import function_name, within
-from holdfast.once.place import in_part, in_step, in_task
+from holdfast.once.place import in_part, in_step, in_task, whom_of
 from holdfast.sessions import codec
 from holdfast.sessions.callee import MAIN, imported_name
 
@@ -42,6 +44,7 @@ __all__ = [
     "task_name",
     "tasks_around",
     "uses_around",
+    "whom_alive",
 ]
 
 
@@ -190,14 +193,41 @@ def task_name(journal: Journal) -> str:
     if around.task() is task:
         return around.task_name
     known = _described(task.get_coro())
-    name = around.task_name if known is None else in_task(around.task_name, *known)
+    name = around.task_name
+    if known is not None:
+        name = in_task(name, known.fn, known.args, takes_work=known.takes_work)
     # The task has a context of its own, so this is known until it ends, and in the tasks that it begins.
     _HERE.set(Here(journal, around.places, around.part, around.use, name))
     return name
 
 
-def _described(coroutine: Any) -> tuple[str, list[str]] | None:
-    """Return the function that a coroutine runs, and its arguments that can be compared after a restart; None if it is only a wrapper."""
+def whom_alive(journal: Journal) -> set[str]:
+    """Return who the tasks work for that are there, as the tasks know them that began the running one."""
+    around, names = here(journal), set[str]()
+    while around is not None:
+        names.add(around.task_name)
+        around = around.around
+    known = [_described(each.get_coro()) for each in asyncio.all_tasks()]
+    return {
+        whom_of(in_task(name, each.fn, each.args, takes_work=each.takes_work))
+        for each in known
+        if each is not None
+        for name in names
+    }
+
+
+class _Described(NamedTuple):
+    """What a task runs."""
+
+    fn: str
+    args: list[str]
+    """Its arguments that can be compared after a restart."""
+    takes_work: bool
+    """Whether it may take what it does from something that other tasks take from, too, such as a queue."""
+
+
+def _described(coroutine: Any) -> _Described | None:
+    """Return what a coroutine runs; None if it is only a wrapper."""
     frame = getattr(coroutine, "cr_frame", None)
     if frame is None:
         return None
@@ -209,7 +239,23 @@ def _described(coroutine: Any) -> tuple[str, list[str]] | None:
         inner = [values[name] for name in names if inspect.iscoroutine(values[name])]
         return _described(inner[0]) if len(inner) == 1 else None
     fn = function_name(imported_name(frame.f_globals) if module in MAIN else module, code.co_qualname)
-    return fn, [f"{name} {given}" for name in names if (given := _compared(values[name]))]
+    used = [values[name] for name in (*names, *code.co_freevars) if name in values]
+    used += [frame.f_globals[name] for name in code.co_names if name in frame.f_globals]
+    takes_work = any(_gives_work(value, code.co_names) for value in used)
+    return _Described(fn, [f"{name} {given}" for name in names if (given := _compared(values[name]))], takes_work)
+
+
+def _gives_work(value: Any, names: tuple[str, ...], *, inside: bool = True) -> bool:
+    """Whether a function that uses these names may take its work from a value: a queue, a stream, an iterator, or what has one."""
+    kind = type(value)
+    if any(hasattr(kind, method) for method in ("get_nowait", "receive_nowait", "__next__", "__anext__")):
+        return True
+    if isinstance(value, deque | list | set | dict):
+        return not {"pop", "popleft", "popitem"}.isdisjoint(names)
+    held = getattr(value, "__dict__", None)
+    if not inside or not isinstance(held, dict) or isinstance(value, type | ModuleType) or callable(value):
+        return False
+    return any(_gives_work(each, names, inside=False) for each in tuple(held.values()))
 
 
 def _compared(value: Any) -> str:

@@ -58,6 +58,7 @@ from holdfast.sessions.place import (
     known_as,
     part,
     task_here,
+    whom_alive,
 )
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.siblings import (
@@ -163,7 +164,9 @@ class StepRunner:
         """
         self._check_open()
         call = call_of(fn, args, kwargs, key, self._journal)
-        calling = calling_of(self._journal, call.identity, call.earlier, None if batch is None else batch.owner)
+        owner = None if batch is None else batch.owner
+        is_unsafe = call.effect == "unsafe"
+        calling = calling_of(self._journal, call.identity, call.earlier, owner, is_unsafe=is_unsafe)
         check_apart(self._uses, call.name, calling, self._journal)
         use = self._uses.take(calling) or await use_after_others(self._uses, calling, self._journal)
         if use.busy or use.left:
@@ -174,7 +177,7 @@ class StepRunner:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 use.left += tuple(self._journal.late)
-            if call.effect == "unsafe":
+            if is_unsafe:
                 leave_open(self._journal, self.key(use.name), partial(self._open_end, call, use))
             if batch is not None:
                 # Until the batch ends, an equal item after this one is another call.
@@ -386,11 +389,11 @@ class StepRunner:
             if (repeated := self._repeated(call, name)) is not None:
                 return repeated
             await self._settle_elsewhere(call, use)
-        decision = self._decide_unsafe(call, name)
+        decision = self._decide_unsafe(call, use)
         if isinstance(decision, Drifted):
 
             def other_decision() -> StepDecision | None:
-                found = self._decide_unsafe(call, name)
+                found = self._decide_unsafe(call, use)
                 return None if isinstance(found, Drifted) else found
 
             # Other tasks may still be on their way to the steps that the log knows. Let them come first.
@@ -401,7 +404,7 @@ class StepRunner:
         if isinstance(decision, Unknown):
             # Somebody may have resolved it in another process.
             await self._journal.catch_up()
-            decision = self._decide_unsafe(call, name)
+            decision = self._decide_unsafe(call, use)
         return decision
 
     def _repeated(self, call: Call, name: str) -> StepDecision | None:
@@ -418,13 +421,15 @@ class StepRunner:
         check_not_repeated(self._journal.session, self.turn, equal, self._memory.anew)
         return None
 
-    def _decide_unsafe(self, call: Call, name: str) -> StepDecision:
+    def _decide_unsafe(self, call: Call, use: Use) -> StepDecision:
+        name = use.name
         steps = self._memory.steps_of(self.turn)
         attempts = attempts_around()
         # Only a call that the log does not know can have drifted.
         identities = () if call.identity.key or name in steps else call.identities
         others = [other for each in identities for other in self._uses.not_replayed(each, attempts, call.earlier)]
-        decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in others if other in steps))
+        missing = others and self._uses.without_those_of(whom_alive(self._journal), use.task or "", others)
+        decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in missing if other in steps))
         accepted = self._memory.accepted if isinstance(decision, Drifted) else ()
         for other in others:
             if other in steps and suffix(self.turn, other) in accepted:
