@@ -12,7 +12,7 @@ import pytest
 from sessions_kit import next_run
 
 from holdfast import NOT_HAPPENED, Happened, HoldfastError, OutcomeUnknownError, Policy, call_key, recover, tool
-from holdfast.faults import InvalidError
+from holdfast.faults import Fault, InvalidError
 from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.sessions import Session
 from holdfast.stores import MemoryStore
@@ -266,5 +266,50 @@ def test_verify_is_asked_at_once_about_a_call_whose_thread_has_ended(through: An
         async with MemoryStore() as store, Session.open("s", store=store) as session:
             for number in range(100):
                 assert await session.step(pay, f"customer {number}") == "receipt"
+
+    asyncio.run(main())
+
+
+async def do_turn(session: Session) -> None:
+    async with session.turn("hi"):
+        pass
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda session: session.step(str, 1),
+        lambda session: session.keyed("k").step(str, 1),
+        lambda session: session.map(str, [1], collect=True),
+        lambda session: session.approve("Deploy?"),
+        lambda session: session.message("hi"),
+        lambda session: session.checkpoint(),
+        lambda session: session.parked.park("a", 1.0, Fault.of("PROVIDER_UNAVAILABLE")),
+        do_turn,
+    ],
+)
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_a_call_in_another_event_loop_raises_at_once(call: Any, in_turn: bool) -> None:
+    async def use(session: Session) -> None:
+        await session.step(len, "first")
+        session.context["changed"] = True
+
+        def elsewhere() -> None:
+            async def called() -> None:
+                await call(session)
+
+            asyncio.run(called())
+
+        with pytest.raises(InvalidError, match="in another event loop"):
+            await asyncio.to_thread(elsewhere)
+        assert await session.step(len, "here") == 4
+
+    async def main() -> None:
+        async with MemoryStore() as store, Session.open("s", store=store) as session:
+            if in_turn:
+                async with session.turn("x"):
+                    await use(session)
+            else:
+                await use(session)
 
     asyncio.run(main())

@@ -198,6 +198,7 @@ class TurnRunner:
         known_as = _KeyedTurn(turn_key(key) if key else "", again)
         if unfinished is not None:
             options.one_of("turn.unfinished", unfinished, get_args(Unfinished))
+        self._journal.recorder.check_loop()
         if _TURN.get() is not None and _TURN.get() is self._turn:
             raise self._busy("a turn of it is running here already")
         attempts = attempts_around()
@@ -280,6 +281,7 @@ class TurnRunner:
     @property
     def begun_steps(self) -> StepRunner | None:
         """The same, without waiting; None if the steps outside of turns were not begun yet."""
+        self._journal.recorder.check_loop()
         turn = self.current
         if turn is not None:
             # Also if that turn is over: a task that outlived its turn must not write into another turn or the session.
@@ -559,6 +561,7 @@ class TurnRunner:
 
     async def in_order(self, change: Callable[[], Awaitable[T]]) -> T:
         """Change the turn or the state. Changes run one after the other, and to their end even if the caller is cancelled."""
+        self._journal.recorder.check_loop()
 
         async def whole() -> T:
             async with self.changing:
