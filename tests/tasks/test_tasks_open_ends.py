@@ -296,3 +296,22 @@ def test_a_run_that_waits_for_a_person_is_not_done_although_its_code_swallowed_t
                     assert await door(session, body, None) == "deployed"
 
     asyncio.run(main())
+
+
+def test_the_doubt_about_a_stages_call_shows_its_arguments() -> None:
+    @tool(effect="unsafe")
+    async def transfer(to: str, amount: int) -> str:
+        raise ConnectionResetError(104, "reset")
+
+    async def act(work: Any) -> Any:
+        return (await work.call("transfer", to="ada", amount=500)).content
+
+    async def main() -> None:
+        async with MemoryStore() as store, Session.open("s", store=store) as session:
+            machine = StageMachine([Stage("pay", act)], tools=[transfer], name="m")
+            for _ in range(2):
+                with pytest.raises(OutcomeUnknownError) as caught:
+                    await machine.run(session)
+            assert 'transfer(to="ada", amount=500) with key' in str(caught.value)
+
+    asyncio.run(main())

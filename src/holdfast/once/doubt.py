@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ __all__ = [
 _SHOWN = 160
 """Characters of a step's arguments that a message shows."""
 
+_DIGEST = re.compile(r"^[0-9a-f]{16}\.(?=.)")
+
 IT_HAPPENED = "It happened"
 """A choice of the question whether a step of unknown outcome happened: it is not run again."""
 IT_DID_NOT_HAPPEN = "It did not happen"
@@ -58,7 +61,8 @@ class UnsettledError(OutcomeUnknownError):
 def call_text(entry: StepStarted | StepEnded) -> str:
     """Return a step as a person knows it: `deploy("version 2")`."""
     identity = identity_of(entry)
-    name = short_name(identity) or entry.fn or entry.step
+    # A stage knows the calls of its tools by their arguments, too.
+    name = _DIGEST.sub("", short_name(identity) or entry.fn or entry.step)
     text = name + window(entry.shown, 0)
     if identity.key:
         return f"{text} with key {identity.key!r}"
