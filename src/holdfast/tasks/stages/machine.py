@@ -25,7 +25,7 @@ from holdfast.workflow.stage_lifecycle import StageEnded
 from holdfast.workflow.stage_plan import Graph
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.tool import ToolContract
