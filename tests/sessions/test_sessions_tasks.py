@@ -283,8 +283,8 @@ def test_XD17_drift_is_raised_when_the_others_have_ended() -> None:
 
 
 @pytest.mark.parametrize("names", [("ada", "bob"), (17, 18)])
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_task_does_not_get_the_unsafe_result_of_another_one_that_is_slow(names: Any, nested: bool) -> None:
+@pytest.mark.parametrize("how", ["step", "task", "step_or_ask"])
+def test_a_task_does_not_get_the_unsafe_result_of_another_one_that_is_slow(names: Any, how: str) -> None:
     orders: list[str] = []
     got: dict[Any, str] = {}
 
@@ -294,13 +294,13 @@ def test_a_task_does_not_get_the_unsafe_result_of_another_one_that_is_slow(names
         return orders[-1]
 
     async def order(session: Session) -> str:
-        return await session.step(new_order, 50)
+        return await (session.step_or_ask if how == "step_or_ask" else session.step)(new_order, 50)
 
     async def customer(session: Session, name: Any) -> None:
         if name in slow:
             await slow[name].wait()
         await session.step(note, str(name))
-        got[name] = await (asyncio.create_task(order(session)) if nested else order(session))
+        got[name] = await (asyncio.create_task(order(session)) if how == "task" else order(session))
         if name in crash:
             raise Crash
 

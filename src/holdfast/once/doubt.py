@@ -29,6 +29,7 @@ __all__ = [
     "happened_meanwhile",
     "resolve_command",
     "unknown_error",
+    "unstored_note",
     "window",
 ]
 
@@ -106,6 +107,15 @@ def happened_meanwhile(session: str, after: str, entry: StepStarted | StepEnded)
     )
     context = {"key": key_of(session, after), "step": entry.step}
     return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context=context))
+
+
+def unstored_note(key: str, *, is_unsafe: bool) -> str:
+    """Return what follows for a step that has run, and whose result could not be stored."""
+    if is_unsafe:
+        return (
+            f"The step has run, and is not repeated: settle it with session.resolve({key!r}, happened=True, result=…)"
+        )
+    return "The step has run, and its result is not stored: it runs again when it is called again"
 
 
 class _Failure(msgspec.Struct, frozen=True):

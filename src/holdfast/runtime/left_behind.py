@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.runtime.ambient import AMBIENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["LEFT_BEHIND", "OURS", "LeftBehind"]
 
@@ -42,6 +42,13 @@ class LeftBehind:
         """The thread has ended."""
         with self._lock:
             self._keys -= Counter((key,))
+
+    def counted(self, key: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function in its thread, and remove the call when it has ended. Add it before, when the thread is asked for."""
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            self.remove(key)
 
     def runs(self, key: str) -> bool:
         """Whether a thread of the call with this key, or of a call inside of it, still runs."""

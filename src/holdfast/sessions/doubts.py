@@ -53,6 +53,10 @@ class Doubts:
                 return key_of(self._journal.session, after)
         return ""
 
+    def text(self, key: str) -> str:
+        """Return the step of a doubt as a person knows it: `deploy("version 2")`."""
+        return call_text(self._journal.memory.unknown()[key.removeprefix(f"{self._journal.session}/")])
+
     def start(self, key: str) -> str:
         """Return the id of the entry with which the step of a doubt began: an answer about it settles this start, and no other.
 

@@ -403,4 +403,6 @@ def _started(pid: int) -> str:
         return ""
     # A process that has ended keeps its id until its parent collects it. One whose first thread has ended may have others that run.
     return "" if state in ("Z", "X") and threads in ("0", "1") else started
+
+
 after_fork(_WAITING.clear)

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from holdfast import options
-from holdfast.events import StepNotReplayed
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
 from holdfast.once.doubt import (
     UnsettledError,
-    call_text,
     check_not_repeated,
     drift_error,
     happened_meanwhile,
     unknown_error,
+    unstored_note,
 )
 from holdfast.once.evidence import NOT_CALLED, VERIFIED
 from holdfast.once.identity import (
@@ -38,12 +37,11 @@ from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step,
 from holdfast.once.place import in_part, in_step
 from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful, may_have_happened
 from holdfast.once.replay import Use, Uses
-from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async
-from holdfast.runtime.evidence import evidence_in
+from holdfast.runtime.callables import is_async
+from holdfast.runtime.evidence import evidence_in, was_entered
 from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, recovers, verify_async
 from holdfast.runtime.recover import recover
-from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shown_request import DOUBT
 from holdfast.runtime.suppress import suppress, suppressed
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened
@@ -222,19 +220,10 @@ class StepRunner:
         with use, part(self._journal, key):
             return await work(key)
 
-    def report_not_called(self) -> None:
-        """Report each unsafe step that an earlier run did and this one has not called, at the end of a run that ended well."""
-        runtime, session = self._journal.runtime or default_runtime(), self._journal.session
+    def not_called(self) -> list[tuple[str, StepEntry]]:
+        """Return the unsafe steps that an earlier run did and this one has not called."""
         steps = self._memory.steps_of(self.turn)
-        for name in self._uses.not_called():
-            if name in steps and is_bound(steps[name]):
-                key = self.key(name)
-                with self._journal.recorder.inside(self.turn, name, key):
-                    runtime.bus.emit(
-                        StepNotReplayed(
-                            at=runtime.clock.wall(), operation=call_text(steps[name]), key=key, session=session
-                        )
-                    )
+        return [(name, steps[name]) for name in self._uses.not_called() if name in steps and is_bound(steps[name])]
 
     def called(self) -> frozenset[str]:
         """Return the names of the unsafe steps that this run of the program has called, also in earlier openings of the session."""
@@ -292,7 +281,8 @@ class StepRunner:
     def name_of_next(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the name that a call of `step` with this function and arguments would have now."""
         call = call_of(fn, args, kwargs, "", self._journal)
-        use = self._uses.take(calling_of(self._journal, call.identity, call.earlier), of_any_task=True)
+        calling = calling_of(self._journal, call.identity, call.earlier, is_unsafe=call.effect == "unsafe")
+        use = self._uses.take(calling, of_any_task=True)
         assert use is not None
         return use.name
 
@@ -301,30 +291,13 @@ class StepRunner:
         known = self._memory.steps_of(self.turn).get(name)
         return known is not None and is_doubtful(known)
 
-    def is_stored(self, key: str) -> bool:
-        """Whether the step with this key has a stored result."""
-        known = self._keyed(key)
-        return isinstance(known, StepEnded) and known.ok
-
-    def stored(self, key: str) -> Any:
-        """Return the stored result of the step with this key; None if it has none."""
-        known = self._keyed(key)
-        return codec.decode(bytes(known.result), Any, key) if isinstance(known, StepEnded) and known.ok else None
-
-    def has_begun(self, key: str) -> bool:
-        """Whether the log has a start or an end of the step with this key."""
-        return self._keyed(key) is not None
-
-    def _keyed(self, key: str) -> StepEntry | None:
+    def keyed(self, key: str) -> StepEntry | None:
+        """Return what the log has about the step with this key."""
         return self._memory.steps_of(self.turn).get(step_name(Identity("", "", key), 1))
 
     def key(self, name: str) -> str:
         """Return the idempotency key of a step. It is the same in every attempt, also after a crash."""
         return key_of(self._journal.session, suffix(self.turn, name))
-
-    def call_text(self, key: str) -> str:
-        """Return a step of unknown outcome as a person knows it: `deploy("version 2")`."""
-        return call_text(self._memory.unknown()[key.removeprefix(f"{self._journal.session}/")])
 
     def running(self) -> set[str]:
         """Return the steps that run now, as in `SessionMemory.unknown`."""
@@ -502,7 +475,7 @@ class StepRunner:
                     await check_done(block)
             # Do not catch a cancellation: the outcome of the step is then unknown, and its start is in the log.
             except Exception as error:
-                verdict = await self._failed(step, error, entered=_was_entered(call.fn, error))
+                verdict = await self._failed(step, error, entered=was_entered(call.fn, error))
                 if isinstance(verdict, Happened):
                     return verdict.result
                 error.__dict__[DOUBT] = step.key if self.may_have_happened(self._name(step)) else ""
@@ -532,7 +505,7 @@ class StepRunner:
         except InvalidError as error:
             # The step has happened, but its result cannot be stored. An unsafe step must not be repeated then.
             await self._failed(step, error, happened=True)
-            error.add_note(_unstored(step))
+            error.add_note(unstored_note(step.key, is_unsafe=call.effect == "unsafe"))
             raise
         except HoldfastError as error:
             if call.effect == "unsafe":
@@ -552,7 +525,9 @@ class StepRunner:
             return call.fn(*call.args, **call.kwargs)
         # Known in the whole process: the session may be left and opened again before the thread ends.
         LEFT_BEHIND.add(step.key)
-        running = asyncio.ensure_future(asyncio.to_thread(_counted, step.key, call))
+        running = asyncio.ensure_future(
+            asyncio.to_thread(LEFT_BEHIND.counted, step.key, call.fn, call.args, call.kwargs)
+        )
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -568,7 +543,7 @@ class StepRunner:
         with _left_open(self._journal.runtime):
             error = running.exception()
             if isinstance(error, Exception):
-                await self._failed(step, error, entered=_was_entered(call.fn, error))
+                await self._failed(step, error, entered=was_entered(call.fn, error))
             elif error is None:
                 await self._ended(step, codec.encode_result(running.result(), call.returns, call.name), late=True)
 
@@ -711,36 +686,6 @@ class StepRunner:
         known = self._memory.steps_of(self.turn)[name] if known is None else known
         option = cli_option(self._journal.store)
         return unknown_error(self._journal.session, suffix(self.turn, name), known, store_option=option)
-
-
-def _counted(key: str, call: Call) -> Any:
-    """Call the function of a step in its thread, which counts as left behind until it ends."""
-    try:
-        return call.fn(*call.args, **call.kwargs)
-    finally:
-        LEFT_BEHIND.remove(key)
-
-
-def _was_entered(fn: Callable[..., Any], error: Exception) -> bool:
-    """Whether a function that raised has begun. Its frame is in the traceback then, unless its arguments did not fit."""
-    if hasattr(fn, PLAN_ATTRIBUTE):
-        # The wrapper of `recover` takes any arguments and has no effect of its own.
-        fn = getattr(fn, "__wrapped__", fn)
-    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
-    if code is None or not isinstance(error, TypeError):
-        return True
-    traceback = error.__traceback__
-    while traceback is not None:
-        if traceback.tb_frame.f_code is code:
-            return True
-        traceback = traceback.tb_next
-    return False
-
-
-def _unstored(step: _Step) -> str:
-    if step.call.effect == "unsafe":
-        return f"The step has run, and is not repeated: settle it with session.resolve({step.key!r}, happened=True, result=…)"
-    return "The step has run, and its result is not stored: it runs again when it is called again"
 
 
 async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, 
 import msgspec
 
 from holdfast import options
-from holdfast.events import Cancelled, SessionTurnEnd, SessionTurnStart
+from holdfast.events import Cancelled, SessionTurnEnd, SessionTurnStart, StepNotReplayed
 from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.once.doubt import call_text
 from holdfast.once.identity import turn_key
 from holdfast.once.records import StepEnded, is_bound, is_doubtful
 from holdfast.once.replay import is_later
@@ -470,8 +471,18 @@ class TurnRunner:
     async def end_well(self) -> None:
         """End a turn that failed here, and report the unsafe steps outside of turns that this run of the program has not called."""
         if self._outside is not None:
-            self._outside.report_not_called()
+            self._report_not_called(self._outside)
         await self.end_left_alone()
+
+    def _report_not_called(self, steps: StepRunner) -> None:
+        """Report each unsafe step that an earlier run did and this one has not called, at the end of a run that ended well."""
+        runtime, session = self._journal.runtime or default_runtime(), self._journal.session
+        for name, known in steps.not_called():
+            key = steps.key(name)
+            with self._journal.recorder.inside(steps.turn, name, key):
+                runtime.bus.emit(
+                    StepNotReplayed(at=runtime.clock.wall(), operation=call_text(known), key=key, session=session)
+                )
 
     def keep_run(self) -> None:
         """The opening has ended well: the next one may go on with this run of the program."""
@@ -485,7 +496,7 @@ class TurnRunner:
             # The context is already what the turn, and those after it, made of it.
             self.restore_context()
         else:
-            turn.steps.report_not_called()
+            self._report_not_called(turn.steps)
             await self.in_order(partial(self.end, "ok"))
 
     async def _begin_anew(self) -> None:
