@@ -15,8 +15,6 @@ from collections import Counter
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from holdfast.runtime.ambient import AMBIENT
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -100,7 +98,8 @@ def _is_entered(context: Context) -> bool:
 
 def _keys_in(context: Context) -> Iterator[str]:
     """Yield the keys of the calls around what runs in a context."""
-    around: Any = context.get(AMBIENT)
+    # By the name of `ambient.AMBIENT`: what that imports imports this module.
+    around: Any = next((value for variable, value in context.items() if variable.name == "holdfast_ambient"), None)
     runs: list[str] = []
     while around is not None:
         yield around.run
