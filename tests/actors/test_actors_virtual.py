@@ -10,11 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from actors_kit import Stage
 from actors_rooms import Room
@@ -732,3 +734,52 @@ def test_XT5_an_instance_that_crashed_is_not_kept_until_its_messages_would_have_
             return sum(each() is not None for each in made)
 
     assert asyncio.run(main()) <= 1
+
+
+class Note(msgspec.Struct):
+    text: str
+    tags: list[str] = []
+
+
+class Notes(msgspec.Struct):
+    notes: list[Note] = []
+
+
+class Board(VirtualActor):
+    state: Notes
+
+    async def add(self, note: Note, *more: Note, tags: list[str]) -> list[Note]:
+        note.tags = tags
+        self.state.notes += [note, *more]
+        return self.state.notes
+
+    async def all(self) -> Notes:
+        return self.state
+
+    async def same(self, refs: list[object]) -> list[object]:
+        return refs
+
+    async def with_client(self) -> tuple[Note, threading.Lock]:
+        return self.state.notes[0], threading.Lock()
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_what_a_sender_does_to_an_argument_or_an_answer_does_not_change_the_state(key):
+    async def main(rooms, *_):
+        board = rooms.get(Board, "b")
+        first, second, tags = Note("first"), Note("second"), ["a"]
+        answer = await (board.using(key=key) if key else board).ask(Board.add, first, second, tags=tags)
+        answer[0].text = "evil"
+        answer.append(Note("evil"))
+        first.text = second.text = "evil"
+        tags.append("evil")
+        (await board.ask(Board.all)).notes.clear()
+        assert [(note.text, note.tags) for note in (await board.ask(Board.all)).notes] == [
+            ("first", ["a"]),
+            ("second", []),
+        ]
+        assert await board.ask(Board.same, [board]) == [board]
+        # What cannot be copied is passed as it is.
+        assert (await board.ask(Board.with_client))[0].text == "first"
+
+    on_stage(main)

@@ -317,3 +317,27 @@ def test_XD13_a_process_that_was_stopped_while_another_took_over_runs_no_step(ef
         assert done == ["one", "two"]
 
     run(main())
+
+
+def test_sessions_of_one_process_that_wait_for_each_other_go_on_at_once() -> None:
+    async def main() -> float:
+        store = MemoryStore()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+
+        async def work(number: int) -> None:
+            async with Session.open("s", store=store, wait=600) as session:
+                await session.step(square, number)
+
+        async with Session.open("s", store=store):
+            tasks = [asyncio.ensure_future(work(number)) for number in range(50)]
+            await asyncio.sleep(0.1)
+            # One that no longer waits does not keep the others waiting.
+            tasks[25].cancel()
+        await asyncio.wait(tasks)
+        assert [task.cancelled() for task in tasks].count(True) == 1
+        return loop.time() - started
+
+    # Nobody looked in vain for a second each time.
+    assert run(main()) < 5
+    assert lease._WAITING == {}

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from sessions_kit import Crash, code_of, killed
+from sessions_kit import Crash, code_of, killed, next_run
 
 from holdfast import Ok, tool
 from holdfast.faults import HoldfastError, InvalidError
@@ -277,3 +277,143 @@ def test_XD17_drift_is_raised_when_the_others_have_ended() -> None:
 
     run(main())
     assert DONE == [("ada", 0), "x"]
+
+
+# --- tasks that values tell apart ---
+
+
+@pytest.mark.parametrize("names", [("ada", "bob"), (17, 18)])
+@pytest.mark.parametrize("how", ["step", "task", "step_or_ask"])
+def test_a_task_does_not_get_the_unsafe_result_of_another_one_that_is_slow(names: Any, how: str) -> None:
+    orders: list[str] = []
+    got: dict[Any, str] = {}
+
+    @tool(effect="unsafe")
+    async def new_order(amount: int) -> str:
+        orders.append(f"order {len(orders)}")
+        return orders[-1]
+
+    async def order(session: Session) -> str:
+        return await (session.step_or_ask if how == "step_or_ask" else session.step)(new_order, 50)
+
+    async def customer(session: Session, name: Any) -> None:
+        if name in slow:
+            await slow[name].wait()
+        await session.step(note, str(name))
+        got[name] = await (asyncio.create_task(order(session)) if how == "task" else order(session))
+        if name in crash:
+            raise Crash
+
+    slow: dict[Any, asyncio.Event] = {}
+    crash = [names[0]]
+
+    async def first(session: Session) -> None:
+        await asyncio.gather(customer(session, names[0]))
+
+    async def main() -> None:
+        store = MemoryStore()
+        await killed(store, first)
+        assert got == {names[0]: "order 0"}
+        crash.clear()
+        next_run()
+        async with Session.open("s", store=store) as session:
+            slow[names[0]] = asyncio.Event()
+            ada = asyncio.ensure_future(customer(session, names[0]))
+            await asyncio.ensure_future(customer(session, names[1]))
+            slow[names[0]].set()
+            await ada
+
+    run(main())
+    assert got == {names[0]: "order 0", names[1]: "order 1"}
+
+
+def test_an_unsafe_call_of_a_task_that_is_gone_is_not_given_to_another_one() -> None:
+    @tool(effect="unsafe")
+    async def new_order(amount: int) -> str:
+        return f"order of {amount}"
+
+    async def customer(session: Session, name: str) -> str:
+        return await session.step(new_order, 50)
+
+    async def main() -> None:
+        async with MemoryStore() as store:
+            async with Session.open("s", store=store) as session:
+                await asyncio.gather(customer(session, "ada"))
+            next_run()
+            async with Session.open("s", store=store) as session:
+                with pytest.raises(HoldfastError) as caught:
+                    await asyncio.gather(customer(session, "bob"))
+                assert caught.value.fault.code == "SESS_STEP_DRIFT"
+                await session.accept(caught.value.fault.context["key"])
+                assert await asyncio.gather(customer(session, "bob")) == ["order of 50"]
+
+    run(main())
+
+
+class Pool:
+    """Workers that take from one queue."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[str] = asyncio.Queue()
+
+    async def work(self, session: Session, name: str, pay: Any) -> None:
+        await session.step(pay, await self.queue.get())
+
+
+async def with_queue(session: Session, queue: asyncio.Queue[str], name: str, pay: Any) -> None:
+    await session.step(pay, await queue.get())
+
+
+async def with_subtask(session: Session, queue: asyncio.Queue[str], name: str, pay: Any) -> None:
+    async def one(who: str) -> None:
+        await session.step(pay, who)
+
+    await asyncio.create_task(one(await queue.get()))
+
+
+async def with_iterator(session: Session, todo: Any, name: str, pay: Any) -> None:
+    await session.step(pay, next(todo))
+
+
+async def with_list(session: Session, todo: list[str], name: str, pay: Any) -> None:
+    await session.step(pay, todo.pop())
+
+
+@pytest.mark.parametrize("kind", ["queue", "subtask", "captured", "method", "iterator", "list"])
+def test_workers_with_names_take_unsafe_work_in_any_order(kind: str) -> None:
+    paid: list[str] = []
+
+    @tool(effect="unsafe", name="pay")
+    async def pay(who: str) -> str:
+        paid.append(who)
+        return who
+
+    async def pool(session: Session, items: list[str]) -> None:
+        held = Pool()
+        for item in items:
+            held.queue.put_nowait(item)
+        queue = held.queue
+
+        async def captured(session: Session, name: str) -> None:
+            await session.step(pay, await queue.get())
+
+        todo = iter(items)
+        works: dict[str, Any] = {
+            "queue": lambda name: with_queue(session, queue, name, pay),
+            "subtask": lambda name: with_subtask(session, queue, name, pay),
+            "captured": lambda name: captured(session, name),
+            "method": lambda name: held.work(session, name, pay),
+            "iterator": lambda name: with_iterator(session, todo, name, pay),
+            "list": lambda name: with_list(session, items, name, pay),
+        }
+        await asyncio.gather(*(works[kind](f"worker-{number}") for number in range(len(items))))
+
+    async def main() -> None:
+        async with MemoryStore() as store:
+            for items in (["ada", "bob", "cy"], ["cy", "ada", "bob"], ["bob", "cy", "ada"]):
+                next_run()
+                async with Session.open("s", store=store) as session:
+                    await pool(session, list(items))
+
+    run(main())
+    assert sorted(paid) == ["ada", "bob", "cy"]

@@ -48,8 +48,16 @@ def test_one_payment_twice_and_another_never_is_both():
     assert (row.verdict, row.doubled, row.lost) == ("doubled", 1, 1)
 
 
-def test_another_body_alone_is_neither():
+def test_an_effect_with_another_body_in_its_place_is_lost():
     row = judged([charge("a")], charge("z"))
+    assert (row.verdict, row.doubled, row.lost) == ("lost", 0, 1)
+    assert row.detail == "an effect with another body was sent in its place"
+    row = judged([charge("a"), charge("b")], charge("b"), charge("z"))
+    assert (row.verdict, row.doubled, row.lost) == ("lost", 0, 1)
+
+
+def test_another_body_says_nothing_if_each_run_sends_other_bodies():
+    row = judged([charge("a")], charge("z"), same_bodies=False)
     assert (row.verdict, row.doubled, row.lost) == ("ok", 0, 0)
 
 

@@ -7,9 +7,12 @@ memory equals what is stored, or is dropped.
 from __future__ import annotations
 
 import asyncio
+import copy
+from collections import deque
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from holdfast.stores.records import StoredClaim
 
 __all__ = ["KEY", "Activation", "SaveError", "state_type"]
+
+T = TypeVar("T")
 
 KEY = "__holdfast_key__"
 """The name under which the idempotency key of a message travels with its arguments."""
@@ -182,10 +187,12 @@ class Activation:
                 digest = codec.arguments_hash(args, {**kwargs, "": method.__qualname__}, f"message {key}")
                 if (done := await self._done(key)) is not None:
                     return self._repeated(method, key, digest, done)
+            # What the sender does later to an argument or an answer must not change the state, which may hold it.
+            args, kwargs = _apart(args), _apart(kwargs)
             with self._work():
                 value = await method(instance, *args, **kwargs)
                 await self._save(key, digest, value, method)
-            return value
+            return _apart(value)
 
         handle.__name__, handle.__qualname__ = method.__name__, method.__qualname__
         return handle
@@ -288,6 +295,18 @@ class Activation:
             await asyncio.wait({self.run.exited}, timeout=_KILL_S)
         self.cell.end(how)
         await self._keeper.give_back(self._name, self._fence)
+
+
+def _apart(value: T) -> T:
+    """Return a copy of data; any other value, and data with something inside that cannot be copied, as it is."""
+    if not isinstance(value, list | dict | set | tuple | bytearray | deque | msgspec.Struct) and not is_dataclass(
+        value
+    ):
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001 - a lock or a client is no part of a state
+        return value
 
 
 def _checkpoint(stored: _Stored, key: str | None) -> NewCheckpoint:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import CancelledError, Future, current_task
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 import msgspec
 
@@ -57,6 +57,10 @@ class Ref(Generic[A_co]):
         # Hidden from type checkers, which must reject the names that a ref does not have.
         def __getattr__(self, name: str) -> NoReturn:
             raise no_attribute(self, self._cell.kind if name[:1] != "_" else None, name)
+
+    def __deepcopy__(self, _: object) -> Self:
+        """A copy of a message has the same addresses."""
+        return self
 
     @property
     def name(self) -> str:

@@ -145,6 +145,10 @@ class VirtualRef(Generic[A]):
         def __getattr__(self, name: str) -> NoReturn:
             raise no_attribute(self, self._kind if name[:1] != "_" else None, name)
 
+    def __deepcopy__(self, _: object) -> Self:
+        """A copy of a message has the same addresses."""
+        return self
+
     @property
     def name(self) -> str:
         """The name of the actor: `Room/lobby`."""

@@ -186,8 +186,14 @@ class InSession(Once):
             with self._session.part(key):
                 return await run()
 
-        step = self._session.keyed(key)
         made = _as_step(call, tool, effect, inside, self._stored)
+        # The model gets the answer, and acts on a doubt.
+        with self._session.doubts.told():
+            return await self._made(key, call, tool, made)
+
+    async def _made(self, key: str, call: ToolCall, tool: Tool | None, made: Callable[..., Any]) -> CallResult:
+        """Make the call as a step. If its outcome is unknown, that is the result."""
+        step, in_doubt = self._session.keyed(key), self._session.keyed(f"{key}{IN_DOUBT}")
         while True:
             try:
                 stored = await step.step(made, **call.arguments)

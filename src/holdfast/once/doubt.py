@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +26,17 @@ __all__ = [
     "call_text",
     "check_not_repeated",
     "drift_error",
+    "happened_meanwhile",
     "resolve_command",
     "unknown_error",
+    "unstored_note",
     "window",
 ]
 
 _SHOWN = 160
 """Characters of a step's arguments that a message shows."""
+
+_DIGEST = re.compile(r"^[0-9a-f]{16}\.(?=.)")
 
 IT_HAPPENED = "It happened"
 """A choice of the question whether a step of unknown outcome happened: it is not run again."""
@@ -57,7 +62,8 @@ class UnsettledError(OutcomeUnknownError):
 def call_text(entry: StepStarted | StepEnded) -> str:
     """Return a step as a person knows it: `deploy("version 2")`."""
     identity = identity_of(entry)
-    name = short_name(identity) or entry.fn or entry.step
+    # A stage knows the calls of its tools by their arguments, too.
+    name = _DIGEST.sub("", short_name(identity) or entry.fn or entry.step)
     text = name + window(entry.shown, 0)
     if identity.key:
         return f"{text} with key {identity.key!r}"
@@ -91,6 +97,25 @@ def unknown_error(
         context["failed_with"] = failure.code
     cause = None if failure is None else failure.cause
     return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context=context, cause=cause))
+
+
+def happened_meanwhile(session: str, after: str, entry: StepStarted | StepEnded) -> OutcomeUnknownError:
+    """Return the error of what went on without a step that happened after all: it is not done, and finds the result when it runs again."""
+    message = (
+        f"{call_text(entry)} has happened after the program went on without its result. Run the program again: the call "
+        f"returns that result then"
+    )
+    context = {"key": key_of(session, after), "step": entry.step}
+    return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context=context))
+
+
+def unstored_note(key: str, *, is_unsafe: bool) -> str:
+    """Return what follows for a step that has run, and whose result could not be stored."""
+    if is_unsafe:
+        return (
+            f"The step has run, and is not repeated: settle it with session.resolve({key!r}, happened=True, result=…)"
+        )
+    return "The step has run, and its result is not stored: it runs again when it is called again"
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -128,7 +153,11 @@ def drift_error(session: str, turn: int, stored: StepStarted | StepEnded, now: s
     """Return the error of an unsafe step whose function the log has otherwise. `now` is the call's arguments as text."""
     before, after = _difference(stored.shown, now)
     name = short_name(identity_of(stored))
-    has = "with other arguments," if before != after else "with other parameters, another name, or in another place,"
+    has = (
+        "with other arguments,"
+        if before != after
+        else "with other parameters, another name, or in another place or task,"
+    )
     # A step of version 1 has its turn in its name, although it belongs to the session.
     key = key_of(session, suffix(turn or stored.turn, stored.step))
     message = (
@@ -154,7 +183,7 @@ def check_not_repeated(
 
     `anew` are the steps about which somebody said that a further call is meant.
     `equal` are the steps with the same function and arguments that come before it. A program that catches `OutcomeUnknownError`,
-    resolves it and calls the step once more makes that call in every later run, too. There the first call returns the stored result
+    resolves it and calls the step once more makes that call in every later run, too, and so does one that looks again after a timeout. There the first call returns the stored result
     already, and the second one would be another deployment.
     """
     for name, known in equal:
@@ -163,9 +192,12 @@ def check_not_repeated(
 
 
 def _repeated_error(key: str, session: str, stored: StepStarted | StepEnded) -> HoldfastError:
+    is_late = isinstance(stored, StepEnded) and stored.late
+    before = "its caller had stopped waiting for it, at a timeout for example" if is_late else "was in doubt before"
+    reads, block = ("", "TimeoutError") if is_late else (" after `resolve`", "OutcomeUnknownError")
     message = (
-        f"{call_text(stored)} has happened, and was in doubt before. This run of the program has called it already, so this call would "
-        f"make it happen twice. If it only reads the result after `resolve`: move it into the `except OutcomeUnknownError` block, since in "
+        f"{call_text(stored)} has happened, and {before}. This run of the program has called it already, so this call would "
+        f"make it happen twice. If it only reads the result{reads}: move it into the `except {block}` block, since in "
         f"this run the first call has returned the result; or `await session.accept({key!r})`, and this call returns it, too. If it must happen "
         f"again: `await session.accept({key!r}, again=True)`, or `session.keyed(…).step(…)`"
     )

@@ -4,14 +4,15 @@ A step that is called inside of another one is counted apart from all others: if
 called again, and nothing has drifted.
 
 Tasks that run at the same time and make equal calls are told apart by the functions and arguments of their coroutines. That only decides
-which of several equal calls is which: a call that is made by another task than before is the same call.
+which of several equal calls is which: a call that is made by another task than before is the same call. Only an unsafe call of a task that values
+tell from the one before is another call.
 """
 
 from __future__ import annotations
 
 from hashlib import sha256
 
-__all__ = ["in_part", "in_step", "in_task"]
+__all__ = ["in_part", "in_step", "in_task", "task_of", "whom_of", "work_for_others"]
 
 _DIGITS = 16
 _TASK_DIGITS = 8
@@ -28,9 +29,32 @@ def in_part(key: str) -> str:
     return _digest(f"part {key}")
 
 
-def in_task(around: str, fn: str, args: list[str]) -> str:
-    """Return what a task is known by that runs a function with these arguments; `around` is what the task that began it is known by."""
-    return _digest("\n".join(["task", around, fn, *args]))[:_TASK_DIGITS]
+def in_task(around: str, fn: str, args: list[str], *, takes_work: bool = True) -> str:
+    """Return what a task is known by that runs a function with these arguments; `around` is what the task that began it is known by.
+
+    It is the task, then a dot and who it works for, if that is known: those around it whose arguments are values and who take no work from a
+    queue. A worker of a pool works for nobody in particular.
+    """
+    known_as, whom = task_of(around), whom_of(around)
+    task = _digest("\n".join(["task", known_as, fn, *args]))[:_TASK_DIGITS]
+    if args and not takes_work:
+        whom = _digest("\n".join(["whom", whom, fn, *args]))[:_TASK_DIGITS]
+    return f"{task}.{whom}" if whom else task
+
+
+def task_of(name: str) -> str:
+    """Return the task alone. Earlier versions wrote only that."""
+    return name.partition(".")[0]
+
+
+def whom_of(name: str) -> str:
+    """Return who a task works for; empty if nothing says so."""
+    return name.partition(".")[2]
+
+
+def work_for_others(one: str, other: str) -> bool:
+    """Whether values tell two tasks apart: what one of them did is never what the other one does."""
+    return bool(whom_of(one)) and bool(whom_of(other)) and whom_of(one) != whom_of(other)
 
 
 def _digest(text: str) -> str:

@@ -51,7 +51,7 @@ class StepStarted(EntryBody, frozen=True, tag="step_started", gc=False):
     begun: str = ""
     """The id of this entry: only the memory has it. It tells one doubt about a step from the next, so that each is resolved once."""
     doubted: bool = False
-    """Whether somebody had to find out what became of it before: only the memory has it."""
+    """Whether the program had to find out what became of it before: only the memory has it."""
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -90,6 +90,8 @@ class StepEnded(EntryBody, frozen=True, tag="step_ended", gc=False):
     """Set if somebody resolved it. Earlier versions did not write it."""
     settles: str = ""
     """The step of an earlier turn whose result, as somebody resolved it, is the result of this one."""
+    late: bool = False
+    """Whether its caller had gone when it returned: the program went on without the result. Earlier versions did not write it."""
     doubted: bool = False
     """As in its start."""
 

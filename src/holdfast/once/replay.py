@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from holdfast.once.identity import Identity, identity_of, is_earlier_form, is_within, numbered, step_name
+from holdfast.once.place import task_of, whom_of, work_for_others
 from holdfast.once.records import StepEnded, StepStarted, is_doubtful, may_have_happened
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Use(msgspec.Struct, eq=False):
 
     def fits(self, task: str, loose: set[str]) -> bool:
         """Whether a call of this task may be it: nothing says that an earlier run made it in another task."""
-        return self.seen is not None or self.task is None or self.task == task or self.task in loose
+        return self.seen is not None or self.task is None or task_of(self.task) == task_of(task) or self.task in loose
 
     def is_seen(self, attempts: Attempts) -> bool:
         """Whether the program has called it in this run, and in the present attempts of the operations around."""
@@ -110,6 +111,11 @@ class Calling(msgspec.Struct, frozen=True, gc=False):
     task: str = ""
     owner: Callable[[], Any] | None = None
     """As in a use."""
+    is_unsafe: bool = False
+
+    def is_of_other(self, use: Use) -> bool:
+        """Whether a use is certainly a call of another task: an unsafe one is never handed over then."""
+        return self.is_unsafe and not self.identity.key and work_for_others(self.task, use.task or "")
 
 
 class Uses:
@@ -143,7 +149,9 @@ class Uses:
         Return None if all of those were made by other tasks in an earlier run: one of these may still be on its way to it.
         """
         free = [
-            use for use in self._equal(call.identity, call.earlier) if call.identity.key or use.is_free(call.attempts)
+            use
+            for use in self._equal(call.identity, call.earlier)
+            if call.identity.key or (use.is_free(call.attempts) and not call.is_of_other(use))
         ]
         is_any = of_any_task or bool(call.identity.key)
         fitting = next((use for use in free if is_any or use.fits(call.task, self.loose)), None)
@@ -158,7 +166,9 @@ class Uses:
     def rivals(self, call: Calling) -> list[Use]:
         """Return the equal calls of this run that nothing tells from this one, if it is none that is known."""
         equal = self._equal(call.identity, call.earlier)
-        if not equal or call.identity.key or any(use.is_free(call.attempts) for use in equal):
+        if not equal or call.identity.key:
+            return []
+        if any(use.is_free(call.attempts) and not call.is_of_other(use) for use in equal):
             return []
         return [use for use in equal if use.task == call.task]
 
@@ -193,6 +203,11 @@ class Uses:
         """Return the names of the uses of a call that come before the one with this name."""
         names = [use.name for use in self._equal(identity, earlier)]
         return names[: names.index(name)]
+
+    def without_those_of(self, alive: set[str], task: str, names: list[str]) -> list[str]:
+        """Return these steps without those of other tasks that are there in this run: each of them comes to its own."""
+        tasks = {use.name: use.task or "" for uses in self._by_identity.values() for use in uses}
+        return [name for name in names if not (work_for_others(tasks[name], task) and whom_of(tasks[name]) in alive)]
 
     def not_replayed(self, identity: Identity, attempts: Attempts, earlier: Callable[[], Identity]) -> list[str]:
         """Return the names of the known steps of a call's function that the program has not called yet in this run."""

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import HoldfastError
 from holdfast.once.evidence import KNOWN, NOT_CALLED, VERIFIED, Ending, evidence_of
+from holdfast.runtime.callables import PLAN_ATTRIBUTE
 from holdfast.runtime.request_search import is_unsent, only_read, read
 from holdfast.runtime.tool_fault import ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from holdfast.faults import Fault
     from holdfast.runtime.tool import ToolContract
 
-__all__ = ["evidence_in", "in_doubt"]
+__all__ = ["evidence_in", "in_doubt", "was_entered"]
 
 _STATUS = ("status_code", "status", "statusCode", "http_status", "code")
 _MOST_CAUSES = 16
@@ -76,3 +77,19 @@ def _numbers(error: BaseException) -> Iterator[Any]:
         # An error of AWS has its answer as a dict.
         metadata = response.get("ResponseMetadata")
         yield metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None
+
+
+def was_entered(fn: Callable[..., Any], error: Exception) -> bool:
+    """Whether a function that raised has begun. Its frame is in the traceback then, unless its arguments did not fit."""
+    if hasattr(fn, PLAN_ATTRIBUTE):
+        # The wrapper of `recover` takes any arguments and has no effect of its own.
+        fn = getattr(fn, "__wrapped__", fn)
+    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+    if code is None or not isinstance(error, TypeError):
+        return True
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code is code:
+            return True
+        traceback = traceback.tb_next
+    return False

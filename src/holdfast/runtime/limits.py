@@ -31,7 +31,7 @@ import msgspec
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.event_loop import running_loop
-from holdfast.runtime.left_behind import LEFT_BEHIND
+from holdfast.runtime.left_behind import LEFT_BEHIND, OURS
 
 if TYPE_CHECKING:
     import asyncio
@@ -381,7 +381,7 @@ def call_in_thread(
     call = _ThreadCall(abandoned, fn, args, kwargs, key)
     # A daemon thread does not hold up the interpreter's exit. It runs in the caller's context, so nested recoveries see the
     # caller's deadline and budget.
-    threading.Thread(target=contextvars.copy_context().run, args=(call.run,), daemon=True).start()
+    threading.Thread(target=contextvars.copy_context().run, args=(call.run,), daemon=True, name=f"{OURS}call").start()
     return (True, call.result()) if call.wait(seconds) else (False, None)
 
 

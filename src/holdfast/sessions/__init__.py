@@ -8,6 +8,7 @@ manifest        what a session was started with, and how that differs when it is
 turn            runs the turns of a session, one after the other
 openings        what the program did in earlier openings of a session
 repeated_turns  the steps of turns that the program may have made before
+open_ends       what must not end as done over a doubt or a wait inside of it
 scopes          cancellation of session, turn, stage, tool
 questions/      questions to people, answered once
 step_runner     runs the steps of a turn, or of a session outside of turns, each once

@@ -15,11 +15,13 @@ from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.admin import check_repeated
 from holdfast.sessions.log import Answered
+from holdfast.sessions.open_ends import close, told
 from holdfast.sessions.steps import Finding, questions_about, settlement, shown
 from holdfast.stores.address import cli_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from holdfast.sessions.journal import Journal
 
@@ -50,6 +52,10 @@ class Doubts:
             if after not in running and entry.fn == fn and entry.shown == text:
                 return key_of(self._journal.session, after)
         return ""
+
+    def text(self, key: str) -> str:
+        """Return the step of a doubt as a person knows it: `deploy("version 2")`."""
+        return call_text(self._journal.memory.unknown()[key.removeprefix(f"{self._journal.session}/")])
 
     def start(self, key: str) -> str:
         """Return the id of the entry with which the step of a doubt began: an answer about it settles this start, and no other.
@@ -98,6 +104,14 @@ class Doubts:
             await check_repeated(journal.store, journal.session, key, finding, error)
         # Somebody else may have written the same.
         await journal.catch_up()
+        close(journal, key_of(journal.session, key.removeprefix(f"{journal.session}/")))
+
+    def told(self) -> AbstractContextManager[None]:
+        """Return a block that ends well only if the one who goes on knows of each doubt inside of it: an agent's model, for example.
+
+        with session.doubts.told(): ...
+        """
+        return told(self._journal)
 
     def command(self, key: str) -> str:
         """Return the command that stores what somebody found out, up to `--happened` or `--not-happened`."""

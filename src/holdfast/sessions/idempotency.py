@@ -17,13 +17,14 @@ __all__ = ["KeyScope", "keyed"]
 class KeyScope:
     """An ambient scope that adds a key to the scope around it, and passes its deadline and budget on. `keyed` makes it."""
 
-    __slots__ = ("_keys", "_token", "around", "over", "run")
+    __slots__ = ("_token", "around", "keys", "over", "run")
 
     def __init__(self, run: str, around: Ambient | None) -> None:
         self.run = run
         self.around = around
         self.over = False
-        self._keys = {run: run}
+        self.keys = {run: run}
+        """The keys of the calls inside, by their runs."""
 
     def __enter__(self) -> None:
         self._token = AMBIENT.set(self)
@@ -35,7 +36,7 @@ class KeyScope:
 
     def key_of(self, run: str) -> str:
         """Return the key of a call inside the step. It is stable, because a program makes its calls in the same order."""
-        return self._keys.setdefault(run, call_key_in(self.run, len(self._keys)))
+        return self.keys.setdefault(run, call_key_in(self.run, len(self.keys)))
 
     def deadline_on(self, monotonic: Monotonic) -> float | None:
         around = in_force(self.around)

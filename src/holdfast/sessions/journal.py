@@ -462,6 +462,7 @@ class Journal:
         """
         if self.failed is not None:
             raise HoldfastError(self.failed)
+        self.recorder.check_loop()
         # Entering a session sets the fence. Only the write that creates the session happens before that.
         if self.fence is None and "create" not in parts:
             expected = f"`async with Session.open({self.session!r}, …) as session`"

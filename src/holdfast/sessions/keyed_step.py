@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from holdfast.once.records import StepEnded
+from holdfast.sessions import codec
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -42,12 +45,16 @@ class KeyedStep:
 
     async def is_stored(self) -> bool:
         """Whether the result of this key is stored: `if not await session.keyed("deploy-42").is_stored(): …`."""
-        return (await self._steps()).is_stored(self._key)
+        known = (await self._steps()).keyed(self._key)
+        return isinstance(known, StepEnded) and known.ok
 
     async def stored(self) -> Any:
         """Return the stored result of this key as plain values; None if there is none: `await session.keyed("deploy-42").stored()`."""
-        return (await self._steps()).stored(self._key)
+        known = (await self._steps()).keyed(self._key)
+        if not isinstance(known, StepEnded) or not known.ok:
+            return None
+        return codec.decode(bytes(known.result), Any, self._key)
 
     async def has_begun(self) -> bool:
         """Whether a step with this key has begun before, however it ended."""
-        return (await self._steps()).has_begun(self._key)
+        return (await self._steps()).keyed(self._key) is not None

@@ -234,7 +234,9 @@ async def wait_later(
     if parked is not None and parked.until > now:
         context = {"parked_until": parked.until, "session_id": session.id, "agent": run}
         fault = parked_fault(parked)
-        raise ParkedError(msgspec.structs.replace(fault, retry_after=parked.until - now, context=context))
+        error = ParkedError(msgspec.structs.replace(fault, retry_after=parked.until - now, context=context))
+        raise session.parked.waits(run, error)
+    session.parked.goes_on(run)
     # Without an entry it was waited for before, or somebody ended it.
     await _go_on(session, parked, origin, now)
 

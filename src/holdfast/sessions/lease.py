@@ -71,9 +71,40 @@ async def take_within(store: Store, session: str, ttl: float, wait: float, runti
                 who = error.fault.context.get("owner", "another process")
                 logging.getLogger("holdfast").info("session %s is in use by %s: wait up to %g s", session, who, wait)
                 has_waited = True
-        # Nothing tells that a lease is given back: not every store could, and a process that dies does not.
-        await asyncio.sleep(min(pause, left_s))
+        # Nothing tells that another process gives a lease back: not every store could, and a process that dies does not.
+        await _wait_for_release(store, session, min(pause, left_s))
         pause = min(2 * pause, _LOOK_S)
+
+
+async def _wait_for_release(store: Store, session: str, seconds: float) -> None:
+    """Wait until this process gives the lease back, for so many seconds."""
+    loop, released = asyncio.get_running_loop(), asyncio.Event()
+    waiting = _WAITING.setdefault((store.id, session), [])
+    waiting.append((loop, released))
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await released.wait()
+    except asyncio.CancelledError:
+        if released.is_set():
+            _wake_next(store, session)
+        raise
+    finally:
+        with contextlib.suppress(ValueError):
+            waiting.remove((loop, released))
+        if not waiting:
+            _WAITING.pop((store.id, session), None)
+
+
+def _wake_next(store: Store, session: str) -> None:
+    """Wake the one that has waited longest for this lease in this process."""
+    waiting = _WAITING.get((store.id, session), [])
+    while waiting:
+        loop, released = waiting.pop(0)
+        # A loop that has ended waits for nothing.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(released.set)
+            return
 
 
 async def _give_back(store: Store, taking: asyncio.Future[Lease], runtime: Runtime | None) -> None:
@@ -85,6 +116,7 @@ async def _release(store: Store, lease: Lease) -> None:
     _LEFT.add(lease.owner)
     await store.release(lease)
     _LEFT.discard(lease.owner)
+    _wake_next(store, lease.session)
 
 
 def _ends_by_itself(runtime: Runtime | None) -> Suppression:
@@ -289,6 +321,9 @@ _KEEPERS: WeakKeyDictionary[
 ] = WeakKeyDictionary()
 
 
+_WAITING: dict[tuple[str, str], list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+"""Those that wait for a lease in this process, by store and session, the one that waits longest in front."""
+
 _LEFT: set[str] = set()
 """Owner names of this process that own nothing any more, although the store still has their leases: it failed when they ended."""
 
@@ -368,3 +403,6 @@ def _started(pid: int) -> str:
         return ""
     # A process that has ended keeps its id until its parent collects it. One whose first thread has ended may have others that run.
     return "" if state in ("Z", "X") and threads in ("0", "1") else started
+
+
+after_fork(_WAITING.clear)

@@ -515,7 +515,7 @@ def _put(steps: dict[str, StepEntry], name: str, body: StepEntry, id_: str) -> N
     if before is not None and (before.fn or before.shown or before.effect):
         # It is in doubt anew if the result that somebody gave did not fit.
         begun = (before.begun or id_) if body.unknown else ""
-        doubted = doubted or body.resolution is not None
+        doubted = doubted or body.late or body.resolution is not None
         body = msgspec.structs.replace(
             body,
             fn=before.fn,

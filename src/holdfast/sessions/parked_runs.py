@@ -16,6 +16,7 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.sessions.journal import audit
 from holdfast.sessions.log import RunParked, RunUnparked
 from holdfast.sessions.manifest import decode_manifest, encode_manifest
+from holdfast.sessions.open_ends import close, waits_for
 
 if TYPE_CHECKING:
     from holdfast.sessions.journal import Journal
@@ -79,6 +80,14 @@ class ParkedRuns:
     def all(self) -> tuple[RunParked, ...]:
         """Return all of them, the one that goes on first in front."""
         return tuple(sorted(self._journal.memory.parked.values(), key=lambda run: run.until))
+
+    def waits(self, run: str, error: ParkedError) -> Exception:
+        """Return the error with which a run waits, to raise it: what is around is not done either, also if its code handles the error."""
+        return waits_for(self._journal, f"timer {run}", error)
+
+    def goes_on(self, run: str) -> None:
+        """A run that waited goes on here."""
+        close(self._journal, f"timer {run}")
 
     async def is_lifted(self, agent: str) -> bool:
         """Whether somebody has let an agent go on before its time, also from another process."""

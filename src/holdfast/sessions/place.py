@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import weakref
+from collections import deque
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from holdfast.once.identity import function_name, within
-from holdfast.once.place import in_part, in_step, in_task
+from holdfast.once.place import in_part, in_step, in_task, whom_of
 from holdfast.sessions import codec
 from holdfast.sessions.callee import MAIN, imported_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from types import TracebackType
 
     from holdfast.once.identity import Identity
@@ -30,27 +32,34 @@ __all__ = [
     "Here",
     "enter_root",
     "here",
+    "innermost",
     "inside",
     "is_inside",
     "known_as",
     "may_be_left_out",
     "part",
     "places_of",
+    "same_place",
     "task_here",
     "task_name",
     "tasks_around",
     "uses_around",
+    "whom_alive",
 ]
 
 
 class Here:
     """A block of the program that is a place of its own. `with here:` is the block."""
 
-    __slots__ = ("_places", "_token", "around", "journal", "part", "task", "task_name", "use")
+    __slots__ = ("_places", "_token", "around", "is_told", "journal", "open", "part", "task", "task_name", "use")
 
     def __init__(
         self, journal: Journal, places: tuple[str, ...] | None, part: str, use: Use | None, task_name: str = ""
     ) -> None:
+        self.open: dict[str, Callable[[], Awaitable[Exception | None]]] | None = None
+        """What is open inside: see `open_ends`."""
+        self.is_told = False
+        """Whether that is for this block alone: see `open_ends.told`."""
         self.journal = journal
         self._places = places
         """None: they are found when they are needed, because most steps call no other one."""
@@ -80,8 +89,9 @@ class Here:
         """What the place is known by; empty in no step or part."""
         return self.places[-1] if self.places else ""
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._token = _HERE.set(self)
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         with suppress(ValueError):
@@ -98,6 +108,11 @@ def here(journal: Journal) -> Here | None:
     while around is not None and around.journal is not journal:
         around = around.around
     return around
+
+
+def innermost() -> Here | None:
+    """Return where the running code is, in whatever session."""
+    return _HERE.get()
 
 
 def may_be_left_out() -> bool:
@@ -121,6 +136,12 @@ def enter_root(journal: Journal) -> Here:
     root = Here(journal, (), "", None)
     root.__enter__()
     return root
+
+
+def same_place(journal: Journal) -> Here:
+    """Return a block of its own in the place of the running code."""
+    around, task = here(journal), task_name(journal)
+    return Here(journal, places_of(around), "" if around is None else around.part, None, task)
 
 
 def inside(journal: Journal, use: Use) -> Here:
@@ -172,14 +193,41 @@ def task_name(journal: Journal) -> str:
     if around.task() is task:
         return around.task_name
     known = _described(task.get_coro())
-    name = around.task_name if known is None else in_task(around.task_name, *known)
+    name = around.task_name
+    if known is not None:
+        name = in_task(name, known.fn, known.args, takes_work=known.takes_work)
     # The task has a context of its own, so this is known until it ends, and in the tasks that it begins.
     _HERE.set(Here(journal, around.places, around.part, around.use, name))
     return name
 
 
-def _described(coroutine: Any) -> tuple[str, list[str]] | None:
-    """Return the function that a coroutine runs, and its arguments that can be compared after a restart; None if it is only a wrapper."""
+def whom_alive(journal: Journal) -> set[str]:
+    """Return who the tasks work for that are there, as the tasks know them that began the running one."""
+    around, names = here(journal), set[str]()
+    while around is not None:
+        names.add(around.task_name)
+        around = around.around
+    known = [_described(each.get_coro()) for each in asyncio.all_tasks()]
+    return {
+        whom_of(in_task(name, each.fn, each.args, takes_work=each.takes_work))
+        for each in known
+        if each is not None
+        for name in names
+    }
+
+
+class _Described(NamedTuple):
+    """What a task runs."""
+
+    fn: str
+    args: list[str]
+    """Its arguments that can be compared after a restart."""
+    takes_work: bool
+    """Whether it may take what it does from something that other tasks take from, too, such as a queue."""
+
+
+def _described(coroutine: Any) -> _Described | None:
+    """Return what a coroutine runs; None if it is only a wrapper."""
     frame = getattr(coroutine, "cr_frame", None)
     if frame is None:
         return None
@@ -191,7 +239,23 @@ def _described(coroutine: Any) -> tuple[str, list[str]] | None:
         inner = [values[name] for name in names if inspect.iscoroutine(values[name])]
         return _described(inner[0]) if len(inner) == 1 else None
     fn = function_name(imported_name(frame.f_globals) if module in MAIN else module, code.co_qualname)
-    return fn, [f"{name} {given}" for name in names if (given := _compared(values[name]))]
+    used = [values[name] for name in (*names, *code.co_freevars) if name in values]
+    used += [frame.f_globals[name] for name in code.co_names if name in frame.f_globals]
+    takes_work = any(_gives_work(value, code.co_names) for value in used)
+    return _Described(fn, [f"{name} {given}" for name in names if (given := _compared(values[name]))], takes_work)
+
+
+def _gives_work(value: Any, names: tuple[str, ...], *, inside: bool = True) -> bool:
+    """Whether a function that uses these names may take its work from a value: a queue, a stream, an iterator, or what has one."""
+    kind = type(value)
+    if any(hasattr(kind, method) for method in ("get_nowait", "receive_nowait", "__next__", "__anext__")):
+        return True
+    if isinstance(value, deque | list | set | dict):
+        return not {"pop", "popleft", "popitem"}.isdisjoint(names)
+    held = getattr(value, "__dict__", None)
+    if not inside or not isinstance(held, dict) or isinstance(value, type | ModuleType) or callable(value):
+        return False
+    return any(_gives_work(each, names, inside=False) for each in tuple(held.values()))
 
 
 def _compared(value: Any) -> str:

@@ -23,6 +23,7 @@ from holdfast.events import (
     SessionTurnStart,
     TaskStateChange,
 )
+from holdfast.faults import InvalidError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.work import WORK, Work, work_in_force
 from holdfast.sinks.audit_records import audit_of
@@ -87,6 +88,16 @@ class Recorder:
         self._loop = asyncio.get_running_loop()
         self._work = Work(self._session, self, around=work_in_force())
         self._token = WORK.set(self._work)
+
+    def check_loop(self) -> None:
+        """Raise `InvalidError` in another event loop than the session's: its futures would wait there for ever."""
+        if self._loop is not None and asyncio.get_running_loop() is not self._loop:
+            raise InvalidError.saying(
+                "session",
+                "a call in the event loop that opened the session: from a thread, "
+                "`asyncio.run_coroutine_threadsafe(session.step(…), loop).result()`",
+                f"a call of session {self._session!r} in another event loop",
+            )
 
     def leave(self) -> None:
         """End recording. What still waits is written by the session's last commit, before this."""

@@ -53,12 +53,14 @@ def calling_of(
     identity: Identity,
     earlier: Callable[[], Identity] | None = None,
     owner: Callable[[], Any] | None = None,
+    *,
+    is_unsafe: bool = False,
 ) -> Calling:
     """Return a call as it looks for its use; `owner` returns the task that it counts for, if that is not the running one."""
     # Before `here`: a task that is new to the session is noted there.
     task = task_name(journal)
     places = places_of(here(journal))
-    return Calling(identity, attempts_around(), earlier, places, task, owner or task_here())
+    return Calling(identity, attempts_around(), earlier, places, task, owner or task_here(), is_unsafe)
 
 
 def check_apart(uses: Uses, name: str, calling: Calling, journal: Journal) -> None:

@@ -9,14 +9,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast import options
-from holdfast.events import StepNotReplayed
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
-from holdfast.once.doubt import UnsettledError, call_text, check_not_repeated, drift_error, unknown_error
+from holdfast.once.doubt import (
+    UnsettledError,
+    check_not_repeated,
+    drift_error,
+    happened_meanwhile,
+    unknown_error,
+    unstored_note,
+)
 from holdfast.once.evidence import NOT_CALLED, VERIFIED
 from holdfast.once.identity import (
     Identity,
@@ -30,12 +37,11 @@ from holdfast.once.outcome import Drifted, Repeat, Return, Unknown, decide_step,
 from holdfast.once.place import in_part, in_step
 from holdfast.once.records import StepEnded, StepStarted, is_bound, is_doubtful, may_have_happened
 from holdfast.once.replay import Use, Uses
-from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async
-from holdfast.runtime.evidence import evidence_in
+from holdfast.runtime.callables import is_async
+from holdfast.runtime.evidence import evidence_in, was_entered
 from holdfast.runtime.left_behind import LEFT_BEHIND
 from holdfast.runtime.postconditions import NOT_VERIFIED, check_async, recovers, verify_async
 from holdfast.runtime.recover import recover
-from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shown_request import DOUBT
 from holdfast.runtime.suppress import suppress, suppressed
 from holdfast.runtime.tool import CANNOT_TELL, NOT_HAPPENED, Happened
@@ -44,11 +50,13 @@ from holdfast.sessions.call import Call, call_of, check_declared, check_function
 from holdfast.sessions.idempotency import keyed
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.log import StepsForgotten
+from holdfast.sessions.open_ends import check_done, leave_open
 from holdfast.sessions.place import (
     inside,
     known_as,
     part,
     task_here,
+    whom_alive,
 )
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.siblings import (
@@ -154,7 +162,9 @@ class StepRunner:
         """
         self._check_open()
         call = call_of(fn, args, kwargs, key, self._journal)
-        calling = calling_of(self._journal, call.identity, call.earlier, None if batch is None else batch.owner)
+        owner = None if batch is None else batch.owner
+        is_unsafe = call.effect == "unsafe"
+        calling = calling_of(self._journal, call.identity, call.earlier, owner, is_unsafe=is_unsafe)
         check_apart(self._uses, call.name, calling, self._journal)
         use = self._uses.take(calling) or await use_after_others(self._uses, calling, self._journal)
         if use.busy or use.left:
@@ -165,11 +175,29 @@ class StepRunner:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 use.left += tuple(self._journal.late)
+            if is_unsafe:
+                leave_open(self._journal, self.key(use.name), partial(self._open_end, call, use))
             if batch is not None:
                 # Until the batch ends, an equal item after this one is another call.
                 use.taken = True
                 batch.failed.append(use)
             raise
+
+    async def _open_end(self, call: Call, use: Use) -> Exception | None:
+        """Return the error of an unsafe step that the program went on without, unless it certainly did not happen."""
+        # A thread may run for long: the step is in doubt until it ends.
+        if use.left and not LEFT_BEHIND.runs(self.key(use.name)):
+            await until_free(use)
+        after = suffix(self.turn, use.name)
+        if (unknown := self._memory.unknown().get(after)) is not None:
+            if use.busy or not self._memory.is_open(self.turn):
+                return self._unknown(use.name, unknown)
+            verdict = await self._verify(self._step_of(call, use))
+            if verdict == CANNOT_TELL:
+                return self._unknown(use.name, unknown)
+        known = self._memory.steps_of(self.turn).get(use.name)
+        has_happened = isinstance(known, StepEnded) and known.ok and not use.taken
+        return happened_meanwhile(self._journal.session, after, known) if has_happened and known else None
 
     async def question(self, kind: str, args: str, ask: Callable[[str], Awaitable[T]]) -> T:
         """Return `await ask(name)`, with the name of the question of this kind and hash."""
@@ -192,19 +220,10 @@ class StepRunner:
         with use, part(self._journal, key):
             return await work(key)
 
-    def report_not_called(self) -> None:
-        """Report each unsafe step that an earlier run did and this one has not called, at the end of a run that ended well."""
-        runtime, session = self._journal.runtime or default_runtime(), self._journal.session
+    def not_called(self) -> list[tuple[str, StepEntry]]:
+        """Return the unsafe steps that an earlier run did and this one has not called."""
         steps = self._memory.steps_of(self.turn)
-        for name in self._uses.not_called():
-            if name in steps and is_bound(steps[name]):
-                key = self.key(name)
-                with self._journal.recorder.inside(self.turn, name, key):
-                    runtime.bus.emit(
-                        StepNotReplayed(
-                            at=runtime.clock.wall(), operation=call_text(steps[name]), key=key, session=session
-                        )
-                    )
+        return [(name, steps[name]) for name in self._uses.not_called() if name in steps and is_bound(steps[name])]
 
     def called(self) -> frozenset[str]:
         """Return the names of the unsafe steps that this run of the program has called, also in earlier openings of the session."""
@@ -262,7 +281,8 @@ class StepRunner:
     def name_of_next(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the name that a call of `step` with this function and arguments would have now."""
         call = call_of(fn, args, kwargs, "", self._journal)
-        use = self._uses.take(calling_of(self._journal, call.identity, call.earlier), of_any_task=True)
+        calling = calling_of(self._journal, call.identity, call.earlier, is_unsafe=call.effect == "unsafe")
+        use = self._uses.take(calling, of_any_task=True)
         assert use is not None
         return use.name
 
@@ -271,30 +291,13 @@ class StepRunner:
         known = self._memory.steps_of(self.turn).get(name)
         return known is not None and is_doubtful(known)
 
-    def is_stored(self, key: str) -> bool:
-        """Whether the step with this key has a stored result."""
-        known = self._keyed(key)
-        return isinstance(known, StepEnded) and known.ok
-
-    def stored(self, key: str) -> Any:
-        """Return the stored result of the step with this key; None if it has none."""
-        known = self._keyed(key)
-        return codec.decode(bytes(known.result), Any, key) if isinstance(known, StepEnded) and known.ok else None
-
-    def has_begun(self, key: str) -> bool:
-        """Whether the log has a start or an end of the step with this key."""
-        return self._keyed(key) is not None
-
-    def _keyed(self, key: str) -> StepEntry | None:
+    def keyed(self, key: str) -> StepEntry | None:
+        """Return what the log has about the step with this key."""
         return self._memory.steps_of(self.turn).get(step_name(Identity("", "", key), 1))
 
     def key(self, name: str) -> str:
         """Return the idempotency key of a step. It is the same in every attempt, also after a crash."""
         return key_of(self._journal.session, suffix(self.turn, name))
-
-    def call_text(self, key: str) -> str:
-        """Return a step of unknown outcome as a person knows it: `deploy("version 2")`."""
-        return call_text(self._memory.unknown()[key.removeprefix(f"{self._journal.session}/")])
 
     def running(self) -> set[str]:
         """Return the steps that run now, as in `SessionMemory.unknown`."""
@@ -359,11 +362,11 @@ class StepRunner:
             if (repeated := self._repeated(call, name)) is not None:
                 return repeated
             await self._settle_elsewhere(call, use)
-        decision = self._decide_unsafe(call, name)
+        decision = self._decide_unsafe(call, use)
         if isinstance(decision, Drifted):
 
             def other_decision() -> StepDecision | None:
-                found = self._decide_unsafe(call, name)
+                found = self._decide_unsafe(call, use)
                 return None if isinstance(found, Drifted) else found
 
             # Other tasks may still be on their way to the steps that the log knows. Let them come first.
@@ -374,7 +377,7 @@ class StepRunner:
         if isinstance(decision, Unknown):
             # Somebody may have resolved it in another process.
             await self._journal.catch_up()
-            decision = self._decide_unsafe(call, name)
+            decision = self._decide_unsafe(call, use)
         return decision
 
     def _repeated(self, call: Call, name: str) -> StepDecision | None:
@@ -391,13 +394,15 @@ class StepRunner:
         check_not_repeated(self._journal.session, self.turn, equal, self._memory.anew)
         return None
 
-    def _decide_unsafe(self, call: Call, name: str) -> StepDecision:
+    def _decide_unsafe(self, call: Call, use: Use) -> StepDecision:
+        name = use.name
         steps = self._memory.steps_of(self.turn)
         attempts = attempts_around()
         # Only a call that the log does not know can have drifted.
         identities = () if call.identity.key or name in steps else call.identities
         others = [other for each in identities for other in self._uses.not_replayed(each, attempts, call.earlier)]
-        decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in others if other in steps))
+        missing = others and self._uses.without_those_of(whom_alive(self._journal), use.task or "", others)
+        decision = decide_step(steps.get(name), call.effect, tuple(steps[other] for other in missing if other in steps))
         accepted = self._memory.accepted if isinstance(decision, Drifted) else ()
         for other in others:
             if other in steps and suffix(self.turn, other) in accepted:
@@ -460,16 +465,17 @@ class StepRunner:
         with Scope("tool", parent=self.scope, name=step.name):
             try:
                 work = self._journal.recorder.inside(self.turn, step.name, step.key)
-                with keyed(step.key), work, inside(self._journal, step.use):
+                with keyed(step.key), work, inside(self._journal, step.use) as block:
                     result = await self._in_thread(step) if self._threads else call.fn(*call.args, **call.kwargs)
                     if type(result) not in _PLAIN and inspect.isawaitable(result):
                         result = await result
                     # A function that recovers by itself has checked it in each attempt.
                     if call.contract is not None and not recovers(call.fn, call.contract):
                         await check_async(call.contract, result, call.args, call.kwargs)
+                    await check_done(block)
             # Do not catch a cancellation: the outcome of the step is then unknown, and its start is in the log.
             except Exception as error:
-                verdict = await self._failed(step, error, entered=_was_entered(call.fn, error))
+                verdict = await self._failed(step, error, entered=was_entered(call.fn, error))
                 if isinstance(verdict, Happened):
                     return verdict.result
                 error.__dict__[DOUBT] = step.key if self.may_have_happened(self._name(step)) else ""
@@ -488,12 +494,18 @@ class StepRunner:
 
     async def _store_result(self, step: _Step, result: Any) -> None:
         call = step.call
+        stored = b""
         try:
-            await self._ended(step, codec.encode_result(result, call.returns, call.name))
+            stored = codec.encode_result(result, call.returns, call.name)
+            await self._ended(step, stored)
+        except asyncio.CancelledError:
+            if call.effect == "unsafe":
+                self._journal.keep_late(asyncio.ensure_future(self._mark_late(step, stored)))
+            raise
         except InvalidError as error:
             # The step has happened, but its result cannot be stored. An unsafe step must not be repeated then.
             await self._failed(step, error, happened=True)
-            error.add_note(_unstored(step))
+            error.add_note(unstored_note(step.key, is_unsafe=call.effect == "unsafe"))
             raise
         except HoldfastError as error:
             if call.effect == "unsafe":
@@ -501,12 +513,21 @@ class StepRunner:
                 self._journal.unstored = error.__dict__[DOUBT] = step.key
             raise
 
+    async def _mark_late(self, step: _Step, stored: bytes) -> None:
+        """Store that the caller had gone when the step returned."""
+        with _left_open(self._journal.runtime):
+            await self._journal.write(step.ended(ok=True, result=msgspec.Raw(stored), late=True))
+
     async def _in_thread(self, step: _Step) -> Any:
         """Call the function, in a thread if it is a plain one. The result may still have to be awaited."""
         call = step.call
         if is_async(call.fn):
             return call.fn(*call.args, **call.kwargs)
-        running = asyncio.ensure_future(asyncio.to_thread(call.fn, *call.args, **call.kwargs))
+        # Known in the whole process: the session may be left and opened again before the thread ends.
+        LEFT_BEHIND.add(step.key)
+        running = asyncio.ensure_future(
+            asyncio.to_thread(LEFT_BEHIND.counted, step.key, call.fn, call.args, call.kwargs)
+        )
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -522,9 +543,9 @@ class StepRunner:
         with _left_open(self._journal.runtime):
             error = running.exception()
             if isinstance(error, Exception):
-                await self._failed(step, error, entered=_was_entered(call.fn, error))
+                await self._failed(step, error, entered=was_entered(call.fn, error))
             elif error is None:
-                await self._ended(step, codec.encode_result(running.result(), call.returns, call.name))
+                await self._ended(step, codec.encode_result(running.result(), call.returns, call.name), late=True)
 
     async def _started(self, step: _Step, *, repeats: bool) -> None:
         """Store that a step starts. A second start is recorded in the audit trail too."""
@@ -564,9 +585,9 @@ class StepRunner:
             with _left_open(self._journal.runtime):
                 await self._journal.write(ended)
 
-    def _ended(self, step: _Step, stored: bytes, **facts: Any) -> Awaitable[Receipt]:
+    def _ended(self, step: _Step, stored: bytes, *, late: bool = False, **facts: Any) -> Awaitable[Receipt]:
         """Store the result of a step."""
-        ended = step.ended(ok=True, result=msgspec.Raw(stored))
+        ended = step.ended(ok=True, result=msgspec.Raw(stored), late=late)
         is_unsafe = step.call.effect == "unsafe"
         records = (self._record("ToolInvocation", step, ok=True, **facts),) if is_unsafe else ()
         # Somebody may have been asked what became of it, in an earlier run of the program.
@@ -661,32 +682,10 @@ class StepRunner:
             context = {"session_id": self._journal.session, "turn": self.turn}
             raise HoldfastError(Fault.of("SESS_TURN_CONCURRENT", message, context=context))
 
-    def _unknown(self, name: str) -> OutcomeUnknownError:
-        known = self._memory.steps_of(self.turn)[name]
+    def _unknown(self, name: str, known: StepEntry | None = None) -> OutcomeUnknownError:
+        known = self._memory.steps_of(self.turn)[name] if known is None else known
         option = cli_option(self._journal.store)
         return unknown_error(self._journal.session, suffix(self.turn, name), known, store_option=option)
-
-
-def _was_entered(fn: Callable[..., Any], error: Exception) -> bool:
-    """Whether a function that raised has begun. Its frame is in the traceback then, unless its arguments did not fit."""
-    if hasattr(fn, PLAN_ATTRIBUTE):
-        # The wrapper of `recover` takes any arguments and has no effect of its own.
-        fn = getattr(fn, "__wrapped__", fn)
-    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
-    if code is None or not isinstance(error, TypeError):
-        return True
-    traceback = error.__traceback__
-    while traceback is not None:
-        if traceback.tb_frame.f_code is code:
-            return True
-        traceback = traceback.tb_next
-    return False
-
-
-def _unstored(step: _Step) -> str:
-    if step.call.effect == "unsafe":
-        return f"The step has run, and is not repeated: settle it with session.resolve({step.key!r}, happened=True, result=…)"
-    return "The step has run, and its result is not stored: it runs again when it is called again"
 
 
 async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:

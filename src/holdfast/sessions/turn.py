@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, 
 import msgspec
 
 from holdfast import options
-from holdfast.events import Cancelled, SessionTurnEnd, SessionTurnStart
+from holdfast.events import Cancelled, SessionTurnEnd, SessionTurnStart, StepNotReplayed
 from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.once.doubt import call_text
 from holdfast.once.identity import turn_key
 from holdfast.once.records import StepEnded, is_bound, is_doubtful
 from holdfast.once.replay import is_later
@@ -36,6 +37,8 @@ from holdfast.sessions.log import (
     TurnStarted,
     read_entry,
 )
+from holdfast.sessions.open_ends import check_done
+from holdfast.sessions.place import same_place
 from holdfast.sessions.repeated_turns import EqualTurnSteps, FinishedSteps
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.siblings import attempts_around
@@ -196,6 +199,7 @@ class TurnRunner:
         known_as = _KeyedTurn(turn_key(key) if key else "", again)
         if unfinished is not None:
             options.one_of("turn.unfinished", unfinished, get_args(Unfinished))
+        self._journal.recorder.check_loop()
         if _TURN.get() is not None and _TURN.get() is self._turn:
             raise self._busy("a turn of it is running here already")
         attempts = attempts_around()
@@ -209,9 +213,12 @@ class TurnRunner:
             self._turn = turn
             try:
                 async with turn.scope:
-                    with self._journal.recorder.inside(turn.number):
+                    with self._journal.recorder.inside(turn.number), same_place(self._journal) as block:
                         self._report(turn)
                         yield turn
+                        if key and not turn.replayed:
+                            # It ends once for good.
+                            await check_done(block)
             except BaseException as error:
                 self._left_in = None if turn.replayed else attempts
                 await self._turn_failed(turn)
@@ -275,6 +282,7 @@ class TurnRunner:
     @property
     def begun_steps(self) -> StepRunner | None:
         """The same, without waiting; None if the steps outside of turns were not begun yet."""
+        self._journal.recorder.check_loop()
         turn = self.current
         if turn is not None:
             # Also if that turn is over: a task that outlived its turn must not write into another turn or the session.
@@ -463,8 +471,18 @@ class TurnRunner:
     async def end_well(self) -> None:
         """End a turn that failed here, and report the unsafe steps outside of turns that this run of the program has not called."""
         if self._outside is not None:
-            self._outside.report_not_called()
+            self._report_not_called(self._outside)
         await self.end_left_alone()
+
+    def _report_not_called(self, steps: StepRunner) -> None:
+        """Report each unsafe step that an earlier run did and this one has not called, at the end of a run that ended well."""
+        runtime, session = self._journal.runtime or default_runtime(), self._journal.session
+        for name, known in steps.not_called():
+            key = steps.key(name)
+            with self._journal.recorder.inside(steps.turn, name, key):
+                runtime.bus.emit(
+                    StepNotReplayed(at=runtime.clock.wall(), operation=call_text(known), key=key, session=session)
+                )
 
     def keep_run(self) -> None:
         """The opening has ended well: the next one may go on with this run of the program."""
@@ -478,7 +496,7 @@ class TurnRunner:
             # The context is already what the turn, and those after it, made of it.
             self.restore_context()
         else:
-            turn.steps.report_not_called()
+            self._report_not_called(turn.steps)
             await self.in_order(partial(self.end, "ok"))
 
     async def _begin_anew(self) -> None:
@@ -554,6 +572,7 @@ class TurnRunner:
 
     async def in_order(self, change: Callable[[], Awaitable[T]]) -> T:
         """Change the turn or the state. Changes run one after the other, and to their end even if the caller is cancelled."""
+        self._journal.recorder.check_loop()
 
         async def whole() -> T:
             async with self.changing:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.callables import is_async
-from holdfast.runtime.left_behind import LEFT_BEHIND
+from holdfast.runtime.left_behind import LEFT_BEHIND, OURS
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import call_key
 
@@ -71,7 +71,7 @@ async def call_in_thread(
     running = _ThreadCall(abandoned, call, name, owner)
     # A daemon thread does not hold up the interpreter's exit.
     threading.Thread(
-        target=contextvars.copy_context().run, args=(running.run,), daemon=True, name="holdfast-tool"
+        target=contextvars.copy_context().run, args=(running.run,), daemon=True, name=f"{OURS}tool"
     ).start()
     try:
         with hold():

@@ -24,6 +24,7 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.suppress import suppress, suppressed
 from holdfast.sessions.journal import audit
 from holdfast.sessions.log import Answered, QuestionRaised
+from holdfast.sessions.open_ends import close, waits_for
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.question import (
     KINDS,
@@ -151,7 +152,14 @@ class QuestionBroker:
 
     async def prompt(self, steps: StepRunner, prompt: Prompt) -> tuple[Answered, Any]:
         """Return the answer to a question, and its value. If the question is dismissed, cancel its turn."""
-        answered, value = await self._find_or_ask(prompt)
+        known_as = f"question {prompt.turn} {prompt.name}"
+        try:
+            answered, value = await self._find_or_ask(prompt)
+        except HoldfastError as error:
+            if error.fault.code == "SESS_NO_INTERACTOR":
+                waits_for(self._journal, known_as, error)
+            raise
+        close(self._journal, known_as)
         if answered.outcome == "dismissed":
             if steps.turn:
                 steps.scope.cancel("user")

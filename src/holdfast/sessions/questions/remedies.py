@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast.faults import Fault
+    from holdfast.sessions.doubts import Doubts
     from holdfast.sessions.questions.broker import QuestionBroker
     from holdfast.sessions.step_runner import StepRunner
 
@@ -62,6 +63,9 @@ class _Session(Protocol):
 
     @property
     def unknown(self) -> tuple[str, ...]: ...
+
+    @property
+    def doubts(self) -> Doubts: ...
 
     async def resolve(self, key: str, *, happened: bool, result: Any = None, by: str = "") -> None: ...
 
@@ -131,7 +135,7 @@ class Remedies:
         # Each doubt has a question of its own: the answer to an earlier one says nothing about this one.
         while broker.answered(steps.turn, f"{what}{number}") is not None:
             number += 1
-        call = steps.call_text(key)
+        call = self._session.doubts.text(key)
         prompt = f"{call} was started and its end is not known. Did it happen?"
         details = {"call": key}
         choices = {"prompt": prompt, "choices": list(OUTCOMES), "details": details}

@@ -158,7 +158,7 @@ class StageWork:
             return self._stored(answer)
 
         try:
-            had = _ANSWER.read(await self._keeper.once(name, made, contract))
+            had = _ANSWER.read(await self._keeper.once(name, made, contract, arguments))
         except InvalidError as error:
             if effect != "unsafe":
                 raise

@@ -209,13 +209,19 @@ class _Memory(Keeper):
         self._unsafe: dict[str, None] = {}
         """The unsafe calls that have begun and not ended."""
 
-    async def once(self, name: str, make: Callable[[], Awaitable[Any]], contract: ToolContract | None = None) -> Any:
+    async def once(
+        self,
+        name: str,
+        make: Callable[[], Awaitable[Any]],
+        contract: ToolContract | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Make it, if it was not made in this run."""
         async with self._busy[name]:
             if name not in self._done:
                 if contract is not None and contract.effect == "unsafe":
                     self._unsafe[name] = None
-                self._done[name] = await super().once(name, make, contract)
+                self._done[name] = await super().once(name, make, contract, arguments)
                 self._unsafe.pop(name, None)
         return self._done[name]
 

@@ -24,7 +24,7 @@ from holdfast.sessions.later import ask_operator, ends_the_run, wait_later
 from holdfast.workflow.values import digest, plain, show
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.tool import ToolContract
@@ -80,9 +80,18 @@ class Keeper:
     async def bound(self, strand: str, number: int, bound: Bound) -> None:
         """Keep bindings; raise SESS_STEP_DRIFT if an earlier run had other values."""
 
-    async def once(self, name: str, make: Callable[[], Awaitable[Any]], contract: ToolContract | None = None) -> Any:
-        """Return what `make` returns, or what it returned in an earlier run. `contract` declares the effect of `make`."""
-        del name, contract
+    async def once(
+        self,
+        name: str,
+        make: Callable[[], Awaitable[Any]],
+        contract: ToolContract | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return what `make` returns, or what it returned in an earlier run.
+
+        `contract` declares the effect of `make`; `arguments` are shown if it is in doubt.
+        """
+        del name, contract, arguments
         try:
             return await make()
         except UnsettledError as error:
@@ -150,14 +159,20 @@ class InSession(Keeper):
             if (now["name"], now["digest"]) != (then["name"], then["digest"]):
                 raise _drift(self._session.id, then, now)
 
-    async def once(self, name: str, make: Callable[[], Awaitable[Any]], contract: ToolContract | None = None) -> Any:
+    async def once(
+        self,
+        name: str,
+        make: Callable[[], Awaitable[Any]],
+        contract: ToolContract | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Make it as a step with this name."""
 
-        async def made() -> Any:
+        async def made(**_: Any) -> Any:
             return await make()
 
         step = as_step(made, name.rpartition("/")[2], contract and contract.about_repeating)
-        return await self._session.keyed(f"{self._run}/{name}").step(step)
+        return await self._session.keyed(f"{self._run}/{name}").step(step, **(arguments or {}))
 
     async def stored(self, name: str) -> Any:
         """Return the result of the step with this name; None if it has none."""

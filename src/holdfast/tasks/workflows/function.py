@@ -22,6 +22,7 @@ from holdfast.faults import InvalidError
 from holdfast.sessions import codec
 from holdfast.sessions.call import as_step
 from holdfast.sessions.later import ends_the_run, is_waiting, resumable
+from holdfast.sessions.open_ends import check_done
 from holdfast.sessions.session import Session
 from holdfast.tools.schema import converted, schema_of
 
@@ -112,7 +113,10 @@ class WorkflowFunction(Generic[P, T]):
 
             async def finish(origin: Origin | None) -> T:
                 del origin
-                value = None if await ended.is_stored() else await self.fn(session, *bound.args, **bound.kwargs)
+                value = None
+                if not await ended.is_stored():
+                    value = await self.fn(session, *bound.args, **bound.kwargs)
+                    await check_done()
                 return await ended.step(self._keep, value)
 
             return await resumable(session, self.run_name, inputs, key, finish, ends=_ends)

@@ -137,7 +137,7 @@ class WorkflowRun:
             known = msgspec.structs.replace(call, args=(*own_args, *call.args), inputs={**own_inputs, **call.inputs})
             ended = await self._keeper.call(strand, known, contract, make)
         except Exception as error:
-            if ends_the_run(error):
+            if ends_the_run(error) or is_waiting(error):
                 raise
             fault = self._runtime.fault_of(error)
             self._raised[id(fault)] = error

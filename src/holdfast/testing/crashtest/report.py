@@ -190,6 +190,8 @@ def judge(observed: Trial, trial: Trial, *, same_bodies: bool) -> Row:
     paid = max(0, _model_requests(trial.sent) - _model_requests(observed.sent))
     last = trial.runs[-1]
     verdict, detail = _verdict(observed.runs[-1], trial, doubled, lost)
+    if verdict == "lost" and not compare(observed.sent, trial.sent, same_bodies=False)[1]:
+        detail = "an effect with another body was sent in its place"
     if verdict == "asks":
         # What is missing is not lost: a person decides, and the program goes on from there.
         lost = 0
@@ -225,9 +227,9 @@ def compare(before: Iterable[Sent], after: Iterable[Sent], *, same_bodies: bool)
     doubled, lost = _difference([sent.name for sent in expected], [sent.name for sent in found])
     if same_bodies:
         bodies = [_with_body(sent) for sent in expected]
-        # Numbers see a repetition whose body has another id or time. Bodies see that one payment was made twice and another never.
+        # Numbers see a repetition whose body has another id or time. Bodies see that one payment was made twice, or another one in its place.
         twice, never = _difference(bodies, [body for body in map(_with_body, found) if body in bodies])
-        doubled, lost = max(doubled, twice), max(lost, min(twice, never))
+        doubled, lost = max(doubled, twice), max(lost, never)
     return doubled, lost
 
 
