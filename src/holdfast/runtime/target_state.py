@@ -196,6 +196,10 @@ class TargetState:
                 # The plain client would make this attempt now. It waits only where that helps.
                 forced = self._goes_early(now, early, tries) or forced
                 wait = _at_most(wait, now + early.longest_wait(now))
+            elif wait is not None and is_paced and allowance is not None and tries < PLAIN_ATTEMPTS:
+                # A short wait that was announced ends before the pace does. Then it is decided whether the call goes early.
+                short = 0.0 if self._queue.ahead(turn) else allowance.wait(now)
+                wait = _at_most(wait, now + short) if short > _ROUNDING else wait
             answer = (None if forced else wait) or self._breaker.admit(now, tries)
             if isinstance(answer, Rejection) or not self._breaker.paced:
                 return answer
