@@ -152,7 +152,10 @@ def test_no_call_is_refused_for_an_announcement_that_is_not_so(keys, counts_down
     ],
 )
 def test_a_retry_waits_for_a_reset_of_minutes_no_longer_than_the_sdk(headers, seconds):
-    reset = {"anthropic_ratelimit_requests_remaining": "0", "anthropic_ratelimit_requests_reset": "2025-01-01T00:05:00Z"}
+    reset = {
+        "anthropic_ratelimit_requests_remaining": "0",
+        "anthropic_ratelimit_requests_reset": "2025-01-01T00:05:00Z",
+    }
     wire, runtime = Wire(failing(429, "rate_limit_error", **reset, **headers), message()), runtime_of()
     claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime)
     claude.messages.create(**REQUEST)
@@ -160,7 +163,10 @@ def test_a_retry_waits_for_a_reset_of_minutes_no_longer_than_the_sdk(headers, se
 
 
 def test_a_reset_of_minutes_is_waited_for_after_the_attempts_of_the_sdk():
-    reset = {"anthropic_ratelimit_requests_remaining": "0", "anthropic_ratelimit_requests_reset": "2025-01-01T00:05:00Z"}
+    reset = {
+        "anthropic_ratelimit_requests_remaining": "0",
+        "anthropic_ratelimit_requests_reset": "2025-01-01T00:05:00Z",
+    }
     limited = failing(429, "rate_limit_error", **reset)
     wire, runtime = Wire(limited, limited, limited, message()), runtime_of()
     claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime)
