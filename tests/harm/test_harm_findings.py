@@ -335,6 +335,17 @@ def test_a_limit_that_is_announced_and_not_enforced_slows_hardly_anybody(seconds
     assert_no_harm(World(callers=(Caller(name="c0", calls=every(0.5, 80, takes=0.5), extra=extra),), troubles=(soft,)))
 
 
+@pytest.mark.parametrize("door", ["sdk", "function", "stream"])
+def test_a_falsely_announced_reset_of_minutes_makes_no_retry_wait_for_it(door: str):
+    """A 429 without `Retry-After`: the SDK reads no reset. Once the second call took 301 s, where the SDK's took 1.6 s."""
+    lie = Trouble(kind="limit", provider="openai", per_minute=300.0, announces="lie")
+    caller = Caller(name="c0", calls=(Call(at=1.0), Call(at=1.16)), provider="openai", model="gpt-5", door=door)
+    ours = play(World(callers=(caller,), troubles=(lie,)), Recovering)
+    assert [call.how for call in ours.calls.values()] == ["answered"] * 2
+    # The first look at what was announced is after a second, of which the SDK waits a half.
+    assert max(call.took for call in ours.calls.values()) <= 2.1
+
+
 @pytest.mark.parametrize("told", ["true", "early", ""])
 @pytest.mark.parametrize("takes", [1.0, 20.0])
 def test_a_limit_that_announces_too_little_is_used_although_answers_take_long(told: str, takes: float):

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from anthropic import AsyncAnthropic
 from clients_forms import STREAMED, WHOLE, client_for, collect, collect_async, recovering
-from clients_kit import REQUEST, Wire, anthropic_on, message
+from clients_kit import REQUEST, Wire, anthropic_on, failing, message
 
 import holdfast.anthropic
 from holdfast import Policy, Runtime
@@ -142,6 +142,37 @@ def test_no_call_is_refused_for_an_announcement_that_is_not_so(keys, counts_down
     run(main(), clock=runtime.clock)
     assert asked == 100
     assert runtime.clock.monotonic() < 101
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry_after": "300"}, 300.0),  # the SDK waits as long
+        ({}, 0.5),  # the SDK reads no reset
+    ],
+)
+def test_a_retry_waits_for_a_reset_of_minutes_no_longer_than_the_sdk(headers, seconds):
+    reset = {
+        "anthropic_ratelimit_requests_remaining": "0",
+        "anthropic_ratelimit_requests_reset": "2025-01-01T00:05:00Z",
+    }
+    wire, runtime = Wire(failing(429, "rate_limit_error", **reset, **headers), message()), runtime_of()
+    claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime)
+    claude.messages.create(**REQUEST)
+    assert runtime.clock.monotonic() == pytest.approx(seconds, abs=0.6)
+
+
+def test_a_reset_of_minutes_is_waited_for_after_the_attempts_of_the_sdk():
+    reset = {
+        "anthropic_ratelimit_requests_remaining": "0",
+        "anthropic_ratelimit_requests_reset": "2025-01-01T00:05:00Z",
+    }
+    limited = failing(429, "rate_limit_error", **reset)
+    wire, runtime = Wire(limited, limited, limited, message()), runtime_of()
+    claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime)
+    claude.messages.create(**REQUEST)
+    assert len(wire.requests) == 4
+    assert runtime.clock.monotonic() == pytest.approx(300.0, abs=6.0)
 
 
 def test_the_documents_circuits_do_not_pace():

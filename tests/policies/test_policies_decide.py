@@ -116,6 +116,21 @@ def test_R31_beyond_what_is_allowed_it_is_given_up_at_once() -> None:
     assert decide(asked, exact(max_retry_after=0)) == GiveUp(Reason.RETRY_AFTER)
 
 
+def test_a_delay_that_no_sdk_reads_comes_after_the_attempts_of_the_plain_client() -> None:
+    """Where it does not fit into the time of the call. Nobody named that time."""
+    asked = Fault.of("PROVIDER_RATE_LIMITED", retry_after=300.0)
+    known = {"bare_attempts": 3, "is_window_open": True, "deadline": 120.0}
+
+    def delays(**more: Any) -> list[Any]:
+        decider = Decider(Policy())
+        made = [decider.decide(facts(asked, Policy(), attempts=at, **{**known, **more})) for at in (1, 2, 3, 4)]
+        return [one.delay if isinstance(one, Retry) else one.reason for one in made]
+
+    assert delays() == [300.0, 300.0, Reason.DEADLINE, Reason.DEADLINE]
+    assert delays(only_we_read_delay=True) == [0.4375, 0.875, 300.0, Reason.DEADLINE]
+    assert delays(only_we_read_delay=True, is_window_open=False)[2:] == [Reason.DEADLINE] * 2
+
+
 def test_R31_how_long_to_wait_is_the_policys_to_say_although_the_classifier_would_not() -> None:
     """The classifier calls a failure whose wait is over 15 minutes not retryable."""
     judged = Fault.of("PROVIDER_RATE_LIMITED", retry_after=1800.0, retryable=False)

@@ -80,4 +80,5 @@ def test_several_codes_may_be_any_collection_and_later_changes_do_not_count(seve
 
 def test_R74_a_mistake_and_a_call_that_may_have_happened_are_not_answered_by_another_way() -> None:
     refused = {code for code in CODES if not can_fall_back(Fault.of(code))}
-    assert refused == {"SYS_PROGRAMMING_ERROR", "TOOL_OUTCOME_UNKNOWN", "SYS_CANCELLED"}
+    of_a_step_done_elsewhere = {"SESS_STEP_DRIFT", "SESS_MANIFEST_DRIFT", "SESS_LEASE_LOST"}
+    assert refused == {"SYS_PROGRAMMING_ERROR", "TOOL_OUTCOME_UNKNOWN", "SYS_CANCELLED", *of_a_step_done_elsewhere}

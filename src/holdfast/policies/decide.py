@@ -265,6 +265,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """Attempts that the client would make without us."""
     moves_on: bool = False
     """An attempt may go to another key at once."""
+    only_we_read_delay: bool = False
+    """The requested delay does not stand in `Retry-After`, so no SDK reads it: it is the reset of a limit, or in the body."""
     first_to_wait: bool = False
     """No other caller waits for the circuit, so this one must return the moment it may."""
     withdraw_retry: Callable[[], bool] = _no_quota
@@ -403,15 +405,17 @@ class Decider:
         fault, policy = facts.fault, self.policy
         is_chosen = policy.backoff is not None or fault.code in policy.per_code
         # The profiles of the documents keep to their own numbers.
-        is_plain = facts.attempts < facts.bare_attempts and not is_chosen and policy.profile == "holdfast"
+        is_default = not is_chosen and policy.profile == "holdfast"
+        is_plain = is_default and facts.attempts < facts.bare_attempts
         requested = fault.retry_after
         if requested is not None and self._is_too_long(requested, facts):
-            if not is_plain:
-                return GiveUp(Reason.RETRY_AFTER if requested > self.policy.max_retry_after else Reason.DEADLINE)
-            if facts.is_window_open and requested <= self.policy.max_retry_after:
-                # Nobody named a time for the call, and the plain client waits as long.
+            # Nobody named a time for the call, and the plain client waits as long, if it reads the delay. Else its attempts come first.
+            is_due = is_default and facts.attempts == facts.bare_attempts if facts.only_we_read_delay else is_plain
+            if is_due and facts.is_window_open and requested <= self.policy.max_retry_after:
                 self._waited += requested
                 return Retry(requested, self._most or None, "requested")
+            if not is_plain:
+                return GiveUp(Reason.RETRY_AFTER if requested > self.policy.max_retry_after else Reason.DEADLINE)
             # It does not fit into the time of the call. The plain client's attempts are made all the same.
             requested = None
         if requested is not None and self._is_too_quick(requested, backoff, trusts=is_plain and not facts.moves_on):

@@ -5,6 +5,7 @@ Invariant: gathering changes nothing. The decision itself may: it takes a retry 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -38,6 +39,8 @@ __all__ = [
     "waits_until",
 ]
 
+_RETRY_AFTER = frozenset({"retry-after", "retry-after-ms"})
+"""The headers that an SDK reads a delay from."""
 _REJECTED = Fault.of("CIRCUIT_OPEN")
 """What the condition of a fallback is checked with before a call is made: the call is rejected, or there is nothing to answer."""
 
@@ -87,6 +90,7 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
         others=_others_meanwhile(op, fault),
         bare_attempts=bare_attempts_of(op),
         moves_on=op.adapter is not None and op.adapter.moves_on,
+        only_we_read_delay=fault.retry_after is not None and _lacks_retry_after(error),
         is_window_open=least_attempts_of(op) > 1 and op.cut_at is None and op.outer_deadline is None,
         is_client_timeout=plan.timeout is None and not plan.policy.names_patience and fault.code in TIME_LIMITS,
         is_full=fault.code == "SYS_BULKHEAD_FULL" and _is_of_own_limiter(plan, fault),
@@ -104,6 +108,12 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
     if request is not None and (request[0] or request[1]):
         facts.arguments_used_up = partial(used_up, *request)
     return facts
+
+
+def _lacks_retry_after(error: Exception) -> bool:
+    """Whether the error has the headers of a response, and none of them is `Retry-After`."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    return isinstance(headers, Mapping) and _RETRY_AFTER.isdisjoint(name.lower() for name in headers)
 
 
 def _is_of_own_limiter(plan: Any, fault: Fault) -> bool:

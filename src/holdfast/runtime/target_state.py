@@ -192,10 +192,10 @@ class TargetState:
             wait = self._wait_for_turn(now, turn, allowance, tries, low=low) if queues else None
             early = self._early_calls(now, allowance, low=low)
             is_paced = wait is not None and wait.rule is Rule.PACE and not self.shares_declared
-            if wait is not None and is_paced and early is not None and tries < PLAIN_ATTEMPTS:
+            if wait is not None and is_paced and tries < PLAIN_ATTEMPTS:
                 # The plain client would make this attempt now. It waits only where that helps.
-                forced = self._goes_early(now, early, tries) or forced
-                wait = _at_most(wait, now + early.longest_wait(now))
+                forced = (early is not None and self._goes_early(now, early, tries)) or forced
+                wait = _at_most(wait, now + self._longest_wait(now, turn, early, allowance))
             answer = (None if forced else wait) or self._breaker.admit(now, tries)
             if isinstance(answer, Rejection) or not self._breaker.paced:
                 return answer
@@ -227,6 +227,16 @@ class TargetState:
         if early.is_held and not was_held and self._pace is not None:
             self._pace.follow_answers(now)
         return may_start
+
+    def _longest_wait(
+        self, now: float, turn: Turn, early: EarlyCalls | AnnouncedCalls | None, allowance: Allowance | None
+    ) -> float:
+        """Return after how many seconds an attempt of the plain client that waits should look again."""
+        if early is not None:
+            return early.longest_wait(now)
+        # A short wait that was announced ends before the pace does. Then it is decided whether the call goes early.
+        short = 0.0 if allowance is None or self._queue.ahead(turn) else allowance.wait(now)
+        return short if short > _ROUNDING else math.inf
 
     def _comes_soon(self, now: float, early: EarlyCalls | AnnouncedCalls) -> bool:
         """Whether a call now would be so early that its outcome shows whether calls need to wait."""
