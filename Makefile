@@ -31,6 +31,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	@$(BIN)/python scripts/documents.py --check
 
 mypy: $(READY)
 	$(BIN)/mypy

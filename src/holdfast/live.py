@@ -3,7 +3,7 @@
 from holdfast.live import live
 
 with live():
-…                   # ⟳ Retrying… (2/3) in 3.4s · claude · PROVIDER_OVERLOADED  [r] now  [f] fall back  [c] cancel
+…                   # ⟳ Retrying... (2/3) in 3.4s · claude · PROVIDER_OVERLOADED  [r] now  [f] fall back  [c] cancel
 """
 
 from __future__ import annotations

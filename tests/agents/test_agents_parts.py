@@ -25,7 +25,7 @@ PARTS = [
     Text(text="hi"),
     ToolCalled(id="1", name="search", arguments={"q": "x"}),
     ToolReturned(id="1", name="search", content="nothing", is_error=True, fault=FAULT),
-    Retrying(line="Retrying… (2/3)", attempt=2, delay=1.5, fault=FAULT, restarts_text=True),
+    Retrying(line="Retrying... (2/3)", attempt=2, delay=1.5, fault=FAULT, restarts_text=True),
     FellBack(from_="a", to="b", fault=FAULT, usd=0.25),
     Compacted(before=90, after=12),
     Asking(id="q-1", kind="Approve", prompt="Deploy?", choices=("yes", "no")),

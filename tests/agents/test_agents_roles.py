@@ -408,8 +408,8 @@ def test_a_stream_has_the_parts_of_whoever_answers_with_what_happened_between():
     parts = world.run(parts_of(role))
     assert [type(part) for part in parts] == [Retrying, Retrying, FellBack, FellBack, Text, Done]
     assert [(part.line, part.attempt, part.restarts_text) for part in parts[:2]] == [
-        ("Retrying… (2/3)", 1, False),
-        ("Retrying… (3/3)", 2, False),
+        ("Retrying... (2/3)", 1, False),
+        ("Retrying... (3/3)", 2, False),
     ]
     assert [(part.from_, part.to, part.fault.code) for part in parts[2:4]] == [
         ("builder", "simple", "CONN_RESET"),

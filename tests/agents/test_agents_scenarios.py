@@ -47,8 +47,8 @@ def test_S1_28_retry_on_a_transient_error():
     assert parts[-1].reply.text == "Hello."
     assert world.received == 3
     assert [event.delay for event in world.of(Retry)] == [1, 2]
-    # And the UI shows "Retrying… (2/3)"
-    assert [part.line for part in parts if isinstance(part, Retrying)] == ["Retrying… (2/3)", "Retrying… (3/3)"]
+    # And the UI shows "Retrying... (2/3)"
+    assert [part.line for part in parts if isinstance(part, Retrying)] == ["Retrying... (2/3)", "Retrying... (3/3)"]
 
 
 def test_S1_28_it_is_retried_three_times_and_no_more():

@@ -222,7 +222,7 @@ def test_the_programs_own_retries_are_parts_with_a_fault():
     retry = {"type": "system", "subtype": "api_retry", "attempt": 1, "max_retries": 10, "retry_delay_ms": 594}
     (part,), _ = read("claude", [json.dumps({**retry, "error_status": 529, "error": "overloaded", "session_id": ID})])
     assert isinstance(part, Retrying)
-    assert (part.line, part.delay, part.fault.code) == ("Retrying… (2/11)", 0.594, "PROVIDER_OVERLOADED")
+    assert (part.line, part.delay, part.fault.code) == ("Retrying... (2/11)", 0.594, "PROVIDER_OVERLOADED")
     message = "Reconnecting... 2/5 (stream disconnected before completion: network error)"
     (part,), report = read("codex", [json.dumps({"type": "error", "message": message})])
     assert isinstance(part, Retrying)

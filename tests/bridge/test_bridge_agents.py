@@ -239,7 +239,7 @@ def test_retries_are_shown_and_can_be_commanded() -> None:
             await joined(client)
             await client.say("go")
             shown = await client.until("recovery")
-            assert (shown["payload"]["line"], shown["payload"]["can"]) == ("Retrying… (2/3)", ["retry_now", "cancel"])
+            assert (shown["payload"]["line"], shown["payload"]["can"]) == ("Retrying... (2/3)", ["retry_now", "cancel"])
             event = shown["payload"]["event"]
             assert (event["session"], event["turn"], event["type"]) == ("s", 1, "retry")
             command = {"run": shown["payload"]["run"], "command": "retry_now"}

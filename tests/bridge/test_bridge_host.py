@@ -400,7 +400,7 @@ def test_stop_commands_passwords_and_codes_reach_the_agents(folder: Path) -> Non
 
             await client.say("retry")
             shown = (await client.until("recovery"))["payload"]
-            assert (shown["line"], shown["can"]) == ("Retrying… (2/3)", ["retry_now", "cancel"])
+            assert (shown["line"], shown["can"]) == ("Retrying... (2/3)", ["retry_now", "cancel"])
             command = {"run": shown["run"], "command": "retry_now"}
             assert (await client.ask("command", command | {"run": "x"}, "ack"))["payload"]["code"] == "SESS_NOT_FOUND"
             assert (await client.ask("command", command, "ack"))["type"] == "ack"

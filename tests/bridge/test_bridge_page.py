@@ -192,9 +192,9 @@ def test_a_password_is_answered_and_kept_nowhere_in_the_browser(served: Served, 
 def test_recovery_lines_replace_each_other_and_offer_what_can_be_done(served: Served, tab: Page) -> None:
     show(tab, served.session("recovery"))
     can = ["retry_now", "fall_back", "cancel"]
-    served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying… (1/3)", "run": "r", "can": can}))
-    served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying… (2/3)", "run": "r", "can": can}))
-    expect(tab.locator(".recovery .line")).to_have_text(["Retrying… (2/3) "])
+    served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying... (1/3)", "run": "r", "can": can}))
+    served.publish("recovery", ("recovery", {"event": {}, "line": "Retrying... (2/3)", "run": "r", "can": can}))
+    expect(tab.locator(".recovery .line")).to_have_text(["Retrying... (2/3) "])
     assert tab.locator(".recovery button").all_text_contents() == ["Retry now", "Use the fallback", "Cancel"]
     served.publish("recovery", ("recovery", {"event": {}, "line": "Recovered after 2 retries", "run": "r", "can": []}))
     expect(tab.locator(".recovery button")).to_have_count(0)
@@ -206,7 +206,7 @@ def in_seconds(seconds: float) -> str:
 
 def test_XB11_a_retry_shows_its_reason_and_counts_down(served: Served, tab: Page) -> None:
     show(tab, served.session("countdown"))
-    retry = {"event": {}, "line": "Retrying… (2/3)", "reason": "The AI service is overloaded.", "run": "r"}
+    retry = {"event": {}, "line": "Retrying... (2/3)", "reason": "The AI service is overloaded.", "run": "r"}
     served.publish("countdown", ("recovery", retry | {"can": ["retry_now"], "until": in_seconds(40)}))
     shown = tab.locator(".recovery")
     expect(shown.locator(".reason")).to_have_text("The AI service is overloaded.")
@@ -221,11 +221,11 @@ def test_XB11_a_retry_shows_its_reason_and_counts_down(served: Served, tab: Page
 
 def test_XB11_commands_are_gone_when_the_session_is_idle_again(served: Served, context: BrowserContext) -> None:
     address = served.session("stale")
-    retry = {"event": {}, "line": "Retrying… (2/3)", "run": "r", "can": ["retry_now"], "until": in_seconds(-60)}
+    retry = {"event": {}, "line": "Retrying... (2/3)", "run": "r", "can": ["retry_now"], "until": in_seconds(-60)}
     served.publish("stale", ("recovery", retry))
     tab = opened(context, address)
     expect(tab.locator("#log[data-loaded]")).to_be_attached()
-    expect(tab.locator(".recovery .what")).to_have_text("Retrying… (2/3)")
+    expect(tab.locator(".recovery .what")).to_have_text("Retrying... (2/3)")
     expect(tab.locator(".recovery button")).to_have_count(0)
 
 
@@ -350,7 +350,7 @@ def test_XB11_a_call_shows_its_arguments_once_and_who_approved_it(served: Served
 def test_a_retry_of_a_real_agent_is_made_now_on_command(served: Served, tab: Page) -> None:
     show(tab, served.session("retry"))
     say(tab, "fail once")
-    expect(tab.locator(".recovery .what")).to_have_text("Retrying… (2/3)")
+    expect(tab.locator(".recovery .what")).to_have_text("Retrying... (2/3)")
     expect(tab.locator(".recovery .reason")).to_have_text("The connection broke off. Trying again.")
     # The agent waits for 600 s. Then the time of day says more than a number.
     expect(tab.locator(".recovery .countdown")).to_have_text(re.compile(r"Next attempt at \d"))
@@ -423,7 +423,7 @@ def test_it_fits_the_screen_and_everything_has_a_name(served: Served, browser: B
         ("stream_end", {"stream_id": "a"}),
         ("tool_call", {"tool_call_id": "t", "tool": "bash", "params": {"command": "pytest " + "tests/very_long_name " * 20}}),
         ("tool_result", {"tool_call_id": "t", "tool": "bash", "success": False, "content": "1 failed", "duration_ms": 1800}),
-        ("recovery", {"event": {}, "line": "Retrying… (2/3)", "run": "r", "can": ["retry_now", "fall_back", "cancel"]}),
+        ("recovery", {"event": {}, "line": "Retrying... (2/3)", "run": "r", "can": ["retry_now", "fall_back", "cancel"]}),
         ("approval_required", {"tool_call_id": str(uuid4()), "tool": "bash", "params": {"command": "git push --force"}, "risk_level": "high"}),
     )  # fmt: skip
     expect(page.get_by_role("button", name="Approve")).to_be_visible()

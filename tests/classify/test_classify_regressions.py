@@ -492,3 +492,20 @@ def test_what_tools_print_about_locks_and_browsers(stderr: str, code: str, retry
     for exit_code in (1, None):
         fault = from_process(exit_code, stderr)
         assert (fault.code, fault.retryable) == (code, retryable)
+
+
+@pytest.mark.parametrize("sentence", ["the request failed", "could not get the answer", "the call to the model failed"])
+@pytest.mark.parametrize(
+    ("status", "code"), [(503, "PROVIDER_UNAVAILABLE"), (429, "PROVIDER_RATE_LIMITED"), (401, "AUTH_FAILED")]
+)
+def test_the_status_of_a_cause_says_more_than_the_sentence_around_it(sentence: str, status: int, code: str):
+    class StatusError(Exception):
+        status_code = status
+
+    error = RuntimeError(sentence)
+    error.__cause__ = StatusError()
+    assert from_exception(error).code == code
+    # A wrapper that says what failed is believed.
+    late = TimeoutError("the model did not answer")
+    late.__cause__ = StatusError()
+    assert from_exception(late).category == "timeout"

@@ -117,7 +117,7 @@ class Call:
 def test_r_retries_now(runtime, terminal):
     with live(runtime, stream=terminal.out, keys=terminal.out, zone=UTC):
         call = Call(lambda: recover("claude", LONG, runtime=runtime).call(script("529, ok:hello")))
-        assert terminal.sees("⟳ Retrying… (2/3) in ")
+        assert terminal.sees("⟳ Retrying... (2/3) in ")
         assert terminal.sees("claude · PROVIDER_OVERLOADED (529)  [r] now  [c] cancel")
         assert terminal.fileno_is_raw()
         terminal.type("xr")
@@ -168,7 +168,7 @@ def test_the_countdown_runs(runtime, terminal):
 def test_without_a_keyboard_there_are_lines_and_no_keys(runtime, terminal):
     with live(runtime, stream=terminal.out, keys=io.StringIO()) as view:
         call = Call(lambda: recover("claude", LONG, runtime=runtime).call(script("529, ok")))
-        assert terminal.sees("⟳ Retrying… (2/3)")
+        assert terminal.sees("⟳ Retrying... (2/3)")
         assert not view.has_keys
         assert "[r]" not in terminal.plain()
         assert view.pressed("r")
@@ -203,7 +203,7 @@ def test_a_line_that_is_over_stays_though_the_screen_is_drawn_meanwhile(runtime,
         assert terminal.sees("✓ recovered after 2 attempts, 0.0s · first")
     terminal.sees_until(lambda: False, 0.1)
     kept = terminal.screen()
-    assert "written before\n✓ recovered after 2 attempts, 0.0s · first\n⟳ Retrying… (2/2) in " in kept
+    assert "written before\n✓ recovered after 2 attempts, 0.0s · first\n⟳ Retrying... (2/2) in " in kept
     assert kept.count("first") == 1
 
 

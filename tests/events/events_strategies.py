@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import typing
+from typing import get_args
 
 from hypothesis import strategies as st
 
-from holdfast.events import Event
+from holdfast.events import Correction, Event, HookState, HookType
 from holdfast.faults import CODES, Attempt, Cause, Fault, Partial, Scope
 
 __all__ = ["KINDS", "events"]
@@ -106,6 +107,16 @@ _fields: dict[str, st.SearchStrategy] = {
     "saved": _seconds,
     "accepted": st.booleans(),
     "unjudged": st.tuples(_texts),
+    "before": _texts,
+    "edge": _texts,
+    "skipped_extensions": st.lists(st.dictionaries(_texts, _texts, max_size=2), max_size=2).map(tuple),
+    "what": st.sampled_from(get_args(HookState)),
+    "hook": st.sampled_from(get_args(HookType)),
+    "validator": _texts,
+    "call": _texts,
+    "path": _texts,
+    "exit_code": st.none() | st.integers(0, 2),
+    "correction": st.none() | st.builds(Correction, before=_texts, after=_texts),
 }
 
 

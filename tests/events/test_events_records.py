@@ -28,6 +28,7 @@ from holdfast.events import (
     Failed,
     Fallback,
     GaveUp,
+    HookEvent,
     MailboxPressure,
     MCPReconnectAttempt,
     MCPServerDisconnected,
@@ -40,6 +41,10 @@ from holdfast.events import (
     Repaired,
     Retry,
     RetryDenied,
+    SessionActive,
+    SessionClosed,
+    SessionPersisted,
+    SessionResumed,
     SessionTurnEnd,
     SessionTurnStart,
     StagePostFired,
@@ -240,6 +245,35 @@ WRITTEN = [
         {"type": "subtask-failed", "depth": 1, "fault": FAULT, "again": True},
     ),
     (TaskHalted(at=1.0, fault=OVERLOADED), {"type": "task-halted", "fault": FAULT}),
+    (
+        SessionActive(at=1.0, before="Idle", edge="FirstTurn"),
+        {"type": "session-active", "before": "Idle", "edge": "FirstTurn"},
+    ),
+    (
+        SessionPersisted(at=1.0, before="Active", edge="Snapshot"),
+        {"type": "session-persisted", "before": "Active", "edge": "Snapshot"},
+    ),
+    (
+        SessionResumed(at=1.0, before="Closed", edge="Resume", skipped_extensions=({"extId": "x", "reason": "gone"},)),
+        {
+            "type": "session-resumed",
+            "before": "Closed",
+            "edge": "Resume",
+            "skipped_extensions": [{"extId": "x", "reason": "gone"}],
+        },
+    ),
+    (SessionClosed(at=1.0, before="Active"), {"type": "session-closed", "before": "Active"}),
+    (
+        HookEvent(at=1.0, what="failed", hook="Stop", validator="style", exit_code=2, message="too long"),
+        {
+            "type": "hook",
+            "what": "failed",
+            "hook": "Stop",
+            "validator": "style",
+            "exit_code": 2,
+            "message": "too long",
+        },
+    ),
     (TaskFinished(at=1.0, took=2.5, fault=OVERLOADED), {"type": "task-finished", "took": 2.5, "fault": FAULT}),
     (
         Observed(at=1.0, outcome="failed", took=2.5, would="retry", delay=0.7, requests=3, fault=OVERLOADED),
@@ -301,7 +335,12 @@ def test_an_event_is_told_in_words_not_by_position(kind):
 
 @pytest.mark.parametrize(
     ("attempt", "most", "text"),
-    [(1, 3, "Retrying… (2/3)"), (2, 3, "Retrying… (3/3)"), (1, 2, "Retrying… (2/2)"), (9, 10, "Retrying… (10/10)")],
+    [
+        (1, 3, "Retrying... (2/3)"),
+        (2, 3, "Retrying... (3/3)"),
+        (1, 2, "Retrying... (2/2)"),
+        (9, 10, "Retrying... (10/10)"),
+    ],
 )
 def test_S1_28_the_line_a_person_sees_counts_the_attempt_to_come(attempt, most, text):
     assert Retry(at=0.0, attempt=attempt, max_attempts=most, delay=1.0, fault=OVERLOADED).text == text

@@ -98,7 +98,7 @@ def test_a_sink_of_another_package_receives_events_until_it_is_stopped(shelf, ru
     with Extensions(runtime=runtime):
         runtime.bus.emit(retry)
     runtime.bus.emit(retry)
-    assert diary() == ["Retrying… (2/3)"]
+    assert diary() == ["Retrying... (2/3)"]
 
 
 def test_they_start_in_dependency_order_and_stop_in_reverse(shelf, runtime):

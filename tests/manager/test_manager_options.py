@@ -12,7 +12,7 @@ from holdfast.manager import CachedAnswers, ExecutionOptions, FallbackChain, Fal
 from holdfast.policies.profiles import PROFILES, SPEC016
 from holdfast.profiles import policy_of
 from holdfast.runtime.cache import MemoryCache
-from holdfast.testing import Capture, run
+from holdfast.testing import Capture, run, script
 from holdfast.views import category
 
 # --- time limits (S1-20, C8) ---
@@ -170,3 +170,38 @@ def test_S1_24_all_providers_down_the_user_gets_a_lesser_answer_and_may_retry_la
 def test_wrong_options_are_rejected_where_they_are_written(wrong, message):
     with pytest.raises(InvalidError, match=message):
         ExecutionOptions(**wrong)
+
+
+def test_an_operation_with_a_provider_and_an_agent_may_skip_the_circuits_of_both(manager):
+    options = ExecutionOptions(provider="claude", agent="builder", skip_circuit_breaker=True, retry=SECONDS)
+    asked = script("503, ok")
+    manager.execute(asked, options)
+    assert asked.calls == 2
+    assert manager.get_circuit("claude").failures == manager.get_circuit("agent:builder").failures == 0
+
+
+def test_S1_16_words_of_a_step_are_compared_with_the_operations_own_failure(manager):
+    steps = (
+        FallbackStep(name="limited", operation=script("429")),
+        FallbackStep(name="for-limits", operation=script("ok"), when="rate_limit"),
+        FallbackStep(name="for-overload", operation=lambda: "by the third", when="unavailable"),
+    )
+    options = ExecutionOptions(fallback_chain=FallbackChain(fallbacks=steps), skip_retry=True)
+    assert manager.execute(script("503"), options) == "by the third"
+
+
+@pytest.mark.parametrize(
+    "given", [{"provider": "mistral", "others": {}}, {"provider": "claude", "others": {"xai": len}}]
+)
+def test_a_chain_of_providers_takes_only_those_of_the_table(given):
+    with pytest.raises(InvalidError, match="fallback_chain"):
+        FallbackChain.of_provider(**given)
+
+
+def test_a_circuit_has_the_settings_that_it_is_asked_for_with(manager):
+    circuit = manager.get_circuit("claude", Circuit(failures=2, rate=None))
+    circuit.record_failure()
+    circuit.record_failure()
+    assert circuit.state == "open"
+    with pytest.raises(InvalidError, match="circuit"):
+        manager.get_circuit("claude", Circuit(failures=3, rate=None))

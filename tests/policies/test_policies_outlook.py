@@ -13,7 +13,8 @@ from holdfast.faults import CATALOG, Fault
 from holdfast.policies.advice import advice
 from holdfast.policies.decide import Decider, Facts, Retry
 from holdfast.policies.outlook import Outlook, outlook
-from holdfast.policies.policy import BATCH, INTERACTIVE, PATIENT
+from holdfast.policies.policy import BATCH, INTERACTIVE, PATIENT, policy_of
+from holdfast.policies.profiles import PROFILES
 
 STUD = Policy(profile="stud")
 
@@ -30,9 +31,10 @@ def test_S1_8_the_transient_schedule():
     assert "PROVIDER_OVERLOADED" in transient.codes
 
 
-def test_S2_14_rate_limits_are_clipped_by_the_deadline():
-    assert (told(STUD, "rate_limit").calls, told(STUD, "rate_limit").reached) == (6, 4)
-    assert told(STUD.replace(patience=3600), "rate_limit").reached == 5
+def test_S2_14_the_schedule_of_a_profile_is_cut_only_by_a_time_that_somebody_names():
+    assert (told(STUD, "rate_limit").calls, told(STUD, "rate_limit").reached) == (6, 5)
+    assert told(STUD.replace(patience=120), "rate_limit").reached == 4
+    assert told(policy_of(PROFILES["stud"]), "rate_limit").reached == 5
 
 
 def test_where_no_number_limits_the_attempts_the_first_waits_are_listed():

@@ -155,8 +155,15 @@ def test_a_profile_is_offered_by_its_name_and_its_policy_has_its_numbers(name):
 def test_the_policies_of_the_documents():
     assert policy_of(profiles.holdfast) is INTERACTIVE
     assert policy_of(profiles.spec016).timeout == 30
+    assert policy_of(profiles.spec016, "llm-call").timeout == 60
     assert policy_of(profiles.bridge).timeout == 10
-    assert policy_of(profiles.task).deadline == 300
+    assert policy_of(profiles.task).timeout == 300
+
+
+@pytest.mark.parametrize("name", sorted(set(PROFILES) - {"holdfast"}))
+def test_the_policy_of_a_document_limits_attempts_and_no_time_and_waits_for_no_circuit(name):
+    policy = policy_of(PROFILES[name])
+    assert (policy.deadline, policy.window, policy.waits) == (None, None, False)
 
 
 def test_S4_16_phase_1_only_classifies():

@@ -273,7 +273,7 @@ def test_the_line_says_the_time_where_no_number_limits_the_attempts() -> None:
     ]
     numbered = World(defaults=True)
     numbered.recover("claude", Policy(attempts=3)).call(Flaky(reset()))
-    assert [event.text for event in numbered.of(Retry)] == ["Retrying… (2/3)"]
+    assert [event.text for event in numbered.of(Retry)] == ["Retrying... (2/3)"]
 
 
 def test_an_answer_that_is_coming_is_not_cut_when_the_patience_is_over() -> None:

@@ -43,8 +43,8 @@ def test_S1_28_retry_on_a_transient_error() -> None:
     assert answer == "hello"
     assert claude.calls == 3
     assert world.waits() == [1, 2]
-    # And the UI shows "Retrying… (2/3)"
-    assert [event.text for event in world.of(Retry)] == ["Retrying… (2/3)", "Retrying… (3/3)"]
+    # And the UI shows "Retrying... (2/3)"
+    assert [event.text for event in world.of(Retry)] == ["Retrying... (2/3)", "Retrying... (3/3)"]
     assert len(world.of(Recovered)) == 1
 
 

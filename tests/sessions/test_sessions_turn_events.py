@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from holdfast import Runtime, Session
-from holdfast.events import SessionTurnEnd, SessionTurnStart
+from holdfast.events import (
+    SessionActive,
+    SessionClosed,
+    SessionPersisted,
+    SessionResumed,
+    SessionTurnEnd,
+    SessionTurnStart,
+)
 from holdfast.stores import MemoryStore
 from holdfast.testing import run
 
@@ -30,3 +39,88 @@ def test_N2_5_a_turn_tells_when_it_begins_and_how_it_ends():
         ("SessionTurnStart", "s", 2, 2, ""),
         ("SessionTurnEnd", "s", 2, 2, "failed"),
     ]
+
+
+def lives(store, runtime, *blocks):
+    """The events of a session's states over several runs of a program."""
+    seen = []
+    with runtime.on(seen.append, SessionActive, SessionPersisted, SessionResumed, SessionClosed):
+
+        async def main():
+            for block in blocks:
+                async with Session.open("s", store=store, runtime=runtime) as session:
+                    await block(session)
+
+        run(main())
+    return [(type(event).__name__, event.before, event.edge, event.session) for event in seen]
+
+
+async def one_turn(session):
+    async with session.turn("a"):
+        pass
+
+
+async def close(session):
+    await session.close()
+
+
+def test_N2_11_each_edge_of_a_sessions_life_is_an_event():
+    assert lives(MemoryStore(), Runtime(), one_turn, one_turn, close) == [
+        ("SessionActive", "Idle", "FirstTurn", "s"),
+        ("SessionPersisted", "Active", "Snapshot", "s"),
+        ("SessionResumed", "Closed", "Resume", "s"),
+        ("SessionActive", "Resumed", "FirstTurn", "s"),
+        ("SessionPersisted", "Active", "Snapshot", "s"),
+        ("SessionResumed", "Closed", "Resume", "s"),
+        ("SessionClosed", "Resumed", "", "s"),
+    ]
+
+
+def test_N2_11_a_session_that_the_store_did_not_acknowledge_is_not_persisted():
+    class Full(MemoryStore):
+        is_full = False
+
+        async def commit(self, commit):
+            if self.is_full:
+                raise OSError("the disk is full")
+            return await super().commit(commit)
+
+    store, seen = Full(), []
+    runtime = Runtime(waits=False)
+    runtime.on(seen.append, SessionPersisted)
+
+    async def main():
+        async with Session.open("s", store=store, runtime=runtime) as session:
+            async with session.turn("a"):
+                pass
+            store.is_full = True
+
+    with pytest.raises(OSError, match="the disk is full"):
+        run(main())
+    assert seen == []
+
+
+def test_S2_1_a_turn_whose_task_is_cancelled_is_audited_as_cancelled():
+    store, seen = MemoryStore(), []
+    runtime = Runtime()
+    runtime.on(seen.append, SessionTurnEnd)
+
+    async def main():
+        began = asyncio.Event()
+
+        async def work():
+            async with Session.open("s", store=store, runtime=runtime) as session, session.turn("a"):
+                began.set()
+                await asyncio.sleep(1000)
+
+        task = asyncio.ensure_future(work())
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await store.audit("session:s")
+
+    trail = run(main())
+    assert [event.outcome for event in seen] == ["cancelled"]
+    cancelled = [record for record in trail if record.kind == "Cancellation"]
+    assert [b"the task was cancelled" in bytes(record.payload) for record in cancelled] == [True]

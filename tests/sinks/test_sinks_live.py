@@ -33,14 +33,14 @@ def retry(**fields) -> Retry:
 
 def test_S1_28_the_text_for_a_UI():
     line = LiveState().apply(retry())
-    assert (line.mark, line.text, line.state) == ("⟳", "Retrying… (2/3)", "retrying")
+    assert (line.mark, line.text, line.state) == ("⟳", "Retrying... (2/3)", "retrying")
 
 
 def test_the_line_of_design_section_7():
     line = LiveState().apply(
         retry(operation="claude", requested=True, fault=Fault.of("PROVIDER_OVERLOADED", retry_after=4.0))
     )
-    assert line.shown(NOON, UTC) == "⟳ Retrying… (2/3) in 3.4s · claude · PROVIDER_OVERLOADED · server asked for 4s"
+    assert line.shown(NOON, UTC) == "⟳ Retrying... (2/3) in 3.4s · claude · PROVIDER_OVERLOADED · server asked for 4s"
 
 
 def test_the_line_of_a_pipe_is_the_one_of_UX():
@@ -50,15 +50,15 @@ def test_the_line_of_a_pipe_is_the_one_of_UX():
 
 def test_the_countdown_runs_and_ends():
     line = LiveState().apply(retry(operation="claude"))
-    assert line.shown(NOON + 1.4, UTC).startswith("⟳ Retrying… (2/3) in 2.0s · claude")
-    assert line.shown(NOON + 9, UTC).startswith("⟳ Retrying… (2/3) now · claude")
+    assert line.shown(NOON + 1.4, UTC).startswith("⟳ Retrying... (2/3) in 2.0s · claude")
+    assert line.shown(NOON + 9, UTC).startswith("⟳ Retrying... (2/3) now · claude")
 
 
 @pytest.mark.parametrize(
     ("width", "shown"),
     [
-        (80, "⟳ Retrying… (2/3) in 3.4s · claude · PROVIDER_OVERLOADED · server asked for 4s"),
-        (60, "⟳ Retrying… (2/3) in 3.4s · claude · PROVIDER_OVERLOADED"),
+        (80, "⟳ Retrying... (2/3) in 3.4s · claude · PROVIDER_OVERLOADED · server asked for 4s"),
+        (60, "⟳ Retrying... (2/3) in 3.4s · claude · PROVIDER_OVERLOADED"),
         (52, "⟳ retry 2/3 in 3.4s · claude · PROVIDER_OVERLOADED"),
         (20, "⟳ retry 2/3 in 3.4s"),
     ],
@@ -78,7 +78,7 @@ def test_a_call_that_waits_for_its_turn_says_so_and_names_no_attempt():
 def test_a_wait_of_more_than_a_minute_is_a_time_of_day():
     line = LiveState().apply(retry(delay=61.0))
     assert (line.state, line.mark) == (LiveWord.PAUSED, "⏸")
-    assert line.shown(NOON + 59, UTC).startswith("⏸ Retrying… (2/3) at 12:02:08 · claude")
+    assert line.shown(NOON + 59, UTC).startswith("⏸ Retrying... (2/3) at 12:02:08 · claude")
     assert line.logged(UTC).startswith("12:01:07 retry 2/3 at 12:02:08 claude")
     assert LiveState().apply(retry(delay=60.0)).state is LiveWord.RETRYING
 

@@ -468,6 +468,7 @@ class ActorRun:
         is_restart = isinstance(how, Error) and how.then == "restart"
         if team is not None and (not is_restart or self.cell.kind.__holdfast_options__.stop_children):
             self.cell.team = None
+            # The children's own supervisor has reported what they raised. The actor itself must end all the same.
             with suppress(Exception):
                 await team.stop()
 

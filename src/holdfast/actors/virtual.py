@@ -97,6 +97,7 @@ class VirtualActor(Actor):
         if isinstance(annotation, str):
             # Read now, because only here the names around a class in a function are known.
             frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the names around
+            # An annotation that cannot be read stays the text that it is, and its check says so.
             with suppress(Exception):
                 annotation = eval(annotation, frame.f_globals, frame.f_locals)  # noqa: S307 - the class's own annotation
         if annotation is not None:
@@ -453,6 +454,7 @@ class VirtualActors:
         ending.add_done_callback(lambda _: self._ending.pop(name, None))
 
     async def _end(self, activating: asyncio.Future[Activation]) -> None:
+        # Whoever waits for the activation gets the error. Here it only ends.
         with suppress(Exception, asyncio.CancelledError):
             activation = await activating
             await activation.end()

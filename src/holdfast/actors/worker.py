@@ -196,6 +196,7 @@ def _failure(error: BaseException, on: Any) -> Failed:
     fault = fault_of(error)
     kind = type(error)
     args: list[Any] = []
+    # Arguments that cannot be sent are left out: the fault has their text.
     with contextlib.suppress(Exception):
         if kind.__module__ == "builtins":
             args = list(error.args)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast.agents.signals import stop_on_signals
     from holdfast.agents.tool_calls import CallResult, ToolCalls
     from holdfast.agents.usage_limit import OnLimit, ParkedError, Parking
+    from holdfast.agents.validators import Checked, Validator
 
 __all__ = [
     "Agent",
@@ -55,6 +56,7 @@ __all__ = [
     "Approval",
     "Asking",
     "CallResult",
+    "Checked",
     "CommandActor",
     "CommandAgent",
     "CommandError",
@@ -75,6 +77,7 @@ __all__ = [
     "ToolCalled",
     "ToolCalls",
     "ToolReturned",
+    "Validator",
     "model_of",
     "opened",
     "stop_on_signals",
@@ -97,6 +100,8 @@ _HOMES = dict.fromkeys(__all__, "holdfast.agents.parts") | {
     "Roles": "holdfast.agents.roles",
     "Approval": "holdfast.agents.approval",
     "CallResult": "holdfast.agents.tool_calls",
+    "Checked": "holdfast.agents.validators",
+    "Validator": "holdfast.agents.validators",
     "ToolCalls": "holdfast.agents.tool_calls",
     "model_of": "holdfast.agents.models",
     "opened": "holdfast.agents.models",

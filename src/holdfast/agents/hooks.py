@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import options
+from holdfast.agents.validators import Validator
 from holdfast.faults import InvalidError
 from holdfast.providers.messages import Request, ToolCall
 
@@ -38,9 +40,14 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
     guard: Callable[[ToolCall], str | bool | Awaitable[str | bool | None] | None] | None = None
     """Gets each tool call before it is run. None or True allows it. A text denies it: the model gets the text, and may do something else.
     Anything else raises `InvalidError`, and the call is not run."""
+    validators: Sequence[Validator] = ()
+    """Check tool calls, their results and the answer, in this order; they pass, correct or reject them."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
+        for validator in options.listed("hooks.validators", self.validators, "validators"):
+            if not isinstance(validator, Validator):
+                raise InvalidError.at("hooks.validators", "several of Validator(…)", validator)
+        for name in ("transform", "observer", "guard"):
             given = getattr(self, name)
             if given is not None and not callable(given):
                 raise InvalidError.at(f"hooks.{name}", "a function", given)

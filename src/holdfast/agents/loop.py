@@ -47,6 +47,7 @@ from holdfast.agents.reply import AgentReply
 from holdfast.agents.subagent import answer_of_agent
 from holdfast.agents.tool_calls import CallResult, ToolCalls
 from holdfast.agents.usage_limit import Parking
+from holdfast.agents.validators import Validators
 from holdfast.events import Retry, SuppressedError
 from holdfast.faults import AbortedError, BudgetError, Category, Fault, HoldfastError, InvalidError, Scope
 from holdfast.policies.models.capabilities import able
@@ -114,8 +115,11 @@ class Loop:
         """Whether the conversation is not what it was, with messages added, but was made shorter."""
         self._record = Record()
         self._model = setup.model
+        validators = [one for hooks in setup.hooks for one in hooks.validators]
+        self._validators = Validators(validators, setup.runtime) if validators else None
         self._calls = ToolCalls(
             setup.toolbox,
+            validators=self._validators,
             approval=_within(setup, session),
             grant=setup.grant,
             expires=setup.expires,
@@ -151,6 +155,8 @@ class Loop:
         bounds, record = self._setup.bounds, self._record
         while True:
             decision = before_request(record, bounds) or await self._turn()
+            if isinstance(decision, Finish) and self._validators is not None:
+                decision = await self._validated(decision, self._validators)
             match decision:
                 case RunTools(calls=calls):
                     self._begun = ""
@@ -169,6 +175,13 @@ class Loop:
                     self._close_calls()
                     self.is_decided = True
                     raise HoldfastError(fault)
+
+    async def _validated(self, finish: Finish, validators: Validators) -> Decision:
+        """Return the answer as its validators correct it, or what follows because one of them rejects it."""
+        text, reason = await validators.at_stop(finish.text)
+        if reason:
+            return after_invalid(reason, self._record, self._setup.bounds)
+        return msgspec.structs.replace(finish, text=text)
 
     def _answer(self, finish: Finish) -> AgentReply:
         record = self._record

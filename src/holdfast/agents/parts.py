@@ -58,7 +58,7 @@ class Retrying(_Part, frozen=True, kw_only=True, tag="retrying"):
     """A request or a tool call failed and is made again. `line` is what the live line shows."""
 
     line: str
-    """It counts the attempt that follows: "Retrying… (2/3)" comes with `attempt=1`."""
+    """It counts the attempt that follows: "Retrying... (2/3)" comes with `attempt=1`."""
     attempt: int
     """The attempt that failed, counted from 1."""
     delay: float

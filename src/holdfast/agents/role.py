@@ -173,8 +173,11 @@ class Role:
     def _make_plan(self) -> Plan:
         runtime = self._runtime or default_runtime()
         target = Target(agent=self.name)
-        is_configured = runtime.policy_for(target) is not runtime.policy_for(Target())
-        policy = _policy_of(self.settings, policy_for(runtime, target), is_configured=is_configured)
+        policy = policy_for(runtime, target)
+        if not runtime.has_policy_for(target):
+            # The limits of the default policy are for one call to a model. An agent makes many; a document may limit those too.
+            policy = policy.replace(timeout=runtime.profile.agent_timeout(self.name), deadline=None, patience=None)
+        policy = _policy_of(self.settings, policy)
         # Two policies that disagree about one circuit raise an error. Without settings of its own, the role uses those that the
         # circuit has already.
         return Plan(target, policy, keeps_circuits=self.settings.circuit is None, runtime=runtime)
@@ -183,11 +186,8 @@ class Role:
         return f"Role({self.name!r}, {self.agent!r}, understudies={list(self.settings.understudies)!r})"
 
 
-def _policy_of(settings: RoleSettings, policy: Policy, *, is_configured: bool) -> Policy:
-    """Return the policy of a role. `policy` is that of its target; `is_configured`: it is not only the default policy."""
-    if not is_configured:
-        # The limits of the default policy are for one call to a model. An agent makes many.
-        policy = policy.replace(timeout=None, deadline=None, patience=None)
+def _policy_of(settings: RoleSettings, policy: Policy) -> Policy:
+    """Return the policy of a role. `policy` is that of its target."""
     if settings.retry is not None:
         # The policy's schedules for single codes would win over the given one.
         policy = policy.replace(attempts=settings.retry.attempts, backoff=settings.retry.backoff, per_code={})

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast import options
 from holdfast.agents.kind import check_agent
 from holdfast.agents.role import Role
 from holdfast.config.problems import ConfigError, Problems
 from holdfast.config.sources import load
 from holdfast.faults import InvalidError
+from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from holdfast.agents.kind import AnyAgent
     from holdfast.faults import Fault
@@ -31,7 +34,8 @@ class Roles:
         reply = await roles["builder"].run("paint the door")
 
     agents: every agent that a role may name.
-    roles: settings by name of the role. By default those of `holdfast.toml`, as `holdfast.config.load` finds it.
+    roles: settings by name of the role. By default those of `holdfast.toml`, as `holdfast.config.load` finds it. Where the program keeps to
+        the profile `spec016`, its roles come first, with those of their understudies that the program has.
     notify: called with the fault when a role and all its understudies have failed.
     runtime: by default the default runtime.
 
@@ -50,7 +54,11 @@ class Roles:
     ) -> None:
         self._agents = _by_name(agents)
         config = load() if roles is None else None
-        self._settings = dict(config.roles if config is not None else roles or {})
+        usual = (runtime or default_runtime()).profile.roles
+        self._settings = {
+            **_of_these_agents(usual, self._agents),
+            **(config.roles if config is not None else roles or {}),
+        }
         self._notify = notify
         self._runtime = runtime
         self._roles: dict[str, Role] = {}
@@ -119,6 +127,17 @@ class Roles:
             notify=self._notify,
             runtime=self._runtime,
         )
+
+
+def _of_these_agents(roles: Mapping[str, RoleSettings], agents: Collection[str]) -> dict[str, RoleSettings]:
+    """Return the roles whose agent the program has, with those of their understudies that it has."""
+    return {
+        name: msgspec.structs.replace(
+            settings, understudies=tuple(one for one in settings.understudies if one in agents)
+        )
+        for name, settings in roles.items()
+        if (settings.agent or name) in agents
+    }
 
 
 def _by_name(agents: Iterable[AnyAgent]) -> dict[str, AnyAgent]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.agents.approval import Approval
     from holdfast.agents.approver import Granting
     from holdfast.agents.once import Once
+    from holdfast.agents.validators import Validators
     from holdfast.sessions.session import Session
     from holdfast.tools.toolbox import Tool, Toolbox
 
@@ -81,6 +82,7 @@ class ToolCalls:
     concurrency: the most calls that run at the same time.
     expires: the seconds in which a person may answer; then the call is denied. By default a question waits.
     execute: runs one call; by default `Toolbox.answer`.
+    validators: check a call before anybody is asked about it, and its result.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class ToolCalls:
         concurrency: int = _CONCURRENCY,
         expires: float | None = None,
         execute: Execute | None = None,
+        validators: Validators | None = None,
     ) -> None:
         options.count("tool_calls.concurrency", concurrency)
         options.seconds("tool_calls.expires", expires, optional=True)
@@ -102,6 +105,7 @@ class ToolCalls:
         self.guards = tuple(guards)
         self.concurrency = concurrency
         self.expires = expires
+        self.validators = validators
         self.execute: Execute = self._answer if execute is None else execute
         self._replies: list[_Reply] = []
 
@@ -228,21 +232,37 @@ class _Reply:
     async def _result(self, running: _Running) -> CallResult:
         place, call = running.place, running.call
         fault = self._misfit(running)
-        if fault is None and (self._steps is None or not await self._steps.has_begun(place)):
-            fault = await self._forbidden(running)
+        if fault is None:
+            # Also of a call that has begun: what it was corrected to is not stored.
+            rejected = await self._checked(running)
+            if self._steps is None or not await self._steps.has_begun(place):
+                fault = rejected or self._misfit(running) or await self._forbidden(running)
         if fault is not None:
             return await self._step(place, call, None, _returning(_failed(fault)))
         async with self._free:
             running.began = True
             call = running.call
             try:
-                return await self._step(place, call, running.tool, lambda: self._calls.execute(call))
+                return await self._step(place, call, running.tool, lambda: self._executed(call))
             except Exception as error:
                 fault = fault_of(error)
                 # A cancelled scope, a failure of the session, a limit that an agent among the tools waits for: they end the run.
                 if isinstance(error, AbortedError) or ends_run(fault):
                     raise
                 return _failed(fault)
+
+    async def _executed(self, call: ToolCall) -> CallResult:
+        """Run a call, and have its result checked: what validators correct is what is stored and what the model gets."""
+        result, validators = await self._calls.execute(call), self._calls.validators
+        if validators is None or result.is_error:
+            return result
+        content, reason = await validators.after(call, result.content)
+        if not reason:
+            return msgspec.structs.replace(result, content=content)
+        # The call was made. The model gets its result too, or it would repeat what has happened.
+        fault = Fault.of("TOOL_OUTPUT_MALFORMED", context={"tool": call.name, "reason": reason})
+        failed = Answer.failed(fault).content
+        return msgspec.structs.replace(result, content=f"{failed}\n{reason}\n{content}", is_error=True, fault=fault)
 
     def _misfit(self, running: _Running) -> Fault | None:
         """Return why a call cannot run at all. Nobody is asked about such a call."""
@@ -255,6 +275,13 @@ class _Reply:
         except HoldfastError as error:
             return error.fault
         return None
+
+    async def _checked(self, running: _Running) -> Fault | None:
+        """Correct a call as its validators want, or return why one of them rejects it."""
+        if self._calls.validators is None:
+            return None
+        running.call, reason = await self._calls.validators.before(running.call)
+        return denied(running.call.name, reason) if reason else None
 
     async def _forbidden(self, running: _Running) -> Fault | None:
         """Return why a call may not run: nobody approved it, or a guard denies it."""

@@ -273,6 +273,7 @@ class AgentRunner:
     async def _ended(self) -> None:
         if self._task is not None:
             await asyncio.wait((self._task,))
+        # The turn has raised what could not be stored.
         with suppress(Exception):
             await self._publisher.flush()
 
@@ -350,6 +351,7 @@ class AgentRunner:
         failures = self._failures
         self._failures += 1
         if failures == 0:
+            # The log has it already. A store that is down must not end the wait.
             with suppress(Exception):
                 await self._live.publish(("notification", problem("agent_unavailable", fault)))
         delay = _AGAIN_S[min(failures, len(_AGAIN_S) - 1)]

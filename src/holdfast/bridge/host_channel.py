@@ -87,6 +87,7 @@ class HostChannel:
 
     def tell(self, op: str, **fields: Any) -> None:
         """Tell the other side something, if it is there."""
+        # The other side is gone, which its connection reports.
         with suppress(HoldfastError):
             self._send({"op": op, **fields})
 
@@ -123,5 +124,6 @@ class HostChannel:
             context = {name: value for name, value in fault.context.items() if isinstance(value, (str, int, float))}
             reply = {"id": number, "fault": {"code": fault.code, "message": fault.message, "context": context}}
         if number is not None:
+            # Nobody waits for the reply any more: the other side is gone.
             with suppress(HoldfastError):
                 self._send(reply)

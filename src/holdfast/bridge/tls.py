@@ -350,6 +350,7 @@ def _self_signed(key_pem: bytes, names: Sequence[str], days: int, now: datetime)
 def _general(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name.strip("[]")))
+    # Not an address, so it is a name.
     except ValueError:
         pass
     try:

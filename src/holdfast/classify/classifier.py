@@ -509,7 +509,10 @@ def _decide(chain: tuple[Evidence, ...], classifier: Classifier) -> tuple[Eviden
             best = (evidence, verdict)
             if not verdict.weak and not verdict.carrier and not _only_prose(evidence, verdict):
                 break
-        elif not verdict.weak and verdict.code not in _VAGUE and not (verdict.carrier and evidence.raised is None):
+        elif verdict.code in _VAGUE or (verdict.carrier and evidence.raised is None):
+            continue
+        # A status of a cause says more than the sentence of what wraps it: "the request failed".
+        elif not verdict.weak or (evidence.status is not None and best[0].status is None and best[1].weak):
             return evidence, verdict
     first = chain[0] if chain else NOTHING
     return best or (first, classifier.judge(first))

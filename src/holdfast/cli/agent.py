@@ -161,6 +161,7 @@ class _Run:
             mode = await self._stored_mode()
         mode = mode or ("allowlist" if allowed else "ask")
         interactors = []
+        # Without a terminal nobody can be asked here: questions are kept, and a later run or another client answers them.
         with suppress(HoldfastError):
             interactors.append(TerminalInteractor(around=self._view.paused))
         return Session.open(

@@ -1,7 +1,7 @@
 """The live line on a terminal, with its keys; in a pipe, one line per transition.
 
     with live(runtime):
-        …                   # ⟳ Retrying… (2/3) in 3.4s · claude · PROVIDER_OVERLOADED  [r] now  [f] fall back  [c] cancel
+        …                   # ⟳ Retrying... (2/3) in 3.4s · claude · PROVIDER_OVERLOADED  [r] now  [f] fall back  [c] cancel
 
 Invariant: it reads events and sends commands, and decides nothing. Calls continue even if the terminal fails. When the
 block ends, the terminal is restored and no thread is left.
@@ -69,7 +69,7 @@ def live(
     Live lines need a terminal to write to, and keys a terminal to read from. FORCE_COLOR turns on colour, never live lines.
 
         with live():
-            answer = ask("…")       # ⟳ Retrying… (2/3) in 3.4s · claude · PROVIDER_OVERLOADED  [r] now  [c] cancel
+            answer = ask("…")       # ⟳ Retrying... (2/3) in 3.4s · claude · PROVIDER_OVERLOADED  [r] now  [c] cancel
     """
     stream = sys.stderr if stream is None else stream
     keys = sys.stdin if keys is None else keys

@@ -148,7 +148,7 @@ class _Runner:
         self._runtime = default_runtime()
         self._target = flags.target_for(command)
         configured = self._runtime.policy_for(self._target)
-        if configured is self._runtime.policy_named(""):
+        if not self._runtime.has_policy_for(self._target):
             # The settings do not name this command. Their limits are for calls, and would cut a long build.
             configured = configured.replace(timeout=None, deadline=None)
         self._policy = flags.policy_from(configured)

@@ -26,11 +26,15 @@ from holdfast.events.records import (
     CircuitStateChange,
     Command,
     Commanded,
+    Correction,
     Degraded,
     Event,
     Failed,
     Fallback,
     GaveUp,
+    HookEvent,
+    HookState,
+    HookType,
     MailboxPressure,
     MCPReconnectAttempt,
     MCPServerDisconnected,
@@ -43,6 +47,10 @@ from holdfast.events.records import (
     Repaired,
     Retry,
     RetryDenied,
+    SessionActive,
+    SessionClosed,
+    SessionPersisted,
+    SessionResumed,
     SessionTurnEnd,
     SessionTurnStart,
     StagePostFired,
@@ -64,7 +72,7 @@ from holdfast.events.records import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.events.codec import decode, decode_lines, encode, encode_lines, schema, write_document
+    from holdfast.events.codec import decode, decode_lines, encode, encode_lines, schema, write_document, write_envelope
     from holdfast.events.lines import LogLines
 
 __all__ = [
@@ -85,11 +93,15 @@ __all__ = [
     "CircuitStateChange",
     "Command",
     "Commanded",
+    "Correction",
     "Degraded",
     "Event",
     "Failed",
     "Fallback",
     "GaveUp",
+    "HookEvent",
+    "HookState",
+    "HookType",
     "LogLines",
     "MCPReconnectAttempt",
     "MCPServerDisconnected",
@@ -103,6 +115,10 @@ __all__ = [
     "Repaired",
     "Retry",
     "RetryDenied",
+    "SessionActive",
+    "SessionClosed",
+    "SessionPersisted",
+    "SessionResumed",
     "SessionTurnEnd",
     "SessionTurnStart",
     "StagePostFired",
@@ -127,10 +143,11 @@ __all__ = [
     "encode_lines",
     "schema",
     "write_document",
+    "write_envelope",
 ]
 
 # Every call needs the records. Only code that stores or sends them needs the JSON, which loads all views.
-_CODEC = ("decode", "decode_lines", "encode", "encode_lines", "schema", "write_document")
+_CODEC = ("decode", "decode_lines", "encode", "encode_lines", "schema", "write_document", "write_envelope")
 __getattr__ = loader(
     __name__, globals(), dict.fromkeys(_CODEC, "holdfast.events.codec") | {"LogLines": "holdfast.events.lines"}
 )

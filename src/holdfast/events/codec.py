@@ -19,11 +19,12 @@ from holdfast.events.records import (
     Event,
     Failed,
     Fallback,
+    HookEvent,
     Recovered,
     Retry,
     Unknown,
 )
-from holdfast.events.tracker import unwritable
+from holdfast.events.tracker import facts_of, unwritable
 from holdfast.faults import REDACTOR, InvalidError
 from holdfast.views import category
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.events.records import RecoveryEvent
     from holdfast.faults import Redactor
 
-__all__ = ["decode", "decode_lines", "encode", "encode_lines", "schema", "write_document"]
+__all__ = ["decode", "decode_lines", "encode", "encode_lines", "schema", "write_document", "write_envelope"]
 
 
 class _Header(msgspec.Struct):
@@ -108,14 +109,29 @@ def schema() -> dict[str, Any]:
     return msgspec.json.schema(Event)
 
 
-def write_document(event: RecoveryEvent, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:
-    """Return a recovery event as a plain document: camelCase names, delays in milliseconds, faults as ClassifiedError.
+def write_document(event: RecoveryEvent | HookEvent, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:
+    """Return the event of a recovery or a validator as a plain document: camelCase names, milliseconds, faults as ClassifiedError.
 
     >>> write_document(Degraded(at=0.0, reason="cached"))
     {'type': 'degraded', 'reason': 'cached'}
     """
     document: dict[str, Any] = redactor.value(_document(event))
     return document
+
+
+def write_envelope(event: Event, monotonic: float, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:
+    """Return an event as `{name, correlationId, monotonicTs, payload}`. `monotonic`: seconds of the clock that only goes forward.
+
+    >>> write_envelope(Degraded(at=0.0, reason="cached", run="r1"), 2.5)["correlationId"]
+    'r1'
+    """
+    facts = facts_of(event, redactor)
+    return {
+        "name": type(event).__name__,
+        "correlationId": event.run or event.session,
+        "monotonicTs": monotonic * _MS,
+        "payload": {name: value for name, value in facts.items() if name not in ("type", "v", "run")},
+    }
 
 
 def _of_newer_writer(line: bytes | str) -> Unknown | None:
@@ -140,8 +156,10 @@ def _of_newer_writer(line: bytes | str) -> Unknown | None:
     )
 
 
-def _document(event: RecoveryEvent) -> dict[str, Any]:
+def _document(event: RecoveryEvent | HookEvent) -> dict[str, Any]:
     match event:
+        case HookEvent():
+            return _hook_document(event)
         case Retry():
             return {
                 "type": "retry",
@@ -169,3 +187,21 @@ def _document(event: RecoveryEvent) -> dict[str, Any]:
             return {"type": "recovered", "after": event.after * _MS, "attempts": event.attempts}
         case Failed():
             return {"type": "failed", "error": category.write(event.fault), "exhausted": event.exhausted}
+
+
+def _hook_document(event: HookEvent) -> dict[str, Any]:
+    correction = event.correction
+    optional = {
+        "filePath": event.path or None,
+        "exitCode": event.exit_code,
+        "message": event.message or None,
+        "correction": None if correction is None else {"before": correction.before, "after": correction.after},
+    }
+    return {
+        "type": f"hook_{event.what}",
+        "hookType": event.hook,
+        "validator": event.validator,
+        "toolCallId": event.call,
+        **{name: value for name, value in optional.items() if value is not None},
+        "timestamp": event.at * _MS,
+    }

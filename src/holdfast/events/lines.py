@@ -34,6 +34,7 @@ from holdfast.events.records import (
     Failed,
     Fallback,
     GaveUp,
+    HookEvent,
     MailboxPressure,
     MCPReconnectAttempt,
     MCPServerDisconnected,
@@ -45,6 +46,10 @@ from holdfast.events.records import (
     Repaired,
     Retry,
     RetryDenied,
+    SessionActive,
+    SessionClosed,
+    SessionPersisted,
+    SessionResumed,
     SessionTurnEnd,
     SessionTurnStart,
     StagePostFired,
@@ -217,6 +222,9 @@ class LogLines:
             OperatorAsked: (levels.failed, _asked),
             SessionTurnStart: (levels.attempt, _turn_started),
             SessionTurnEnd: (levels.attempt, _turn_ended),
+            **dict.fromkeys(
+                (SessionActive, SessionPersisted, SessionResumed, SessionClosed), (levels.attempt, _lifecycle)
+            ),
             StepNotReplayed: (levels.warned, _not_replayed),
             StagePreFired: (levels.attempt, _phase_entered),
             StagePostFired: (levels.attempt, _phase_left),
@@ -227,6 +235,7 @@ class LogLines:
             SubtaskFailed: (levels.step, _subtask_failed),
             TaskHalted: (levels.warned, _halted),
             TaskFinished: (levels.attempt, _task_finished),
+            HookEvent: (levels.attempt, _hook),
             Observed: (levels.observed, self._observed),
         }
 
@@ -236,6 +245,8 @@ class LogLines:
         # One kind of event, two levels: only an opened circuit needs attention.
         if isinstance(event, CircuitStateChange) and (event.to is CircuitState.OPEN or event.rule == _DIVERTS):
             level = self.levels.circuit_opened
+        if isinstance(event, HookEvent) and event.what in ("failed", "corrected", "error"):
+            level = self.levels.step
         # The operation around it retries, falls back, or reports the failure itself: nobody has to act yet.
         if isinstance(event, Failed) and event.within:
             level = self.levels.failed_inside
@@ -378,6 +389,13 @@ def _asked(event: OperatorAsked) -> str:
     return f"{_name(event)} failed {event.attempts} times, and the operator is asked{_because_of(event.fault)}"
 
 
+def _lifecycle(event: SessionActive | SessionPersisted | SessionResumed | SessionClosed) -> str:
+    state = type(event).__name__.removeprefix("Session").lower()
+    missing = [each["extId"] for each in event.skipped_extensions] if isinstance(event, SessionResumed) else []
+    without = f", without the extensions {', '.join(missing)}" if missing else ""
+    return f"session {event.session} is {state}{without}"
+
+
 def _turn_started(event: SessionTurnStart) -> str:
     return f"turn {event.number}{_stages(event.stages)} begins"
 
@@ -504,6 +522,11 @@ def _subtask_failed(event: SubtaskFailed) -> str:
 def _halted(event: TaskHalted) -> str:
     then = ", another approach is tried" if event.again else ""
     return f"{_name(event)} gets nowhere{then}{_because_of(event.fault)}"
+
+
+def _hook(event: HookEvent) -> str:
+    about = event.path or event.call or "the answer"
+    return f"validator {event.validator} ({event.hook}): {event.what}, {about}"
 
 
 def _task_finished(event: TaskFinished) -> str:

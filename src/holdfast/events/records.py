@@ -31,11 +31,15 @@ __all__ = [
     "CircuitStateChange",
     "Command",
     "Commanded",
+    "Correction",
     "Degraded",
     "Event",
     "Failed",
     "Fallback",
     "GaveUp",
+    "HookEvent",
+    "HookState",
+    "HookType",
     "MCPReconnectAttempt",
     "MCPServerDisconnected",
     "MCPServerReconnected",
@@ -48,6 +52,10 @@ __all__ = [
     "Repaired",
     "Retry",
     "RetryDenied",
+    "SessionActive",
+    "SessionClosed",
+    "SessionPersisted",
+    "SessionResumed",
     "SessionTurnEnd",
     "SessionTurnStart",
     "StagePostFired",
@@ -115,7 +123,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class Retry(_Record, frozen=True, kw_only=True, tag="retry"):
-    """An attempt failed and another one follows after `delay`: `print(event.text)` shows "Retrying… (2/3)".
+    """An attempt failed and another one follows after `delay`: `print(event.text)` shows "Retrying... (2/3)".
 
     Where no number limits the attempts, it shows the time: "Retrying… attempt 4 · 37 s left".
     """
@@ -147,7 +155,7 @@ class Retry(_Record, frozen=True, kw_only=True, tag="retry"):
     def text(self) -> str:
         """The line that a UI shows; it counts the next attempt."""
         if self.max_attempts is not None:
-            return f"Retrying… ({self.attempt + 1}/{self.max_attempts})"
+            return f"Retrying... ({self.attempt + 1}/{self.max_attempts})"
         return f"Retrying… attempt {self.attempt + 1}{'' if self.left is None else f' · {self.left:.0f} s left'}"
 
 
@@ -556,6 +564,34 @@ class SessionTurnEnd(_Record, frozen=True, kw_only=True, tag="session-turn-end")
     """Why it failed."""
 
 
+class _Lifecycle(_Record, frozen=True, kw_only=True):
+    """A session changed its state, and the store has acknowledged that."""
+
+    before: str
+    """The state before: `Idle`, `Active`, `Persisted`, `Closed`, `Resumed`."""
+    edge: str = ""
+    """What led here: `FirstTurn`, `Snapshot`, `Sigterm`, `Resume`; empty where the table of states names no edge."""
+
+
+class SessionActive(_Lifecycle, frozen=True, kw_only=True, tag="session-active"):
+    """The first turn of a session, or of a session that was resumed, has begun."""
+
+
+class SessionPersisted(_Lifecycle, frozen=True, kw_only=True, tag="session-persisted"):
+    """A session was left, and everything of it is stored."""
+
+
+class SessionResumed(_Lifecycle, frozen=True, kw_only=True, tag="session-resumed"):
+    """A session is open again, after it was left or after its process died."""
+
+    skipped_extensions: tuple[dict[str, str], ...] = ()
+    """Extensions that are not there this time, each with `extId` and `reason`. A session is resumed without them."""
+
+
+class SessionClosed(_Lifecycle, frozen=True, kw_only=True, tag="session-closed"):
+    """A session was closed. It cannot be opened again."""
+
+
 class StepNotReplayed(_Record, frozen=True, kw_only=True, tag="step-not-replayed"):
     """A program ended well and did not call an unsafe step that an earlier run of it did: the code may have changed.
 
@@ -590,6 +626,36 @@ class StagePostFired(_Record, frozen=True, kw_only=True, tag="stage-post-fired")
 
 Would: TypeAlias = Literal["nothing", "retry", "repair", "fall-back", "give-up", "wait", "reject"]
 """What recovery would have done about a plain call: `event.would == "retry"`."""
+
+
+HookType: TypeAlias = Literal["PreToolUse", "PostToolUse", "Stop"]
+"""When a validator looks at an agent's work: before a tool call, after it, at the end."""
+HookState: TypeAlias = Literal["pending", "triggered", "passed", "failed", "corrected", "error", "skipped"]
+"""What a validator is at. `error`: it could not check. `skipped`: another one has rejected it already."""
+
+
+class Correction(msgspec.Struct, frozen=True, kw_only=True):
+    """What a validator changed: `Correction(before="x=1", after="x = 1")`."""
+
+    before: Any
+    after: Any
+
+
+class HookEvent(_Record, frozen=True, kw_only=True, tag="hook"):
+    """A validator looks at an agent's work, or has looked at it."""
+
+    what: HookState
+    hook: HookType
+    validator: str
+    call: str = ""
+    """The id of the tool call; empty at the end of a run."""
+    path: str = ""
+    """The file that the call is about."""
+    exit_code: int | None = None
+    """0: passed; 1: it could not check; 2: wrong, and corrected or rejected. None: it has not ended."""
+    message: str = ""
+    """Why it was rejected, or could not be checked."""
+    correction: Correction | None = None
 
 
 # One for each call, also for those that work: a share of failures needs the number of all calls.
@@ -672,6 +738,10 @@ Event: TypeAlias = (
     | OperatorAsked
     | SessionTurnStart
     | SessionTurnEnd
+    | SessionActive
+    | SessionPersisted
+    | SessionResumed
+    | SessionClosed
     | StepNotReplayed
     | StagePreFired
     | StagePostFired
@@ -682,6 +752,7 @@ Event: TypeAlias = (
     | SubtaskFailed
     | TaskHalted
     | TaskFinished
+    | HookEvent
     | Observed
 )
 """Every event that this version writes. A log may also contain `Unknown` records."""

@@ -92,6 +92,7 @@ class Extensions:
                 failed_to_start[described.id] = fault
         late = (Skipped(id=name, fault=fault) for name, fault in failed_to_start.items())
         self.skipped = (*planned.skipped, *late)
+        self._runtime.skipped_extensions = tuple(one.document for one in self.skipped)
         for skipped in self.skipped:
             self._report(skipped.fault, f"extension {skipped.id} was left out")
 

@@ -9,12 +9,22 @@ manager   `ResilienceManager`
 options   how one operation or one agent is executed, and what answers when it fails
 circuit   `CircuitHandle`, one circuit by its name
 metrics   what a manager counts
+functions the functions of SPEC-016, for programs that are written with them
 """
 
 from __future__ import annotations
 
 from holdfast.faults import AbortedError
 from holdfast.manager.circuit import CircuitHandle
+from holdfast.manager.functions import (
+    DEFAULT_RETRY_CONFIG,
+    calculate_delay,
+    classify_error,
+    create_circuit_breaker,
+    with_fallback,
+    with_retry,
+    with_timeout,
+)
 from holdfast.manager.manager import EVENT_NAMES, ResilienceManager
 from holdfast.manager.metrics import ResilienceMetrics
 from holdfast.manager.options import (
@@ -28,6 +38,7 @@ from holdfast.policies.circuit import BreakerMetrics
 from holdfast.runtime.adapter import Abort
 
 __all__ = [
+    "DEFAULT_RETRY_CONFIG",
     "EVENT_NAMES",
     "Abort",
     "AbortedError",
@@ -40,4 +51,10 @@ __all__ = [
     "FallbackStep",
     "ResilienceManager",
     "ResilienceMetrics",
+    "calculate_delay",
+    "classify_error",
+    "create_circuit_breaker",
+    "with_fallback",
+    "with_retry",
+    "with_timeout",
 ]

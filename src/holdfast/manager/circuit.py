@@ -127,6 +127,11 @@ class CircuitHandle:
         state = self._runtime.registry.known(self.name)
         return policy.circuit if state is None or state.circuit is None else state.circuit
 
+    def configure(self, circuit: Circuit) -> None:
+        """Give it its settings, as a first call would. Raises `InvalidError` if it has others already."""
+        policy = policy_for(self._runtime, self.target).replace(circuit=circuit)
+        self._runtime.registry.get(self.name).serve(policy, self._runtime.clock.monotonic())
+
     def _record(self, verdict: Verdict, code: Code | None) -> None:
         now = self._runtime.clock.monotonic()
         state = self._serving(now)

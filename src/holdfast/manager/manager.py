@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 from holdfast import options as checks
-from holdfast.events import KINDS, CircuitState, Event
+from holdfast.events import KINDS, CircuitState, Event, HookEvent, RecoveryEvent, write_document, write_envelope
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.manager.circuit import CircuitHandle, policy_for
 from holdfast.manager.metrics import ResilienceMetrics, Tallies
 from holdfast.manager.options import AgentExecutionContext, ExecutionOptions, chain_of_agents
-from holdfast.policies.target import target_of
+from holdfast.policies.profiles import AGENTS, PROVIDERS
+from holdfast.policies.target import Target, target_of
 from holdfast.runtime.callables import is_async
 from holdfast.runtime.drivers import call_plainly, call_plainly_async, drive, drive_async
 from holdfast.runtime.fallback import drive_chain, drive_chain_async
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from holdfast.faults import Outcome
+    from holdfast.policies.circuit import Circuit
     from holdfast.policies.target import TargetLike
     from holdfast.runtime.adapter import Abort
-    from holdfast.runtime.bus import EventStream, Handler, Subscription
+    from holdfast.runtime.bus import EventStream, Subscription
     from holdfast.runtime.fallback import Chain
 
 __all__ = ["EVENT_NAMES", "ResilienceManager"]
@@ -43,6 +45,7 @@ EVENT_NAMES: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for
 """The kinds of events by name: `retry`, `circuit-state-change`, `fallback`, `agent-fallback` …"""
 
 _NO_OPTIONS = ExecutionOptions()
+_DOCUMENTED = (*get_args(RecoveryEvent), HookEvent)
 
 
 class ResilienceManager:
@@ -69,15 +72,29 @@ class ResilienceManager:
 
     # --- circuits ---
 
-    def get_circuit(self, name: TargetLike) -> CircuitHandle:
+    def get_circuit(self, name: TargetLike, config: Circuit | None = None) -> CircuitHandle:
         """Return the circuit of a name, such as `"claude"`, `"provider:claude"` or `"agent:builder"`.
 
-        A circuit that does not exist yet is closed and has counted nothing. Raises `InvalidError` if the name is blank.
+        A circuit that does not exist yet is closed and has counted nothing. `config` gives it its settings; without, they come from the
+        first call. Raises `InvalidError` if the name is blank, and if the circuit has other settings already.
         """
         target = target_of(name, "circuit")
         if not target.names:
             raise InvalidError.at("circuit", "a name such as 'provider:claude' or 'agent:builder'", str(name))
-        return CircuitHandle(target.names[0][1], target, self._runtime, self._through)
+        handle = CircuitHandle(target.names[0][1], target, self._runtime, self._through)
+        if config is not None:
+            handle.configure(config)
+        return handle
+
+    @property
+    def provider_circuits(self) -> dict[str, CircuitHandle]:
+        """The circuits of the providers that SPEC-016 names: `manager.provider_circuits["claude"]`."""
+        return {name: self.get_circuit(Target(provider=name)) for name in PROVIDERS}
+
+    @property
+    def agent_circuits(self) -> dict[str, CircuitHandle]:
+        """The circuits of the agents that SPEC-016 names: `manager.agent_circuits["builder"]`."""
+        return {name: self.get_circuit(Target(agent=name)) for name in AGENTS}
 
     def get_circuit_states(self) -> dict[str, CircuitState]:
         """Return the state of every circuit of the runtime, by name."""
@@ -166,12 +183,28 @@ class ResilienceManager:
         """Return the counts since this manager was made."""
         return self._tallies.metrics(self._runtime.registry.opens() - self._opens_before)
 
-    def on(self, event: str, handler: Handler) -> Subscription:
-        """Call `handler` with every event of this name. Raises `InvalidError` if the name is not in `EVENT_NAMES`."""
+    def on(self, event: str, handler: Callable[[Any], object]) -> Subscription:
+        """Call `handler` with every event of this name. Raises `InvalidError` if the name is not in `EVENT_NAMES`.
+
+        Where the program keeps to the profile `spec016`, the events of a recovery are plain documents, as
+        `holdfast.events.write_document` writes them: `{"type": "retry", "attempt": 1, "delay": 1000.0, "error": {…}}`. With `stud` every
+        event is an envelope, as `holdfast.events.write_envelope` writes it.
+        """
         kind = EVENT_NAMES.get(event)
         if kind is None:
             raise InvalidError.at("on", f"one of {', '.join(sorted(EVENT_NAMES))}", event)
-        return self._runtime.on(handler, kind)
+        if not callable(handler):
+            return self._runtime.on(handler, kind)
+
+        def show(event: Any) -> object:
+            form = self._runtime.profile.event_form
+            if form == "document" and kind in _DOCUMENTED:
+                return handler(write_document(event))
+            return handler(write_envelope(event, self._runtime.clock.monotonic()) if form == "envelope" else event)
+
+        # The report of a handler that raises names it.
+        show.__qualname__ = getattr(handler, "__qualname__", type(handler).__name__)
+        return self._runtime.on(show, kind)
 
     def events(self) -> EventStream[Event]:
         """Return an iterator over all events from now on: `async for event in manager.events()`."""

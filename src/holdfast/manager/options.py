@@ -5,7 +5,7 @@ Invariant: an option given here wins over the configured policy; an option left 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +16,7 @@ from holdfast.faults import Fault, InvalidError
 from holdfast.policies.backoff import Tries
 from holdfast.policies.circuit import Circuit
 from holdfast.policies.fallback import Consent, When
-from holdfast.policies.profiles import AGENT_CHAINS, PROFILES
+from holdfast.policies.profiles import AGENT_CHAINS, CACHED, PROFILES, PROVIDER_CHAINS
 from holdfast.policies.target import Target
 from holdfast.runtime.adapter import Abort
 from holdfast.runtime.cache import CacheStore
@@ -49,8 +49,10 @@ class FallbackStep(msgspec.Struct, frozen=True, kw_only=True):
     """What events and messages call it."""
     operation: Callable[[], Any]
     when: When | None = None
-    """When this step is called: for these codes or categories, or if this function of the latest and the first fault returns
-    true. None means always."""
+    """When this step is called: if the operation itself failed with one of these codes or categories, or if this function of the latest
+    and the first fault returns true. None means always."""
+    condition: Callable[[Exception], object] | None = None
+    """Whether this step is called, by the operation's own exception: `lambda error: isinstance(error, TimeoutError)`."""
     priority: int = 0
     """Steps with a lower number come first; steps with the same number keep their order."""
     offers: frozenset[str] | None = None
@@ -61,6 +63,8 @@ class FallbackStep(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not callable(self.operation):
             raise InvalidError.at("fallback.operation", "a function", self.operation)
+        if self.condition is not None and not callable(self.condition):
+            raise InvalidError.at("fallback.condition", "a function of the operation's exception", self.condition)
 
 
 class CachedAnswers(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,8 +94,12 @@ class FallbackChain(msgspec.Struct, frozen=True, kw_only=True):
 
         chain = FallbackChain(fallbacks=(FallbackStep(name="openai", operation=ask_openai),), degraded=sorry)
         ExecutionOptions(provider="claude", fallback_chain=chain)
+
+    `of_provider` makes the chain of a provider, in the usual order.
     """
 
+    primary: Callable[[], Any] | None = None
+    """The operation itself, for `with_fallback`, which gets nothing else. None: it is given beside the chain."""
     fallbacks: tuple[FallbackStep, ...] = ()
     """The other ways to get an answer."""
     cached: CachedAnswers | None = None
@@ -101,12 +109,41 @@ class FallbackChain(msgspec.Struct, frozen=True, kw_only=True):
     notify: Callable[[Fault], object] | None = None
     """Called with the fault when nothing answered."""
 
+    @classmethod
+    def of_provider(
+        cls,
+        provider: str,
+        others: Mapping[str, Callable[[], Any]],
+        *,
+        cached: CachedAnswers | None = None,
+        degraded: Callable[[Fault], Any] | None = None,
+        notify: Callable[[Fault], object] | None = None,
+    ) -> FallbackChain:
+        """Return the chain of a provider, in the order of `holdfast.profiles.PROVIDER_CHAINS`: those of `others` that stand there.
+
+        Naming a provider in `others` is the consent to it. Raises `InvalidError` for a provider without a chain, and for one that does
+        not stand in its chain.
+
+            FallbackChain.of_provider("claude", {"openai": ask_openai, "gemini": ask_gemini}, degraded=sorry)
+        """
+        if provider not in PROVIDER_CHAINS:
+            raise InvalidError.at("fallback_chain.provider", f"one of {', '.join(PROVIDER_CHAINS)}", provider)
+        order = [name for name in PROVIDER_CHAINS[provider] if name != CACHED]
+        for name in others:
+            if name not in order:
+                raise InvalidError.at("fallback_chain.others", f"some of {', '.join(order)}", name)
+        steps = tuple(FallbackStep(name=name, operation=others[name]) for name in order if name in others)
+        return cls(fallbacks=steps, cached=cached, degraded=degraded, notify=notify)
+
     def chain_for(self, operation: Callable[[], Any]) -> Chain:
         """Return the runtime's chain for one operation."""
         # Operations are often lambdas, whose names are all the same: only the key tells questions apart.
         chain = Chain(operation, name="operation")
+        chain.judges_primary = True
         for step in sorted(self.fallbacks, key=lambda step: step.priority):
             chain.fallback(step.operation, when=step.when, name=step.name, offers=step.offers, consent=step.consent)
+            if step.condition is not None:
+                chain.judge(step.condition)
         if self.cached is not None:
             key = self.cached.key
             chain.cached(ttl=self.cached.ttl, key=lambda: key, store=self.cached.store)

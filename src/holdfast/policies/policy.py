@@ -23,6 +23,7 @@ from holdfast.policies.quota import Quota
 
 if TYPE_CHECKING:
     from holdfast.faults import Fault
+    from holdfast.policies.target import Target
 
 __all__ = [
     "BATCH",
@@ -39,6 +40,7 @@ __all__ = [
     "Policy",
     "PolicyOptions",
     "phase",
+    "policy_at",
     "policy_of",
 ]
 
@@ -224,7 +226,12 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
 
     @property
     def window(self) -> float | None:
-        """Seconds in which attempts start: the deadline, or else the patience."""
+        """Seconds in which attempts start: the deadline, or else the patience.
+
+        The profiles of the documents limit attempts and no time, so a patience that nobody named does not cut their schedules.
+        """
+        if self.deadline is None and self.profile != HOLDFAST.name and self.patience is DEFAULT_PATIENCE:
+            return None
         return self.patience if self.deadline is None else self.deadline
 
     def tries(self, fault: Fault, *, overridden: bool = False) -> Tries:
@@ -300,35 +307,43 @@ for each of theirs.
 """
 
 
-_DOCUMENTS_DEADLINE_S = 120.0
-"""The documents limit attempts and name no deadline. This one is long enough for all their attempts that fail soon."""
-
 DOCUMENT = Policy(
-    profile="stud",
-    circuit=DOCUMENT_CIRCUIT,
-    timeout=STUD.timeout("llm-call"),
-    deadline=_DOCUMENTS_DEADLINE_S,
-    wait_for_circuit=False,
+    profile="stud", circuit=DOCUMENT_CIRCUIT, timeout=STUD.timeout("llm-call"), patience=None, wait_for_circuit=False
 )
 """The policy of a `ResilienceManager` where none is configured: the numbers of the documents (S1-8, S1-12)."""
 
 
-def policy_of(profile: Profile) -> Policy:
+def policy_of(profile: Profile, *operations: str) -> Policy:
     """Return the policy with the schedules, circuit and time limit of a profile.
 
-    Its deadline is 120 s, or the profile's time limit if that is longer.
+    operations: the kind of operation, the most specific first, whose time limit it has; the profile's default without one.
+
+    It limits attempts and no time in all, so every schedule comes to its end. It does not wait for an open circuit.
 
         from holdfast import recover
         from holdfast.profiles import policy_of, spec016
 
-        recover("claude", policy_of(spec016))
+        recover("claude", policy_of(spec016, "llm-call"))
     """
     # The default policy has no timeout: that of its profile is for tools.
     if profile is HOLDFAST:
         return INTERACTIVE
-    timeout = profile.timeout()
-    deadline = max(_DOCUMENTS_DEADLINE_S, timeout)
-    return Policy(profile=profile.name, circuit=profile.circuit, timeout=timeout, deadline=deadline)
+    return Policy(
+        profile=profile.name,
+        circuit=profile.circuit,
+        timeout=profile.timeout(*operations),
+        patience=None,
+        wait_for_circuit=False,
+    )
+
+
+def policy_at(policy: Policy, target: Target) -> Policy:
+    """Return the policy of a whole program for one target: that of a profile has the time limit of what is called there."""
+    profile = PROFILES[policy.profile]
+    if profile is HOLDFAST or policy.timeout != profile.timeout():
+        return policy
+    seconds = profile.timeout(*target.operations)
+    return policy if seconds == policy.timeout else policy.replace(timeout=seconds)
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ __all__ = [
     "AGENTS",
     "AGENT_CHAINS",
     "BRIDGE",
+    "CACHED",
     "HOLDFAST",
     "PROFILES",
     "PROVIDERS",
@@ -56,12 +57,23 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds by kind of operation or name of tool; `default` for all others."""
     tries: Mapping[str, Tries] = {}
     """Attempts and delays by kind of operation, whatever the failure, for operations that have their own."""
+    roles: Mapping[str, RoleSettings] = {}
+    """The agents that the specification names, with those that take over from them. `holdfast.agents.Roles` has them by default."""
+    event_form: Literal["record", "document", "envelope"] = "record"
+    """What handlers of a `ResilienceManager` get: a record; a document of the recovery-event format; or an envelope,
+    `{name, correlationId, monotonicTs, payload}`."""
     limits: Mapping[str, float] = {}
     """The specification's other numbers by name: seconds in names that end in `_s`, otherwise bytes, counts and shares."""
 
     def timeout(self, *names: str) -> float:
         """Return the seconds for the first of `names` that the profile knows, else its default. Pass the most specific first."""
         return next((self.timeouts[name] for name in names if name in self.timeouts), self.timeouts["default"])
+
+    def agent_timeout(self, agent: str) -> float | None:
+        """Return the seconds that an agent's work may take where the program keeps to this profile; None: it names no limit."""
+        if self.name == "holdfast":
+            return None
+        return next((self.timeouts[name] for name in (agent, "agent-spawn") if name in self.timeouts), None)
 
 
 # No jitter: these documents give their delays as exact numbers.
@@ -88,6 +100,7 @@ STUD = Profile(
     },
     circuit=circuit.PROVIDER,
     timeouts={**_OPERATIONS, **_TOOLS},
+    event_form="envelope",
 )
 """Three attempts for what passes by itself, six for rate limits; delays differ by kind of failure."""
 
@@ -125,7 +138,31 @@ BRIDGE = Profile(
 )
 """For connections to remote clients: five attempts to connect, and a circuit that stays open for 60 s."""
 
-# Document 001 (S1-8, S1-12, S1-20, C7).
+# Document 001: its names and fallback chains (S1-14, S1-18, N1-7), its numbers (S1-8, S1-12, S1-20, C7).
+PROVIDERS = ("claude", "openai", "xai", "gemini")
+"""The providers that document 001 knows."""
+AGENTS = ("builder", "reviewer", "planner", "error-analyzer", "scout", "architect")
+"""The agents that document 001 knows."""
+
+AGENT_CHAINS: Mapping[str, tuple[str, ...]] = {
+    "builder": ("builder-simple", "manual-mode"),
+    "reviewer": ("reviewer-quick", "skip-review"),
+    "planner": ("planner-simple", "no-plan"),
+    "architect": ("architect-simple", "skip-design"),
+    "scout": ("scout-quick", "skip-exploration"),
+}
+"""The agents that take over from an agent, in order."""
+
+CACHED = "cached"
+"""The cache, in a chain of providers."""
+PROVIDER_CHAINS: Mapping[str, tuple[str, ...]] = {
+    "claude": ("openai", "gemini", CACHED),
+    "openai": ("claude", "gemini", CACHED),
+    "gemini": ("claude", "openai", CACHED),
+}
+"""The providers that answer instead of a provider, in order; `cached` is the cache. `FallbackChain.of_provider` uses those that it is given,
+which is the user's consent (C28)."""
+
 _SPEC016_TRIES = Tries(attempts=3, backoff=Backoff(initial=1, factor=2, cap=30, jitter=0.2, jitter_after_cap=True))
 SPEC016 = Profile(
     name="spec016",
@@ -138,8 +175,18 @@ SPEC016 = Profile(
     },
     circuit=circuit.SPEC016,
     timeouts=_OPERATIONS,
+    roles={
+        name: RoleSettings(
+            understudies=AGENT_CHAINS.get(name, ()), timeout=_OPERATIONS["agent-spawn"], retry=_SPEC016_TRIES
+        )
+        for name in AGENTS
+    },
+    event_form="document",
 )
 """One backoff for everything that may be retried, including tools."""
+
+SPEC016_ROLES: Mapping[str, RoleSettings] = SPEC016.roles
+"""The roles of document 001 with their understudies, as settings for `holdfast.agents.Roles`."""
 
 # Document 003 (C30, N3).
 TASK = Profile(
@@ -181,34 +228,3 @@ ACTOR = Profile(
 
 PROFILES: Mapping[str, Profile] = {profile.name: profile for profile in (HOLDFAST, BRIDGE, SPEC016, STUD, TASK, ACTOR)}
 """All profiles by name."""
-
-# --- document 001's names and fallback chains (S1-14, S1-18, N1-7) ---
-
-PROVIDERS = ("claude", "openai", "xai", "gemini")
-"""The providers that document 001 knows."""
-AGENTS = ("builder", "reviewer", "planner", "error-analyzer", "scout", "architect")
-"""The agents that document 001 knows."""
-
-AGENT_CHAINS: Mapping[str, tuple[str, ...]] = {
-    "builder": ("builder-simple", "manual-mode"),
-    "reviewer": ("reviewer-quick", "skip-review"),
-    "planner": ("planner-simple", "no-plan"),
-    "architect": ("architect-simple", "skip-design"),
-    "scout": ("scout-quick", "skip-exploration"),
-}
-"""The agents that take over from an agent, in order."""
-
-SPEC016_ROLES: Mapping[str, RoleSettings] = {
-    name: RoleSettings(
-        understudies=AGENT_CHAINS.get(name, ()), timeout=SPEC016.timeout("agent-spawn"), retry=_SPEC016_TRIES
-    )
-    for name in AGENTS
-}
-"""The roles of document 001 with their understudies, as settings for `holdfast.agents.Roles`. Nothing uses them by itself."""
-
-PROVIDER_CHAINS: Mapping[str, tuple[str, ...]] = {
-    "claude": ("openai", "gemini", "cached"),
-    "openai": ("claude", "gemini", "cached"),
-    "gemini": ("claude", "openai", "cached"),
-}
-"""The providers that answer instead of a provider, in order; `cached` is the cache. Using one needs the user's consent (C28)."""

@@ -65,6 +65,17 @@ class Target(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         return tuple((scope, f"{kind}:{of}{name}") for scope, kind, of, name in named if name)
 
     @property
+    def operations(self) -> tuple[str, ...]:
+        """What is called, the most specific first, as profiles name the time limits: `("bash", "tool-execution")`."""
+        if self.agent or self.actor:
+            return (self.agent or self.actor, "agent-spawn")
+        if self.tool:
+            return (self.tool, "tool-execution")
+        if self.service:
+            return (self.service,)
+        return (self.provider, "llm-call") if self.provider or self.model else ()
+
+    @property
     def narrowest(self) -> str:
         """The name of the circuit that a graded circuit counts failures on: the model as this key reaches it.
 

@@ -44,6 +44,7 @@ from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, page_of
 from holdfast.runtime.secrets import process_redactor, redactor_for
 
 if TYPE_CHECKING:
+    from holdfast.runtime.audit_shape import audit_shape
     from holdfast.runtime.cache import MemoryCache
     from holdfast.runtime.runtime import Runtime, default_runtime, use_runtime
     from holdfast.runtime.suppress import suppressed
@@ -52,6 +53,7 @@ __all__ = [
     "FAULT_ATTRIBUTE",
     "MemoryCache",
     "Runtime",
+    "audit_shape",
     "default_runtime",
     "fault_of",
     "page_of",
@@ -65,6 +67,7 @@ __all__ = [
 _HOMES = {
     "MemoryCache": "holdfast.runtime.cache",
     "Runtime": "holdfast.runtime.runtime",
+    "audit_shape": "holdfast.runtime.audit_shape",
     "default_runtime": "holdfast.runtime.runtime",
     "suppressed": "holdfast.runtime.suppress",
     "use_runtime": "holdfast.runtime.runtime",

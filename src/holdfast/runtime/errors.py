@@ -21,9 +21,11 @@ from holdfast.faults import (
     OutcomeUnknownError,
     Scope,
 )
+from holdfast.faults.sentences import operation_timed_out
 from holdfast.faults.surfaces import fill
 from holdfast.policies.circuit import Rule
 from holdfast.policies.decide import Reason
+from holdfast.policies.profiles import SPEC016
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.shown_request import unrepeatable_request
@@ -71,7 +73,10 @@ def lateness(op: Operation, now: float) -> Fault:
     plan = op.plan
     code = _TIMEOUT_CODES.get(plan.scopes[0], "SYS_TIMEOUT")
     limit = round(plan.timeout or now - op.attempt_started, 3)
-    message = f"{plan.name or 'The call'} did not answer within {limit:g} s and was cancelled"
+    if plan.policy.profile == SPEC016.name:
+        message = operation_timed_out(round(limit * 1000))
+    else:
+        message = f"{plan.name or 'The call'} did not answer within {limit:g} s and was cancelled"
     return Fault.of(code, message, context={"limit_s": limit, "operation": plan.name})
 
 

@@ -10,7 +10,7 @@ that can never work, such as an async fallback of a plain function, is rejected 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -43,7 +43,7 @@ from holdfast.runtime.step_parameters import (
 from holdfast.runtime.tool import contract_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Generator
 
     from holdfast.faults import Code
     from holdfast.policies.decide import Effect, Take
@@ -79,6 +79,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     when: Any = None
     offers: frozenset[str] | None = None
     consent: Any = "configured"
+    condition: Callable[[Exception], object] | None = None
+    """A condition of the error of the call itself, beside `when`. It is asked when that call has failed for good."""
 
 
 class Chain:
@@ -91,6 +93,8 @@ class Chain:
         """The kind of event that reports a step."""
         self.primary_name = "primary"
         """The name of the call itself in events."""
+        self.judges_primary = False
+        """The codes and categories of a step are compared with the failure of the call itself, and not with the latest one too."""
         self.answers_defects = False
         """A defect of a step, such as a `KeyError`, is one more failed step. Otherwise it surfaces at once."""
         self.asks: Callable[[str, str, Fault], Any] | None = None
@@ -148,6 +152,15 @@ class Chain:
         self.steps = (*self.steps, step)
         self.configured = True
         return fn
+
+    def judge(self, condition: Callable[[Exception], object]) -> None:
+        """Give the step that was added last a condition of the error of the call itself."""
+        *others, last = self.steps
+        self.steps = (*others, msgspec.structs.replace(last, condition=condition))
+
+    def seen_by(self, step: Step, latest: Fault, primary: Fault) -> Fault:
+        """Return the failure that the codes and categories of a step are compared with, beside that of the call itself."""
+        return primary if self.judges_primary and not callable(step.when) else latest
 
     def cached(self, ttl: float, *, key: Callable[..., str] | None = None, store: CacheStore | None = None) -> None:
         """Answer with the last good answer to the same call when every fallback has failed.
@@ -281,9 +294,25 @@ def meets_condition(op: Operation, name: str, when: When | None, latest: Fault, 
         return False
 
 
-def _decide_step(op: Operation, step: Step, latest: Fault, primary: Fault, *, used_up: bool) -> Take | Ask | Skip:
+def _meets_error(op: Operation, step: Step, error: Exception | None) -> bool:
+    """Whether the condition of the call's own error is met. None: that call may still recover, so nobody is asked yet."""
+    if step.condition is None:
+        return True
+    if error is None:
+        return False
+    try:
+        return bool(step.condition(error))
+    except Exception as raised:  # noqa: BLE001 - the condition is the user's
+        runtime, where = op.plan.runtime, f"the condition of fallback {step.name}"
+        runtime.bus.hook_raised(step.condition, where, raised, at=runtime.clock.wall(), run=op.run)
+        return False
+
+
+def _decide_step(
+    op: Operation, step: Step, latest: Fault, primary: Fault, *, used_up: bool, error: Exception | None = None
+) -> Take | Ask | Skip:
     return decide_fallback(
-        condition_met=meets_condition(op, step.name, step.when, latest, primary),
+        condition_met=meets_condition(op, step.name, step.when, latest, primary) and _meets_error(op, step, error),
         needs=op.plan.needs,
         offers=step.offers,
         circuit_open=_is_open(step.fn),
@@ -322,7 +351,8 @@ class _Untried:
     def could_answer(self, op: Operation, fault: Fault) -> bool:
         primary = self._primary or fault
         # Arguments that can be read only once need no check: the call is not repeated with them either.
-        decisions = (_decide_step(op, step, fault, primary, used_up=False) for step in self._steps)
+        seen = self._chain.seen_by
+        decisions = (_decide_step(op, step, seen(step, fault, primary), primary, used_up=False) for step in self._steps)
         could = any(not isinstance(decision, Skip) for decision in decisions)
         return could or self._chain.has_kept(op, self._args, self._kwargs)
 
@@ -383,7 +413,8 @@ class _Walk:
         for step in self.chain.steps:
             # The caller's abort signal is checked before the step is reported, so that no fallback begins after an abort.
             _check_abort(self.op)
-            decision = _decide_step(self.op, step, self.latest, self.primary, used_up=used_up(args, kwargs))
+            seen, spent = self.chain.seen_by(step, self.latest, self.primary), used_up(args, kwargs)
+            decision = _decide_step(self.op, step, seen, self.primary, used_up=spent, error=self.error)
             if isinstance(decision, Ask) and not (yield from self._consent(step)):
                 decision = Skip("consent was not given")
             if isinstance(decision, Skip):

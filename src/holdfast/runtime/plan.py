@@ -268,6 +268,9 @@ class Plan:
         for state, scope in zip(states, self.scopes, strict=False):
             is_narrow = state.is_graded and scope in _PROVIDERS and self.scopes[0] in _PROVIDERS
             self._counting.setdefault(scope, self.narrow if is_narrow else state)
+        if self.alone:
+            # Its one state shares nothing with the names of the target, and counts whatever fails.
+            self._counting = dict.fromkeys(self.scopes, states[0])
         if self.scopes[-1] in _LIMITED and policy.circuit is not None and policy.quota_group is None:
             states[-1].expect_limits()
         self.quota_state = self._look_up_quota(runtime, policy, now)

@@ -43,7 +43,8 @@ from holdfast.events import (
 )
 from holdfast.events.lines import Levels, LogLines
 from holdfast.faults import InvalidError
-from holdfast.policies.policy import INTERACTIVE, MODES
+from holdfast.policies.policy import MODES, policy_at, policy_of
+from holdfast.policies.profiles import PROFILES
 from holdfast.runtime.bus import Bus, EventStream, Handler, SilentBus, Subscription, log_writer, structlog_writer
 from holdfast.runtime.commands import Commands
 from holdfast.runtime.fault_of import Rules, fault_by, use_rules
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Code, Fault
     from holdfast.policies import Policy
     from holdfast.policies.policy import Mode
+    from holdfast.policies.profiles import Profile, ProfileName
     from holdfast.policies.target import Target
     from holdfast.runtime.target_state import TargetState
 
@@ -124,6 +126,8 @@ class Runtime:
         `HOLDFAST_ENABLED` decide, else it is `"recover"`.
     enabled: False is another way to write `mode="off"`.
     most_circuits: how many targets it remembers. Beyond that, the targets that were idle longest are forgotten.
+    profile: the name of the profile that the whole program keeps to, such as `"spec016"`: its attempts and delays, circuits, time limits
+        and other numbers, texts and shapes of events. `profile` in `holdfast.toml` does the same. By default `"holdfast"`.
     consent: a function of operation, step and fault that returns True if a fallback with `consent="ask"` may be used.
     log: whether it writes retries, fallbacks and failures to `logging.getLogger("holdfast")`.
 
@@ -140,6 +144,7 @@ class Runtime:
         mode: Mode | None = None,
         enabled: bool | None = None,
         most_circuits: int = 10_000,
+        profile: ProfileName = "holdfast",
         consent: Callable[[str, str, Fault], Any] | None = None,
         log: bool = False,
     ) -> None:
@@ -147,12 +152,8 @@ class Runtime:
         options.flag("runtime.waits", waits)
         options.flag("runtime.log", log)
         options.count("runtime.most_circuits", most_circuits)
-        if enabled is not None and not isinstance(enabled, bool):
-            raise InvalidError.at("runtime.enabled", "True or False or None", enabled)
-        if mode is not None:
-            options.one_of("runtime.mode", mode, MODES)
-            if enabled is not None and enabled != (mode != "off"):
-                raise InvalidError.saying("runtime.enabled", f"nothing beside mode={mode!r}", repr(enabled))
+        options.one_of("runtime.profile", profile, PROFILES)
+        _check_mode(mode, enabled)
         self.clock: Clock = clock or SystemClock()
         self.rng: Rng = rng or random.Random()  # noqa: S311 - jitter, not secrets
         self.waits = waits
@@ -166,7 +167,7 @@ class Runtime:
         self._modes: Mapping[str, Mode] = {}
         self._shadow: Runtime | None = None
         self._consent = consent
-        self._policy = INTERACTIVE
+        self._policy = policy_of(PROFILES[profile])
         self._policies: Mapping[str, Policy] = {}
         self.configured_from = ""
         """Where the policies of recoveries that were given none come from: a file, `the environment`, `code`; empty if from nowhere."""
@@ -179,6 +180,8 @@ class Runtime:
         """Tasks that ignored their cancellation and still run."""
         self.rules = Rules()
         """The rules that its operations recognise failures by; extensions add theirs."""
+        self.skipped_extensions: tuple[dict[str, str], ...] = ()
+        """The extensions that were left out, as `Extensions` says it. A session that is resumed reports them."""
         self.log_readers: dict[object, frozenset[type[Event]]] = {}
         self.diverted: set[str] = set()
         """The targets whose calls go to their fallbacks although no circuit has opened."""
@@ -298,12 +301,24 @@ class Runtime:
         """For recoveries: whether a fallback with `consent="ask"` may be used. Without a `consent` function it may not."""
         return False if self._consent is None else self._consent(operation, step, fault)
 
+    @property
+    def profile(self) -> Profile:
+        """The profile of the default policy, by whose numbers, texts and shapes of events the whole program goes."""
+        return PROFILES[self._policy.profile]
+
     def policy_for(self, target: Target) -> Policy:
-        """Return the policy of a target: the configured one of its first name that has one, else the default policy."""
+        """Return the policy of a target: the configured one of its first name that has one, else the default policy.
+
+        Where the default is a profile's, its time limit is the one for what is called there: a model, a tool, an agent.
+        """
         for _, name in target.names:
             if (policy := self._policies.get(name)) is not None:
                 return policy
-        return self._policy
+        return policy_at(self._policy, target)
+
+    def has_policy_for(self, target: Target) -> bool:
+        """For recoveries: whether a policy is configured for this very target."""
+        return any(name in self._policies for _, name in target.names)
 
     def policy_named(self, name: str) -> Policy:
         """For recoveries: return the configured policy of one name, such as `provider:claude`, else the default policy."""
@@ -492,6 +507,15 @@ def _check(clock: Any, rng: Any, consent: Any) -> None:
         raise InvalidError.at("runtime.rng", "a source of chance, with random()", rng)
     if consent is not None and not callable(consent):
         raise InvalidError.at("runtime.consent", "a function or None", consent)
+
+
+def _check_mode(mode: Any, enabled: Any) -> None:
+    if enabled is not None and not isinstance(enabled, bool):
+        raise InvalidError.at("runtime.enabled", "True or False or None", enabled)
+    if mode is not None:
+        options.one_of("runtime.mode", mode, MODES)
+        if enabled is not None and enabled != (mode != "off"):
+            raise InvalidError.saying("runtime.enabled", f"nothing beside mode={mode!r}", repr(enabled))
 
 
 def mode_by_environment() -> Mode:

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.events import AttemptEnded, AttemptStarted, SessionTurnEnd, SessionTurnStart, TaskStateChange
+from holdfast.events import (
+    AttemptEnded,
+    AttemptStarted,
+    SessionActive,
+    SessionClosed,
+    SessionPersisted,
+    SessionResumed,
+    SessionTurnEnd,
+    SessionTurnStart,
+    TaskStateChange,
+)
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.work import WORK, Work, work_in_force
 from holdfast.sinks.audit_records import audit_of
@@ -27,7 +37,11 @@ __all__ = ["MOST_WAITING", "Recorder", "Waiting"]
 
 MOST_WAITING = 1_000
 """The most records that wait to be written. Later ones are counted, and the count is recorded."""
-_NOT_RECORDED = (AttemptStarted, AttemptEnded, SessionTurnStart, SessionTurnEnd, TaskStateChange)
+# The changes of a session's state are in its audit chain already, in the same commit as the state.
+_NOT_RECORDED = (
+    *(AttemptStarted, AttemptEnded, SessionTurnStart, SessionTurnEnd, TaskStateChange),
+    *(SessionActive, SessionPersisted, SessionResumed, SessionClosed),
+)
 _LATEST_S = 1.0
 """Seconds after which records are written by themselves, if nothing else is written before."""
 

@@ -17,7 +17,7 @@ from holdfast._lazy import lazy_module
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
-from holdfast.sessions import codec, machine
+from holdfast.sessions import codec, lifecycle, machine
 from holdfast.sessions.admin import fork_session
 from holdfast.sessions.doubts import Doubts
 from holdfast.sessions.journal import Journal, audit
@@ -916,7 +916,8 @@ class Session:
         change = StateChanged(state=to, reason=reason)
         record = audit("SessionLifecycle", self.id, state=to.value, reason=reason, was=self._state.value)
         await self._journal.write(change, type_=type_, state=to, expect=(self._state,), audit=(record,))
-        self._state = to
+        was, self._state = self._state, to
+        lifecycle.state_changed(self.id, self._runtime, was, to, resumed=self._turns.resumed)
 
     def _lose(self, fault: Fault) -> None:
         """Stop working: another process owns the session now."""

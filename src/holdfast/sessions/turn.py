@@ -7,6 +7,7 @@ and can be continued.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, 
 import msgspec
 
 from holdfast import options
-from holdfast.events import SessionTurnEnd, SessionTurnStart
+from holdfast.events import Cancelled, SessionTurnEnd, SessionTurnStart
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.once.identity import turn_key
 from holdfast.once.records import StepEnded, is_bound, is_doubtful
@@ -25,6 +26,7 @@ from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec
 from holdfast.sessions.journal import VERSION, IdleLock, audit, entries_of
+from holdfast.sessions.lifecycle import first_turn_began
 from holdfast.sessions.log import (
     ContextSaved,
     SessionMemory,
@@ -205,10 +207,13 @@ class TurnRunner:
                     with self._journal.recorder.inside(turn.number):
                         self._report(turn)
                         yield turn
-            except BaseException:
+            except BaseException as error:
                 self._left_in = None if turn.replayed else attempts
                 await self._turn_failed(turn)
-                self._report(turn, "failed" if turn.scope.reason is None else "cancelled")
+                is_stopped = isinstance(error, asyncio.CancelledError) and turn.scope.reason is None
+                if is_stopped:
+                    self._report_stopped(turn)
+                self._report(turn, "failed" if turn.scope.reason is None and not is_stopped else "cancelled")
                 raise
             else:
                 await self._turn_done(turn)
@@ -229,6 +234,13 @@ class TurnRunner:
                 if outcome
                 else SessionTurnStart(at=at, number=number)
             )
+
+    def _report_stopped(self, turn: Turn) -> None:
+        """Emit that the task of a turn was cancelled, for the audit trail. The turn stays in flight: the next run continues it."""
+        runtime = self._journal.runtime or default_runtime()
+        with self._journal.recorder.inside(turn.number):
+            name = f"turn {turn.number}"
+            runtime.bus.emit(Cancelled(at=runtime.clock.wall(), operation=name, reason="the task was cancelled"))
 
     def _is_left_by_recover(self, given: Any, attempts: Attempts) -> bool:
         """Whether `recover` around the turn that failed makes its next attempt: it is the same turn, and nothing is done again."""
@@ -262,8 +274,14 @@ class TurnRunner:
         if turn is not None:
             # Also if that turn is over: a task that outlived its turn must not write into another turn or the session.
             return turn.steps
-        self.resumed = False
+        self._used_again()
         return self._outside
+
+    def _used_again(self) -> None:
+        """The first turn or step of a session that was resumed begins."""
+        if self.resumed:
+            self.resumed = False
+            first_turn_began(self._journal.session, self._journal.runtime)
 
     def running(self) -> set[str]:
         """Return the steps that run now, as in `SessionMemory.unknown`."""
@@ -314,7 +332,7 @@ class TurnRunner:
         steps = await self._steps_of_turn(known_by if unfinished is None else "", scope)
         if self._cut == memory.turn:
             self._continue_run(memory.turn, means_it=unfinished is not None and not known.key)
-        self.resumed = False
+        self._used_again()
         self._cut = self._finished = self._done = None
         # The caller may have been cancelled while the turn began. Until it has the turn, the turn counts as left alone.
         self._left_alone = memory.turn

@@ -2,6 +2,7 @@
 
     logging     `log_events`: a line when an operation recovered, a warning when it was given up
     structlog   `log_to_structlog`: the same facts as an event dict
+    hooks       `watch_hooks`: what validators say, as badges, toasts and a history
     live        `watch_live`: the operations that recover now, as lines for terminals and pages
     otel        `trace_recoveries`: a span per operation, a child per attempt; conventions: attribute names
     prometheus  `count_events`, `count_errors`: counters and histograms with bounded labels
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.events.lines import Levels
     from holdfast.sinks.alerts import AlertSink, raise_alerts
     from holdfast.sinks.audit import AuditTrail, audit_to
+    from holdfast.sinks.hooks import HookBadge, HookBoard, HookChange, HookToast, watch_hooks
     from holdfast.sinks.live import LiveLine, LiveState, watch_live
     from holdfast.sinks.logging import log_events
     from holdfast.sinks.metric import ErrorMetric, measure_errors
@@ -38,6 +40,10 @@ __all__ = [
     "AlertSink",
     "AuditTrail",
     "ErrorMetric",
+    "HookBadge",
+    "HookBoard",
+    "HookChange",
+    "HookToast",
     "Levels",
     "LiveLine",
     "LiveState",
@@ -50,6 +56,7 @@ __all__ = [
     "raise_alerts",
     "react_to_failures",
     "trace_recoveries",
+    "watch_hooks",
     "watch_live",
 ]
 
@@ -66,6 +73,7 @@ _HOMES = {
     "LiveLine": "holdfast.sinks.live",
     "LiveState": "holdfast.sinks.live",
     "count_events": "holdfast.sinks.prometheus",
+    **dict.fromkeys(("HookBadge", "HookBoard", "HookChange", "HookToast", "watch_hooks"), "holdfast.sinks.hooks"),
     "log_events": "holdfast.sinks.logging",
     "log_to_structlog": "holdfast.sinks.structlog",
     "trace_recoveries": "holdfast.sinks.otel",

@@ -1,6 +1,6 @@
 """The present state as lines: one line per operation that failed and has not ended, and per circuit that is not closed.
 
-    with watch_live(show, runtime):     # show(line): `line.text` is "Retrying… (2/3)", `line.mark` is "⟳"
+    with watch_live(show, runtime):     # show(line): `line.text` is "Retrying... (2/3)", `line.mark` is "⟳"
         …
 
 Terminals, pages and remote clients draw the same lines (S1-28). Invariant: a line holds names, codes, counts and times, never
@@ -91,7 +91,7 @@ class LiveLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Wall clock of the change."""
     state: LiveWord
     text: str
-    """What a UI shows: `Retrying… (2/3)`."""
+    """What a UI shows: `Retrying... (2/3)`."""
     short: str
     """The same for a log: `retry 2/3`."""
     until: float | None = None

@@ -139,6 +139,7 @@ def _json_in(text: str) -> Any:
         if len(fenced) == 1:
             try:
                 return msgspec.json.decode(fenced[0])
+            # The block is no JSON either: the error below says why the whole text is none.
             except (msgspec.DecodeError, RecursionError):
                 pass
         raise UnreadableError(f"it is not JSON: {error}") from None

@@ -736,6 +736,7 @@ class Process:
         popen = self.__dict__.get("_popen")
         if popen is None or popen.returncode is not None or self._done.done():
             return
+        # Python ignores what a finalizer raises anyway, and prints it.
         with suppress(Exception):
             self._tree.send(signal.SIGKILL)
             popen.wait(_FINAL_REAP_S)

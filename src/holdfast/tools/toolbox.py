@@ -190,7 +190,8 @@ class Toolbox:
         declares no effect counts as unsafe. A plain function runs in a thread.
     policy: for all calls; by default the one that is configured for `tool:NAME`, else one with the numbers of `profile`. A tool's own
         contract wins.
-    profile, actor: where a tool declares no timeout, the profile's for its name, its kind of operation, then for the kind of actor.
+    profile, actor: where a tool declares no timeout, the profile's for its name, its kind of operation, then for the kind of actor. By
+        default the runtime's profile.
         With the profiles `spec016` and `actor` a tool over its time is tried again, if its effect allows that.
     prefix: before the tool's name in circuits and events: two agents' tools of one name need not share a circuit.
     keep: a folder for results that are too large for a model. Each gets a file there, which only its owner may read, and the model
@@ -206,12 +207,14 @@ class Toolbox:
         tools: Iterable[Any],
         *,
         policy: Policy | None = None,
-        profile: ProfileName = "holdfast",
+        profile: ProfileName | None = None,
         actor: str = "",
         prefix: str = "",
         keep: str | Path | None = None,
         runtime: Runtime | None = None,
     ) -> None:
+        if profile is None:
+            profile = (runtime or default_runtime()).profile.name
         options.one_of("toolbox.profile", profile, PROFILES)
         self._keep = None if keep is None else Path(keep)
         self._tools: dict[str, Tool] = {}

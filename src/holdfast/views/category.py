@@ -6,11 +6,12 @@ of a category, because clients would then use a constant instead of a backoff.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
 from holdfast.faults import Category, Cause, Fault, Schedule
+from holdfast.faults.sentences import operation_timed_out
 from holdfast.views.view import MS, View, code_for, given, is_retryable, milliseconds, read_delay, write_delay
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code, Redactor
 
-__all__ = ["of", "read", "write"]
+__all__ = ["ClassifiedError", "of", "read", "write"]
 
 _RETRIES: Mapping[Category, int] = {
     Category.RATE_LIMIT: 5,
@@ -61,6 +62,17 @@ def of(category: Category, message: str | None = None) -> Fault:
     return Fault.of(code_for(category, "SYS_UNKNOWN"), message, retryable=category in _RETRIES)
 
 
+class ClassifiedError(TypedDict):
+    """The document of this view, as `write` returns it."""
+
+    category: str
+    isRetryable: bool
+    suggestedDelay: float
+    maxRetries: int
+    message: str
+    originalError: Any
+
+
 class _ClassifiedError(msgspec.Struct, kw_only=True, rename="camel"):
     category: str
     is_retryable: bool
@@ -96,7 +108,7 @@ def _worded(fault: Fault, document: dict[str, Any]) -> dict[str, Any]:
     limit = milliseconds(fault.context, "limit_s", "timeout_s")
     if fault.category is not Category.TIMEOUT or limit is None:
         return document
-    return {**document, "message": f"Operation timed out after {limit}ms"}
+    return {**document, "message": operation_timed_out(limit)}
 
 
 def _max_retries(fault: Fault) -> int:

@@ -260,7 +260,7 @@ SERVER_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     "question_closed": {"question_id": "3f6e1d2c", "outcome": "accepted", "by": "Ada's phone"},
     "recovery": {
         "event": {"type": "retry", "attempt": 1, "max_attempts": 3, "delay": 3.4, "session": _SESSION, "turn": 4},
-        "line": "Retrying… (2/3)",
+        "line": "Retrying... (2/3)",
         "run": "5d1c",
         "can": ["retry_now", "fall_back", "cancel"],
     },

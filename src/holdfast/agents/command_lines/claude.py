@@ -70,7 +70,7 @@ class ClaudeLines(LineReader):
         status, word = found.get("error_status"), str(found.get("error") or "unknown")
         self.report.rejected = word if status is None else f"API Error: {status} {word}"
         fault = from_http(status, {}, word, provider="anthropic") if isinstance(status, int) else from_text(word)
-        line = f"Retrying… ({attempt + 1}/{most + 1})" if most else f"Retrying… attempt {attempt + 1}"
+        line = f"Retrying... ({attempt + 1}/{most + 1})" if most else f"Retrying… attempt {attempt + 1}"
         delay = (number(found.get("retry_delay_ms")) or 0.0) / 1000
         return [Retrying(line=line, attempt=attempt, delay=delay, fault=fault)]
 

@@ -158,7 +158,7 @@ class QuestionClosed(_Message, frozen=True, kw_only=True, rename={"id": "questio
 
 
 class Recovery(_Message, frozen=True, kw_only=True):
-    """A retry, a fallback or another recovery event. `line` is what a person reads: `Retrying… (2/3)`."""
+    """A retry, a fallback or another recovery event. `line` is what a person reads: `Retrying... (2/3)`."""
 
     line: str
     reason: str = ""

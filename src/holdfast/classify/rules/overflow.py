@@ -27,7 +27,7 @@ _CONTEXT = phrases(
     prompt length | less than max_seq_len | conversation too long | 上下文长度 | 输入过长 | 超过最大长度 | conversation is too long
     sequence length | maximum model length | max model len | max_model_len | prompt exceeds | prompt token
     exceeds the available context | greater than the context | n_ctx | prompt contains
-    exceeds the model's | kv cache size | kv size | context_length | max tokens exceeded | maximum tokens exceeded
+    exceeds the model's | kv cache size | kv size | context_length | max tokens | maximum tokens exceeded
     exceeded max tokens | maximum input | exceeds maximum length | tokens in request
     上下文过长 | 上下文超出 | 最大上下文 | 超出上下文 | 上下文窗口 | 输入太长 | 超出最大长度 | 内容过长
     messages is too long | messages are too long | context overflow | exceeds context | exceeded context | exceeds token limit | exceeded token limit | prompt too large

@@ -235,6 +235,14 @@ def exited_in_text(evidence: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_CRASHED", weak=True) if number in (134, 139, -6, -11) else None
 
 
+@applies_when(phrases("validation error", "validation failed"))
+def of_validator(evidence: Evidence) -> Verdict | None:
+    """A sentence that no service sent says that a check failed: what was checked is wrong, and stays so."""
+    if evidence.status is not None or evidence.source in _ANSWERS or evidence.provider:
+        return None
+    return Verdict(code="TOOL_INPUT_INVALID", weak=True)
+
+
 @applies_when(reduce(or_, (group for _, group in _WORDS)))
 def by_words(evidence: Evidence) -> Verdict | None:
     """The text has words that many programs use for the same failure."""
@@ -367,6 +375,6 @@ def file_call(evidence: Evidence) -> Verdict | None:
 
 
 EARLY = (file_call, by_meaning)
-WORDS = (absent, exited_in_text, by_words)
+WORDS = (absent, exited_in_text, of_validator, by_words)
 BEFORE = (answered_no,)
 LAST = (failed_here, cautious, told, explained)

@@ -115,6 +115,7 @@ class Prices:
         """Return the price of `model`; None: unknown."""
         try:
             return self._found[model]
+        # It is looked up for the first time.
         except KeyError:
             pass
         fitting = [pattern for pattern in self.table if _fits(pattern).fullmatch(model)]

@@ -1,0 +1,87 @@
+"""SPEC-016, error recovery and resilience (document 001): its names, in Python's spelling. Times are seconds where no name says `ms`.
+
+    from holdfast.documents.spec016 import FallbackChain, FallbackStep, ResilienceManager, ResilienceOptions
+
+    manager = ResilienceManager()
+    chain = FallbackChain(fallbacks=(FallbackStep(name="openai", operation=ask_openai),))
+    answer = await manager.execute(ask_claude, ResilienceOptions(provider="claude", fallback_chain=chain))
+
+`RetryConfig` is `holdfast.Tries` with its `Backoff`, `CircuitBreakerConfig` is `holdfast.Circuit`, and a `CircuitBreaker` is what
+`ResilienceManager.get_circuit` returns. The profile `spec016` has the time limits of the operations.
+"""
+
+from __future__ import annotations
+
+from holdfast.events import (
+    AgentFallback,
+    CircuitState,
+    CircuitStateChange,
+    Degraded,
+    Failed,
+    Fallback,
+    Recovered,
+    RecoveryEvent,
+    Retry,
+)
+from holdfast.faults import Category as ErrorCategory
+from holdfast.faults import CircuitOpenError
+from holdfast.manager import (
+    DEFAULT_RETRY_CONFIG,
+    AgentExecutionContext,
+    CachedAnswers,
+    FallbackChain,
+    FallbackStep,
+    ResilienceManager,
+    ResilienceMetrics,
+    calculate_delay,
+    classify_error,
+    create_circuit_breaker,
+    with_fallback,
+    with_retry,
+    with_timeout,
+)
+from holdfast.manager import CircuitHandle as CircuitBreaker
+from holdfast.manager import ExecutionOptions as ResilienceOptions
+from holdfast.policies import Backoff
+from holdfast.policies import Circuit as CircuitBreakerConfig
+from holdfast.policies import Tries as RetryConfig
+from holdfast.profiles import AGENT_CHAINS, AGENTS, PROVIDER_CHAINS, PROVIDERS, spec016
+from holdfast.views.category import ClassifiedError
+
+__all__ = [
+    "AGENTS",
+    "AGENT_CHAINS",
+    "DEFAULT_RETRY_CONFIG",
+    "PROVIDERS",
+    "PROVIDER_CHAINS",
+    "AgentExecutionContext",
+    "AgentFallback",
+    "Backoff",
+    "CachedAnswers",
+    "CircuitBreaker",
+    "CircuitBreakerConfig",
+    "CircuitOpenError",
+    "CircuitState",
+    "CircuitStateChange",
+    "ClassifiedError",
+    "Degraded",
+    "ErrorCategory",
+    "Failed",
+    "Fallback",
+    "FallbackChain",
+    "FallbackStep",
+    "Recovered",
+    "RecoveryEvent",
+    "ResilienceManager",
+    "ResilienceMetrics",
+    "ResilienceOptions",
+    "Retry",
+    "RetryConfig",
+    "calculate_delay",
+    "classify_error",
+    "create_circuit_breaker",
+    "spec016",
+    "with_fallback",
+    "with_retry",
+    "with_timeout",
+]

@@ -1,0 +1,31 @@
+"""What an audit keeps of an exception: everything that its fault knows, and where it was raised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.secrets import process_redactor
+
+__all__ = ["audit_shape"]
+
+_FRAMES = 50
+
+
+def audit_shape(error: BaseException) -> dict[str, Any]:
+    """Return `for_audit()` of an exception's fault, with its `cause` and its `stack`: the innermost frames, the last one where it was raised.
+
+    It is for an audit only: neither a user nor a model may see a stack.
+
+        audit_shape(error)["stack"][-1]      # "/srv/app/tools.py:41 in fetch"
+    """
+    fault, redactor = fault_of(error), process_redactor()
+    frames, place = [], error.__traceback__
+    while place is not None:
+        code = place.tb_frame.f_code
+        frames.append(f"{code.co_filename}:{place.tb_lineno} in {code.co_qualname}")
+        place = place.tb_next
+    shape = fault.for_audit(redactor=redactor)
+    shape["cause"] = shape["fault"].get("cause")
+    shape["stack"] = redactor.value(frames[-_FRAMES:])
+    return shape

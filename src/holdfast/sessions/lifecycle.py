@@ -1,0 +1,55 @@
+"""The events of a session's states, as the table of `machine` names them: active, persisted, resumed, closed.
+
+Invariant: an event comes after the store has acknowledged the state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.events import SessionActive, SessionClosed, SessionPersisted, SessionResumed
+from holdfast.runtime.runtime import default_runtime
+from holdfast.sessions.machine import STUD_EDGES, StudState, stud_view
+from holdfast.stores import SessionState
+
+if TYPE_CHECKING:
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["edge_between", "first_turn_began", "state_changed"]
+
+_KINDS: dict[StudState, type[SessionActive | SessionPersisted | SessionClosed]] = {
+    StudState.ACTIVE: SessionActive,
+    StudState.PERSISTED: SessionPersisted,
+    StudState.CLOSED: SessionClosed,
+}
+
+
+def edge_between(before: StudState, after: StudState) -> str:
+    """Return the name of the edge between two states; empty if the table has none."""
+    return next((name for (start, name), end in STUD_EDGES.items() if (start, end) == (before, after)), "")
+
+
+def state_changed(
+    session: str, runtime: Runtime | None, was: SessionState, to: SessionState, *, resumed: bool = False
+) -> None:
+    """Emit the event of a change that is stored. `resumed`: the session had been resumed, and no turn had begun."""
+    if was is SessionState.PAUSED and to is SessionState.ACTIVE:
+        # Its process had ended: the table calls that closed, with a snapshot.
+        return _emit(session, runtime, StudState.CLOSED, StudState.RESUMED)
+    return _emit(session, runtime, stud_view(was, resumed=resumed), stud_view(to))
+
+
+def first_turn_began(session: str, runtime: Runtime | None) -> None:
+    """Emit that the first turn of a session that was resumed has begun."""
+    _emit(session, runtime, StudState.RESUMED, StudState.ACTIVE)
+
+
+def _emit(session: str, runtime: Runtime | None, before: StudState, after: StudState) -> None:
+    runtime = runtime or default_runtime()
+    edge, at = edge_between(before, after), runtime.clock.wall()
+    if after is StudState.RESUMED:
+        skipped = runtime.skipped_extensions
+        event = SessionResumed(at=at, session=session, before=before.value, edge=edge, skipped_extensions=skipped)
+        runtime.bus.emit(event)
+    elif after in _KINDS:
+        runtime.bus.emit(_KINDS[after](at=at, session=session, before=before.value, edge=edge))
