@@ -22,9 +22,8 @@ SOURCE = Path(holdfast.__file__).parent
 HOME = {"policies/profiles.py", "profiles.py", "policies/__init__.py"}
 each_profile = pytest.mark.parametrize("name", PROFILES)
 
-# The bridge, tasks and actors take these in a change of their own. A constant that is read leaves this list.
+# Tasks and actors take these in a change of their own. A constant that is read leaves this list.
 NOT_READ_YET = {
-    *("session_grace_s", "replay_age_s", "replay_bytes", "heartbeat_s", "pong_s", "event_queue", "recovery"),
     *("loop_iterations", "depth", "resource_warning", "restarts", "restart_window_s", "claude"),
 }
 

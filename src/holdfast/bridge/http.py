@@ -22,7 +22,7 @@ from holdfast._version import __version__
 from holdfast.bridge.event_stream import HEARTBEAT_S
 from holdfast.bridge.files import Folder, ProjectFiles
 from holdfast.bridge.guard import rates_of
-from holdfast.bridge.hooks import EVENTS, HookRules, HookStore, invalid, read_hook, rejection
+from holdfast.bridge.hooks import EVENTS, SEVEN, HookRules, HookStore, invalid, read_hook, rejection
 from holdfast.bridge.http_bodies import (
     Accepted,
     BatchReply,
@@ -121,7 +121,8 @@ class HttpApi:
     ) -> None:
         self.hub = hub
         self.settings = settings = hub.settings
-        self.rules = HookRules(strict=settings.strict_hooks, skew=settings.hook_skew)
+        events = EVENTS if settings.extended_hooks else SEVEN
+        self.rules = HookRules(events=events, strict=settings.strict_hooks, skew=settings.hook_skew)
         self._pairing = pairing
         self.reports = hub.reports
         self._agents = agents
@@ -267,7 +268,7 @@ class HttpApi:
             connection_mode=mode(request, self.hub),
             limits=limits,
             supported_agents=list(self._agents),
-            hook_events=list(EVENTS),
+            hook_events=list(self.rules.events),
             active_sessions=len(self.hub.sessions),
             connections=len(self.hub.connections),
             uptime_seconds=round(time.monotonic() - self._started, 3),

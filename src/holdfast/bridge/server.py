@@ -32,6 +32,7 @@ from holdfast.bridge.tls import RotationWatch, ServerTls, TlsFiles
 from holdfast.bridge.tokens import Tokens
 from holdfast.extras import needs_extra
 from holdfast.faults import InvalidError
+from holdfast.runtime.runtime import default_runtime
 from holdfast.stores import shared
 from holdfast.stores.address import open_store
 
@@ -66,7 +67,7 @@ class Bridge:
         another program answers them.
     store: an open store, or an address; by default `stores.default_url()`.
     tokens: who may connect; by default the tokens of `holdfast tokens`, and those of the settings.
-    settings: where it listens, what clients may do, and what is kept for them.
+    settings: where it listens, what clients may do, and what is kept for them. By default those of the runtime's profile.
     reports: where errors are counted: `ErrorReports(count_errors())`. By default `/metrics` shows them, and they raise the alerts of
         `holdfast.toml`.
     agents: `AgentProcess(agent="app:agent")` runs the agent in a process that goes on when the server ends. By default it runs in this one.
@@ -81,7 +82,7 @@ class Bridge:
         *,
         store: Store | str | Path | None = None,
         tokens: Authenticator | None = None,
-        settings: BridgeSettings = BridgeSettings(),  # noqa: B008 - a frozen value
+        settings: BridgeSettings | None = None,
         runtime: Runtime | None = None,
         reports: ErrorReports | None = None,
         agents: AgentProcess | None = None,
@@ -93,6 +94,8 @@ class Bridge:
             raise InvalidError.at("bridge.store", "the address of a store, which another process can open too", store)
         self._own_reports = reports
         self._metrics: BridgeMetrics | None = None
+        if settings is None:
+            settings = BridgeSettings.of_profile((runtime or default_runtime()).profile.name)
         self.settings = settings
         self.tokens: Authenticator = tokens or Tokens(
             settings.tokens_path, given=settings.given_tokens, lockout=Lockout(settings.lockout)

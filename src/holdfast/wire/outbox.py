@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError
+from holdfast.policies.profiles import BRIDGE
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -60,7 +61,9 @@ class Outbox:
     window: how many may be sent and not acknowledged at the same time.
     """
 
-    def __init__(self, *, max_count: int = 1000, max_bytes: int = 10_000_000, window: int = 32) -> None:
+    def __init__(
+        self, *, max_count: int = int(BRIDGE.limits["event_queue"]), max_bytes: int = 10_000_000, window: int = 32
+    ) -> None:
         options.count("outbox.max_count", max_count)
         options.count("outbox.max_bytes", max_bytes)
         options.count("outbox.window", window)
