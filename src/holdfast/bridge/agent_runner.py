@@ -50,6 +50,8 @@ class Waiting(NamedTuple):
     text: str
     id: str
     """The id of its entry in the log: its turn is known by it."""
+    coalesced: tuple[int, ...] = ()
+    """The offsets of earlier messages that are answered together with it."""
 
 
 class _Found(NamedTuple):
@@ -416,27 +418,29 @@ class AgentRunner:
 
     async def _messages(self, cursor: int) -> tuple[Waiting | None, int]:
         """Return what waits after an offset, and up to where there is no other message."""
-        texts, last, known_as, after = list[str](), 0, "", cursor
+        texts, offsets, known_as, after = list[str](), list[int](), "", cursor
         while entries := await self._store.read(self._live.id, after=after):
             for entry in entries:
                 text = _text_of(entry.type, entry.body)
                 if text is None:
                     continue
                 texts.append(text)
-                last, known_as = entry.offset, entry.id
+                offsets.append(entry.offset)
+                known_as = entry.id
                 if not self._coalesces:
-                    return Waiting(last, text, known_as), last
+                    return Waiting(entry.offset, text, known_as), entry.offset
             after = entries[-1].offset
-        return (Waiting(last, "\n\n".join(texts), known_as) if texts else None), after
+        if not texts:
+            return None, after
+        *earlier, last = offsets
+        return Waiting(last, "\n\n".join(texts), known_as, tuple(earlier)), after
 
     # --- turns ---
 
     async def _answer(self, session: Session, waiting: Waiting | None, *, is_said: bool) -> None:
         """Run a turn for a message; None: go on with the turn that was cut."""
         block = (
-            session.turn(unfinished="continue")
-            if waiting is None
-            else session.turn({"text": waiting.text, "offset": waiting.offset}, key=waiting.id)
+            session.turn(unfinished="continue") if waiting is None else session.turn(_input_of(waiting), key=waiting.id)
         )
         try:
             async with block as turn:
@@ -490,6 +494,12 @@ class AgentRunner:
         answer = await made
         if answer is not None:
             await turn.say(str(getattr(answer, "text", answer)))
+
+
+def _input_of(waiting: Waiting) -> dict[str, Any]:
+    """Return what the turn about a message stores of it."""
+    stored: dict[str, Any] = {"text": waiting.text, "offset": waiting.offset}
+    return stored | {"coalesced": list(waiting.coalesced)} if waiting.coalesced else stored
 
 
 class _Shown:

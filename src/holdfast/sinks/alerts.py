@@ -81,8 +81,8 @@ class AlertSink(Subscription):
         handlers = {
             # The error rate also needs the calls that work at once. Such a call reports only its attempt.
             AttemptEnded: self._attempt_ended,
-            Degraded: lambda _: self._operation(failed=False),
-            Failed: lambda _: self._operation(failed=True),
+            Degraded: lambda _: self.operation(failed=False),
+            Failed: self._operation_failed,
             OperatorAsked: self.fault,
         }
         super().__init__(subscribe(runtime, handlers, on_cancel=self._close).cancel)
@@ -123,9 +123,16 @@ class AlertSink(Subscription):
     def _attempt_ended(self, event: AttemptEnded) -> None:
         # After a failed attempt the operation may continue. If it fails, `Failed` reports its end.
         if event.fault is None:
-            self._operation(failed=False)
+            self.operation(failed=False)
 
-    def _operation(self, *, failed: bool) -> None:
+    def _operation_failed(self, event: Failed) -> None:
+        self.operation(failed=True)
+        if event.fault.code == "CONN_RECONNECT_EXHAUSTED":
+            # A client of a bridge, in this program, has given up.
+            self.count("reconnection_failures")
+
+    def operation(self, *, failed: bool) -> None:
+        """Count an operation, a message or a request for the error rate: `alerts.operation(failed=True)`."""
         with self._lock:
             alerts = self._machine.operation(self._now(), failed=failed)
         self._raise(alerts)

@@ -44,11 +44,13 @@ class ServerLimits(options.Options, frozen=True, kw_only=True, omit_defaults=Tru
     """Seconds of silence until it is asked whether the client is there."""
     heartbeat_timeout: float = HEARTBEAT_TIMEOUT_S
     """Seconds that the client may take to answer."""
+    public_session: float = 28_800.0
+    """Seconds that a connection over the public internet lasts after its user has acknowledged the warning. The client may come back."""
 
     def __post_init__(self) -> None:
         for name in ("max_frame", "max_frame_before_auth", "errors_per_minute"):
             options.count(f"limits.{name}", getattr(self, name))
-        for name in ("auth_timeout", "heartbeat", "heartbeat_timeout"):
+        for name in ("auth_timeout", "heartbeat", "heartbeat_timeout", "public_session"):
             options.seconds(f"limits.{name}", getattr(self, name))
 
 
