@@ -210,7 +210,7 @@ class HttpApi:
             Endpoint("POST", "/tickets", self.ticket, "A ticket for a browser's WebSocket", Ticket),
             Endpoint("POST", "/pair", self.pair, "Make the token of a new device from a one-time code", Paired, (), body=PairRequest, errors=("AUTH_INVALID_TOKEN",)),
             Endpoint("POST", "/errors", self.client_error, "Report an error that a client has seen", CommandReply, body=ClientReport),
-            Endpoint("GET", "/errors/{code}", self.error_page, "What a code means, and what to do: the `documentation_url` of errors", None, (), (code,), media_type="text/markdown"),
+            Endpoint("GET", "/errors/{code}", self.error_page, "What a code means, and what to do: the `documentation_url` of errors", None, (), (code,), errors=("TOOL_FILE_NOT_FOUND",), media_type="text/markdown"),
             Endpoint("GET", "/admin/waiting", self.waiting, "Operations that wait", WaitingBody, ("admin",)),
             Endpoint("POST", "/admin/commands", self.command, "Tell an operation that waits what to do", CommandReply, ("admin",), body=Command),
             Endpoint("POST", "/admin/reload-hooks", self.reload_hooks, "Read the rules for hook events anew", Reloaded, ("admin",)),
@@ -316,7 +316,7 @@ class HttpApi:
         """Answer the page of a code, also under an older name of it."""
         entry = resolve(request.path_params["code"])
         if entry is None:
-            raise rejected(404, "There is no code of this name", suggestion="`holdfast codes` lists them")
+            raise rejected(404, "There is no code of this name", "TOOL_FILE_NOT_FOUND", suggestion="`holdfast codes` lists them")
         return Response(page_of(entry.code), media_type="text/markdown; charset=utf-8")
 
     async def client_error(self, request: Request) -> Response:
