@@ -20,7 +20,7 @@ import msgspec
 from holdfast import options
 from holdfast.config.sources import load
 from holdfast.events import AttemptEnded, Degraded, Failed, OperatorAsked, SuppressedError
-from holdfast.faults import Fault, InvalidError, Redactor
+from holdfast.faults import Fault, InvalidError, Redactor, Severity
 from holdfast.policies.alerts import SIGNALS, Alert, AlertMachine, Alerts
 from holdfast.runtime.bus import Subscription
 from holdfast.runtime.fault_of import fault_of
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["AlertSink", "raise_alerts"]
 
 _LOG = logging.getLogger("holdfast")
+_ALERTING = (Severity.CRITICAL, Severity.FATAL)
+_QUIET_S = 60.0
 _LEVELS = {"ok": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
 
 
@@ -75,6 +77,8 @@ class AlertSink(Subscription):
         self._machine = AlertMachine(alerts)
         # Calls end in any thread, and the machine itself is not safe to share.
         self._lock = threading.Lock()
+        self._alerted: dict[str, float] = {}
+        """When the last alert was raised for each code. Codes are a closed set."""
         self._webhook = (
             None if alerts.webhook is None else Webhook(alerts.webhook, alerts.webhook_timeout, self._failed)
         )
@@ -127,9 +131,21 @@ class AlertSink(Subscription):
 
     def _operation_failed(self, event: Failed) -> None:
         self.operation(failed=True)
+        if event.fault.severity in _ALERTING:
+            self._critical(event)
         if event.fault.code == "CONN_RECONNECT_EXHAUSTED":
             # A client of a bridge, in this program, has given up.
             self.count("reconnection_failures")
+
+    def _critical(self, event: Failed) -> None:
+        """Raise an alert for a critical failure, and not again for the same code within a minute: many calls may fail the same way."""
+        code, now = event.fault.code, self._now()
+        with self._lock:
+            is_new = now - self._alerted.get(code, float("-inf")) >= _QUIET_S
+            if is_new:
+                self._alerted[code] = now
+        if is_new:
+            self.fault(event)
 
     def operation(self, *, failed: bool) -> None:
         """Count an operation, a message or a request for the error rate: `alerts.operation(failed=True)`."""
