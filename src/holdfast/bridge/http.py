@@ -316,7 +316,9 @@ class HttpApi:
         """Answer the page of a code, also under an older name of it."""
         entry = resolve(request.path_params["code"])
         if entry is None:
-            raise rejected(404, "There is no code of this name", "TOOL_FILE_NOT_FOUND", suggestion="`holdfast codes` lists them")
+            raise rejected(
+                404, "There is no code of this name", "TOOL_FILE_NOT_FOUND", suggestion="`holdfast codes` lists them"
+            )
         return Response(page_of(entry.code), media_type="text/markdown; charset=utf-8")
 
     async def client_error(self, request: Request) -> Response:
