@@ -20,7 +20,7 @@ from holdfast.manager import CircuitHandle as CircuitBreaker
 from holdfast.manager import create_circuit_breaker
 from holdfast.policies.alerts import Alerts, Threshold
 from holdfast.policies.circuit import BRIDGE as BRIDGE_CIRCUIT
-from holdfast.profiles import BRIDGE as bridge  # noqa: N811 - profiles are named like their files
+from holdfast.profiles import bridge
 from holdfast.sessions import Session
 from holdfast.sessions.transfer import PersistedCheckpoint, PersistedSession
 from holdfast.sessions.transfer import load_persisted as load_sessions

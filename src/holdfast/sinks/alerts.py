@@ -82,7 +82,7 @@ class AlertSink(Subscription):
         self._webhook = (
             None if alerts.webhook is None else Webhook(alerts.webhook, alerts.webhook_timeout, self._failed)
         )
-        handlers = {
+        handlers: dict[Any, Any] = {
             # The error rate also needs the calls that work at once. Such a call reports only its attempt.
             AttemptEnded: self._attempt_ended,
             Degraded: lambda _: self.operation(failed=False),

@@ -53,7 +53,7 @@ class Acked(NamedTuple):
 class Lost(NamedTuple):
     """How often a message was sent in vain, and why the last time."""
 
-    count: int = 0
+    times: int = 0
     fault: Fault | None = None
 
 
@@ -182,7 +182,7 @@ class Outbox:
     def disconnected(self, fault: Fault | None = None) -> None:
         """Everything that was not acknowledged is sent again, in order, after the client has joined anew. `fault`: why."""
         for id_ in self._sent:
-            self.lost[id_] = Lost(self.lost.get(id_, Lost()).count + 1, fault)
+            self.lost[id_] = Lost(self.lost.get(id_, Lost()).times + 1, fault)
         self._sent.clear()
 
     @property

@@ -200,7 +200,7 @@ class Client:
         outbox = self._driver.machine.outbox
         return [
             _pending(each.id, each.session_id, each.frame)._replace(
-                fault=outbox.held.get(each.id), retry_count=lost.count, last_error=lost.fault
+                fault=outbox.held.get(each.id), retry_count=lost.times, last_error=lost.fault
             )
             for each in outbox
             for lost in (outbox.lost.get(each.id, Lost()),)
